@@ -1,4 +1,4 @@
-"""Lets a pool forget its dead proxies, again and again: those that no check has found well for a long time."""
+"""Forgets dead proxies regularly: those that no check has found working for a long time."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 ROUND_S = 60.0
-"""How often is looked for them."""
+"""The time between two searches for dead proxies."""
 
 
 async def forget_dead(
-    pool: ProxyPool, kept_s: float, forgotten: Callable[[Sequence[str]], None], round_s: float = ROUND_S
+    pool: ProxyPool, kept_s: float, on_forgotten: Callable[[Sequence[str]], None], round_s: float = ROUND_S
 ) -> None:
-    """Go on until cancelled; `forgotten` hears the keys of those that are gone. A pool that is away is waited for."""
+    """Forget dead proxies until cancelled, and report their keys. A pool that cannot be reached is tried again."""
     while True:
         try:
             while keys := await pool.forget_dead(kept_s):
-                forgotten(keys)
-                await asyncio.sleep(0)  # a pool in memory gives nobody else a turn
+                on_forgotten(keys)
+                await asyncio.sleep(0)  # a pool in memory never yields to other tasks
         except StateError as error:
             log.warning("dead proxies are not forgotten: %s", error)
         await asyncio.sleep(round_s)

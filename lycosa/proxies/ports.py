@@ -1,4 +1,4 @@
-"""A pool of proxies, shared by whoever needs one."""
+"""The port of a pool of proxies, and the values it returns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lycosa.proxies.core.proxy import Proxy
 
 
 class ProxyLease(NamedTuple):
-    """A proxy, lent for a target until `deadline` (unix seconds).
+    """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: its session had another one before, whose cookies are of no use any more. It was drawn among the first
-    `among` in the order of use; 0: its session asked for it.
+    `rebound`: its session had another proxy before, whose cookies are of no use any more. The proxy was drawn from the
+    first `drawn_from` in the order of use; 0: it is that of its session.
     """
 
     target: str
@@ -24,14 +24,14 @@ class ProxyLease(NamedTuple):
     proxy: Proxy
     deadline: float
     rebound: bool
-    among: int
+    drawn_from: int
 
 
 class ProxyView(NamedTuple):
-    """What is known of a proxy, everywhere or on one target. Times in unix seconds, latencies in seconds.
+    """A proxy as people see it, everywhere or on one target. Times in unix seconds, latencies in seconds.
 
-    `state` is that on the target; without one it is READY, COOLING or DEAD. `until`: when a rest ends. `uses`, `good`
-    and `bad` count requests.
+    `state` is that on the target; without one it is READY, COOLING or DEAD. `until`: the end of a cool-down. `uses`,
+    `good` and `bad` count requests.
     """
 
     proxy: Proxy
@@ -46,7 +46,7 @@ class ProxyView(NamedTuple):
 
 
 class TargetView(NamedTuple):
-    """What is known of a target: its proxies by state, its leases, and the least time between two on one proxy."""
+    """A target: its proxies by state, its leases, and the minimum time between two leases of one proxy."""
 
     target: str
     states: Mapping[ProxyState, int]
@@ -58,34 +58,34 @@ class TargetView(NamedTuple):
 
 
 class ProxyExplanation(NamedTuple):
-    """A proxy, and whether it would be lent now."""
+    """A proxy, and whether it would be leased now."""
 
     proxy: Proxy
     verdict: ProxyVerdict
 
 
 class ProxyPool(Protocol):
-    """Lends proxies. Errors of its store are `StateError`; a target is any text, by default a registrable domain."""
+    """Leases proxies. A target is any text, by default a registrable domain. Errors of the store are `StateError`."""
 
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
-        """Take proxies in, or their new tags and prices. Return how many are new.
+        """Add proxies, or update tags and prices of known ones. Return how many are new.
 
-        New ones that are `unchecked` are dead until a check finds them well.
+        New ones that are `unchecked` are dead until a check finds them working.
         """
         ...
 
     async def remove(self, keys: Iterable[str]) -> int:
-        """Forget proxies, whoever has them. Return how many there were."""
+        """Forget proxies, also leased ones. Return how many there were."""
         ...
 
     async def count(self) -> int:
-        """Return how many proxies there are."""
+        """Return the number of proxies."""
         ...
 
     async def forget_dead(self, kept_s: float) -> list[str]:
-        """Forget proxies that are dead for so long (seconds), but none that is lent. Return the keys of some of them.
+        """Forget proxies that have been dead for so many seconds and are not leased.
 
-        When there is none left to forget, nothing is returned.
+        Return the keys of those forgotten by this call: call again until it returns none.
         """
         ...
 
@@ -98,7 +98,7 @@ class ProxyPool(Protocol):
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
-        """Lend so many different proxies at once, or none, waiting at most `wait_s` for them. Raises `NoProxy`."""
+        """Lease so many different proxies at once, or none; wait at most `wait_s` for them. Raises `NoProxy`."""
         ...
 
     async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
@@ -106,36 +106,34 @@ class ProxyPool(Protocol):
         ...
 
     async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
-        """End a lease, with an outcome for each use. False when it was over before: then nothing is changed."""
+        """End a lease, with an outcome for each use. Return False, and change nothing, when it was over before."""
         ...
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
-        """Lend a proxy no more for a target, or not before a time. False when there is no such proxy."""
+        """Ban a proxy for a target, for good or until a time. Return False when there is no such proxy."""
         ...
 
     async def unban(self, target: str, key: str) -> bool:
-        """Lift bans and rests of a proxy for a target. False when there is no such proxy."""
+        """Lift bans and cool-downs of a proxy for a target. Return False when there is no such proxy."""
         ...
 
-    async def checked(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
-        """Take what a check has found: a good one brings a dead proxy back. False when there is no such proxy."""
+    async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
+        """Record the result of a check: a good one revives a dead proxy. Return False when there is no such proxy."""
         ...
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, the nearest first, or those of a target."""
+        """Return all proxies, the lowest latency first, or those of a target."""
         ...
 
-    async def targets(self) -> list[TargetView]:
-        """Return all targets."""
-        ...
+    async def targets(self) -> list[TargetView]: ...
 
     async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
-        """Say of each proxy why it would be lent for a target now, or why not, those first that would.
+        """Say for each proxy why it would be leased for a target now, or why not; those first that would.
 
-        Of proxies that the target does not have only the nearest (`proxies.core.explain`). Nothing is changed by it.
+        Of proxies that are not members of the target only the nearest ones (`proxies.core.explain`). Changes nothing.
         """
         ...
 
     async def close(self) -> None:
-        """Leave the pool. Who waits is told that there is none."""
+        """Leave the pool. Waiting callers get `NoProxy`."""
         ...

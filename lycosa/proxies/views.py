@@ -1,4 +1,4 @@
-"""Proxies as they are kept in a store, and as people look at them."""
+"""Proxies as stores keep them, and as people see them."""
 
 from __future__ import annotations
 
@@ -12,61 +12,60 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyState, ProxyT
 from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.ports import ProxyView
 
-AT_ONCE_MAX = 1_000
-"""Proxies that may be asked for at once."""
+COUNT_MAX = 1_000
+"""Proxies in one request."""
+
+HEALTH_FIELDS = ("rests_until", "dead", "latency_s", "reason", "exit_ip")
+"""The fields of a health that views show."""
 
 
-def refuse_counts(count: int, request: ProxyRequest) -> None:
-    """Raise `UsageError` for a number of proxies that cannot be lent at once."""
-    if not 1 <= count <= AT_ONCE_MAX or (count > 1 and request.session):
-        raise UsageError(f"{count} proxies at once: ask for 1 to {AT_ONCE_MAX:,}, or for one of a session")
+def refuse_bad_count(count: int, request: ProxyRequest) -> None:
+    """Raise `UsageError` for a number of proxies that cannot be leased at once."""
+    if not 1 <= count <= COUNT_MAX or (count > 1 and request.session):
+        raise UsageError(f"{count} proxies at once: ask for 1 to {COUNT_MAX:,}, or for one of a session")
 
 
-def stored(proxy: Proxy) -> dict[str, Any]:
-    """Return a proxy as it is kept: its address has the login."""
+def to_stored(proxy: Proxy) -> dict[str, Any]:
+    """Return a proxy as stores keep it. The URL includes the login."""
     prices = {"price_gb": proxy.price_gb, "price_request": proxy.price_request}
     return {"url": proxy.url, "tags": dict(proxy.tags), **prices}
 
 
-def read_stored(told: Mapping[str, Any]) -> Proxy:
-    """Return the proxy that was kept so."""
-    proxy = parse_proxy(told["url"])
-    prices = (float(told["price_gb"]), float(told["price_request"]))
-    return replace(proxy, tags=dict(told["tags"] or {}), price_gb=prices[0], price_request=prices[1])
-
-
-def facts_of(told: Mapping[str, Mapping[str, Any]]) -> dict[str, ProxyFacts]:
-    """Return what targets know of proxies, of what a script says."""
-    return {
-        key: ProxyFacts(**{"latency_s": None, **each, "tags": dict(each["tags"] or {})})
-        for key, each in dict(told).items()
-    }
-
-
-def view_on(proxy: Proxy, member: ProxyTargetState, now: float) -> ProxyView:
-    """Return what is known of a proxy on one target."""
-    counts = (member.uses, member.good, member.bad)
-    return ProxyView(
-        proxy, member.state(now), member.latency_s, *counts, member.at, member.reason, member.facts.exit_ip
+def from_stored(stored: Mapping[str, Any]) -> Proxy:
+    """Return the proxy of `to_stored`."""
+    prices = (float(stored["price_gb"]), float(stored["price_request"]))
+    return replace(
+        parse_proxy(stored["url"]), tags=dict(stored["tags"] or {}), price_gb=prices[0], price_request=prices[1]
     )
 
 
-SEEN = ("rests_until", "dead", "latency_s", "reason", "exit_ip")
-"""What is looked at of the health of a proxy."""
+def facts_of(answer: Mapping[str, Mapping[str, Any]]) -> dict[str, ProxyFacts]:
+    """Return the facts by key from the answer of a script, where an empty table may be an empty list."""
+    return {
+        key: ProxyFacts(**{"latency_s": None, **each, "tags": dict(each["tags"] or {})})
+        for key, each in dict(answer).items()
+    }
+
+
+def view_on_target(proxy: Proxy, member: ProxyTargetState, now: float) -> ProxyView:
+    """Return the view of a proxy on one target."""
+    state, counts = member.state(now), (member.uses, member.good, member.bad)
+    until, exit_ip = member.eligible_at, member.facts.exit_ip
+    return ProxyView(proxy, state, member.latency_s, *counts, until, member.reason, exit_ip)
 
 
 def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, int, int], now: float) -> ProxyView:
-    """Return what is known of a proxy as such; `counts` are its uses, good and bad answers on all targets."""
+    """Return the view of a proxy without a target. `counts`: uses, good and bad responses on all targets."""
     rests_until = float(health["rests_until"])
     state = ProxyState.DEAD if health["dead"] else ProxyState.COOLING if rests_until > now else ProxyState.READY
     latency_s = None if health["latency_s"] in (None, False) else float(health["latency_s"])
     return ProxyView(proxy, state, latency_s, *counts, rests_until, health["reason"], health["exit_ip"])
 
 
-def why_not(
+def why_none(
     target: str, count: int, members: int, wait_s: float, counts: Mapping[ProxyState, int], *, is_empty: bool
 ) -> str:
-    """Say why there is none, or are not so many."""
+    """Return why a request got no proxy, or not so many."""
     if is_empty:
         return "the pool has no proxies: lycosa proxies add FILE"
     states = ", ".join(f"{counts[state]:,} {state}" for state in ProxyState if counts.get(state))

@@ -20,7 +20,7 @@ from lycosa.cli.proxies.pool import (
     tag_option,
     target_argument,
 )
-from lycosa.proxies.core.explain import Why, lacks_reason, with_reason, words
+from lycosa.proxies.core.explain import Why, lacks_reason, verdict_text, with_reason
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.ports import ProxyExplanation, ProxyPool
 
@@ -78,13 +78,13 @@ def _show(
     shown = told[: limit or None]
     if as_json:
         for proxy, verdict in shown:
-            says = words(verdict, lambda at: when(at, now), asked=asked)
+            says = verdict_text(verdict, lambda at: when(at, now), tags=asked)
             json_line({**verdict._asdict(), "name": proxy.name, "until": verdict.until or None, "says": says})
         return
     if not told:
         progress.write(["the pool has no proxies: lycosa proxies add FILE"])
         return
-    head = f"the next one is drawn among {drawn:,}" if drawn else "none would be lent now"
+    head = f"the next one is drawn from {drawn:,}" if drawn else "none would be lent now"
     print_styled(f"{one_line(target)}: {head}", "bold")
     table = Table("state", ">place", ">weight", "key", "proxy", "why", style=0, colors=COLORS)
     table.write(
@@ -95,7 +95,7 @@ def _show(
                 f"{verdict.weight:.0%}",
                 verdict.key,
                 proxy.name,
-                words(verdict, lambda at: when(at, now), asked=asked),
+                verdict_text(verdict, lambda at: when(at, now), tags=asked),
             ]
             for proxy, verdict in shown
         ]

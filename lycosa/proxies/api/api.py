@@ -61,7 +61,7 @@ from lycosa.proxies.api.schemas import (
     verdict_seen,
 )
 from lycosa.proxies.api.snapshot_cache import Looks
-from lycosa.proxies.core.explain import words
+from lycosa.proxies.core.explain import verdict_text
 from lycosa.proxies.core.outcomes.outcome import Outcome, OutcomeRule, judge, judge_error
 from lycosa.proxies.core.pool.choices import Choices
 from lycosa.proxies.core.pool.target import ProxyRequest
@@ -146,7 +146,7 @@ class Api:
         try:
             lease, left = await while_there(request, asking)
         except LycosaError as error:
-            self._choices.note(wanted.target, proxy_request, began, refused=str(error))
+            self._choices.add(wanted.target, proxy_request, began, refusal=str(error))
             raise
         finally:
             self._waiting -= 1
@@ -176,7 +176,7 @@ class Api:
         returned = await self._pool.release(lease, outcomes)
         choice = self._held.take(request.path_params["id"])
         if choice is not None:
-            choice.ended(outcomes, in_time=returned)
+            choice.end(outcomes, in_time=returned)
         if not returned:
             raise HTTPException(410, OVER)
         return answered(Done(done=True))
@@ -212,8 +212,8 @@ class Api:
 
     def _kept(self, lease: ProxyLease, proxy_request: ProxyRequest, began: float) -> str:
         """Return the name under which a lease is remembered."""
-        told: dict[str, Any] = {"proxy": lease.proxy.name, "among": lease.among, "rebound": lease.rebound}
-        return self._held.keep(lease, self._choices.note(lease.target, proxy_request, began, **told))
+        told: dict[str, Any] = {"proxy": lease.proxy.name, "drawn_from": lease.drawn_from, "rebound": lease.rebound}
+        return self._held.keep(lease, self._choices.add(lease.target, proxy_request, began, **told))
 
     def _lease(self, request: Request) -> ProxyLease:
         lease = self._held.get(request.path_params["id"])
@@ -297,7 +297,7 @@ def stats_of(proxies: Sequence[ProxyView], targets: Sequence[TargetView]) -> Sta
 def words_of(told: ProxyExplanation, proxy_request: ProxyRequest) -> str:
     """Return a verdict in words; times are in UTC."""
     wanted = ", ".join(f"{name}={value}" for name, value in proxy_request.tags.items())
-    return words(told.verdict, when, asked=wanted)
+    return verdict_text(told.verdict, when, tags=wanted)
 
 
 def when(at: float) -> str:

@@ -20,7 +20,7 @@ from lycosa.proxies.api.history import History, busiest
 from lycosa.proxies.api.operations import OPERATIONS
 from lycosa.proxies.api.params import tags_of, text_of, whole_of
 from lycosa.proxies.api.snapshot_cache import Looks
-from lycosa.proxies.core.explain import Why, words
+from lycosa.proxies.core.explain import Why, verdict_text
 from lycosa.proxies.core.pool.choices import Choices
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
@@ -89,7 +89,7 @@ class Pages:
         known = {each.proxy.key: each for each in await self._pool.proxies(name)}
         shown, pages = cut(told, number)
         asked = ", ".join(f"{tag}={value}" for tag, value in proxy_request.tags.items())
-        rows = [(each, known.get(each.proxy.key), words(each.verdict, self._when, asked=asked)) for each in shown]
+        rows = [(each, known.get(each.proxy.key), verdict_text(each.verdict, self._when, tags=asked)) for each in shown]
         return self._page(
             "target.html",
             name=name,

@@ -134,7 +134,7 @@ class Done(Struct):
 class LeaseGiven(Struct):
     """A proxy, lent until `deadline`. `url` is what to connect through, with the login: a secret.
 
-    `rebound`: its session had another one before. It was drawn among `among`; 0: its session asked for it.
+    `rebound`: its session had another one before. It was drawn from `among`; 0: its session asked for it.
     """
 
     id: str
@@ -246,7 +246,7 @@ class ChoiceSeen(Struct):
 
 
 class Explanation(Struct):
-    """A verdict for each proxy that may be lent for a target or is kept from it, those that may be lent next first.
+    """A verdict for each proxy that may be lent for a target or is kept from it, those that may be leased next first.
 
     `choices` are the last leases that this server lent for the target, or could not lend, the newest first.
     """
@@ -322,7 +322,7 @@ def lease_given(name: str, lease: ProxyLease) -> LeaseGiven:
     """Return a lease for its holder, under the name by which he gives it back."""
     proxy = lease.proxy
     return LeaseGiven(
-        name, lease.target, proxy.key, proxy.name, proxy.url, lease.deadline, lease.rebound, max(0, lease.among)
+        name, lease.target, proxy.key, proxy.name, proxy.url, lease.deadline, lease.rebound, max(0, lease.drawn_from)
     )
 
 
@@ -334,7 +334,7 @@ def export_row(proxy: Proxy) -> Mapping[str, object]:
 
 def choice_seen(choice: Choice) -> ChoiceSeen:
     """Return a choice as it is told."""
-    return ChoiceSeen(choice.at, choice.proxy, choice.why(), choice.came)
+    return ChoiceSeen(choice.at, choice.proxy, choice.why(), choice.result)
 
 
 def encoded(value: object) -> bytes:

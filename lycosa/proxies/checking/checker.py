@@ -172,7 +172,7 @@ async def tell(pool: ProxyPool, finding: Finding, checks: Checks, now: float) ->
     A proxy that does not serve a site is banned there until the next check; what it finds then decides anew.
     """
     key = finding.proxy.key
-    if not await pool.checked(key, finding.outcome(checks), finding.exit_ip):
+    if not await pool.report_check(key, finding.outcome(checks), finding.exit_ip):
         return False
     for target, problem in finding.sites.items():
         if problem:

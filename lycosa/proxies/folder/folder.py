@@ -2,7 +2,7 @@
 
 DIR/lock        locked while a process owns the pool; holds its process id
 DIR/pool        the pool as it was when the journal of its generation began; replaced as a whole
-DIR/journal.7   what has changed since then (`proxies.core.recorded_pool`), one checksummed frame a record
+DIR/journal.7   what has changed since then (`proxies.core.pool.journal`), one checksummed frame a record
 DIR/socket      where a live owner answers other processes
 
 A record is in the hands of the operating system before anybody hears of what it says: so all that was answered

@@ -57,7 +57,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "release": (tuple[ProxyLease, list[Outcome]], bool),
     "ban": (tuple[str, str, float | None, str], bool),
     "unban": (tuple[str, str], bool),
-    "checked": (tuple[str, Outcome, str], bool),
+    "report_check": (tuple[str, Outcome, str], bool),
     "proxies": (tuple[str | None], list[ProxyView]),
     "targets": (tuple[()], list[TargetView]),
     "explain": (tuple[str, Asked], list[ProxyExplanation]),

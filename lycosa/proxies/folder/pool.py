@@ -21,12 +21,13 @@ import msgspec
 
 from lycosa.core.errors import NoProxy, StateError, StateLocked
 from lycosa.infra import clock
-from lycosa.proxies.core import pool_image, recorded_pool
+from lycosa.proxies.core import pool_image
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool import journal
+from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.core.recorded_pool import RecordedPool
 from lycosa.proxies.folder.folder import IMAGE, JOURNAL, Folder, damaged, owner_of
 from lycosa.proxies.folder.remote import OwnerGone, RemotePool, connected
 from lycosa.proxies.folder.server import Served
@@ -65,7 +66,7 @@ class Keeper:
         except BaseException:
             self.folder.close()
             raise
-        self.pool.write = self._write
+        self.pool.journal = self._write
 
     def now(self) -> float:
         """Return the time of the pool (unix seconds), which goes on when the clock was set back meanwhile."""
@@ -73,7 +74,7 @@ class Keeper:
 
     def close(self) -> None:
         """Keep all as it is now, for a quick start, and give the folder free."""
-        self.pool.write = _refuse
+        self.pool.journal = _refuse
         try:
             if not self.folder.is_unchanged:
                 self.folder.keep(self._image())
@@ -84,10 +85,10 @@ class Keeper:
         finally:
             self.folder.close()
 
-    def _read(self, policy_of: Callable[[str], TargetPolicy]) -> RecordedPool:
+    def _read(self, policy_of: Callable[[str], TargetPolicy]) -> GlobalPool:
         whole, records = self.folder.read()
         if not whole:
-            return RecordedPool(policy_of)
+            return GlobalPool(policy_of)
         try:
             kept = pool_image.decode(whole)
             pool = pool_image.pool_of(kept, policy_of)
@@ -95,8 +96,8 @@ class Keeper:
             raise damaged(self.folder.path / IMAGE, error) from error
         try:
             self._latest = kept.at
-            for record in map(recorded_pool.decode, records):
-                record.apply(pool)
+            for record in map(journal.decode, records):
+                pool.replay(record)
                 self._latest = max(self._latest, getattr(record, "now", 0.0))
         except (msgspec.MsgspecError, LookupError, ValueError) as error:
             raise damaged(self.folder.path / f"{JOURNAL}{self.folder.generation}", repr(error)) from error
@@ -106,7 +107,7 @@ class Keeper:
         """Use the targets as is said now. Return whether that is another way than before."""
         others = [(each, policy_of(name)) for name, each in self.pool.targets.items()]
         for target, policy in (changed := [(each, policy) for each, policy in others if each.policy != policy]):
-            target.use(policy, now)
+            target.set_policy(policy, now)
         return bool(changed)
 
     def _set_back(self) -> float:
@@ -231,9 +232,9 @@ class EmbeddedPool:
         """See `ProxyPool`."""
         return await self._do(lambda pool: pool.unban(target, key))
 
-    async def checked(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
+    async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
         """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.checked(key, outcome, exit_ip))
+        return await self._do(lambda pool: pool.report_check(key, outcome, exit_ip))
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
         """See `ProxyPool`."""

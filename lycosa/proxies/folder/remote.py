@@ -106,9 +106,9 @@ class RemotePool:
         done: bool = await self._ask("unban", target, key)
         return done
 
-    async def checked(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
+    async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
         """See `ProxyPool`."""
-        done: bool = await self._ask("checked", key, outcome, exit_ip)
+        done: bool = await self._ask("report_check", key, outcome, exit_ip)
         return done
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:

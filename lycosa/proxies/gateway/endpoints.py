@@ -66,7 +66,7 @@ def _chosen(parts: Parts, head: RequestHead, query: bytes) -> EndpointResponse:
     if not site:
         return EndpointResponse(400, _json(error="which site? Write /v1/choices?site=SITE"), JSON)
     told = [
-        {"at": each.at, "proxy": each.proxy, "why": each.why(), "came": each.came}
+        {"at": each.at, "proxy": each.proxy, "why": each.why(), "came": each.result}
         for each in parts.holds.choices.of(site.lower(), asked.account)
     ]
     return EndpointResponse(200, _json(choices=told), JSON)

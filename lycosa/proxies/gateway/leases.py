@@ -172,10 +172,10 @@ class GatewayLeases:
         try:
             lease = await self._lent(target, proxy_request)
         except LycosaError as error:
-            self.choices.note(target, proxy_request, began, account, refused=str(error))
+            self.choices.add(target, proxy_request, began, account, refusal=str(error))
             raise
-        told = {"proxy": lease.proxy.name, "among": lease.among, "rebound": lease.rebound}
-        choice = self.choices.note(target, proxy_request, began, account, **told)
+        told = {"proxy": lease.proxy.name, "drawn_from": lease.drawn_from, "rebound": lease.rebound}
+        choice = self.choices.add(target, proxy_request, began, account, **told)
         self._count += 1
         hold = GatewayLease(f"{self._prefix}-{self._count:x}", name, lease, key, choice)
         self._held[hold.id] = hold
@@ -203,7 +203,7 @@ class GatewayLeases:
 
     def _forget(self, hold: GatewayLease) -> None:
         hold.over = True
-        hold.choice.ended(hold.outcomes)
+        hold.choice.end(hold.outcomes)
         self._held.pop(hold.id, None)
         if hold.key is not None and self._sessions.get(hold.key) is hold:
             del self._sessions[hold.key]
@@ -233,7 +233,7 @@ class GatewayLeases:
     async def _late(self, hold: GatewayLease, outcome: Outcome) -> str:
         """A report on a lease that is over: a ban is a ban, the rest has been counted."""
         key, target = hold.lease.proxy.key, hold.lease.target
-        hold.choice.ended([*hold.outcomes, outcome])
+        hold.choice.end([*hold.outcomes, outcome])
         if any(each.blame in BAD for each in hold.outcomes):
             return "late, and known"
         if outcome.blame in (Blame.SITE, Blame.PROXY):  # who comes late says nothing of the proxy everywhere

@@ -8,17 +8,17 @@ from functools import partial
 
 from lycosa.core.errors import NoProxy
 from lycosa.infra import clock
-from lycosa.proxies.core.explain import explained
+from lycosa.proxies.core.explain import explain_pool
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.health import NOBODYS, REACHED
+from lycosa.proxies.core.pool.health import NO_PROXY_KEY, REACHED
 from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, Wait
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.late_returns import LateReturns
 from lycosa.proxies.memory.wait_queue import CLOSED, Waiter, WaitQueue
 from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
-from lycosa.proxies.views import SEEN, refuse_counts, view_everywhere, view_on, why_not
+from lycosa.proxies.views import HEALTH_FIELDS, refuse_bad_count, view_everywhere, view_on_target, why_none
 
 IN_LINE = Wait(None)
 """The answer to who comes when others wait already."""
@@ -74,13 +74,15 @@ class LocalPool:
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         """See `ProxyPool`."""
-        refuse_counts(count, request)
+        refuse_bad_count(count, request)
         grants = self._ask(target, count, request, lease_s) if target not in self._lines else IN_LINE
         if isinstance(grants, Wait):
             waiter = Waiter(count, request, lease_s, asyncio.get_running_loop().create_future())
             grants = await self._wait(target, waiter, wait_s)
         return [
-            ProxyLease(target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.among)
+            ProxyLease(
+                target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.drawn_from
+            )
             for grant in grants
         ]
 
@@ -107,12 +109,12 @@ class LocalPool:
         self._serve(target)
         return done
 
-    async def checked(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
+    async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
         """See `ProxyPool`."""
         if key not in self._pool.proxies:
             return False
-        self._pool.hear(NOBODYS, REACHED, self._now(), 0.0)
-        self._pool.hear(key, [outcome], self._now(), self._draw())
+        self._pool.record(NO_PROXY_KEY, REACHED, self._now(), 0.0)
+        self._pool.record(key, [outcome], self._now(), self._draw())
         if outcome.blame is Blame.NONE:
             self._pool.revive(key, self._now(), exit_ip)
         self._serve_all()
@@ -127,7 +129,7 @@ class LocalPool:
         if pool is None:
             return []
         pool.expire(now)
-        return [view_on(self._pool.proxies[member.key], member, now) for member in pool.members.values()]
+        return [view_on_target(self._pool.proxies[member.key], member, now) for member in pool.members.values()]
 
     async def targets(self) -> list[TargetView]:
         """See `ProxyPool`."""
@@ -139,7 +141,7 @@ class LocalPool:
 
     async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """See `ProxyPool`."""
-        verdicts = explained(self._pool, target, request, self._now())
+        verdicts = explain_pool(self._pool, target, request, self._now())
         return [ProxyExplanation(self._pool.proxies[verdict.key], verdict) for verdict in verdicts]
 
     async def close(self) -> None:
@@ -200,7 +202,7 @@ class LocalPool:
         now = self._now()
         is_empty = not self._pool.proxies
         counts = {} if is_empty else self._pool.target(target, now).counts(now, request)
-        return why_not(target, count, self._pool.policy_of(target).members, wait_s, counts, is_empty=is_empty)
+        return why_none(target, count, self._pool.policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _everywhere(self, now: float) -> list[ProxyView]:
         known, health = self._pool.proxies, self._pool.health
@@ -209,5 +211,5 @@ class LocalPool:
             for key, member in target.members.items():
                 uses, good, bad = sums.get(key, (0, 0, 0))
                 sums[key] = (uses + member.uses, good + member.good, bad + member.bad)
-        told = ((key, {name: getattr(health[key], name) for name in SEEN}) for key in self._pool.nearest())
+        told = ((key, {name: getattr(health[key], name) for name in HEALTH_FIELDS}) for key in self._pool.nearest())
         return [view_everywhere(known[key], seen, sums.get(key, (0, 0, 0)), now) for key, seen in told]

@@ -15,7 +15,7 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyExplanation
 from lycosa.proxies.redis.calls import Calls
 from lycosa.proxies.redis.target_script import script_of, seen
-from lycosa.proxies.views import facts_of, read_stored
+from lycosa.proxies.views import facts_of, from_stored
 
 Find = Callable[[str], Awaitable[Proxy | None]]
 
@@ -26,7 +26,7 @@ async def explained(
     """See `ProxyPool.explain`. `find` returns the proxies that are not among the nearest."""
     told, version = await calls.everywhere("nearest", count=NEAREST_MAX)
     facts = facts_of({key: each for key, _, each in told})
-    proxies = {key: read_stored(each) for key, each, _ in told}
+    proxies = {key: from_stored(each) for key, each, _ in told}
     answer = await calls.target(target, script_of(policy).explain(request, version))
     told_now = seen(answer, policy)
     verdicts = explain(replace(told_now, is_filled=True), list(facts.items()), request, now)

@@ -19,7 +19,7 @@ from lycosa.infra import clock
 from lycosa.infra.redis.server import RedisServer
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.health import NOBODYS, REACHED
+from lycosa.proxies.core.pool.health import NO_PROXY_KEY, REACHED
 from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, Wait
 from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 from lycosa.proxies.core.proxy import Proxy
@@ -33,7 +33,15 @@ from lycosa.proxies.redis.outcome_reporter import Hearing
 from lycosa.proxies.redis.refiller import Refiller
 from lycosa.proxies.redis.target_script import TargetScript, granted, kind_of, looked, script_of
 from lycosa.proxies.redis.wait_queue import ASKED_MAX, Answers, Asker, Line
-from lycosa.proxies.views import facts_of, read_stored, refuse_counts, stored, view_everywhere, view_on, why_not
+from lycosa.proxies.views import (
+    facts_of,
+    from_stored,
+    refuse_bad_count,
+    to_stored,
+    view_everywhere,
+    view_on_target,
+    why_none,
+)
 
 KNOWN_MAX = 100_000
 """Proxies that a process remembers with their logins; the others are asked for."""
@@ -72,7 +80,7 @@ class RedisPool:
         added = 0
         waiting = iter(proxies)
         while some := list(islice(waiting, TOLD_AT_ONCE)):
-            told = {each.key: stored(each) for each in some}
+            told = {each.key: to_stored(each) for each in some}
             new, prices, changed = await self._calls.everywhere("add", proxies=told, unchecked=unchecked)
             self._know(some)
             added += new
@@ -111,7 +119,7 @@ class RedisPool:
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         """See `ProxyPool`."""
-        refuse_counts(count, request)
+        refuse_bad_count(count, request)
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
         asker = Asker(count, request, lease_s, ends, max(ends, ends - wait_s + AT_LEAST_S), loop.create_future())
@@ -154,11 +162,11 @@ class RedisPool:
         self._woken(target)
         return bool(done)
 
-    async def checked(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
+    async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
         """See `ProxyPool`."""
         if await self._proxy(key) is None:
             return False
-        await self._hearing.hear(NOBODYS, REACHED)
+        await self._hearing.hear(NO_PROXY_KEY, REACHED)
         await self._hearing.hear(key, [outcome])
         await self._hearing.tell()
         if outcome.blame is Blame.NONE:
@@ -172,14 +180,14 @@ class RedisPool:
         if target is not None:
             pairs, *_ = await self._look(target)
             found = {key: await self._proxy(key) for key in pairs}
-            return [view_on(proxy, pairs[key], self._now()) for key, proxy in found.items() if proxy is not None]
+            return [view_on_target(proxy, pairs[key], self._now()) for key, proxy in found.items() if proxy is not None]
         sums: Counter[tuple[str, str]] = Counter()
         for name in await self._calls.targets():
             for key, pair in (await self._look(name))[0].items():
                 sums.update({(key, "uses"): pair.uses, (key, "good"): pair.good, (key, "bad"): pair.bad})
         return [
             view_everywhere(
-                read_stored(told), health, (sums[key, "uses"], sums[key, "good"], sums[key, "bad"]), self._now()
+                from_stored(told), health, (sums[key, "uses"], sums[key, "good"], sums[key, "bad"]), self._now()
             )
             for key, told, health in await self._calls.everywhere("look")
         ]
@@ -276,7 +284,7 @@ class RedisPool:
         if request.tags and not request.tags.items() <= proxy.tags.items():  # others have given it other tags
             del self._known[grant.key]
             return None
-        return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)
+        return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.drawn_from)
 
     async def _asked(self, target: str, grant: Grant) -> ProxyLease:
         """Return the lease, with what the server knows of its proxy."""
@@ -284,7 +292,7 @@ class RedisPool:
         if proxy is None:  # by somebody who has not told this target yet, or ended before he could
             await self._calls.target(target, self._script(target).forget(grant.key))
             raise NoProxy(f"the proxy {grant.key} was removed in this moment")
-        return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)
+        return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.drawn_from)
 
     async def _proxy(self, key: str) -> Proxy | None:
         """Return a proxy, by what is known here if possible."""
@@ -292,7 +300,7 @@ class RedisPool:
             told = await self._calls.everywhere("proxy", key=key)
             if not told:
                 return None
-            self._know([read_stored(told)])
+            self._know([from_stored(told)])
         return self._known[key]
 
     def _know(self, proxies: Iterable[Proxy]) -> None:
@@ -335,7 +343,7 @@ class RedisPool:
         except TimeoutError:
             return f"no proxy for {target}: the server of the pool does not answer"
         counts = Counter(pair.state(self._now()) for pair in pairs.values() if request.fits(pair))
-        return why_not(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
+        return why_none(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _woken(self, target: str | None = None, returned: int = ASKED_MAX) -> None:
         """Let those of this process who wait ask again: so many may have come back."""

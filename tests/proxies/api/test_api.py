@@ -357,12 +357,12 @@ def test_why_proxies_were_lent_is_told_afterwards() -> None:
         page = server.get("/target?name=a.example").text
     seen = [(each["name"], each["why"], each["came"]) for each in told["choices"]]
     assert seen == [
-        (late["name"], "drawn among 1", "given back too late"),
+        (late["name"], "drawn from 1", "released too late"),
         ("", "no proxy for a.example is free (1 cooling)", ""),
-        ("http://10.0.0.1:8080", "drawn among 1 with country=de", "403 (site)"),
+        ("http://10.0.0.1:8080", "drawn from 1 with country=de", "403 (site)"),
     ]
     assert [each["at"] for each in told["choices"]] == [now.now - 100] * 3
-    for words in ("Lent by this server lately", "1 min 40 s ago", "drawn among 1 with country=de", "403 (site)"):
+    for words in ("Lent by this server lately", "1 min 40 s ago", "drawn from 1 with country=de", "403 (site)"):
         assert words in page
 
 

@@ -50,10 +50,10 @@ async def filled(pool: LocalPool, now: Now) -> None:
     dear = Proxy("socks5h", "gate.example", 1080, "ann", "hunter2", {"provider": "acme"}, price_gb=4.5)
     await pool.add([*many, dear])
     for number, proxy in enumerate(many):
-        await pool.checked(proxy.key, Outcome(latency_s=0.05 * (number + 1)), f"9.9.9.{number}")
+        await pool.report_check(proxy.key, Outcome(latency_s=0.05 * (number + 1)), f"9.9.9.{number}")
     for _ in range(5):
         now.now += 4000
-        await pool.checked(many[11].key, Outcome(Blame.PROXY, "connection refused"))
+        await pool.report_check(many[11].key, Outcome(Blame.PROXY, "connection refused"))
     (held,) = await pool.acquire("shop.example", request=ProxyRequest({"country": "de"}))
     others = [each for each in many[:11] if each != held.proxy]
     await pool.ban("shop.example", others[0].key, reason="complaint")
@@ -95,13 +95,13 @@ def test_the_first_page_shows_the_pool_and_its_targets(desk: Server) -> None:
 def test_a_target_says_why_each_proxy_is_lent_or_not(desk: Server) -> None:
     told = [text(row) for row in rows(desk.get("/target?name=shop.example").text)]
     assert len(told) == 13
-    assert "may be lent next" in told[0]
+    assert "may be leased next" in told[0]
     said = "\n".join(told)
     assert "banned until somebody lifts it (complaint)" in said
-    assert re.search(r"rests until \d\d:\d\d:\d\d UTC \(in 1[01] min[^)]*\) \(429 &lt;b&gt;slow&lt;/b&gt;\)", said)
-    assert re.search(r"lent: its lease ends \d\d:\d\d:\d\d UTC \(in 1 min\)", said)
+    assert re.search(r"cools down until \d\d:\d\d:\d\d UTC \(in 1[01] min[^)]*\) \(429 &lt;b&gt;slow&lt;/b&gt;\)", said)
+    assert re.search(r"leased: its lease ends \d\d:\d\d:\d\d UTC \(in 1 min\)", said)
     assert "ready, but a cheaper one works" in said
-    assert "dead until a check finds it well (connection refused)" in said
+    assert "dead until a check finds it working (connection refused)" in said
     assert "hunter2" not in said
 
 
@@ -110,10 +110,10 @@ def test_what_rests_everywhere_is_explained_with_its_reason() -> None:
     pool = LocalPool(now=now)
     proxy = Proxy("http", "10.0.0.1", 8080)
     asyncio.run(pool.add([proxy]))
-    asyncio.run(pool.checked(proxy.key, Outcome(Blame.PROXY, "connection refused")))
+    asyncio.run(pool.report_check(proxy.key, Outcome(Blame.PROXY, "connection refused")))
     with running(build_desk(pool, now=now)) as server:
         assert re.search(
-            r"rests until [^(]+\(in [^)]+\) \(connection refused\)", server.get("/target?name=shop.example").text
+            r"cools down until [^(]+\(in [^)]+\) \(connection refused\)", server.get("/target?name=shop.example").text
         )
         (told,) = json.loads(server.get("/api/explain?target=shop.example").text)["verdicts"]
     assert (told["why"], told["reason"]) == ("cooling", "connection refused")
@@ -123,8 +123,8 @@ def test_a_target_is_explained_for_a_wish(desk: Server) -> None:
     page = desk.get("/target?name=shop.example&tag=provider%3Dacme").text
     told = [text(row) for row in rows(page)]
     assert "socks5h://gate.example:1080#" in told[0]
-    assert "may be lent next: 100% of the draws" in told[0]
-    assert "does not have the tags that were asked for (provider=acme)" in told[-1]
+    assert "may be leased next: 100% of the draws" in told[0]
+    assert "without the tags of the request (provider=acme)" in told[-1]
     assert 'value="provider=acme"' in page
 
 

@@ -395,11 +395,11 @@ def test_a_pool_that_is_away_is_told_later() -> None:
 
         failures = 2
 
-        async def checked(self, *told: Any) -> bool:
+        async def report_check(self, *told: Any) -> bool:
             if self.failures:
                 self.failures -= 1
                 raise StateError("the server is away")
-            return await super().checked(*told)
+            return await super().report_check(*told)
 
     async def main() -> None:
         watched, pool = Watched(), Away()

@@ -24,8 +24,8 @@ from lycosa.proxies.folder.folder import FRAME_HEAD, IMAGE_HEAD
 from lycosa.proxies.folder.pool import Keeper
 from lycosa.proxies.memory.pool import LocalPool
 from tests.conftest import PROVE
+from tests.proxies.sim.test_journal import seen
 from tests.proxies.sim.test_pool_history import History, one, proxies
-from tests.proxies.sim.test_recorded_pool import seen
 
 HISTORIES = 100 if PROVE else 6
 STEPS = 300

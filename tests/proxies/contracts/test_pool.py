@@ -126,7 +126,7 @@ def test_how_near_a_proxy_is_shows_whatever_goes_on_through_its_connection(play:
         (lease,) = await pool.acquire(SITE)
         assert await pool.release(lease, [Outcome(latency_s=0.2), *(Outcome() for _ in range(50))])
         (other,) = [view.proxy for view in await pool.proxies() if view.proxy != lease.proxy]
-        assert await pool.checked(other.key, Outcome(Blame.NOBODY)), "what waits to be told is told with it"
+        assert await pool.report_check(other.key, Outcome(Blame.NOBODY)), "what waits to be told is told with it"
         found = {view.proxy.key: (view.latency_s, view.uses) for view in await pool.proxies()}
         assert found == {lease.proxy.key: (0.2, 51), other.key: (None, 0)}
 
@@ -192,7 +192,7 @@ def test_a_target_that_was_never_lent_for_hears_of_its_proxies_too(play: Callabl
         one, two = proxies(2)
         for each in (one, two):
             assert await pool.ban(SITE, each.key, clock.now + 10)
-        assert await pool.checked(one.key, Outcome(Blame.UNFIT, "alters pages"))
+        assert await pool.report_check(one.key, Outcome(Blame.UNFIT, "alters pages"))
         assert await pool.remove([two.key]) == 1
         clock.now += 20
         with pytest.raises(NoProxy, match="1 dead"):
@@ -279,11 +279,11 @@ def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play:
             await pool.acquire(SITE)
         (view,) = await pool.proxies()
         assert (view.state, view.reason) == (ProxyState.DEAD, "connection refused")
-        assert await pool.checked(proxy.key, Outcome(latency_s=0.2), "9.9.9.9")
+        assert await pool.report_check(proxy.key, Outcome(latency_s=0.2), "9.9.9.9")
         (view,) = await pool.proxies()
         assert (view.state, view.exit_ip) == (ProxyState.READY, "9.9.9.9")
         assert await pool.acquire(SITE)
-        assert not await pool.checked("nobody", Outcome())
+        assert not await pool.report_check("nobody", Outcome())
 
     play(story)
 
@@ -332,7 +332,7 @@ def test_a_check_that_reaches_its_judge_knows_that_it_is_not_our_network(play: C
         (proxy,) = proxies(1)
         for _ in range(5):
             clock.now += 10_000
-            assert await pool.checked(proxy.key, Outcome(Blame.PROXY, "connection refused"))
+            assert await pool.report_check(proxy.key, Outcome(Blame.PROXY, "connection refused"))
         assert [view.state for view in await pool.proxies()] == [ProxyState.DEAD]
 
     play(story)
@@ -344,7 +344,7 @@ def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callab
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease)
         under_way = [(await pool.acquire(target, lease_s=1e6))[0] for target in ("c.example", "d.example")]
-        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
+        assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
         clock.now += 100_000
         for target in (SITE, "b.example"):
             with pytest.raises(NoProxy):
@@ -355,7 +355,7 @@ def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callab
             await pool.release(under_way.pop(), [late])
             (view,) = await pool.proxies()
             assert (view.state, view.reason) == (ProxyState.DEAD, "not fit: alters the page"), "of who had it meanwhile"
-        assert await pool.checked(proxy.key, Outcome())
+        assert await pool.report_check(proxy.key, Outcome())
         clock.now += 100  # the rest after the refused connection
         assert await pool.acquire(SITE)
 
@@ -417,10 +417,10 @@ def test_one_that_was_dead_for_long_is_lent_soon_after_a_check(play: Callable[..
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease, [Outcome()])
         for _ in range(15):
-            assert await pool.checked(lease.proxy.key, Outcome(Blame.PROXY, "refused"))
+            assert await pool.report_check(lease.proxy.key, Outcome(Blame.PROXY, "refused"))
             clock.now += 7200
-        assert await pool.checked(lease.proxy.key, Outcome(Blame.PROXY, "refused"))
-        assert await pool.checked(lease.proxy.key, Outcome())
+        assert await pool.report_check(lease.proxy.key, Outcome(Blame.PROXY, "refused"))
+        assert await pool.report_check(lease.proxy.key, Outcome())
         assert len(await pool.acquire(SITE)) == 1
 
     play(story)
@@ -430,9 +430,9 @@ def test_one_that_comes_out_at_another_address_each_time_has_none(play: Callable
     async def story(pool: ProxyPool, clock: Set) -> None:
         one, two = proxies(2)
         for each in (one, two):
-            assert await pool.checked(each.key, Outcome(), "9.9.9.9")
+            assert await pool.report_check(each.key, Outcome(), "9.9.9.9")
         await pool.add([replace(two, tags={"rotating": "yes"})])
-        assert await pool.checked(two.key, Outcome(), "8.8.8.8")
+        assert await pool.report_check(two.key, Outcome(), "8.8.8.8")
         assert {view.exit_ip for view in await pool.proxies() if view.proxy.key == two.key} == {""}
 
     play(story, 2)
@@ -499,7 +499,7 @@ def test_one_that_joins_shares_the_bans_of_its_exit(play: Callable[..., None]) -
     async def story(pool: ProxyPool, clock: Set) -> None:
         first, second, third = (each.key for each in proxies(3))
         for key, latency_s, exit_ip in ((first, 0.1, "9.9.9.9"), (second, 0.2, "9.9.9.9"), (third, 0.3, "8.8.8.8")):
-            assert await pool.checked(key, Outcome(latency_s=latency_s), exit_ip)
+            assert await pool.report_check(key, Outcome(latency_s=latency_s), exit_ip)
         (lease,) = await pool.acquire(SITE)
         assert lease.proxy.key == first
         await pool.release(lease, [Outcome(Blame.SITE, "403", 100.0)])
@@ -574,7 +574,7 @@ def test_who_waits_gets_another_one_when_his_is_removed(play: Callable[..., None
 
 
 def test_who_waits_gets_another_one_when_his_is_found_unfit(play: Callable[..., None]) -> None:
-    play(waits_for_another(lambda pool, proxy: pool.checked(proxy.key, Outcome(Blame.UNFIT, "x"))), 2, members=1)
+    play(waits_for_another(lambda pool, proxy: pool.report_check(proxy.key, Outcome(Blame.UNFIT, "x"))), 2, members=1)
 
 
 def test_who_waits_gets_another_one_when_his_cannot_be_reached_for_others(play: Callable[..., None]) -> None:
@@ -649,10 +649,10 @@ def test_it_says_why_a_proxy_is_lent_or_refused(play: Callable[..., None]) -> No
         cooling, banned, dead, paced, avoided = others[:5]
         await pool.ban(SITE, cooling.key, clock.now + 100, "429")
         await pool.ban(SITE, banned.key, reason="complaint")
-        await pool.checked(dead.key, Outcome(Blame.PROXY, "connection refused"))
+        await pool.report_check(dead.key, Outcome(Blame.PROXY, "connection refused"))
         for _ in range(4):
             clock.now += 5000
-            await pool.checked(dead.key, Outcome(Blame.PROXY, "connection refused"))
+            await pool.report_check(dead.key, Outcome(Blame.PROXY, "connection refused"))
         await pool.unban(SITE, cooling.key)
         await pool.ban(SITE, cooling.key, clock.now + 100, "429")
         (lease,) = await pool.acquire(SITE, request=ProxyRequest(session="s", avoid=_but(many, lease.proxy)))
@@ -710,7 +710,7 @@ def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(p
         for proxy in (well, dead):
             await pool.release(lease[proxy.key])
         for proxy in (dead, *held):
-            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
+            assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
         clock.now += 99.9
         assert await pool.forget_dead(100.0) == []
         clock.now += 0.2
@@ -732,17 +732,17 @@ def test_time_is_counted_from_the_last_death(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (proxy,) = proxies(1)
         for _ in range(2):
-            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+            assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
             clock.now += 60.0
-            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit")), "one that is dead dies no more"
-            assert await pool.checked(proxy.key, Outcome(Blame.PROXY, "refused"))
+            assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit")), "one that is dead dies no more"
+            assert await pool.report_check(proxy.key, Outcome(Blame.PROXY, "refused"))
             assert await pool.forget_dead(100.0) == []
-            assert await pool.checked(proxy.key, Outcome())
+            assert await pool.report_check(proxy.key, Outcome())
         clock.now += 1_000.0
         assert await pool.forget_dead(0.0) == [], "it lives"
-        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
         clock.now += 60.0
-        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
         clock.now += 60.0
         assert await pool.forget_dead(100.0) == [proxy.key]
 
@@ -753,7 +753,7 @@ def test_one_that_was_forgotten_comes_back_as_new(play: Callable[..., None]) -> 
     async def story(pool: ProxyPool, clock: Set) -> None:
         (proxy,) = proxies(1)
         await pool.release((await pool.acquire(SITE))[0], [Outcome(Blame.SITE, "403", 600.0)])
-        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
         assert await pool.forget_dead(0.0) == [proxy.key]
         with pytest.raises(NoProxy):
             await pool.acquire(SITE)
@@ -768,7 +768,7 @@ def test_one_that_was_forgotten_comes_back_as_new(play: Callable[..., None]) -> 
 def test_many_dead_ones_go_in_parts(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         for proxy in proxies(1_200):
-            await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+            await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
         gone: list[str] = []
         while some := await pool.forget_dead(0.0):
             gone += some
@@ -788,7 +788,7 @@ def test_new_ones_that_are_unchecked_are_lent_when_a_check_finds_them_well(play:
             await pool.acquire(SITE, wait_s=0.01)
         found = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies()}
         assert found[new.key] == (ProxyState.DEAD, "not checked yet")
-        assert await pool.checked(new.key, Outcome())
+        assert await pool.report_check(new.key, Outcome())
         assert (await pool.acquire(SITE, wait_s=LONG_S))[0].proxy == new
 
     play(story)

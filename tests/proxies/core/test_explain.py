@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.proxies.core.explain import ProxyVerdict, Why, explained, words
+from lycosa.proxies.core.explain import ProxyVerdict, Why, explain_pool, verdict_text
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.pool import GlobalPool
@@ -30,11 +30,11 @@ def test_a_ban_is_told_of_all_that_leave_by_the_same_address() -> None:
         pool.revive(key, 0.0, "9.9.9.9")
     (grant,) = pool.acquire(SITE, 0.0, [0.0], ProxyRequest(avoid=frozenset({same, other})))  # type: ignore[misc]
     pool.release(SITE, grant.token, [Outcome(Blame.SITE, "429", rest_s=50.0)], 0.0, 0.0)
-    told = {each.key: each for each in explained(pool, SITE, ANY, 1.0)}
+    told = {each.key: each for each in explain_pool(pool, SITE, ANY, 1.0)}
     assert (told[banned].why, told[banned].reason) == (Why.COOLING, "429")
     assert (told[same].why, told[same].until, told[same].reason) == (Why.EXIT, 50.0, "429" + SAME_EXIT)
     assert (told[other].why, told[other].share) == (Why.NEXT, 1.0)
-    assert words(told[same], when) == "rests until <50>: 429, at the same exit"
+    assert verdict_text(told[same], when) == "cools down until <50>: 429, at the same exit"
 
 
 def test_the_worth_of_a_proxy_is_told() -> None:
@@ -47,7 +47,7 @@ def test_the_worth_of_a_proxy_is_told() -> None:
         (grant,) = pool.acquire(SITE, float(now), [0.0], ProxyRequest(avoid=frozenset({good} if now % 2 else others)))  # type: ignore[misc]
         blame = Blame.NONE if grant.key == good or now % 4 == 1 else Blame.MISS
         pool.release(SITE, grant.token, [Outcome(blame)], float(now), 0.0)
-    told = {each.key: each.weight for each in explained(pool, SITE, ANY, 100.0)}
+    told = {each.key: each.weight for each in explain_pool(pool, SITE, ANY, 100.0)}
     assert 0.85 < told.pop(good) < 1
     assert 0.15 < told.popitem()[1] < 0.35
 
@@ -55,33 +55,33 @@ def test_the_worth_of_a_proxy_is_told() -> None:
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        (ProxyVerdict("k", Why.NEXT, ProxyState.READY, place=1, share=0.125), "may be lent next: 12% of the draws"),
+        (ProxyVerdict("k", Why.NEXT, ProxyState.READY, place=1, share=0.125), "may be leased next: 12% of the draws"),
         (
             ProxyVerdict("k", Why.NEXT, ProxyState.HALF_OPEN, place=1, share=1.0),
-            "may be lent next: 100% of the draws, on trial after a rest",
+            "may be leased next: 100% of the draws, on trial after a cool-down",
         ),
         (
             ProxyVerdict("k", Why.BEHIND, ProxyState.READY, place=22, joins=True),
             "ready, 22nd in the order of use, joins with the next lease",
         ),
         (ProxyVerdict("k", Why.BEHIND, ProxyState.READY, place=11), "ready, 11th in the order of use"),
-        (ProxyVerdict("k", Why.LEASED, ProxyState.LEASED, 9.0), "lent: its lease ends <9>"),
-        (ProxyVerdict("k", Why.COOLING, ProxyState.COOLING, 9.0, reason="403"), "rests until <9> (403)"),
+        (ProxyVerdict("k", Why.LEASED, ProxyState.LEASED, 9.0), "leased: its lease ends <9>"),
+        (ProxyVerdict("k", Why.COOLING, ProxyState.COOLING, 9.0, reason="403"), "cools down until <9> (403)"),
         (
             ProxyVerdict("k", Why.BANNED, ProxyState.BANNED, reason="by hand"),
             "banned until somebody lifts it (by hand)",
         ),
-        (ProxyVerdict("k", Why.DEAD, ProxyState.DEAD), "dead until a check finds it well"),
+        (ProxyVerdict("k", Why.DEAD, ProxyState.DEAD), "dead until a check finds it working"),
         (
             ProxyVerdict("k", Why.DEAD, ProxyState.DEAD, reason="alters pages"),
-            "dead until a check finds it well (alters pages)",
+            "dead until a check finds it working (alters pages)",
         ),
-        (ProxyVerdict("k", Why.TAGS, ProxyState.READY), "does not have the tags that were asked for (country=de)"),
+        (ProxyVerdict("k", Why.TAGS, ProxyState.READY), "without the tags of the request (country=de)"),
     ],
 )
 def test_words(verdict: ProxyVerdict, said: str) -> None:
-    assert words(verdict, when, asked="country=de") == said
+    assert verdict_text(verdict, when, tags="country=de") == said
 
 
 def test_each_verdict_has_words() -> None:
-    assert len({words(ProxyVerdict("k", why, ProxyState.READY, 5.0), when) for why in Why}) == len(Why)
+    assert len({verdict_text(ProxyVerdict("k", why, ProxyState.READY, 5.0), when) for why in Why}) == len(Why)

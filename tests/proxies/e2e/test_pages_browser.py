@@ -47,7 +47,7 @@ async def with_long_names(pool: LocalPool) -> None:
     ]
     await pool.add(proxies)
     for proxy in proxies:
-        await pool.checked(proxy.key, Outcome(latency_s=1.234), "2001:db8:ffff:ffff:ffff:ffff:ffff:1")
+        await pool.report_check(proxy.key, Outcome(latency_s=1.234), "2001:db8:ffff:ffff:ffff:ffff:ffff:1")
     for proxy in proxies:
         others = frozenset(each.key for each in proxies if each != proxy)
         (lease,) = await pool.acquire("shop.example", request=ProxyRequest(avoid=others))
@@ -104,7 +104,7 @@ def test_from_the_pool_to_a_reason(desk: Server, browser: WebDriver) -> None:
     tag.send_keys("provider=acme")
     tag.submit()
     first = By.CSS_SELECTOR, "tbody tr"
-    told = text_to_be_present_in_element(first, "may be lent next: 100% of the draws")
+    told = text_to_be_present_in_element(first, "may be leased next: 100% of the draws")
     WebDriverWait(browser, LONG_S).until(told)  # the page before may be there still
     bar = browser.find_element(By.CSS_SELECTOR, "svg.states rect.s-ready")
     assert bar.value_of_css_property("fill") == "rgb(47, 143, 91)", "inline drawings are styled within the policy"

@@ -111,7 +111,7 @@ def test_dead_proxies_are_forgotten_and_listed_ones_come_back_to_be_checked(tmp_
             options = {"forgotten": forgotten, "reported": reported, "round_s": 0.05}
             keeping = asyncio.create_task(keep(pool, source, checks, tmp_path, **options))  # type: ignore[arg-type]
             await first.wait()
-            await pool.checked(dead.key, Outcome(Blame.UNFIT, "not fit"))
+            await pool.report_check(dead.key, Outcome(Blame.UNFIT, "not fit"))
             waiting = asyncio.create_task(pool.acquire("shop.example", wait_s=LONG_S))
             await came.wait()
             (view,) = await pool.proxies()

@@ -250,7 +250,7 @@ def test_what_uses_said_is_explained(run: Run, pool: str) -> None:
     assert {row["why"] for row in run("explain", "b.example", "--json").rows} == {"next", "behind", "dearer"}
     (row,) = run("explain", SITE, "10.0.0.1:8080", "--json").rows
     assert (row["name"], row["reason"]) == ("http://10.0.0.1:8080", "429")
-    assert row["says"].startswith("rests until ")
+    assert row["says"].startswith("cools down until ")
     first, *targets = run("stats", "--json").rows
     assert (first["proxies"], first["granted"], first["bad"]) == (3, 3, 3)
     assert [(each["target"], each["states"]) for each in targets] == [(SITE, {"cooling": 3})]
@@ -265,14 +265,14 @@ def test_what_holds_everywhere_is_explained_with_its_reason(run: Run, pool: str)
     async def story() -> None:
         opened = await open_pool(pool)
         try:
-            await opened.checked((await opened.proxies())[0].proxy.key, Outcome(Blame.UNFIT, "alters pages"))
+            await opened.report_check((await opened.proxies())[0].proxy.key, Outcome(Blame.UNFIT, "alters pages"))
         finally:
             await opened.close()
 
     asyncio.run(story())
     told = {row["why"]: row for row in run("explain", SITE, "--json").rows}
     assert told["dead"]["reason"] == "alters pages"
-    assert told["dead"]["says"] == "dead until a check finds it well (alters pages)"
+    assert told["dead"]["says"] == "dead until a check finds it working (alters pages)"
 
 
 def test_bans_by_hand(run: Run) -> None:
@@ -288,8 +288,8 @@ def test_bans_by_hand(run: Run) -> None:
     assert (told[key]["why"], told[key]["reason"]) == ("banned", "complaint")
     assert sorted(row["why"] for row in told.values()) == ["banned", "cooling", "cooling"]
     assert run("unban", SITE, key).out == f"1 proxy may be lent for {SITE} again\n"
-    assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next one is drawn among 1"
-    assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next one is drawn among 1"
+    assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next one is drawn from 1"
+    assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next one is drawn from 1"
 
 
 def test_several_logins_on_one_address_are_told_apart(run: Run) -> None:

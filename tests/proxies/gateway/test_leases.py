@@ -326,18 +326,18 @@ def test_why_proxies_were_lent_is_told_afterwards(played):
         good = await stage.proxy(HTTP)
         lease, _, writer = await tunnel(stage, CONNECT)
         name = good.proxy.name
-        assert told(await stage.ask(choices()))[0] == (name, "drawn among 1", "")
+        assert told(await stage.ask(choices()))[0] == (name, "drawn from 1", "")
         assert json_of(await stage.ask(report(lease=lease, status=429))) == {"result": "taken"}
         writer.close()
         await settled(stage)
         first, second, third, fourth, fifth = told(await stage.ask(choices("Shop.example")))
-        assert first == (name, "drawn among 1", "429 (site)")
+        assert first == (name, "drawn from 1", "429 (site)")
         assert second[::2] == ("", "")
         assert second[1].startswith("no proxy for shop.example is free within 0.2 s (1 cooling)")
-        assert third == (dead.name, "drawn among 1", "proxy not reached: connection refused (proxy)")
+        assert third == (dead.name, "drawn from 1", "proxy not reached: connection refused (proxy)")
         assert fourth[::2] == ("", "")
         assert fourth[1].startswith("no proxy for shop.example is free within 0.2 s (1 cooling)")
-        assert fifth == (banned.proxy.name, "drawn among 1 with country=de", "403 (site)")
+        assert fifth == (banned.proxy.name, "drawn from 1 with country=de", "403 (site)")
         for host in ("localhost:3128", "127.0.0.1", "[::1]:3128"):
             assert told(await stage.ask(choices("other.example", host=host))) == []
 

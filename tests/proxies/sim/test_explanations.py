@@ -11,7 +11,7 @@ from copy import deepcopy
 
 import pytest
 
-from lycosa.proxies.core.explain import ELIGIBLE, ProxyVerdict, Why, explained
+from lycosa.proxies.core.explain import ELIGIBLE, ProxyVerdict, Why, explain_pool
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest, Wait
@@ -46,7 +46,7 @@ class Told(History):
             self.now,
         )
         if draw.random() < 0.3:
-            self.pool.hear(
+            self.pool.record(
                 draw.choice(sorted(self.pool.proxies)), [Outcome(Blame.UNFIT, "alters pages")], self.now, 0.5
             )
 
@@ -74,7 +74,7 @@ class Told(History):
             ProxyRequest(german, "s2", avoid),
         ]
         request = self.random.choice(wishes)
-        verdicts = explained(self.pool, target, request, self.now)
+        verdicts = explain_pool(self.pool, target, request, self.now)
         self.seen |= {verdict.why for verdict in verdicts}
         assert sorted(verdict.key for verdict in verdicts) == sorted(self.pool.proxies), "each proxy, once"
         self.lent_as_told(target, request, verdicts)
@@ -95,10 +95,10 @@ class Told(History):
         if not later:
             return
         one = self.random.choice(later)
-        then = {each.key: each for each in explained(deepcopy(self.pool), target, request, one.until)}[one.key]
+        then = {each.key: each for each in explain_pool(deepcopy(self.pool), target, request, one.until)}[one.key]
         no_session_keeps_it = {Why.TAGS, Why.AVOIDED} if request.session else set()
         assert then.why in ELIGIBLE | no_session_keeps_it or then.until > one.until
-        just_before = explained(deepcopy(self.pool), target, request, one.until - 1e-3)
+        just_before = explain_pool(deepcopy(self.pool), target, request, one.until - 1e-3)
         if one.until - 1e-3 > self.now:
             assert {each.key: each for each in just_before}[one.key].why not in ELIGIBLE
 
@@ -124,7 +124,7 @@ def test_what_is_told_is_what_happens() -> None:
 def test_looking_changes_nothing() -> None:
     pool = GlobalPool(lambda _: History(1).policy)
     pool.add([Proxy("http", "10.0.0.1", 80)], 0.0)
-    pool.health[next(iter(pool.proxies))].hear(Outcome(Blame.PROXY, "refused"), 0.0, 1.0)
+    pool.health[next(iter(pool.proxies))].record(Outcome(Blame.PROXY, "refused"), 0.0, 1.0)
     before = deepcopy(pool.__dict__["health"]), dict(pool.targets)
-    explained(pool, "a.example", ANY, 0.0)
+    explain_pool(pool, "a.example", ANY, 0.0)
     assert (pool.health, dict(pool.targets)) == before

@@ -34,7 +34,7 @@ def proxies(count: int, **facts: object) -> list[Proxy]:
 def may_be_lent(pool: TargetPool, member: ProxyTargetState, now: float) -> bool:
     full = bool(pool.policy.concurrency) and member.lease_count >= pool.policy.concurrency
     unusable = member.banned or member.facts.dead or (member.half_open and member.lease_count > 0)
-    return not full and not unusable and member.at <= now
+    return not full and not unusable and member.eligible_at <= now
 
 
 class History:
@@ -108,7 +108,7 @@ class History:
                 until = self.pool.renew(target, token, self.now)
                 assert (until is None) == self.over(target, grant)
                 if until is not None:
-                    self.leases[its, token] = Grant(token, grant.key, until, grant.rebound, grant.among)
+                    self.leases[its, token] = Grant(token, grant.key, until, grant.rebound, grant.drawn_from)
 
     def change(self, target: str) -> None:
         key = self.random.choice([*self.pool.proxies, "nobody"])
@@ -131,7 +131,7 @@ class History:
     def forget_dead(self, kept_s: float) -> None:
         """What is dead goes, but not from who has it."""
         for key in self.random.sample(sorted(self.pool.proxies), min(2, len(self.pool.proxies))):
-            self.pool.hear(key, [Outcome(Blame.UNFIT, "x")], self.now - self.random.choice([0.0, 4.0]), 0.5)
+            self.pool.record(key, [Outcome(Blame.UNFIT, "x")], self.now - self.random.choice([0.0, 4.0]), 0.5)
         dead = {key for key, health in self.pool.health.items() if health.dead and health.dead_at <= self.now - kept_s}
         lease = {grant.key for (target, _), grant in self.leases.items() if not self.over(target, grant)}
         assert set(self.pool.forget_dead(kept_s, self.now)) == dead - lease
@@ -272,7 +272,7 @@ def test_targets_are_bounded_when_all_leases_were_lost(monkeypatch: pytest.Monke
 def test_a_target_is_filled_up_in_one_walk_however_many_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, walks = plain(500, members=10), []
     for key in list(pool.proxies)[:490]:
-        pool.hear(key, [Outcome(Blame.PROXY, "down")], 0.0, 0.5)
+        pool.record(key, [Outcome(Blame.PROXY, "down")], 0.0, 0.5)
     monkeypatch.setattr(pool, "nearest", lambda: walks.append(1) or GlobalPool.nearest(pool))
     assert one(pool, "a.example", 1.0)
     assert sum(member.usable for member in pool.targets["a.example"].members.values()) == 10

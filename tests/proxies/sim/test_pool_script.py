@@ -11,11 +11,11 @@ import pytest
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.health import NOBODYS, REACHED, ProxyHealth, proves_reached
+from lycosa.proxies.core.pool.health import NO_PROXY_KEY, REACHED, ProxyHealth, proves_reached
 from lycosa.proxies.core.pool.pool import ROTATING, GlobalPool
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.redis.calls import POOL_SCRIPT
-from lycosa.proxies.views import facts_of, read_stored, stored
+from lycosa.proxies.views import facts_of, from_stored, to_stored
 from tests.conftest import PROVE
 from tests.proxies.sim.proxy_steps import run_beside, run_histories
 
@@ -65,9 +65,9 @@ class Both:
     def add(self) -> None:
         made = {each.key: each for each in (any_proxy(self.chance) for _ in range(self.chance.choice([1, 1, 5])))}
         prices = {(each.price_gb, each.price_request) for each in made.values()}
-        known = {key: stored(self.model.proxies[key]) for key in made if key in self.model.proxies}
-        others = [key for key, before in known.items() if before != stored(made[key])]
-        new, tiers, changed = self.asked("add", proxies={key: stored(each) for key, each in made.items()})
+        known = {key: to_stored(self.model.proxies[key]) for key in made if key in self.model.proxies}
+        others = [key for key, before in known.items() if before != to_stored(made[key])]
+        new, tiers, changed = self.asked("add", proxies={key: to_stored(each) for key, each in made.items()})
         assert new == self.model.add(made.values(), self.now)
         assert facts_of(changed) == {key: self.model.facts(key) for key in others}
         assert tiers == (not prices <= self.prices), "targets have to hear of another tier"
@@ -97,9 +97,9 @@ class Both:
         before = {key: member.facts for key, member in members.items()}
         heard = {any_proxy(self.chance).key: (self.outcomes(), self.chance.random()) for _ in range(3)}
         if any(proves_reached(each) for outcomes, _ in heard.values() for each in outcomes):
-            self.model.hear(NOBODYS, REACHED, self.now, 0.0)  # by whichever it was
+            self.model.record(NO_PROXY_KEY, REACHED, self.now, 0.0)  # by whichever it was
         for key, (outcomes, draw) in heard.items():
-            self.model.hear(key, outcomes, self.now, draw)
+            self.model.record(key, outcomes, self.now, draw)
         told = {key: {"outcomes": outcomes, "draw": draw} for key, (outcomes, draw) in heard.items()}
         expected = {key: self.model.facts(key) for key, member in members.items() if member.facts is not before[key]}
         assert facts_of(self.asked("hear", heard=told)) == expected
@@ -160,8 +160,8 @@ class Both:
         assert [key for key, *_ in kept] == list(self.model.nearest())
         for key, proxy, health in kept:
             mine = self.model.proxies[key]
-            assert read_stored(proxy) == mine
-            assert stored(read_stored(proxy)) == stored(mine), "with tags and prices"
+            assert from_stored(proxy) == mine
+            assert to_stored(from_stored(proxy)) == to_stored(mine), "with tags and prices"
             assert of(health) == self.model.health[key]
         keys = [*self.model.proxies, "nobody"]
         assert facts_of(self.asked("facts", keys=keys)) == {key: self.model.facts(key) for key in self.model.proxies}

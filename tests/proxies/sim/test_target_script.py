@@ -142,7 +142,7 @@ class Both:
         told = seen(self.said(self.script.explain(ProxyRequest(session="s1"), 0))[0], self.policy)
         assert told.deadlines == self.model.deadlines()
         assert told.bound == self.model.session_key("s1", self.now)
-        assert (told.stands, told.interval_s) == (self.model.stands, interval_s)
+        assert (told.virtual_time, told.interval_s) == (self.model.virtual_time, interval_s)
         assert members.keys() == self.model.members.keys()
         for key, member in members.items():
             mine = self.model.members[key]

@@ -47,8 +47,8 @@ class ProxyLeaser:
         self.attempts = Attempts(tries)
         self._pool = pool
         self._clock = clock
-        self._drought = Outage(wait_max_s)
-        self._flows = WaitQueueStats()
+        self._outage = Outage(wait_max_s)
+        self._wait_stats = WaitQueueStats()
         self._told_end = False
         self._renewals: dict[tuple[str, int], asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -61,13 +61,13 @@ class ProxyLeaser:
         lease = await self._another(wanted, avoid) if avoid and not wanted.session else None
         if lease is None:
             lease = await self._waited_for(wanted)
-        self._flows.lease_granted(wanted.target, self._clock.now())
+        self._wait_stats.lease_granted(wanted.target, self._clock.now())
         self._renew_later(lease, lease.deadline)
         return lease
 
     def worked(self) -> None:
         """An answer came through a proxy."""
-        if lasted_s := self._drought.worked(self._clock.now()):
+        if lasted_s := self._outage.end(self._clock.now()):
             log.warning("proxies work again, after %.0f s", lasted_s)
 
     async def give_back(self, lease: ProxyLease, outcomes: Sequence[Outcome]) -> bool:
@@ -99,20 +99,20 @@ class ProxyLeaser:
     async def _waited_for(self, wanted: ProxySelector) -> ProxyLease:
         began = self._clock.now()
         which = wanted.session, frozenset(wanted.tags.items())
-        if not self._flows.has_room(wanted.target, which, began):
+        if not self._wait_stats.has_room(wanted.target, which, began):
             raise NoProxyYet(f"enough wait for a proxy for {wanted.target}", began + QUEUE_S / 2)
-        wait_s = self._flows.wait_s(wanted.target, began)
-        if self._drought.most_s is not None:
-            wait_s = min(wait_s, self._drought.most_s / 4)  # it is told before it ends the crawl
+        wait_s = self._wait_stats.wait_s(wanted.target, began)
+        if self._outage.most_s is not None:
+            wait_s = min(wait_s, self._outage.most_s / 4)  # it is told before it ends the crawl
         try:
-            with self._flows.waiting(wanted.target, which, began):
+            with self._wait_stats.waiting(wanted.target, which, began):
                 return (await self._pool.acquire(wanted.target, request=wanted.proxy_request(), wait_s=wait_s))[0]
         except NoProxy as none:
             raise self._none(wanted.target, began, none) from None
 
     def _none(self, target: str, began: float, none: NoProxy) -> NoProxyYet | CloseSpider:
-        now, most_s = self._clock.now(), self._drought.most_s
-        dry = self._drought.none(began, now)
+        now, most_s = self._clock.now(), self._outage.most_s
+        dry = self._outage.extend(began, now)
         if dry.left_s == 0:
             if not self._told_end:
                 log.error("%s, and none that works for %.1f s (proxy_wait): the crawl ends here", none, dry.for_s)
@@ -122,7 +122,7 @@ class ProxyLeaser:
             log.warning(
                 "%s; the crawl waits%s", none, "" if most_s is None else f", for up to {most_s:g} s (proxy_wait)"
             )
-        again_s = self._flows.again_s(target, began, now)
+        again_s = self._wait_stats.retry_s(target, began, now)
         return NoProxyYet(str(none), now + (again_s if dry.left_s is None else min(again_s, dry.left_s)))
 
     def _renew_later(self, lease: ProxyLease, deadline: float) -> None:

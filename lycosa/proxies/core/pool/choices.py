@@ -1,6 +1,6 @@
-"""Which proxies were lent last for a target, and why; or why none was. Of one process, as long as it runs.
+"""Which proxies were leased last for a target, and why; or why none was. In memory, for one process.
 
-What holds now is said by `proxies.core.explain`; this is what held then, as far as who asks for a lease hears of it.
+`proxies.core.explain` says what would happen now; this is what happened to the leases of this process.
 """
 
 from __future__ import annotations
@@ -13,84 +13,83 @@ from typing import Any
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 
-EACH_MAX = 20
-"""Choices of a target that are remembered."""
+CHOICES_MAX = 20
+"""Choices of a target that are kept."""
 
 TARGETS_MAX = 1_000
-"""Targets; the one that was asked for longest ago is forgotten."""
+"""Targets; beyond that the least recently used one is forgotten."""
 
-WAITED_S = 0.05
-"""Who waited for less is not told so."""
+WAIT_SHOWN_S = 0.05
+"""Shorter waits are not mentioned."""
 
 
 @dataclass(slots=True)
 class Choice:
-    """One. `by` is who asked, `proxy` the name of what he got ("": none, and `refused` says why).
+    """A lease, or a refused request for one. `client` is who asked, `proxy` the name of the proxy, "" for none.
 
-    `among`, `rebound`: as of a lease. `came`: what came of it, "" as long as nobody knows.
+    `drawn_from`, `rebound`: as in a lease. `refusal`: why there was no lease. `result`: "" while the lease lasts.
     """
 
     at: float
-    by: str
+    client: str
     request: ProxyRequest
     waited_s: float
     proxy: str = ""
-    among: int = 0
+    drawn_from: int = 0
     rebound: bool = False
-    refused: str = ""
-    came: str = ""
+    refusal: str = ""
+    result: str = ""
 
     def why(self) -> str:
-        """Say why it was this one."""
-        if self.refused:
-            return self.refused
-        asked = ", ".join(f"{name}={value}" for name, value in self.request.tags.items())
+        """Say why it was this proxy, or none."""
+        if self.refusal:
+            return self.refusal
+        tags = ", ".join(f"{name}={value}" for name, value in self.request.tags.items())
         return "".join(
             (
-                f"drawn among {self.among:,}" if self.among else "its session has it",
-                f" with {asked}" if asked else "",
-                ", since its session can have its own no more" if self.rebound else "",
+                f"drawn from {self.drawn_from:,}" if self.drawn_from else "bound to its session",
+                f" with {tags}" if tags else "",
+                ", as the proxy of its session is not available" if self.rebound else "",
                 f", without {len(self.request.avoid):,} excluded by the request" if self.request.avoid else "",
-                f", waited {self.waited_s:.1f} s" if self.waited_s >= WAITED_S else "",
+                f", waited {self.waited_s:.1f} s" if self.waited_s >= WAIT_SHOWN_S else "",
             )
         )
 
-    def ended(self, outcomes: Sequence[Outcome], *, in_time: bool = True) -> None:
-        """It was given back with these outcomes; the last bad one counts, else the last."""
+    def end(self, outcomes: Sequence[Outcome], *, in_time: bool = True) -> None:
+        """Note the release of the lease. The last bad outcome counts, else the last one."""
         if not in_time:
-            self.came = "given back too late"
+            self.result = "released too late"
             return
         bad = [each for each in outcomes if each.blame not in (Blame.NONE, Blame.NOBODY)]
         last = (bad or list(outcomes))[-1:]
-        self.came = _came(last[0]) if last else "not used"
+        self.result = _result(last[0]) if last else "not used"
 
 
 class Choices:
-    """The last ones of each target. `now` in unix seconds."""
+    """The last choices of each target. `now` in unix seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._of: OrderedDict[str, deque[Choice]] = OrderedDict()
+        self._targets: OrderedDict[str, deque[Choice]] = OrderedDict()
 
-    def note(self, target: str, request: ProxyRequest, began: float, by: str = "", **what: Any) -> Choice:
-        """Remember that somebody asked since `began`, and `what` he hears now: fields of `Choice`."""
+    def add(self, target: str, request: ProxyRequest, began: float, client: str = "", **fields: Any) -> Choice:
+        """Keep the result of a request that waited since `began`: `fields` of a `Choice`."""
         now = self._now()
-        choice = Choice(now, by, request, now - began, **what)
-        self._of.setdefault(target, deque(maxlen=EACH_MAX)).append(choice)
-        self._of.move_to_end(target)
-        if len(self._of) > TARGETS_MAX:
-            self._of.popitem(last=False)
+        choice = Choice(now, client, request, now - began, **fields)
+        self._targets.setdefault(target, deque(maxlen=CHOICES_MAX)).append(choice)
+        self._targets.move_to_end(target)
+        if len(self._targets) > TARGETS_MAX:
+            self._targets.popitem(last=False)
         return choice
 
-    def of(self, target: str, by: str = "") -> list[Choice]:
-        """Return those of a target, the newest first; only those of one who asked, if he is named."""
-        return [each for each in reversed(self._of.get(target, ())) if by in ("", each.by)]
+    def of(self, target: str, client: str = "") -> list[Choice]:
+        """Return the choices of a target, the newest first; with a client only its own."""
+        return [each for each in reversed(self._targets.get(target, ())) if client in ("", each.client)]
 
 
-def _came(outcome: Outcome) -> str:
-    """Say what came, and whose fault it was, if it was anybody's."""
+def _result(outcome: Outcome) -> str:
     if outcome.blame is Blame.NONE:
-        return "went well"
+        return "successful"
     if outcome.blame is Blame.NOBODY and not outcome.reason:
-        return "it works"
+        return "works"
     return f"{outcome.reason or 'failed'} ({outcome.blame})"

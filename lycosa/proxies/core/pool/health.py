@@ -1,4 +1,4 @@
-"""What is known of a proxy everywhere: can it be reached, how far is it, where does it come out."""
+"""What is known of a proxy everywhere: whether it can be reached, its latency and its exit address."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from lycosa.proxies.core.pool.backoff import cool_s
 from lycosa.proxies.core.pool.target_state import ProxyFacts, smoothed
 
 UNKNOWN_LATENCY_S = 0.5
-"""What a proxy is taken for that was never measured."""
+"""The assumed latency of a proxy that was never measured."""
 
 DOWN_S = 10.0
 DOWN_MAX_S = 3600.0
-"""After a connection that failed a proxy rests; twice as long, at most, after each further one in a row."""
+"""The cool-down after a failed connection: twice as long with each further one in a row, at most DOWN_MAX_S."""
 
 DOWNS_MAX = 5
-"""So many in a row, and it is dead: only a check brings it back.
+"""After so many failures in a row a proxy is dead, and only a check revives it.
 
-But not as long as no other proxy is reached between them: then it is rather our own network that is down, and it would
-take all proxies with it, for good where nobody checks.
+If no other proxy was reached between two of them, rather our own network is down. Then the count stops before the last
+one: otherwise an outage of ours would kill all proxies, for ever where nobody checks them.
 """
 
 UNCHECKED = "not checked yet"
-"""Why one that is new is dead, where checks come first."""
+"""The reason why a new proxy is dead, where checks come first."""
 
-NOBODYS, REACHED = "", (Outcome(Blame.NOBODY),)
-"""What a check says of the network, whatever it finds of a proxy: the judge was reached without it."""
+NO_PROXY_KEY, REACHED = "", (Outcome(Blame.NOBODY),)
+"""What any check reports, besides its result for a proxy: our network works, as the judge was reached directly."""
 
 MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 
 
 def proves_reached(outcome: Outcome) -> bool:
-    """Whether a proxy was reached, and not only something broke of which nobody knows where."""
+    """Whether the proxy was reached for certain. Of a broken connection (MISS) nobody knows where it broke."""
     blame = outcome.blame
     if blame is PROXY:
         return False
@@ -43,9 +43,9 @@ def proves_reached(outcome: Outcome) -> bool:
 
 @dataclass(slots=True)
 class ProxyHealth:
-    """`downs` in a row, the last of them at `down_at`; `checked_at`, `good_at`, `dead_at`: all in unix seconds.
+    """Times in unix seconds. `downs`: failed connections in a row, the last one at `down_at`.
 
-    `exit_ip` is "" when it is not known or changes; `dead_at` 0 when it is not dead.
+    `exit_ip`: "" when it is unknown or changes. `dead_at`: 0 when the proxy is not dead.
     """
 
     latency_s: float | None = None
@@ -59,19 +59,19 @@ class ProxyHealth:
     dead_at: float = 0.0
     down_at: float = 0.0
 
-    def order(self) -> float:
-        """Return by what the global pool is ordered (seconds)."""
+    def sort_latency_s(self) -> float:
+        """Return the latency by which the global pool is sorted."""
         return UNKNOWN_LATENCY_S if self.latency_s is None else self.latency_s
 
-    def hear(self, outcome: Outcome, now: float, draw: float, reached_at: float = 0.0) -> bool:
-        """Take what a use says of the proxy as such. Return whether targets have to know.
+    def record(self, outcome: Outcome, now: float, draw: float, reached_at: float = 0.0) -> bool:
+        """Record what a use says about the proxy itself. Return whether the targets must know.
 
-        `reached_at`: when any proxy was reached last.
+        `reached_at`: when any proxy was last reached.
         """
         if outcome.latency_s is not None:
             self.latency_s = smoothed(self.latency_s, outcome.latency_s)
         if outcome.blame is PROXY:
-            return self._down(outcome.reason, now, draw, others_work=reached_at > self.down_at)
+            return self._count_down(outcome.reason, now, draw, others_work=reached_at > self.down_at)
         if outcome.blame is UNFIT:
             self.reason = outcome.reason
             self._die(now)
@@ -80,30 +80,30 @@ class ProxyHealth:
             return False
         self.good_at = now
         self.downs = 0
-        if not self.dead:  # else it is for a check to say
+        if not self.dead:  # a check decides whether a dead one works again
             self.reason = ""
         return False
 
     def revive(self, now: float) -> None:
-        """A check has found it well."""
+        """Note that a check has found the proxy working."""
         self.dead, self.downs, self.rests_until, self.reason = False, 0, 0.0, ""
         self.good_at, self.dead_at = now, 0.0
 
     def dead_for_s(self, now: float) -> float:
-        """Return since when it is dead, in seconds before now; less than zero when it is not.
+        """Return for how many seconds the proxy has been dead, -1 when it is not.
 
-        Of one that died before that was noted, it is taken for the end of its last rest, or its last good use.
+        Without `dead_at` (an older store) the end of its last cool-down or its last good use counts.
         """
         if not self.dead:
             return -1.0
         return max(0.0, now - (self.dead_at or max(self.rests_until, self.good_at)))
 
     def facts(self, tier: int, tags: Mapping[str, str]) -> ProxyFacts:
-        """Return what targets know of it."""
+        """Return what targets know of the proxy."""
         return ProxyFacts(self.latency_s, self.rests_until, self.dead, self.exit_ip, tier, tags)
 
-    def _down(self, reason: str, now: float, draw: float, *, others_work: bool) -> bool:
-        """One that rests already is not blamed for what was under way; one that is dead does not rest longer for it."""
+    def _count_down(self, reason: str, now: float, draw: float, *, others_work: bool) -> bool:
+        # While it cools down, failures are of requests sent before: they do not count, nor do those of a dead one.
         if self.dead or now < self.rests_until:
             return False
         self.downs += 1 if others_work or self.downs < DOWNS_MAX - 1 else 0

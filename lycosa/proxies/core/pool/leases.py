@@ -11,16 +11,16 @@ from typing import NamedTuple
 from lycosa.proxies.core.pool.target_state import ProxyTargetState
 
 SESSIONS_MAX = 100_000
-"""Sessions of a target that are remembered; the one that was used longest ago is forgotten."""
+"""Sessions of a target; beyond that the least recently used one is forgotten."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""Outdated deadlines are cleared away when there are more than so many for each lease."""
+"""The heap is rebuilt when it holds more than so many deadlines for each lease: renewals leave old ones behind."""
 
 TOKENS_PER_S = 1e6
 
 
-class KeptLease(NamedTuple):
-    """A lease as it is kept elsewhere."""
+class LeaseRecord(NamedTuple):
+    """A lease as stores keep it."""
 
     token: int
     key: str
@@ -28,8 +28,8 @@ class KeptLease(NamedTuple):
     session: str
 
 
-class KeptSession(NamedTuple):
-    """A session as it is kept elsewhere: it has the proxy `key` until then."""
+class SessionRecord(NamedTuple):
+    """A session as stores keep it: it has the proxy `key` until then."""
 
     session: str
     key: str
@@ -38,7 +38,7 @@ class KeptSession(NamedTuple):
 
 @dataclass(slots=True)
 class LeaseEntry:
-    """A lease under way."""
+    """A lease in the table."""
 
     member: ProxyTargetState
     deadline: float
@@ -46,92 +46,91 @@ class LeaseEntry:
 
 
 class LeaseTable:
-    """Leases by token, which is the time in microseconds, or one more than the last.
+    """Leases by token, which is the time in microseconds, or the last token plus one.
 
-    So a late return meets nobody else's lease, not even when what was known of the leases was lost meanwhile.
+    So a late release never hits the lease of somebody else, even after the leases were lost in a crash.
     """
 
     def __init__(self, first_token: int = 0) -> None:
-        self._held: dict[int, LeaseEntry] = {}
+        self._entries: dict[int, LeaseEntry] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._token = first_token
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     @property
     def token(self) -> int:
-        """The token that was given last."""
+        """The last token."""
         return self._token
 
-    def kept(self) -> list[KeptLease]:
-        """Return all of them, for who keeps them elsewhere."""
-        return [KeptLease(token, held.member.key, held.deadline, held.session) for token, held in self._held.items()]
+    def records(self) -> list[LeaseRecord]:
+        """Return all leases for a store."""
+        entries = self._entries.items()
+        return [LeaseRecord(token, entry.member.key, entry.deadline, entry.session) for token, entry in entries]
 
-    def restore(self, token: int, leases: Iterable[KeptLease], members: Mapping[str, ProxyTargetState]) -> None:
-        """Have the leases that were kept, and go on counting tokens."""
+    def restore(self, token: int, records: Iterable[LeaseRecord], members: Mapping[str, ProxyTargetState]) -> None:
+        """Take over the leases and the last token of a store."""
         self._token = token
-        for lease in leases:
-            self._held[lease.token] = LeaseEntry(members[lease.key], lease.deadline, lease.session)
-            self._remember(lease.deadline, lease.token)
+        for record in records:
+            self._entries[record.token] = LeaseEntry(members[record.key], record.deadline, record.session)
+            self._push(record.deadline, record.token)
 
-    def begin(self, member: ProxyTargetState, deadline: float, session: str, now: float) -> int:
+    def start(self, member: ProxyTargetState, deadline: float, session: str, now: float) -> int:
         """Return the token of a new lease."""
         self._token = max(self._token + 1, int(now * TOKENS_PER_S))
-        self._held[self._token] = LeaseEntry(member, deadline, session)
-        self._remember(deadline, self._token)
+        self._entries[self._token] = LeaseEntry(member, deadline, session)
+        self._push(deadline, self._token)
         return self._token
 
     def renew(self, token: int, deadline: float) -> bool:
-        """Set another deadline. False when the lease is over."""
-        held = self._held.get(token)
-        if held is not None:
-            held.deadline = deadline
-            self._remember(deadline, token)
-        return held is not None
+        """Set another deadline. Return False when the lease is over."""
+        entry = self._entries.get(token)
+        if entry is not None:
+            entry.deadline = deadline
+            self._push(deadline, token)
+        return entry is not None
 
     def end(self, token: int) -> LeaseEntry | None:
         """Return the lease that ends, None when it was over before."""
-        return self._held.pop(token, None)
+        return self._entries.pop(token, None)
 
-    def end_of(self, member: ProxyTargetState) -> None:
-        """End all of a pair."""
-        self._held = {token: held for token, held in self._held.items() if held.member is not member}
+    def end_all_of(self, member: ProxyTargetState) -> None:
+        self._entries = {token: entry for token, entry in self._entries.items() if entry.member is not member}
 
-    def overdue(self, now: float) -> Sequence[ProxyTargetState]:
-        """End what was not returned in time; return the pair of each."""
+    def pop_overdue(self, now: float) -> Sequence[ProxyTargetState]:
+        """End the leases whose deadline has passed. Return the member of each."""
         if not self._deadlines or self._deadlines[0][0] > now:
-            return ()  # as nearly always
+            return ()  # the usual case
         members = []
-        while (deadline := self.next_at()) is not None and deadline <= now:
-            members.append(self._held.pop(heappop(self._deadlines)[1]).member)
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            members.append(self._entries.pop(heappop(self._deadlines)[1]).member)
         return members
 
     def deadlines(self) -> dict[str, float]:
-        """Return, by the key of a proxy that is lent, when the first of its leases ends."""
+        """Return the first deadline of each leased proxy, by its key."""
         first: dict[str, float] = {}
-        for held in self._held.values():
-            first[held.member.key] = min(held.deadline, first.get(held.member.key, held.deadline))
+        for entry in self._entries.values():
+            first[entry.member.key] = min(entry.deadline, first.get(entry.member.key, entry.deadline))
         return first
 
-    def next_at(self) -> float | None:
-        """Return the first deadline."""
+    def next_deadline(self) -> float | None:
         while self._deadlines:
             deadline, token = self._deadlines[0]
-            held = self._held.get(token)
-            if held is not None and held.deadline == deadline:
+            entry = self._entries.get(token)
+            if entry is not None and entry.deadline == deadline:
                 return deadline
             heappop(self._deadlines)
         return None
 
-    def _remember(self, deadline: float, token: int) -> None:
+    def _push(self, deadline: float, token: int) -> None:
         heappush(self._deadlines, (deadline, token))
-        if len(self._deadlines) > OUTDATED_FACTOR * len(self._held) + OUTDATED_MIN:
-            self._deadlines = sorted((held.deadline, token) for token, held in self._held.items())
+        if len(self._deadlines) > OUTDATED_FACTOR * len(self._entries) + OUTDATED_MIN:
+            self._deadlines = sorted((entry.deadline, token) for token, entry in self._entries.items())
 
 
 class Sessions:
-    """Which proxy a session has, until it was not used for `sticky_s` (seconds)."""
+    """The proxy of each session. A session that is not used for `sticky_s` seconds loses it."""
 
     def __init__(self, sticky_s: float) -> None:
         self.sticky_s = sticky_s
@@ -140,16 +139,15 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def kept(self) -> list[KeptSession]:
-        """Return all of them, the one first that was used longest ago."""
-        return [KeptSession(session, key, until) for session, (key, until) in self._keys.items()]
+    def records(self) -> list[SessionRecord]:
+        """Return all sessions for a store, the least recently used one first."""
+        return [SessionRecord(session, key, until) for session, (key, until) in self._keys.items()]
 
-    def restore(self, sessions: Iterable[KeptSession]) -> None:
-        """Have the sessions that were kept."""
-        self._keys = OrderedDict((each.session, (each.key, each.until)) for each in sessions)
+    def restore(self, records: Iterable[SessionRecord]) -> None:
+        self._keys = OrderedDict((each.session, (each.key, each.until)) for each in records)
 
     def key(self, session: str, now: float) -> str | None:
-        """Return the key of its proxy."""
+        """Return the key of the proxy of a session."""
         key, until = self._keys.get(session, ("", 0.0))
         if until > now:
             return key
@@ -157,7 +155,7 @@ class Sessions:
         return None
 
     def bind(self, session: str, key: str, now: float) -> None:
-        """It has this proxy from now on."""
+        """Give a session this proxy, and start its `sticky_s` anew."""
         self._keys[session] = (key, now + self.sticky_s)
         self._keys.move_to_end(session)
         if len(self._keys) > SESSIONS_MAX:

@@ -1,6 +1,7 @@
-"""Keys in the order of a number that changes often: the global pool by latency.
+"""Keys sorted by a number that changes often: the global pool by latency.
 
-A list kept in order is moved by half at each change, which a million proxies make slow; so it is one of short lists.
+One sorted list would move half of its entries at each change, which is slow with a million proxies. So it is cut into
+short lists.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Iterator
 from itertools import chain
 
 CHUNK_MAX = 1024
-"""A list that is longer is cut in two."""
+"""Entries of a chunk; a longer one is cut in two."""
 
 
 class LatencyIndex:
-    """Pairs of a number and a key, the least first."""
+    """Pairs of a number and a key, in ascending order."""
 
     def __init__(self) -> None:
         self._chunks: list[list[tuple[float, str]]] = []
@@ -23,9 +24,9 @@ class LatencyIndex:
     def __iter__(self) -> Iterator[str]:
         return (key for _, key in chain.from_iterable(self._chunks))
 
-    def add(self, at: float, key: str) -> None:
-        """Put a key that is not there where its number says."""
-        entry = (at, key)
+    def add(self, number: float, key: str) -> None:
+        """Insert a key that is not in the index."""
+        entry = (number, key)
         if not self._chunks:
             self._chunks, self._lasts = [[entry]], [entry]
             return
@@ -33,15 +34,15 @@ class LatencyIndex:
         chunk = self._chunks[place]
         insort(chunk, entry)
         if len(chunk) > CHUNK_MAX:
-            half = CHUNK_MAX // 2
-            self._chunks[place : place + 1] = [chunk[:half], chunk[half:]]
-            self._lasts[place : place + 1] = [chunk[half - 1], chunk[-1]]
+            middle = CHUNK_MAX // 2
+            self._chunks[place : place + 1] = [chunk[:middle], chunk[middle:]]
+            self._lasts[place : place + 1] = [chunk[middle - 1], chunk[-1]]
         else:
             self._lasts[place] = chunk[-1]
 
-    def remove(self, at: float, key: str) -> None:
-        """Take a key out; its number is the one it was added with."""
-        entry = (at, key)
+    def remove(self, number: float, key: str) -> None:
+        """Remove a key; the number must be the one it was added with."""
+        entry = (number, key)
         place = bisect_left(self._lasts, entry)
         chunk = self._chunks[place]
         del chunk[bisect_left(chunk, entry)]

@@ -1,9 +1,9 @@
-"""Which pairs of a target may be lent now, and which one is best: ready ones in the order of use, the others by time.
+"""Which members of a target may be leased now, and which one is best: the ready ones by rank, the others by time.
 
-The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a pair
-back by its cost, so that in the long run a proxy that is worth twice as much is used twice as often, and none is
-forgotten. A pair that comes new, or back from a rest, begins where the order stands, not at zero: otherwise all the
-load would be on it until it had caught up. The one that is lent is drawn among the first FEW (of few proxies, among the
+The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a
+member back by its cost. So in the long run a proxy that is worth twice as much is used twice as often, and none is
+forgotten. A new member, or one back from a cool-down, starts at the virtual time, not at zero: otherwise it would take
+all the load until it had caught up. The leased one is drawn at random from the first DRAW_MAX (of few members, from the
 first quarter), so that the order of use is not the same each time.
 
 Cheaper tiers come first: a dearer one is used only when no cheaper proxy is usable at all.
@@ -18,23 +18,25 @@ from itertools import islice
 
 from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 
-FEW, FEW_PART = 8, 4
+DRAW_MAX, DRAW_SHARE = 8, 4
 WAITING_FACTOR = 4
-"""Outdated entries are cleared away when there are more than so many for each pair."""
+"""The heap is rebuilt when it holds more than so many entries for each member: moved ones leave old ones behind."""
+
+Members = Mapping[str, ProxyTargetState]
 
 
 class UseOrder:
-    """The pairs of one target. `stands` is the rank that was lent last; `tiers` ever had a ready pair."""
+    """The order of one target. `virtual_time`: the highest rank leased so far. `tiers`: all that had ready members."""
 
     def __init__(self) -> None:
         self._ready: dict[int, list[tuple[float, str]]] = {}
         self.tiers: list[int] = []
         self._waiting: list[tuple[float, str]] = []
-        self.stands = 0.0
+        self.virtual_time = 0.0
 
-    def ready(self, member: ProxyTargetState) -> None:
-        """Put it where its rank says."""
-        member.rank = max(member.rank, self.stands)
+    def add_ready(self, member: ProxyTargetState) -> None:
+        """Insert a member by its rank."""
+        member.rank = max(member.rank, self.virtual_time)
         ready = self._ready.get(member.facts.tier)
         if ready is None:
             ready = self._ready[member.facts.tier] = []
@@ -42,71 +44,66 @@ class UseOrder:
         insort(ready, (member.rank, member.key))
         member.queued = True
 
-    def out(self, member: ProxyTargetState) -> None:
-        """Take it out, wherever it is."""
-        member.waits = False
+    def add_waiting(self, member: ProxyTargetState, members: Members) -> None:
+        """Let `pop_due` return a member when it is eligible."""
+        member.waiting = True
+        heappush(self._waiting, (member.eligible_at, member.key))
+        if len(self._waiting) > WAITING_FACTOR * (len(members) + DRAW_MAX):
+            self._waiting = sorted((each.eligible_at, each.key) for each in members.values() if each.waiting)
+
+    def remove(self, member: ProxyTargetState) -> None:
+        """Remove a member, whether it is ready, waiting or neither."""
+        member.waiting = False
         if member.queued:
-            tier = self._ready[member.facts.tier]
-            del tier[bisect_left(tier, (member.rank, member.key))]
+            ready = self._ready[member.facts.tier]
+            del ready[bisect_left(ready, (member.rank, member.key))]
             member.queued = False
 
-    def wait(self, member: ProxyTargetState, members: Mapping[str, ProxyTargetState]) -> None:
-        """Look at it again when its time has come."""
-        member.waits = True
-        heappush(self._waiting, (member.at, member.key))
-        if len(self._waiting) > WAITING_FACTOR * (len(members) + FEW):
-            self._waiting = sorted((each.at, each.key) for each in members.values() if each.waits)
-
-    def due(self, now: float, members: Mapping[str, ProxyTargetState]) -> ProxyTargetState | None:
-        """Take out a pair whose time has come, if there is one."""
+    def pop_due(self, now: float, members: Members) -> ProxyTargetState | None:
+        """Remove and return a waiting member that is eligible now, None when there is none."""
         if not self._waiting or self._waiting[0][0] > now:
-            return None  # as nearly always
+            return None  # the usual case
         at = self.next_at(members)
         if at is None or at > now:
             return None
         member = members[heappop(self._waiting)[1]]
-        member.waits = False
+        member.waiting = False
         return member
 
-    def next_at(self, members: Mapping[str, ProxyTargetState]) -> float | None:
-        """Return when a pair may be ready next, None when none waits."""
+    def next_at(self, members: Members) -> float | None:
+        """Return when the next waiting member is eligible, None when none waits."""
         while self._waiting:
             at, key = self._waiting[0]
             member = members.get(key)
-            if member is not None and member.waits and member.at == at:
+            if member is not None and member.waiting and member.eligible_at == at:
                 return at
             heappop(self._waiting)
         return None
 
-    def few(self, tier: int) -> int:
-        """Return among how many of a tier one is drawn."""
-        return min(FEW, max(1, len(self._ready[tier]) // FEW_PART))
+    def draw_size(self, tier: int) -> int:
+        """Return the number of members of a tier from which one is drawn."""
+        return min(DRAW_MAX, max(1, len(self._ready[tier]) // DRAW_SHARE))
 
-    def kept_tiers(self) -> list[int]:
-        """Return what `restore` has to know of tiers."""
+    def known_tiers(self) -> list[int]:
         return sorted(self._ready)
 
-    def restore(self, stands: float, tiers: Iterable[int], members: Mapping[str, ProxyTargetState]) -> None:
-        """Stand as it stood when it was kept; the pairs say themselves who is ready, and who waits."""
+    def restore(self, virtual_time: float, tiers: Iterable[int], members: Members) -> None:
+        """Take over the order of a store. The members say themselves whether they are ready or waiting."""
         for tier in tiers:
-            nobody = ProxyTargetState("", ProxyFacts(tier=tier), 0.0)
-            self.ready(nobody)
-            self.out(nobody)
+            placeholder = ProxyTargetState("", ProxyFacts(tier=tier), 0.0)
+            self.add_ready(placeholder)
+            self.remove(placeholder)
         for member in members.values():
             if member.queued:
-                self.ready(member)
-            elif member.waits:
-                self.wait(member, members)
-        self.stands = stands
+                self.add_ready(member)
+            elif member.waiting:
+                self.add_waiting(member, members)
+        self.virtual_time = virtual_time
 
     def first(
-        self,
-        tier: int,
-        count: int,
-        fits: Callable[[ProxyTargetState], bool] | None,
-        members: Mapping[str, ProxyTargetState],
+        self, tier: int, count: int, fits: Callable[[ProxyTargetState], bool] | None, members: Members
     ) -> list[ProxyTargetState]:
-        """Return the first ready pairs of a tier that fit, in order."""
+        """Return the first ready members of a tier that fit, in order."""
         ready = self._ready[tier]
         if fits is None:
             return [members[key] for _, key in ready[:count]]

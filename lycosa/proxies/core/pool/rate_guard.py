@@ -1,11 +1,11 @@
-"""The guard against cascading bans: one ban must not push its load onto the others until they are banned, too.
+"""The guard against cascading bans: a ban must not push the load of a proxy onto the others until they are banned, too.
 
-As long as all is well, proxies of a target are used as fast as requests come, one lease at a time. How fast each of
-them was used of late is known. When one is lost (a ban, no connection), that becomes the most that each of the others
-is used: the whole becomes slower by what was lost. It stays the most while more are lost, however slow the whole is
-meanwhile: who waits for what does not answer says nothing about what the others can bear. One that never worked here
-had no load, and slows nobody. After BAN_HOLD_S without a
-further ban, or DOWN_HOLD_S without a failure, the limit is halved in each FADE_S, until it limits nothing.
+While all is well, proxies of a target are used as fast as requests come, one lease at a time, and the guard measures
+how fast each of them was used lately. When one is lost (a ban, no connection), that rate becomes the limit of the
+others: the target as a whole slows down by what was lost. The limit stays while more are lost, however slow the target
+is meanwhile: waiting for proxies that do not respond says nothing about what the others can bear. A proxy that never
+worked here had no load, so its loss slows nothing. After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a
+failure, the limit fades: it is halved in each FADE_S, until it limits nothing.
 """
 
 from __future__ import annotations
@@ -14,60 +14,61 @@ from dataclasses import dataclass
 
 BAN_HOLD_S = 600.0
 DOWN_HOLD_S = 60.0
-"""A proxy that cannot be reached says nothing of the site's patience."""
+"""Shorter than after a ban: a proxy that cannot be reached says nothing about the patience of the site."""
 
 FADE_S = 60.0
 WINDOW_S, WINDOW_MIN = 2.0, 16
-"""So long, and so many leases, are measured together: a burst or a pause is no rate."""
+"""The minimum duration and number of leases of a measurement: a burst or a pause is not a rate."""
 
-FORGETTING = 1.05
-"""What was fastest so far is forgotten by a twentieth with each window."""
+SLOWDOWN = 1.05
+"""The measured interval grows by at most this factor with each window: a slow window must not hide the rate."""
 
 INTERVAL_MAX_S = 5.0
-"""The guard never makes a proxy slower than one use in so long: a crawl that began slowly has to get faster."""
+"""The longest interval the guard sets: a crawl that started slowly must be able to speed up."""
 
 
 @dataclass(slots=True)
 class RateGuard:
-    """The leases of a target since `since`, and how often one proxy may be used since something was lost.
+    """The rate limit of one target. Times in unix seconds.
 
-    `each_s` is the least mean time between two leases of one proxy in the last windows. Times in unix seconds.
+    `count` leases started since `since`. `each_s`: the mean interval between two leases of one proxy, measured over the
+    last windows. `limit_s`: the minimum interval, in force until `held_until`, fading after that.
     """
 
     since: float = 0.0
     count: int = 0
     each_s: float = 0.0
-    interval_s: float = 0.0
+    limit_s: float = 0.0
     held_until: float = 0.0
 
-    def granted(self, now: float, count: int) -> bool:
-        """So many leases begin now. Return whether a window ends, which `measured` has to hear."""
+    def count_leases(self, now: float, count: int) -> bool:
+        """Count leases that start now. Return whether a window is complete: then `end_window` must be called."""
         if not self.since:
-            self.since = now  # what is before the first one is no time between two
+            self.since = now  # the time before the first lease is not an interval
             return False
         self.count += count
         return self.count >= WINDOW_MIN and now - self.since >= WINDOW_S
 
-    def measured(self, now: float, usable: int) -> None:
-        """The leases of this window were shared by so many proxies."""
+    def end_window(self, now: float, usable: int) -> None:
+        """Measure the window, whose leases were shared by so many proxies."""
         each_s = (now - self.since) * max(1, usable) / self.count
         if self.each_s:
-            each_s = min(each_s, self.each_s * FORGETTING)
-        self.each_s = max(each_s, self.least_s(now))
+            each_s = min(each_s, self.each_s * SLOWDOWN)
+        self.each_s = max(each_s, self.interval_s(now))
         self.since, self.count = now, 0
 
-    def lost(self, now: float, hold_s: float) -> None:
-        """A proxy was lost: from now on no other is used more often than each was until now."""
+    def proxy_lost(self, now: float, hold_s: float) -> None:
+        """Limit each proxy to the rate at which it was used until now."""
         if self.each_s:
             if now >= self.held_until:
-                self.interval_s = min(max(self.each_s, self.least_s(now)), INTERVAL_MAX_S)
+                self.limit_s = min(max(self.each_s, self.interval_s(now)), INTERVAL_MAX_S)
             self.held_until = max(self.held_until, now + hold_s)
 
-    def least_s(self, now: float) -> float:
-        """Return the least time between two leases of one proxy."""
-        if not self.interval_s:
+    def interval_s(self, now: float) -> float:
+        """Return the minimum interval between two leases of one proxy."""
+        if not self.limit_s:
             return 0.0
         halvings = (now - self.held_until) / FADE_S
         if halvings <= 0:
-            return self.interval_s
-        return self.interval_s * 0.5**halvings if halvings < 16 else 0.0
+            return self.limit_s
+        return self.limit_s * 0.5**halvings if halvings < 16 else 0.0

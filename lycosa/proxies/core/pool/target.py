@@ -1,7 +1,7 @@
-"""The proxies of one target: lent with a token, returned with what came of it, resting after bans.
+"""The pool of one target: grants leases with a token, takes them back with their outcomes, lets proxies cool down.
 
-Every back end does as this machine does, and is compared with it. Time and chance are arguments: `now` in unix seconds,
-`draw` from 0 to 1.
+This is the reference for all back ends: their results are compared with it. Time and chance are arguments: `now` in
+unix seconds, `draw` from 0 to 1.
 """
 
 from __future__ import annotations
@@ -18,72 +18,75 @@ from lycosa.proxies.core.pool.backoff import cool_s
 from lycosa.proxies.core.pool.leases import LeaseTable, Sessions
 from lycosa.proxies.core.pool.order import UseOrder
 from lycosa.proxies.core.pool.rate_guard import BAN_HOLD_S, DOWN_HOLD_S, RateGuard
-from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState, rest_with
+from lycosa.proxies.core.pool.target_state import (
+    SAME_EXIT,
+    ProxyFacts,
+    ProxyState,
+    ProxyTargetState,
+    cool_down_like,
+)
 
 DOWN_S = 10.0
-"""A proxy that could not be reached rests so long here, at most; the global pool may say longer."""
-
 DOWN_MAX_S = 60.0
+"""The cool-down here of a proxy that could not be reached; the global pool may set a longer one."""
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
-"""Found in their class at each use they take as long as the rest of a verdict."""
+"""Looking them up in their class at each use would take as long as the rest of `_record`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """What a lease asks for: proxies with these tags, the same one for the same `session`, a new one not of `avoid`."""
+    """What a lease asks for: proxies with these tags, the same one for the same `session`, else none of `avoid`."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
     session: str = ""
     avoid: frozenset[str] = frozenset()
     kind: frozenset[tuple[str, str]] = field(init=False, compare=False, repr=False)
-    """Which proxies are meant, whoever asks."""
+    """The tags as a key; requests of one kind share the filling of a target."""
 
     def __post_init__(self) -> None:
-        """Work out the kind, which is asked for often."""
         object.__setattr__(self, "kind", frozenset(self.tags.items()))
 
-    def means(self, member: ProxyTargetState) -> bool:
-        """Whether the proxy of this pair has the tags."""
+    def has_tags(self, member: ProxyTargetState) -> bool:
         return self.tags.items() <= member.facts.tags.items()
 
     def fits(self, member: ProxyTargetState) -> bool:
-        """Whether this pair may be lent."""
-        return member.key not in self.avoid and self.means(member)
+        """Whether the proxy may be leased for this request."""
+        return member.key not in self.avoid and self.has_tags(member)
 
 
 ANY = ProxyRequest()
 
 
 class Grant(NamedTuple):
-    """A proxy, lent until `deadline`. `rebound`: its session had another one before.
+    """A new lease. `rebound`: its session had another proxy before.
 
-    It was drawn among the first `among` in the order of use; 0: its session asked for it.
+    The proxy was drawn from the first `drawn_from` in the order of use; 0: it is that of the session.
     """
 
     token: int
     key: str
     deadline: float
     rebound: bool
-    among: int
+    drawn_from: int
 
 
 class Wait(NamedTuple):
-    """None can be lent. `at` is when to ask again at the latest, None when nothing that is known will change it."""
+    """No proxy is free. `at`: when to try again at the latest, None when no known event will help."""
 
     at: float | None
 
 
 class TargetPool:
-    """See the module. `leaked` leases were not returned in time, `stale` returns came too late.
+    """The pool of one target. `leaked` counts the leases not released in time, `stale` the releases that came too late.
 
-    `filled` are the kinds of wishes for which the global pool has nothing more to give.
+    `filled`: the kinds of requests for which the global pool has no further proxies.
     """
 
     def __init__(self, policy: TargetPolicy, first_token: int = 0) -> None:
         self.policy = policy
         self.members: dict[str, ProxyTargetState] = {}
-        self.pace = RateGuard()
+        self.guard = RateGuard()
         self.leaked = self.stale = self.granted = 0
         self.filled: set[frozenset[tuple[str, str]]] = set()
         self._order = UseOrder()
@@ -92,57 +95,57 @@ class TargetPool:
         self._exits: dict[str, set[str]] = {}
 
     def learn(self, key: str, facts: ProxyFacts, now: float) -> None:
-        """Take what the global pool knows of a proxy; one that is new here joins, and loses nothing it had before."""
+        """Update what is known of a proxy everywhere; a new one joins."""
         member = self.members.get(key)
         lost, exit_before = False, "" if member is None else member.facts.exit_ip
         if member is None:
-            member = self.members[key] = ProxyTargetState(key, facts, self._order.stands)
+            member = self.members[key] = ProxyTargetState(key, facts, self._order.virtual_time)
         else:
-            self._order.out(member)
+            self._order.remove(member)
             self._leave_exit(member)
             lost = facts.dead and member.usable
-            member.half_open |= member.facts.dead and not facts.dead
+            member.half_open |= member.facts.dead and not facts.dead  # revived: on trial first
             member.facts = facts
         if facts.exit_ip:
             self._exits.setdefault(facts.exit_ip, set()).add(key)
         if facts.exit_ip != exit_before:
-            lost |= rest_with(member, (self.members[each] for each in self._exits.get(facts.exit_ip, ())), now)
+            lost |= cool_down_like(member, (self.members[each] for each in self._exits.get(facts.exit_ip, ())), now)
         if facts.rests_until > max(now, member.rests_until):
-            lost |= member.rest(facts.rests_until)
-        self._lost([member] * lost, now, DOWN_HOLD_S)
+            lost |= member.cool_down(facts.rests_until)
+        self._note_lost([member] * lost, now, DOWN_HOLD_S)
         self._place(member, now)
 
     def forget(self, key: str) -> None:
-        """A proxy left the global pool: its leases here are lost."""
+        """Remove a proxy that left the global pool; its leases end."""
         member = self.members.pop(key, None)
         if member is not None:
             self.filled.clear()
-            self._order.out(member)
+            self._order.remove(member)
             self._leave_exit(member)
-            self._leases.end_of(member)
+            self._leases.end_all_of(member)
 
     def acquire(
         self, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
-        """Lend as many different proxies as there are draws, or none."""
+        """Lease as many different proxies as there are draws, or none."""
         self.expire(now)
         self._wake(now)
         bound = self._bound(request.session, now) if request.session else None
-        kept = bound if bound is not None and request.means(bound) else None
+        kept = bound if bound is not None and request.has_tags(bound) else None
         if kept is not None and (kept.usable or kept.lease_count):
-            chosen, rebound, among = ([kept] if kept.queued else []), False, 0
+            chosen, rebound, drawn_from = ([kept] if kept.queued else []), False, 0
         else:
-            (chosen, among), rebound = _chosen(self._order, self.members, draws, request), bound is not None
+            (chosen, drawn_from), rebound = _choose(self._order, self.members, draws, request), bound is not None
         if not chosen:
             return self._wait(now, kept)
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
-        return self._lend(chosen, now, until, request.session, rebound=rebound, among=among)
+        return self._lease(chosen, now, until, request.session, rebound=rebound, drawn_from=drawn_from)
 
-    def lend_again(self, keys: Sequence[str], now: float, until: float, session: str) -> list[Grant]:
-        """Lend what `acquire` has chosen before, when this is played again."""
+    def replay_acquire(self, keys: Sequence[str], now: float, until: float, session: str) -> list[Grant]:
+        """Lease the proxies that `acquire` chose before: for a journal."""
         self.expire(now)
         self._wake(now)
-        return self._lend([self.members[key] for key in keys], now, until, session)
+        return self._lease([self.members[key] for key in keys], now, until, session)
 
     def renew(self, token: int, now: float, lease_s: float | None = None) -> float | None:
         """Return the new deadline of a lease, None when it is over."""
@@ -153,213 +156,209 @@ class TargetPool:
     def release(self, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
         """End a lease with an outcome for each use. Return the key of its proxy, None when it was over before."""
         self.expire(now)
-        held = self._leases.end(token)
-        if held is None:
+        lease = self._leases.end(token)
+        if lease is None:
             self.stale += 1
             return None
-        member = held.member
-        self._order.out(member)
+        member = lease.member
+        self._order.remove(member)
         member.lease_count -= 1
         member.uses += max(0, len(outcomes) - 1)
         for outcome in outcomes:
-            self._judge(member, outcome, now, draw)
-        if held.session and self._sessions.key(held.session, now) == member.key:
-            self._sessions.bind(held.session, member.key, now)
+            self._record(member, outcome, now, draw)
+        if lease.session and self._sessions.key(lease.session, now) == member.key:
+            self._sessions.bind(lease.session, member.key, now)
         self._place(member, now)
         return member.key
 
     def expire(self, now: float) -> None:
-        """Take back what was not returned in time."""
-        for member in self._leases.overdue(now):
+        """End the leases that were not released in time."""
+        for member in self._leases.pop_overdue(now):
             self.leaked += 1
-            self._order.out(member)
+            self._order.remove(member)
             member.lease_count -= 1
             self._place(member, now)
 
     def ban(self, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
-        """Lend a proxy no more, or not before a time. False when it is not here."""
+        """Ban a proxy for good, or let it cool down until a time. Return False when it is not a member."""
         member = self.members.get(key)
         if member is None:
             return False
-        self._order.out(member)
+        self._order.remove(member)
         lost, member.reason = [member] if member.usable else [], reason
         if until is None:
             member.banned = True
         else:
-            member.rest(until)
-        self._lost(lost, now, BAN_HOLD_S)
+            member.cool_down(until)
+        self._note_lost(lost, now, BAN_HOLD_S)
         self._place(member, now)
         return True
 
     def unban(self, key: str, now: float) -> bool:
-        """Lift bans and rests. False when it is not here."""
+        """Lift bans and cool-downs. Return False when the proxy is not a member."""
         member = self.members.get(key)
         if member is None:
             return False
-        self._order.out(member)
-        member.forgive()
+        self._order.remove(member)
+        member.clear_bans()
         self._place(member, now)
         return True
 
     @property
     def leases(self) -> int:
-        """How many are out, some of them perhaps overdue."""
+        """The number of leases, some of them perhaps overdue."""
         return len(self._leases)
 
     def leases_at(self, now: float) -> int:
-        """Return how many are out now."""
+        """Return the number of leases that are not overdue."""
         self.expire(now)
         return self.leases
 
     def usable(self) -> int:
-        """Return how many proxies take part."""
+        """Return the number of usable proxies."""
         return sum(member.usable for member in self.members.values())
 
     def counts(self, now: float, request: ProxyRequest = ANY) -> Counter[ProxyState]:
-        """Return how many of the proxies that may be meant are in each state."""
+        """Return how many of the proxies that fit a request are in each state."""
         self.expire(now)
         return Counter(member.state(now) for member in self.members.values() if request.fits(member))
 
     @property
-    def stands(self) -> float:
-        """The place of the order of use: the rank that was lent last."""
-        return self._order.stands
+    def virtual_time(self) -> float:
+        """The highest rank leased so far."""
+        return self._order.virtual_time
 
     def deadlines(self) -> dict[str, float]:
-        """Return, by the key of a proxy that is lent, when the first of its leases ends."""
+        """Return the first deadline of each leased proxy, by its key."""
         return self._leases.deadlines()
 
     def session_key(self, session: str, now: float) -> str | None:
-        """Return the key of the proxy that a session has."""
+        """Return the key of the proxy of a session."""
         return self._sessions.key(session, now)
 
     def interval_s(self, now: float) -> float:
-        """Return the least time between two leases of one proxy."""
-        return max(self.policy.delay_s, self.pace.least_s(now))
+        """Return the minimum time between two leases of one proxy."""
+        return max(self.policy.delay_s, self.guard.interval_s(now))
 
-    def _lend(
+    def parts(self) -> tuple[UseOrder, LeaseTable, Sessions]:
+        """Return the private parts, for a store."""
+        return self._order, self._leases, self._sessions
+
+    def set_policy(self, policy: TargetPolicy, now: float) -> None:
+        """Change the policy; existing leases and sessions stay as they are."""
+        self.policy = policy
+        self._sessions.sticky_s = policy.sticky_s
+        self.filled.clear()  # the number of members may have grown
+        for member in self.members.values():
+            self._order.remove(member)
+            self._place(member, now)
+
+    def restore(self, members: Sequence[ProxyTargetState]) -> None:
+        """Take over the members of a store; `parts` are restored separately."""
+        self.members = {member.key: member for member in members}
+        for member in members:
+            if member.facts.exit_ip:
+                self._exits.setdefault(member.facts.exit_ip, set()).add(member.key)
+
+    def _lease(
         self,
-        members: Sequence[ProxyTargetState],
+        chosen: Sequence[ProxyTargetState],
         now: float,
         until: float,
         session: str,
         *,
         rebound: bool = False,
-        among: int = 0,
+        drawn_from: int = 0,
     ) -> list[Grant]:
-        if self.pace.granted(now, len(members)):
-            self.pace.measured(now, self.usable())
-        least_s = self.interval_s(now)
+        if self.guard.count_leases(now, len(chosen)):
+            self.guard.end_window(now, self.usable())
+        interval_s = self.interval_s(now)
         if session:
-            self._sessions.bind(session, members[0].key, now)
-        return [self._grant(member, now, least_s, until, session, rebound, among) for member in members]
+            self._sessions.bind(session, chosen[0].key, now)
+        grants = []
+        for member in chosen:
+            self._use(member, now, interval_s)
+            token = self._leases.start(member, until, session, now)
+            grants.append(Grant(token, member.key, until, rebound, drawn_from))
+        return grants
 
-    def _judge(self, member: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
+    def _use(self, member: ProxyTargetState, now: float, interval_s: float) -> None:
+        order = self._order
+        order.remove(member)
+        order.virtual_time = max(order.virtual_time, member.rank)
+        member.rank += member.cost()
+        member.uses += 1
+        member.lease_count += 1
+        member.used_at = now
+        member.paced_until = now + interval_s
+        self.granted += 1
+        self._place(member, now)
+
+    def _record(self, member: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
         blame = outcome.blame
-        member.took(outcome.latency_s)
-        member.answered(None if blame is NOBODY else blame is NONE)
+        member.count_latency(outcome.latency_s)
+        member.count_response(None if blame is NOBODY else blame is NONE)
         if blame is NONE or blame is NOBODY:
             member.recover(now)
             return
         member.reason = outcome.reason
         if blame in (PROXY, UNFIT):
-            self._lost([member] * member.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
+            was_usable = member.cool_down(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw))
+            self._note_lost([member] * was_usable, now, DOWN_HOLD_S)
             return
         member.misses += 1
         if blame is SITE or member.half_open or member.misses >= self.policy.misses_max:
-            self._banned(member, outcome, now, draw)
+            self._count_ban(member, outcome, now, draw)
 
-    def _banned(self, member: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
-        """It rests here, and with it all that leave by the same address."""
+    def _count_ban(self, member: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
+        """Let a proxy cool down, and with it all that share its exit address."""
         policy = self.policy
         member.bans += 1
         member.misses = 0
         until = now + cool_s(policy.cool_s, policy.cool_max_s, member.bans, draw, outcome.rest_s)
-        lost = [member] * member.rest(until)
+        lost = [member] * member.cool_down(until)
         member.banned = 0 < policy.bans_max <= member.bans
         for key in self._exits.get(member.facts.exit_ip, ()):
             other = self.members[key]
             if other is not member:
-                self._order.out(other)
-                lost += [other] * other.rest(until)
+                self._order.remove(other)
+                lost += [other] * other.cool_down(until)
                 other.reason = outcome.reason + SAME_EXIT
                 self._place(other, now)
-        self._lost(lost, now, BAN_HOLD_S)
+        self._note_lost(lost, now, BAN_HOLD_S)
 
-    def _lost(self, members: Sequence[ProxyTargetState], now: float, hold_s: float) -> None:
-        """These take part no more; the load of those that have worked here would be that of the others now."""
-        if members:
+    def _note_lost(self, lost: Sequence[ProxyTargetState], now: float, hold_s: float) -> None:
+        """Refill the target, and keep the load of proxies that worked here away from the others."""
+        if lost:
             self.filled.clear()
-            if self.policy.guarded and any(member.has_worked for member in members):
-                self.pace.lost(now, hold_s)
+            if self.policy.guarded and any(member.has_worked for member in lost):
+                self.guard.proxy_lost(now, hold_s)
 
     def _place(self, member: ProxyTargetState, now: float) -> None:
-        """Put a pair that is in no line into the one it belongs to, if to any."""
-        room = not self.policy.concurrency or member.lease_count < self.policy.concurrency
-        if member.banned or member.facts.dead or not room or (member.half_open and member.lease_count):
+        """Insert a member into the order where it belongs, if it may be leased now or later."""
+        has_room = not self.policy.concurrency or member.lease_count < self.policy.concurrency
+        on_trial = member.half_open and member.lease_count
+        if member.banned or member.facts.dead or not has_room or on_trial:
             return
-        if member.at > now:
-            self._order.wait(member, self.members)
+        if member.eligible_at > now:
+            self._order.add_waiting(member, self.members)
         else:
-            self._order.ready(member)
+            self._order.add_ready(member)
 
     def _wake(self, now: float) -> None:
-        while (member := self._order.due(now, self.members)) is not None:
+        while (member := self._order.pop_due(now, self.members)) is not None:
             self._place(member, now)
 
-    def _grant(
-        self,
-        member: ProxyTargetState,
-        now: float,
-        least_s: float,
-        until: float,
-        session: str,
-        rebound: bool,
-        among: int,
-    ) -> Grant:
-        order = self._order
-        order.out(member)
-        order.stands = max(order.stands, member.rank)
-        member.rank += member.cost()
-        member.uses += 1
-        member.lease_count += 1
-        member.used_at = now
-        member.paced_until = now + least_s
-        self.granted += 1
-        self._place(member, now)
-        return Grant(self._leases.begin(member, until, session, now), member.key, until, rebound, among)
-
     def _wait(self, now: float, kept: ProxyTargetState | None) -> Wait:
-        """Say when to ask again."""
-        times = [self._order.next_at(self.members), self._leases.next_at()]
-        if kept is not None and kept.at > now and not kept.lease_count:
-            times = [kept.at]
+        times = [self._order.next_at(self.members), self._leases.next_deadline()]
+        if kept is not None and kept.eligible_at > now and not kept.lease_count:
+            times = [kept.eligible_at]  # the session takes no other proxy meanwhile
         return Wait(min((each for each in times if each is not None), default=None))
 
     def _bound(self, session: str, now: float) -> ProxyTargetState | None:
-        """Return the pair a session has, if it still has one."""
+        """Return the member that a session has, if it is still one."""
         key = self._sessions.key(session, now)
         return None if key is None else self.members.get(key)
-
-    def parts(self) -> tuple[UseOrder, LeaseTable, Sessions]:
-        """Return what it is made of, beside its public parts, for who keeps it elsewhere."""
-        return self._order, self._leases, self._sessions
-
-    def use(self, policy: TargetPolicy, now: float) -> None:
-        """Use the proxies in another way from now on; leases and sessions that are under way stay as they are."""
-        self.policy = policy
-        self._sessions.sticky_s = policy.sticky_s
-        self.filled.clear()  # it may have other members
-        for member in self.members.values():
-            self._order.out(member)
-            self._place(member, now)
-
-    def restore(self, members: Sequence[ProxyTargetState]) -> None:
-        """Have the pairs that were kept; its parts are restored by themselves."""
-        self.members = {member.key: member for member in members}
-        for member in members:
-            if member.facts.exit_ip:
-                self._exits.setdefault(member.facts.exit_ip, set()).add(member.key)
 
     def _leave_exit(self, member: ProxyTargetState) -> None:
         if member.facts.exit_ip:
@@ -368,30 +367,29 @@ class TargetPool:
                 del self._exits[member.facts.exit_ip]
 
 
-def _chosen(
+def _choose(
     order: UseOrder, members: Mapping[str, ProxyTargetState], draws: Sequence[float], request: ProxyRequest
 ) -> tuple[list[ProxyTargetState], int]:
-    """Return as many ready pairs as there are draws, or none: of the cheapest tier that works.
+    """Return as many ready members as there are draws, or none; and from how many each was drawn.
 
-    One that has too few for all gives those that are ready; the others come from the next.
+    They are of the cheapest tier with usable proxies. A tier with too few of them gives its ready ones, and the next
+    tier the rest.
     """
-    asks = request.fits if request.avoid else request.means
-    fits = asks if request.tags or request.avoid else None
+    accepts = request.fits if request.avoid else request.has_tags
+    fits = accepts if request.tags or request.avoid else None
     chosen: list[ProxyTargetState] = []
     for tier in order.tiers:
-        few, missing = order.few(tier), draws[len(chosen) :]
-        found = order.first(tier, len(missing) + few - 1, fits, members)
+        draw_size, missing = order.draw_size(tier), draws[len(chosen) :]
+        found = order.first(tier, len(missing) + draw_size - 1, fits, members)
         if len(found) >= len(missing):
-            return chosen + [found.pop(int(draw * min(few, len(found)))) for draw in missing], few
-        if tier != order.tiers[-1] and _works(tier, members, request, len(missing)):
-            break  # and is worth waiting for
+            return chosen + [found.pop(int(draw * min(draw_size, len(found)))) for draw in missing], draw_size
+        if tier != order.tiers[-1] and _has_usable(tier, members, request, len(missing)):
+            break  # wait for this tier rather than pay for the next one
         chosen += found
     return [], 0
 
 
-def _works(tier: int, members: Mapping[str, ProxyTargetState], request: ProxyRequest, count: int) -> bool:
-    """Whether so many of a tier take part."""
-    its = (
-        member for member in members.values() if member.facts.tier == tier and member.usable and request.fits(member)
-    )
-    return next(islice(its, count - 1, None), None) is not None
+def _has_usable(tier: int, members: Mapping[str, ProxyTargetState], request: ProxyRequest, count: int) -> bool:
+    """Whether a tier has so many usable proxies that fit."""
+    usable = (each for each in members.values() if each.facts.tier == tier and each.usable and request.fits(each))
+    return next(islice(usable, count - 1, None), None) is not None

@@ -1,13 +1,13 @@
-"""One proxy on one target: what is known of it there, and which state it is in.
+"""What is known of one proxy on one target, and the state it is in there.
 
                      lease                     no ban
         READY ----------------> LEASED ----------------> READY
           ^                       | ban                   ^
           | no ban                v        time           |
         HALF_OPEN <----------- COOLING ----------> HALF_OPEN
-                     time                 one lease at a time, until one comes back without a ban
+                     time                 one lease at a time, until one is released without a ban
 
-BANNED: until somebody lifts it (by hand, or after too many bans in a row). DEAD: it cannot be reached, for any target.
+BANNED: until a person lifts the ban (set by hand, or after many bans in a row). DEAD: not reachable, for any target.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-MEMORY = 0.95
-"""What is left of older answers with each new one: some 20 answers make the success of a pair."""
+DECAY = 0.95
+"""Each new response multiplies the weight of older ones by this: some 20 responses make up the success rate."""
 
 LATENCY_REFERENCE_S = 1.0
 """At this latency a proxy is worth half of one that answers at once."""
 
 WORTH_MIN = 0.02
-"""However bad, it is tried now and then: things change."""
+"""Even the worst proxy is tried now and then, because things change."""
 
 SMOOTHING = 0.2
 SAME_EXIT = ", at the same exit"
-"""How the reason of a proxy ends that rests because of another one."""
+"""How the reason of a proxy ends that cools down because of another one."""
 
 
 class ProxyState(StrEnum):
-    """Where a pair is, as drawn above."""
+    """The states of the picture above."""
 
     READY = "ready"
     LEASED = "leased"
@@ -43,9 +43,9 @@ class ProxyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProxyFacts:
-    """What the global pool knows of a proxy, and tells to the targets. Times in unix seconds.
+    """What the global pool knows of a proxy and passes on to its targets. Times in unix seconds.
 
-    `tier`: 0 is the cheapest. `exit_ip` "": not known, or not the same for long.
+    `tier`: 0 is the cheapest. `exit_ip`: "" when it is unknown or changes.
     """
 
     latency_s: float | None = None
@@ -58,10 +58,11 @@ class ProxyFacts:
 
 @dataclass(slots=True, eq=False)
 class ProxyTargetState:
-    """`rank` is its place in the order of use (`UseOrder`). Before `paced_until` the others come first.
+    """A proxy on a target: a member of its pool. Times in unix seconds.
 
-    `half_open`: it rests until `rests_until`, or nobody knows yet whether it works again. `bans`, `misses`: those in
-    a row. `queued`: it stands among the ready ones; `waits`: among those that wait for their time.
+    `rank`: its position in the order of use (`UseOrder`). `paced_until`: the delay of the target holds until then.
+    `half_open`: it cools down until `rests_until`, or has not been proven to work since. `bans`, `misses`: those in a
+    row. `queued`: it stands among the ready ones; `waiting`: among those whose time has not come.
     """
 
     key: str
@@ -83,10 +84,9 @@ class ProxyTargetState:
     used_at: float = 0.0
     reason: str = ""
     queued: bool = False
-    waits: bool = False
+    waiting: bool = False
 
     def state(self, now: float) -> ProxyState:
-        """Return the state at this time."""
         if self.facts.dead:
             return ProxyState.DEAD
         if self.banned:
@@ -98,76 +98,76 @@ class ProxyTargetState:
         return ProxyState.READY
 
     @property
-    def at(self) -> float:
-        """When it is eligible next."""
+    def eligible_at(self) -> float:
+        """The earliest time of the next lease."""
         return max(self.paced_until, self.rests_until)
 
     @property
     def usable(self) -> bool:
-        """Whether it takes part: neither cooling (or not known to be well again), nor banned, nor dead."""
+        """Whether the proxy takes part: neither cooling down or on trial, nor banned, nor dead."""
         return not (self.half_open or self.banned or self.facts.dead)
 
     @property
     def has_worked(self) -> bool:
-        """Whether it was used and did not fail, or not yet: of a tunnel nobody sees more."""
+        """Whether some use did not fail, or has no result yet: a tunnel never has one."""
         return self.uses > self.bad
 
-    def rest(self, until: float) -> bool:
-        """Rest until then, and be tried with one lease at first. Return whether it was usable before."""
+    def cool_down(self, until: float) -> bool:
+        """Grant no lease until then, and one at a time after that. Return whether the proxy was usable before."""
         was_usable = self.usable
         self.half_open = True
         self.rests_until = max(self.rests_until, until)
         return was_usable
 
     def recover(self, now: float) -> None:
-        """An answer came that is no ban; one that was asked for before a ban says nothing about it."""
+        """Note a response that is not a ban. While the proxy cools down it is an answer to an older request."""
         if not self.half_open or self.rests_until <= now:
             self.half_open, self.bans, self.misses, self.reason = False, 0, 0, ""
 
-    def forgive(self) -> None:
-        """Lift bans and rests."""
+    def clear_bans(self) -> None:
+        """Lift bans and cool-downs."""
         self.banned = self.half_open = False
         self.bans = self.misses = 0
         self.rests_until = 0.0
 
     def cost(self) -> float:
-        """Return by how much one use moves it back in the order: less for what succeeds and is near."""
+        """Return by how much one use moves the proxy back in the order: less if it succeeds often and is near."""
         success = (self.successes + 1) / (self.successes + self.failures + 2)
         latency_s = self.facts.latency_s if self.latency_s is None else self.latency_s
-        near = LATENCY_REFERENCE_S / (LATENCY_REFERENCE_S + (latency_s or 0.0))
-        return 1 / max(WORTH_MIN, success * success * near)
+        nearness = LATENCY_REFERENCE_S / (LATENCY_REFERENCE_S + (latency_s or 0.0))
+        return 1 / max(WORTH_MIN, success * success * nearness)
 
-    def answered(self, well: bool | None) -> None:
-        """Count an answer; older ones lose weight.
+    def count_response(self, success: bool | None) -> None:
+        """Count a response; older ones lose weight.
 
-        None: it says nothing of the site, as when a tunnel ends, but it came through: older failures lose weight.
+        None: it says nothing about the site, as the end of a tunnel, but shows that data came through, so only older
+        failures lose weight.
         """
-        self.failures = self.failures * MEMORY + (well is False)
-        if well is None:
+        self.failures = self.failures * DECAY + (success is False)
+        if success is None:
             return
-        self.successes = self.successes * MEMORY + well
-        self.good += well
-        self.bad += not well
+        self.successes = self.successes * DECAY + success
+        self.good += success
+        self.bad += not success
 
-    def took(self, latency_s: float | None) -> None:
-        """Count a latency (seconds)."""
+    def count_latency(self, latency_s: float | None) -> None:
         if latency_s is not None:
             self.latency_s = smoothed(self.latency_s, latency_s)
 
 
-def rest_with(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
-    """Let a proxy of which is known now that it leaves where these do rest as long as those of them that were banned.
+def cool_down_like(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
+    """Let a proxy cool down as long as the banned ones of `others`, which share its exit address.
 
-    Return whether it was usable before, and is no more.
+    Return whether the proxy was usable before.
     """
     banned = [other for other in others if other is not member and other.bans and other.rests_until > now]
     if not banned:
         return False
     last = max(banned, key=lambda other: (other.rests_until, other.key))
     member.reason = last.reason + SAME_EXIT
-    return member.rest(last.rests_until)
+    return member.cool_down(last.rests_until)
 
 
 def smoothed(mean: float | None, newest: float) -> float:
-    """Return the exponentially weighted mean with a newest value."""
+    """Return the exponentially weighted mean, updated with the newest value."""
     return newest if mean is None else mean + (newest - mean) * SMOOTHING

@@ -75,11 +75,11 @@ local function is_usable(pair) return not (pair.half_open or pair.banned or pair
 -- Fields one behind the other are packed in half of the time that a map takes.
 local function opened(name, text)
   local rank, paced_until, rests_until, lease_count, half_open, banned, bans, misses, uses, successes, failures, good, bad,
-    latency_s, used_at, reason, queued, waits, known_latency_s, dead, exit_ip, tier, tags = cmsgpack.unpack(text)
+    latency_s, used_at, reason, queued, waiting, known_latency_s, dead, exit_ip, tier, tags = cmsgpack.unpack(text)
   return {
     key = name, rank = rank, paced_until = paced_until, rests_until = rests_until,
     lease_count = lease_count, half_open = half_open, banned = banned, bans = bans, misses = misses, uses = uses, successes = successes, failures = failures, good = good,
-    bad = bad, latency_s = latency_s, used_at = used_at, reason = reason, queued = queued, waits = waits,
+    bad = bad, latency_s = latency_s, used_at = used_at, reason = reason, queued = queued, waiting = waiting,
     known_latency_s = known_latency_s, dead = dead, exit_ip = exit_ip, tier = tier, tags = tags,
   }
 end
@@ -87,7 +87,7 @@ end
 local function packed(pair)
   return pack(pair.rank, pair.paced_until, pair.rests_until, pair.lease_count, pair.half_open, pair.banned,
     pair.bans, pair.misses, pair.uses, pair.successes, pair.failures, pair.good, pair.bad, pair.latency_s, pair.used_at, pair.reason,
-    pair.queued, pair.waits, pair.known_latency_s, pair.dead, pair.exit_ip, pair.tier, pair.tags)
+    pair.queued, pair.waiting, pair.known_latency_s, pair.dead, pair.exit_ip, pair.tier, pair.tags)
 end
 
 local function pair_of(name)
@@ -151,8 +151,8 @@ local function out(pair)
     local count = READY_COUNTS[pair.tier]
     READY_COUNTS[pair.tier] = count - call('ZREM', READY[pair.tier], pair.key)
   end
-  if pair.waits then call('ZREM', WAITING, pair.key) end
-  pair.queued, pair.waits = false, false
+  if pair.waiting then call('ZREM', WAITING, pair.key) end
+  pair.queued, pair.waiting = false, false
   changed(pair)
 end
 
@@ -173,7 +173,7 @@ local function place(pair)
   if at > now then
     call('ZADD', WAITING, at, pair.key)
     m.wakes_at = math.min(m.wakes_at, at)
-    pair.waits = true
+    pair.waiting = true
   else
     pair.rank = math.max(pair.rank, m.stands)
     know_tier(pair.tier)

@@ -303,7 +303,7 @@ local function learn(name, facts)
       key = name, rank = m.stands, paced_until = 0, rests_until = 0, lease_count = 0, half_open = false, banned = false,
       bans = 0,
       misses = 0, uses = 0, successes = 0, failures = 0, good = 0, bad = 0, latency_s = false, used_at = 0, reason = '',
-      queued = false, waits = false, counted = false, dead = false, exit_ip = '', tier = facts.tier,
+      queued = false, waiting = false, counted = false, dead = false, exit_ip = '', tier = facts.tier,
     }
     loaded[name] = pair
   else

@@ -6,24 +6,24 @@ import pytest
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool import choices as module
-from lycosa.proxies.core.pool.choices import EACH_MAX, Choice, Choices
+from lycosa.proxies.core.pool.choices import CHOICES_MAX, Choice, Choices
 from lycosa.proxies.core.pool.target import ProxyRequest
 
 
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        (Choice(1.0, "", ProxyRequest(), 0.0, "p", among=1_234), "drawn among 1,234"),
-        (Choice(1.0, "", ProxyRequest(session="c"), 0.0, "p"), "its session has it"),
+        (Choice(1.0, "", ProxyRequest(), 0.0, "p", drawn_from=1_234), "drawn from 1,234"),
+        (Choice(1.0, "", ProxyRequest(session="c"), 0.0, "p"), "bound to its session"),
         (
-            Choice(1.0, "", ProxyRequest({"country": "de"}, "c"), 2.04, "p", among=3, rebound=True),
-            "drawn among 3 with country=de, since its session can have its own no more, waited 2.0 s",
+            Choice(1.0, "", ProxyRequest({"country": "de"}, "c"), 2.04, "p", drawn_from=3, rebound=True),
+            "drawn from 3 with country=de, as the proxy of its session is not available, waited 2.0 s",
         ),
         (
-            Choice(1.0, "", ProxyRequest(avoid=frozenset("ab")), 0.01, "p", among=1),
-            "drawn among 1, without 2 excluded by the request",
+            Choice(1.0, "", ProxyRequest(avoid=frozenset("ab")), 0.01, "p", drawn_from=1),
+            "drawn from 1, without 2 excluded by the request",
         ),
-        (Choice(1.0, "", ProxyRequest(), 30.0, refused="no proxy is free"), "no proxy is free"),
+        (Choice(1.0, "", ProxyRequest(), 30.0, refusal="no proxy is free"), "no proxy is free"),
     ],
 )
 def test_words(choice: Choice, words: str) -> None:
@@ -31,35 +31,35 @@ def test_words(choice: Choice, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "came"),
+    ("outcomes", "result"),
     [
         ([], "not used"),
-        ([Outcome()], "went well"),
+        ([Outcome()], "successful"),
         ([Outcome(), Outcome(Blame.SITE, "403"), Outcome(Blame.NOBODY, "404")], "403 (site)"),
-        ([Outcome(Blame.NOBODY)], "it works"),
+        ([Outcome(Blame.NOBODY)], "works"),
         ([Outcome(), Outcome(Blame.NOBODY, "404")], "404 (nobody)"),
     ],
 )
-def test_what_came_of_it(outcomes: list[Outcome], came: str) -> None:
+def test_what_came_of_it(outcomes: list[Outcome], result: str) -> None:
     choice = Choice(1.0, "", ProxyRequest(), 0.0, "p", 1)
-    choice.ended(outcomes)
-    assert choice.came == came
-    choice.ended(outcomes, in_time=False)
-    assert choice.came == "given back too late"
+    choice.end(outcomes)
+    assert choice.result == result
+    choice.end(outcomes, in_time=False)
+    assert choice.result == "released too late"
 
 
 def test_the_last_ones_are_remembered_for_those_who_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TARGETS_MAX", 2)
     now = [0.0]
     choices = Choices(lambda: now[0])
-    for number in range(EACH_MAX + 5):
+    for number in range(CHOICES_MAX + 5):
         now[0] += 1
-        choices.note("a", ProxyRequest(), now[0] - 0.5, "ann" if number % 2 else "bob")
+        choices.add("a", ProxyRequest(), now[0] - 0.5, "ann" if number % 2 else "bob")
     told = choices.of("a")
-    assert [each.at for each in told[:2]] == [EACH_MAX + 5, EACH_MAX + 4]
-    assert (len(told), told[0].waited_s) == (EACH_MAX, 0.5)
-    assert {each.by for each in choices.of("a", "ann")} == {"ann"}
-    choices.note("b", ProxyRequest(), 0.0)
-    choices.note("a", ProxyRequest(), 0.0)
-    choices.note("c", ProxyRequest(), 0.0)
-    assert (choices.of("b"), len(choices.of("a")), len(choices.of("c"))) == ([], EACH_MAX, 1)
+    assert [each.at for each in told[:2]] == [CHOICES_MAX + 5, CHOICES_MAX + 4]
+    assert (len(told), told[0].waited_s) == (CHOICES_MAX, 0.5)
+    assert {each.client for each in choices.of("a", "ann")} == {"ann"}
+    choices.add("b", ProxyRequest(), 0.0)
+    choices.add("a", ProxyRequest(), 0.0)
+    choices.add("c", ProxyRequest(), 0.0)
+    assert (choices.of("b"), len(choices.of("a")), len(choices.of("c"))) == ([], CHOICES_MAX, 1)

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 import pytest
 
 from lycosa.proxies.core.pool.outage import (
-    AGAIN_MAX_S,
-    AGAIN_MIN_S,
-    DRY_WAIT_S,
-    FLOWS_S,
+    IDLE_WAIT_S,
     QUEUE_MIN,
     QUEUE_S,
+    RECENT_WAIT_S,
+    RETRY_MAX_S,
+    RETRY_MIN_S,
     TARGETS_MAX,
     Outage,
     OutageStatus,
@@ -21,83 +21,83 @@ from lycosa.proxies.core.pool.outage import (
 
 
 def test_it_is_told_once_and_ends_at_last() -> None:
-    drought = Outage(100.0)
-    assert drought.none(1000.0, 1000.0) == OutageStatus(0.0, 100.0, new=True)
-    assert drought.none(1001.0, 1020.0) == OutageStatus(20.0, 80.0, new=False)
-    assert drought.none(1099.0, 1100.0) == OutageStatus(100.0, 0.0, new=False)
+    outage = Outage(100.0)
+    assert outage.extend(1000.0, 1000.0) == OutageStatus(0.0, 100.0, new=True)
+    assert outage.extend(1001.0, 1020.0) == OutageStatus(20.0, 80.0, new=False)
+    assert outage.extend(1099.0, 1100.0) == OutageStatus(100.0, 0.0, new=False)
 
 
 def test_one_that_works_ends_it_for_all() -> None:
-    drought = Outage(100.0)
-    drought.none(1000.0, 1010.0)
-    assert drought.worked(1040.0) == 40.0
-    assert drought.worked(1041.0) == 0.0, "nobody was told of another"
-    assert drought.none(1005.0, 1090.0) == OutageStatus(49.0, 51.0, new=False), "others got on while this one waited"
-    assert drought.none(1060.0, 1091.0) == OutageStatus(50.0, 50.0, new=True)
+    outage = Outage(100.0)
+    outage.extend(1000.0, 1010.0)
+    assert outage.end(1040.0) == 40.0
+    assert outage.end(1041.0) == 0.0, "nobody was told of another"
+    assert outage.extend(1005.0, 1090.0) == OutageStatus(49.0, 51.0, new=False), "others got on while this one waited"
+    assert outage.extend(1060.0, 1091.0) == OutageStatus(50.0, 50.0, new=True)
 
 
 def test_a_pause_in_which_nobody_asks_is_none() -> None:
-    drought = Outage(100.0)
-    drought.worked(1000.0)
-    assert drought.none(5000.0, 5010.0).for_s == 10.0
+    outage = Outage(100.0)
+    outage.end(1000.0)
+    assert outage.extend(5000.0, 5010.0).for_s == 10.0
 
 
 def test_without_a_limit_it_lasts() -> None:
-    drought = Outage(None)
-    drought.none(1.0, 1.0)
-    assert drought.none(1.0, 1e6) == OutageStatus(pytest.approx(1e6 - 1), None, new=False)
+    outage = Outage(None)
+    outage.extend(1.0, 1.0)
+    assert outage.extend(1.0, 1e6) == OutageStatus(pytest.approx(1e6 - 1), None, new=False)
 
 
 def test_no_patience_at_all() -> None:
-    assert Outage(0.0).none(10.0, 10.0).left_s == 0
+    assert Outage(0.0).extend(10.0, 10.0).left_s == 0
 
 
 def test_who_waits_keeps_its_place_only_where_proxies_flow() -> None:
-    flows = WaitQueueStats()
-    assert flows.wait_s("shop", 100.0) == DRY_WAIT_S
-    flows.lease_granted("shop", 100.0)
-    assert flows.wait_s("shop", 100.0 + FLOWS_S) == FLOWS_S
-    assert flows.wait_s("shop", 100.1 + FLOWS_S) == DRY_WAIT_S
-    assert flows.wait_s("other", 100.0) == DRY_WAIT_S
+    stats = WaitQueueStats()
+    assert stats.wait_s("shop", 100.0) == IDLE_WAIT_S
+    stats.lease_granted("shop", 100.0)
+    assert stats.wait_s("shop", 100.0 + RECENT_WAIT_S) == RECENT_WAIT_S
+    assert stats.wait_s("shop", 100.1 + RECENT_WAIT_S) == IDLE_WAIT_S
+    assert stats.wait_s("other", 100.0) == IDLE_WAIT_S
 
 
 def test_as_many_wait_as_are_lent_in_a_moment() -> None:
-    flows = WaitQueueStats()
+    stats = WaitQueueStats()
     with ExitStack() as waiting:
         for _ in range(QUEUE_MIN):
-            assert flows.has_room("shop", "any", 100.0)
-            waiting.enter_context(flows.waiting("shop", "any", 100.0))
-        assert not flows.has_room("shop", "any", 100.0)
-        assert flows.has_room("shop", "a session", 100.0), "whose proxy is another one"
-        assert flows.has_room("other", "any", 100.0)
+            assert stats.has_room("shop", "any", 100.0)
+            waiting.enter_context(stats.waiting("shop", "any", 100.0))
+        assert not stats.has_room("shop", "any", 100.0)
+        assert stats.has_room("shop", "a session", 100.0), "whose proxy is another one"
+        assert stats.has_room("other", "any", 100.0)
         for number in range(1, 501):
-            flows.lease_granted("shop", 100.0 + number / 500)
+            stats.lease_granted("shop", 100.0 + number / 500)
         for _ in range(round(500 * QUEUE_S) - QUEUE_MIN):
-            assert flows.has_room("shop", "any", 101.0), "where they flow faster"
-            waiting.enter_context(flows.waiting("shop", "any", 101.0))
-        assert not flows.has_room("shop", "any", 101.0)
+            assert stats.has_room("shop", "any", 101.0), "where they flow faster"
+            waiting.enter_context(stats.waiting("shop", "any", 101.0))
+        assert not stats.has_room("shop", "any", 101.0)
     for _ in range(QUEUE_MIN):
-        waiting.enter_context(flows.waiting("shop", "any", 200.0))
-    assert not flows.has_room("shop", "any", 200.0), "they flow no more"
+        waiting.enter_context(stats.waiting("shop", "any", 200.0))
+    assert not stats.has_room("shop", "any", 200.0), "they flow no more"
     waiting.close()
-    assert flows.has_room("shop", "any", 200.0)
+    assert stats.has_room("shop", "any", 200.0)
 
 
 def test_it_asks_less_and_less_often() -> None:
-    flows = WaitQueueStats()
-    assert flows.again_s("shop", 100.0, 101.0) == AGAIN_MIN_S
-    assert flows.again_s("shop", 119.0, 120.0) == 5.0, "since it was first asked for"
-    assert flows.again_s("shop", 999.0, 1000.0) == AGAIN_MAX_S
-    assert flows.wait_s("shop", 1000.0) == DRY_WAIT_S, "that it was asked for says nothing"
-    flows.lease_granted("shop", 1000.0)
-    assert flows.again_s("shop", 1000.0, 1008.0) == 2.0
+    stats = WaitQueueStats()
+    assert stats.retry_s("shop", 100.0, 101.0) == RETRY_MIN_S
+    assert stats.retry_s("shop", 119.0, 120.0) == 5.0, "since it was first asked for"
+    assert stats.retry_s("shop", 999.0, 1000.0) == RETRY_MAX_S
+    assert stats.wait_s("shop", 1000.0) == IDLE_WAIT_S, "that it was asked for says nothing"
+    stats.lease_granted("shop", 1000.0)
+    assert stats.retry_s("shop", 1000.0, 1008.0) == 2.0
 
 
 def test_targets_that_nobody_asked_for_longest_are_forgotten() -> None:
-    flows = WaitQueueStats()
+    stats = WaitQueueStats()
     for number in range(TARGETS_MAX + 1):
-        flows.lease_granted(str(number), 100.0)
-        flows.lease_granted("0", 100.0)
-    assert [flows.wait_s(target, 100.0) for target in ("0", "1", "2")] == [FLOWS_S, DRY_WAIT_S, FLOWS_S]
-    flows.again_s("nobody's", 100.0, 100.0)
-    assert [flows.wait_s(target, 100.0) for target in ("0", "2", "3")] == [FLOWS_S, DRY_WAIT_S, FLOWS_S]
+        stats.lease_granted(str(number), 100.0)
+        stats.lease_granted("0", 100.0)
+    assert [stats.wait_s(target, 100.0) for target in ("0", "1", "2")] == [RECENT_WAIT_S, IDLE_WAIT_S, RECENT_WAIT_S]
+    stats.retry_s("nobody's", 100.0, 100.0)
+    assert [stats.wait_s(target, 100.0) for target in ("0", "2", "3")] == [RECENT_WAIT_S, IDLE_WAIT_S, RECENT_WAIT_S]
