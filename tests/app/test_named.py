@@ -110,7 +110,9 @@ def test_what_is_wrong_with_a_name_is_told_in_one_line(word: str, says: str) -> 
 
 
 def test_one_function_at_most() -> None:
-    with pytest.raises(BadSetting, match=r"^fingerprint_rules: wolf_shop:key and wolf_shop:more: there can be one function$"):
+    with pytest.raises(
+        BadSetting, match=r"^fingerprint_rules: wolf_shop:key and wolf_shop:more: there can be one function$"
+    ):
         keys_of(Settings(fingerprint_rules=("wolf_shop:key,wolf_shop:more",)), Plain())
 
 

@@ -56,7 +56,9 @@ class Throttle:
 
     async def process_exception(self, request: Request, exception: Exception) -> None:
         """Learn from a failure."""
-        if not isinstance(exception, (ConnectFailed, FetchTimeout)) or request.get_meta("autothrottle_dont_adjust_delay"):
+        if not isinstance(exception, (ConnectFailed, FetchTimeout)) or request.get_meta(
+            "autothrottle_dont_adjust_delay"
+        ):
             return
         host = host_of(request)
         delay_s = self._throttle.record_failure(host, self._now())

@@ -16,7 +16,7 @@ from base64 import b64encode
 
 from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.crawl.spiders.spider import Spider
-from lycosa.http.core.origin import ORIGINS_MAX, url_prefix, origin_of
+from lycosa.http.core.origin import ORIGINS_MAX, origin_of, url_prefix
 from lycosa.http.core.request import Request
 
 WANTED = "write http_auth_domain = 'example.com' too, so that no other site is told the password"

@@ -25,5 +25,7 @@ class Offsite:
         record = request.record
         if record is None or record.depth == 0:
             return None
-        reason = self._scope.reason(record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE)))
+        reason = self._scope.reason(
+            record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE))
+        )
         return Ignored(reason, contacted=False) if reason else None

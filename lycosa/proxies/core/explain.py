@@ -32,13 +32,7 @@ from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.order import DRAW_MAX, DRAW_SHARE
 from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool
-from lycosa.proxies.core.pool.target_state import (
-    SAME_EXIT,
-    ProxyFacts,
-    ProxyState,
-    ProxyTargetState,
-    cool_down_like,
-)
+from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState, cool_down_like
 
 NEAREST_MAX = 1_000
 """Proxies of the global pool, the nearest first, that are searched for those that would join."""

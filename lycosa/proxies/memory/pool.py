@@ -1,4 +1,4 @@
-"""A pool of one process: the machine of `proxies.core`, with a clock, chance, and people who wait."""
+"""A pool in one process: `GlobalPool` with a clock, randomness, and callers that wait."""
 
 from __future__ import annotations
 
@@ -15,20 +15,17 @@ from lycosa.proxies.core.pool.health import NO_PROXY_KEY, REACHED
 from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, Wait
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.memory.late_returns import LateReturns
+from lycosa.proxies.memory.late_releases import LateReleases
 from lycosa.proxies.memory.wait_queue import CLOSED, Waiter, WaitQueue
 from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 from lycosa.proxies.views import HEALTH_FIELDS, refuse_bad_count, view_everywhere, view_on_target, why_none
 
-IN_LINE = Wait(None)
-"""The answer to who comes when others wait already."""
-
 EVERYWHERE = frozenset({Blame.PROXY, Blame.UNFIT})
-"""After these a proxy is lost to all targets, which may be filled up with another one."""
+"""After these all targets lose the proxy, so they may be filled with another one."""
 
 
 class LocalPool:
-    """See `proxies.ports.ProxyPool`. It forgets everything when its process ends, unless its `pool` is kept."""
+    """See `proxies.ports.ProxyPool`. The state ends with the process, unless `pool` is stored."""
 
     def __init__(
         self,
@@ -40,28 +37,24 @@ class LocalPool:
         self._pool = pool or GlobalPool(policy_of)
         self._now = now or clock.Clock().now
         self._draw = draw
-        self._lines: dict[str, WaitQueue] = {}
-        self._late = LateReturns()
+        self._queues: dict[str, WaitQueue] = {}
+        self._late = LateReleases()
         self._closed = False
 
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
-        """See `ProxyPool`."""
         added = self._pool.add(proxies, self._now(), unchecked=unchecked)
         self._serve_all()
         return added
 
     async def remove(self, keys: Iterable[str]) -> int:
-        """See `ProxyPool`."""
         removed = len(self._pool.remove_all(keys, self._now()))
         self._serve_all()
         return removed
 
     async def count(self) -> int:
-        """See `ProxyPool`."""
         return len(self._pool.proxies)
 
     async def forget_dead(self, kept_s: float) -> list[str]:
-        """See `ProxyPool`."""
         return self._pool.forget_dead(kept_s, self._now())
 
     async def acquire(
@@ -73,9 +66,9 @@ class LocalPool:
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
-        """See `ProxyPool`."""
         refuse_bad_count(count, request)
-        grants = self._ask(target, count, request, lease_s) if target not in self._lines else IN_LINE
+        # While others wait, a new caller goes to the end of the queue.
+        grants = Wait(None) if target in self._queues else self._acquire(target, count, request, lease_s)
         if isinstance(grants, Wait):
             waiter = Waiter(count, request, lease_s, asyncio.get_running_loop().create_future())
             grants = await self._wait(target, waiter, wait_s)
@@ -87,30 +80,25 @@ class LocalPool:
         ]
 
     async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
-        """See `ProxyPool`."""
         return self._pool.renew(lease.target, lease.token, self._now(), lease_s)
 
     async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
-        """See `ProxyPool`."""
-        done = self._release(lease.target, lease.token, outcomes)
-        if not done:
-            self._late.note(lease)
-        return done
+        in_time = self._release(lease.target, lease.token, outcomes)
+        if not in_time:
+            self._late.add(lease)
+        return in_time
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
-        """See `ProxyPool`."""
         done = self._pool.ban(target, key, self._now(), until, reason)
         self._serve(target)
         return done
 
     async def unban(self, target: str, key: str) -> bool:
-        """See `ProxyPool`."""
         done = self._pool.unban(target, key, self._now())
         self._serve(target)
         return done
 
     async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
-        """See `ProxyPool`."""
         if key not in self._pool.proxies:
             return False
         self._pool.record(NO_PROXY_KEY, REACHED, self._now(), 0.0)
@@ -121,7 +109,6 @@ class LocalPool:
         return True
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """See `ProxyPool`."""
         now = self._now()
         if target is None:
             return self._everywhere(now)
@@ -132,7 +119,6 @@ class LocalPool:
         return [view_on_target(self._pool.proxies[member.key], member, now) for member in pool.members.values()]
 
     async def targets(self) -> list[TargetView]:
-        """See `ProxyPool`."""
         now = self._now()
         return [
             TargetView(name, pool.counts(now), pool.leases, pool.granted, pool.leaked, pool.stale, pool.interval_s(now))
@@ -140,76 +126,73 @@ class LocalPool:
         ]
 
     async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
-        """See `ProxyPool`."""
         verdicts = explain_pool(self._pool, target, request, self._now())
         return [ProxyExplanation(self._pool.proxies[verdict.key], verdict) for verdict in verdicts]
 
     async def close(self) -> None:
-        """See `ProxyPool`."""
         self._closed = True
-        for line in self._lines.values():
-            line.close(NoProxy(CLOSED))
-        self._lines.clear()
+        for queue in self._queues.values():
+            queue.close(NoProxy(CLOSED))
+        self._queues.clear()
 
-    def _ask(self, target: str, count: int, request: ProxyRequest, lease_s: float | None) -> list[Grant] | Wait:
+    def _acquire(self, target: str, count: int, request: ProxyRequest, lease_s: float | None) -> list[Grant] | Wait:
         if self._closed:
             raise NoProxy(CLOSED)
         draws = [self._draw() for _ in range(count)]
         return self._pool.acquire(target, self._now(), draws, request, lease_s)
 
-    def _ask_for(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
-        return self._ask(target, waiter.count, waiter.request, waiter.lease_s)
+    def _acquire_for(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+        return self._acquire(target, waiter.count, waiter.request, waiter.lease_s)
 
     async def _wait(self, target: str, waiter: Waiter, wait_s: float) -> list[Grant]:
-        """Wait in line. Who is cancelled at the moment he gets one gives it back."""
-        line = self._lines.setdefault(target, WaitQueue(partial(self._ask_for, target), self._now))
-        line.join(waiter)
-        line.serve()
+        queue = self._queues.setdefault(target, WaitQueue(partial(self._acquire_for, target), self._now))
+        queue.join(waiter)
+        queue.serve()
         try:
             async with asyncio.timeout(wait_s):
                 return await waiter.granted
         except TimeoutError:
-            if grants := waiter.got():  # in the last moment
+            if grants := waiter.grants():  # granted in the same turn of the loop
                 return grants
-            raise NoProxy(self._why(target, waiter.count, waiter.request, wait_s)) from None
+            raise NoProxy(self._why_none(target, waiter.count, waiter.request, wait_s)) from None
         except asyncio.CancelledError:
-            for grant in waiter.got():
+            for grant in waiter.grants():  # nobody will use them
                 self._release(target, grant.token, ())
             raise
         finally:
-            line.leave(waiter)
-            if not line and self._lines.get(target) is line:
-                del self._lines[target]
+            queue.leave(waiter)
+            if not queue and self._queues.get(target) is queue:
+                del self._queues[target]
 
     def _release(self, target: str, token: int, outcomes: Sequence[Outcome]) -> bool:
         key = self._pool.release(target, token, outcomes, self._now(), self._draw())
-        if self._lines and any(outcome.blame in EVERYWHERE for outcome in outcomes):
+        if self._queues and any(outcome.blame in EVERYWHERE for outcome in outcomes):
             self._serve_all()
         else:
             self._serve(target)
         return key is not None
 
     def _serve(self, target: str) -> None:
-        line = self._lines.get(target)
-        if line is not None:
-            line.serve()
+        queue = self._queues.get(target)
+        if queue is not None:
+            queue.serve()
 
     def _serve_all(self) -> None:
-        for target in list(self._lines):
+        for target in list(self._queues):
             self._serve(target)
 
-    def _why(self, target: str, count: int, request: ProxyRequest, wait_s: float) -> str:
+    def _why_none(self, target: str, count: int, request: ProxyRequest, wait_s: float) -> str:
         now = self._now()
         is_empty = not self._pool.proxies
         counts = {} if is_empty else self._pool.target(target, now).counts(now, request)
         return why_none(target, count, self._pool.policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _everywhere(self, now: float) -> list[ProxyView]:
-        known, health = self._pool.proxies, self._pool.health
-        sums: dict[str, tuple[int, int, int]] = {}
+        proxies, health = self._pool.proxies, self._pool.health
+        counts: dict[str, tuple[int, int, int]] = {}
         for target in self._pool.targets.values():
             for key, member in target.members.items():
-                uses, good, bad = sums.get(key, (0, 0, 0))
-                sums[key] = (uses + member.uses, good + member.good, bad + member.bad)
-        told = ((key, {name: getattr(health[key], name) for name in HEALTH_FIELDS}) for key in self._pool.nearest())
-        return [view_everywhere(known[key], seen, sums.get(key, (0, 0, 0)), now) for key, seen in told]
+                uses, good, bad = counts.get(key, (0, 0, 0))
+                counts[key] = (uses + member.uses, good + member.good, bad + member.bad)
+        shown = ((key, {name: getattr(health[key], name) for name in HEALTH_FIELDS}) for key in self._pool.nearest())
+        return [view_everywhere(proxies[key], fields, counts.get(key, (0, 0, 0)), now) for key, fields in shown]

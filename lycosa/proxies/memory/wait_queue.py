@@ -1,4 +1,4 @@
-"""Who waits for a proxy of a target, in one process: first come, first served, and woken instead of asking again."""
+"""The callers that wait for a proxy of one target, in one process: first come, first served, without polling."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lycosa.proxies.core.pool.target import Grant, ProxyRequest, Wait
 
 CLOSED = "the pool is closed"
 WAITING_MAX = 100_000
-"""Who wait for one target at a time."""
+"""Callers that wait for one target."""
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One of them. `lease_s` as in `ProxyPool.acquire`."""
+    """A waiting caller. `lease_s` as in `ProxyPool.acquire`."""
 
     count: int
     request: ProxyRequest
@@ -26,17 +26,17 @@ class Waiter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nobody else can have a proxy, either, when there is none for this one."""
+        """Whether nobody behind this caller can get a proxy, either, when it gets none."""
         return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
-    def got(self) -> list[Grant]:
-        """Return what he was granted, if anything."""
+    def grants(self) -> list[Grant]:
+        """Return the grants so far, if any."""
         done = self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
         return self.granted.result() if done else []
 
 
 class WaitQueue:
-    """The line of one target. `acquire` asks its pool now; `now` tells the time (unix seconds)."""
+    """The queue of one target. `acquire` tries to lease; `now` returns unix seconds."""
 
     def __init__(self, acquire: Callable[[Waiter], list[Grant] | Wait], now: Callable[[], float]) -> None:
         self._acquire = acquire
@@ -48,18 +48,17 @@ class WaitQueue:
         return len(self._waiting)
 
     def join(self, waiter: Waiter) -> None:
-        """Stand at the end. Raises `UsageError` when far too many wait."""
+        """Append a caller. Raises `UsageError` when the queue is full."""
         if len(self._waiting) >= WAITING_MAX:
-            raise UsageError(f"{WAITING_MAX:,} wait for a proxy already: ask for fewer at a time")
+            raise UsageError(f"{WAITING_MAX:,} callers wait for a proxy already: ask for fewer at a time")
         self._waiting.append(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """Go without one."""
         if waiter in self._waiting:
             self._waiting.remove(waiter)
 
     def serve(self) -> None:
-        """Lend to those who wait what there is, in their order, and come again when there may be more."""
+        """Lease what is free to the callers in their order, and set a timer for when there may be more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -71,7 +70,7 @@ class WaitQueue:
                 continue
             try:
                 answer = self._acquire(waiter)
-            except LycosaError as error:  # it cannot be kept, and is no affair of who gave one back
+            except LycosaError as error:  # the journal failed: an error of this caller, not of the one who released
                 waiter.granted.set_exception(error)
                 continue
             if not isinstance(answer, Wait):
@@ -86,7 +85,7 @@ class WaitQueue:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, at - self._now()), self.serve)
 
     def close(self, error: Exception) -> None:
-        """Nobody gets one any more."""
+        """Fail all waiting callers."""
         if self._timer is not None:
             self._timer.cancel()
         for waiter in self._waiting:

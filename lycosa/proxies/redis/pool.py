@@ -23,7 +23,7 @@ from lycosa.proxies.core.pool.health import NO_PROXY_KEY, REACHED
 from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, Wait
 from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.memory.late_returns import LateReturns
+from lycosa.proxies.memory.late_releases import LateReleases
 from lycosa.proxies.memory.wait_queue import CLOSED
 from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 from lycosa.proxies.redis.calls import Calls
@@ -70,7 +70,7 @@ class RedisPool:
         self._known: dict[str, Proxy] = {}
         self._lines: dict[str, dict[tuple[str, str], Line]] = {}
         self._hearing = Hearing(self._told, draw)
-        self._late = LateReturns()
+        self._late = LateReleases()
         self._filling = Refiller(calls, policy_of, self._known.clear)
         self._returning: set[asyncio.Future[Any]] = set()
         self._closed = False
@@ -142,7 +142,7 @@ class RedisPool:
         """See `ProxyPool`."""
         call = self._script(lease.target).release(lease.token, outcomes, self._draw())
         if await self._calls.target(lease.target, call) is False:
-            self._late.note(lease)
+            self._late.add(lease)
             return False
         self._woken(lease.target, 1)
         await self._hearing.hear(lease.proxy.key, outcomes)

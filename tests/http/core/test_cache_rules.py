@@ -14,17 +14,17 @@ from lycosa.http.core.cache_rules import (
     HEURISTIC_MAX_S,
     SECONDS_MAX,
     CacheAction,
-    CacheQuery,
     CacheDecision,
+    CacheQuery,
     PrivateRules,
     ReplayRules,
     StoredResponse,
+    cache_key,
     directives,
     freshen,
-    urls_to_invalidate,
-    cache_key,
     headers_to_serve,
     to_stored,
+    urls_to_invalidate,
 )
 from lycosa.http.core.model import HttpResponse, Timings
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from lycosa.core.errors import BadMessage
 from lycosa.http.core.http1.forward import (
+    encode_request,
+    encode_response,
     is_connection_bound,
     is_kept,
     is_reusable,
     read_target,
-    encode_request,
-    encode_response,
 )
 from lycosa.http.core.http1.framing import (
     CHUNK_LINE_MAX,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lycosa.http.core.origin import url_prefix, path_of, origin_of
+from lycosa.http.core.origin import origin_of, path_of, url_prefix
 
 
 @pytest.mark.parametrize(

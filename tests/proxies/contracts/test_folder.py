@@ -268,7 +268,7 @@ def test_who_waits_hears_of_a_full_disk(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         os.dup2(full, kept.folder._journal)
         clock[0] += 100.0  # the leases are over
-        pool._lines["a.example"].serve()
+        pool._queues["a.example"].serve()
         with pytest.raises(StorageFull):
             await waiter
         assert len(await pool.acquire("a.example", 4)) == 4, "the fifth has gone to who did not hear of it"

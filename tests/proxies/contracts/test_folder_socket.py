@@ -59,7 +59,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 def waiting_at(owner: EmbeddedPool) -> int:
     """How many wait for a proxy."""
     assert owner._owner is not None
-    line = owner._owner.pool._lines.get(SITE)
+    line = owner._owner.pool._queues.get(SITE)
     return 0 if line is None else len(line)
 
 

@@ -48,13 +48,7 @@ class PooledFetcher(FetcherWrapper):
         self.afresh: Callable[[Request], None] = _as_it_is
 
     async def fetch(
-        self,
-        request: Request,
-        *,
-        address: str = "",
-        into: Into | None = None,
-        proxy: str | None = None,
-        **options: Any,
+        self, request: Request, *, address: str = "", into: Into | None = None, proxy: str | None = None, **options: Any
     ) -> HttpResponse:
         """Do one transfer. See the port. Raises `NoProxyYet`, `CloseSpider`, `BadSpider`, too."""
         if proxy is not None or request.get_meta("proxy", UNSAID) is not UNSAID:

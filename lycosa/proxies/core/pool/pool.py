@@ -105,12 +105,7 @@ class GlobalPool:
         return self.remove_all(islice(filterfalse(leased.__contains__, dead), FORGOTTEN_MAX), now)
 
     def acquire(
-        self,
-        target: str,
-        now: float,
-        draws: Sequence[float],
-        request: ProxyRequest = ANY,
-        lease_s: float | None = None,
+        self, target: str, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
         """Lease as many proxies as there are draws for a target, or none."""
         pool = self.target(target, now)

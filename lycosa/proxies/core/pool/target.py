@@ -18,13 +18,7 @@ from lycosa.proxies.core.pool.backoff import cool_s
 from lycosa.proxies.core.pool.leases import LeaseTable, Sessions
 from lycosa.proxies.core.pool.order import UseOrder
 from lycosa.proxies.core.pool.rate_guard import BAN_HOLD_S, DOWN_HOLD_S, RateGuard
-from lycosa.proxies.core.pool.target_state import (
-    SAME_EXIT,
-    ProxyFacts,
-    ProxyState,
-    ProxyTargetState,
-    cool_down_like,
-)
+from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState, cool_down_like
 
 DOWN_S = 10.0
 DOWN_MAX_S = 60.0

@@ -1,0 +1,29 @@
+"""Warns when leases are released after their deadline: `lease_s` is too short for what is done with the proxies."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from lycosa.proxies.ports import ProxyLease
+
+log = logging.getLogger(__name__)
+
+LOG_INTERVAL_S = 60.0
+"""The minimum time between two warnings."""
+
+
+class LateReleases:
+    """Logs the first late release at once, and counts the following ones for the next warning."""
+
+    def __init__(self) -> None:
+        self._logged_at = -LOG_INTERVAL_S
+        self._count = 0
+
+    def add(self, lease: ProxyLease) -> None:
+        self._count += 1
+        now = time.monotonic()
+        if now - self._logged_at >= LOG_INTERVAL_S:
+            more = f" ({self._count:,} such since the last warning)" if self._count > 1 else ""
+            log.warning("%s was released for %s after its lease had ended%s", lease.proxy.name, lease.target, more)
+            self._logged_at, self._count = now, 0
