@@ -320,7 +320,7 @@ def _cache(cast: Cast, site: Site) -> HttpCache | None:
         rules,
         site.clock,
         lambda what: stats.inc_value("httpcache/" + what),
-        usual=usual,
+        defaults=usual,
         accept=accept_types(cast.rules.content_types),
         owner=f"{cast.member.spider.name} {site.state}",
     )

@@ -1,19 +1,19 @@
-"""One visit: from a leased record to what becomes of it. Decides; the engine does.
+"""One visit: from a leased record to its outcome. This module decides; the engine and the settler act.
 
-What comes out of the downloader (`fetching/download.py`) and of the spider (`spiders/scrape.py`) decides:
+The result of the download (`fetching/download.py`) and of the spider (`spiders/scrape.py`) decide:
 
-a response                      -> callback -> Done with items, and requests for the frontier
-... of a content type refused   -> Done "content-type"
-... of a status not asked for   -> errback, if there is one; Done with the status
-... that a callback wants again -> Failed: again later; after the last try as below
-a request in its place          -> Done "redirect" or "replaced", the request queued at the same depth, if in scope
-an item in its place            -> pipelines -> Done "answered"
-ignored (robots.txt, scope...)  -> errback, if there is one; Done with the reason
-unchanged since the last fetch  -> Done "unchanged": nothing is read, no item is written, its validators are kept
-failed                          -> Failed: again later; after the last try the errback, if there is one, or dead
-a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
-its host rests already          -> NotYet: the record stays as it was
-the crawl is to end             -> Closing: the record stays as it was (a callback's own CloseSpider: Done)
+a response                      -> callback -> Completed with items, and requests for the frontier
+... of a refused content type   -> Completed "content-type"
+... of a status not handled     -> errback, if any; Completed with the status
+... that a callback retries     -> Failed: retried later; after the last try as below
+a replacement request           -> Completed "redirect" or "replaced"; if in scope, queued at the same depth
+an item instead of a response   -> pipelines -> Completed "answered"
+ignored (robots.txt, scope...)  -> errback, if any; Completed with the reason
+unchanged since the last fetch  -> Completed "unchanged": no callback, no item; its validators are stored
+failed                          -> Failed: retried later; after the last try the errback, if any, else dead
+a callback or pipeline raises   -> Failed: dead, and nothing of the page is written
+the host is blocked already     -> Deferred: the record stays queued
+the crawl closes                -> CloseCrawl: the record stays queued (CloseSpider of a callback: Completed)
 """
 
 from __future__ import annotations
@@ -69,14 +69,15 @@ from lycosa.http.core.request import Request
 log = logging.getLogger(__name__)
 
 UNCHANGED = "unchanged"
-"""The reason of a page that is still what it was when it was fetched last."""
+"""The reason of a page that has not changed since its last fetch."""
 
 
 class Completed(NamedTuple):
-    """The record is done for this reason; these items and children came of it.
+    """The record is done for this reason, with these items and children.
 
-    Each item is as every sink will write it, in the order of the sinks. `contacted`: the host was asked. `validators`
-    make the next request for it conditional. `closing` is why the crawl is to end, "" when it is not.
+    Each item is a sequence: what each sink will write, in the order of the sinks. `page`: it counts as a page.
+    `contacted`: the host received a request. `validators` make the next request for the URL conditional. `closing` is
+    why the callback closes the crawl, or "".
     """
 
     reason: str
@@ -94,14 +95,18 @@ Outcome = Completed | Failed | CloseCrawl | Deferred
 
 @dataclass(frozen=True, slots=True)
 class PageRules:
-    """What the user decided about the pages of a crawl. An empty `content_types` allows all."""
+    """The user's rules for the pages of a crawl. An empty `content_types` allows all types."""
 
     scope: Scope
     content_types: frozenset[str] = field(default_factory=frozenset)
 
 
 class Visitor:
-    """Visits the records of one spider."""
+    """Visits the records of one spider.
+
+    `prepare(item)` returns what each sink will write. `known(segment, fingerprints)` returns the fingerprints that are
+    certainly known to the frontier.
+    """
 
     def __init__(
         self,
@@ -132,39 +137,39 @@ class Visitor:
         self._hinted = False
 
     async def visit(self, lease: Lease) -> Outcome:
-        """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
+        """Fetch the record and return the outcome. Raises only on a bug or cancellation."""
         record = lease.record
         current_work.set(CurrentWork(lease, guarded=record.guarded))
         request = to_request(record)
-        found = await self._downloader.download(request, lease.address)
-        outcome = await self._outcome(record, request, found)
-        return without_contact(outcome) if isinstance(found, Response) and not found.contacted else outcome
+        result = await self._downloader.download(request, lease.address)
+        outcome = await self._outcome(record, request, result)
+        return without_contact(outcome) if isinstance(result, Response) and not result.contacted else outcome
 
-    async def _outcome(self, record: UrlRecord, request: Request, found: DownloadResult) -> Outcome:
+    async def _outcome(self, record: UrlRecord, request: Request, result: DownloadResult) -> Outcome:
         try:
-            if isinstance(found, Response):
-                return await self._parse(record, request, found)
-            return await self._judge(record, request, found)
-        except RetryRequest as asked:
-            return self._retrying.on_request(request, asked)
+            if isinstance(result, Response):
+                return await self._on_response(record, request, result)
+            return await self._on_verdict(record, request, result)
+        except RetryRequest as retry:
+            return self._retrying.on_request(request, retry)
         except CloseSpider as close:
             return CloseCrawl(close.reason)
         except IgnoreRequest as ignored:
-            if ignored.inline:  # and nobody caught it: the items of this page are not to be lost
+            if ignored.inline:  # raised by `fetch` and not caught: the items of this page must not be lost silently
                 error = BadSpider(f"{type(ignored).__name__} of an inline fetch: {ignored}")
-                return self._spider_failed(request, error)
-            size = found.raw.size_bytes if isinstance(found, Response) else 0
+                return self._on_user_error(request, error)
+            size = result.raw.size_bytes if isinstance(result, Response) else 0
             return Completed(reason_text(str(ignored)), bytes=size)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
-            return self._spider_failed(request, error)  # of a task of its own
+            return self._on_user_error(request, error)  # a task that the callback awaited was cancelled
         except StateError:
-            raise  # the crawl cannot go on, and nothing is said against the page
-        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is: the page is dead, not the crawl
-            return self._spider_failed(request, error)
+            raise  # the crawl cannot continue; it is no fault of the page
+        except (Exception, SystemExit) as error:  # noqa: BLE001  any error of the user's code kills the page, not the crawl
+            return self._on_user_error(request, error)
 
-    async def _parse(self, record: UrlRecord, request: Request, response: Response) -> Outcome:
+    async def _on_response(self, record: UrlRecord, request: Request, response: Response) -> Outcome:
         raw = response.raw
         refused = raw.skipped or (self._rules.content_types and not looks_like_page(raw))
         if refused and 200 <= raw.status < 300:
@@ -174,36 +179,38 @@ class Visitor:
             await self._signals.send(response_received, response=response, request=request, spider=self._spider)
         try:
             results = await self._scraper.scrape(response.request, response)
-        except RetryRequest as asked:
-            return await self._judge(record, request, self._retrying.on_request(request, asked))
-        done = await self._kept(str(raw.status), record, results, response)
+        except RetryRequest as retry:
+            return await self._on_verdict(record, request, self._retrying.on_request(request, retry))
+        completed = await self._complete(str(raw.status), record, results, response)
         validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 and not raw.partial else None
-        return done._replace(page=True, bytes=raw.size_bytes, validators=validators)
+        return completed._replace(page=True, bytes=raw.size_bytes, validators=validators)
 
-    async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Outcome:
-        if isinstance(found, Replace):
-            return self._replaced(record, found)
-        if isinstance(found, Unchanged):
-            return Completed(UNCHANGED, bytes=found.bytes, validators=found.validators)
-        if isinstance(found, AnsweredWithItem):
-            done = await self._kept("answered", record, Results([found.item], [], []))
-            return done._replace(contacted=found.contacted)
-        if isinstance(found, (CloseCrawl, Deferred)) or (isinstance(found, Failed) and found.retry_at is not None):
-            return found
+    async def _on_verdict(self, record: UrlRecord, request: Request, verdict: Verdict) -> Outcome:
+        if isinstance(verdict, Replace):
+            return self._replace(record, verdict)
+        if isinstance(verdict, Unchanged):
+            return Completed(UNCHANGED, bytes=verdict.bytes, validators=verdict.validators)
+        if isinstance(verdict, AnsweredWithItem):
+            completed = await self._complete("answered", record, Results([verdict.item], [], []))
+            return completed._replace(contacted=verdict.contacted)
+        if isinstance(verdict, (CloseCrawl, Deferred)):
+            return verdict
+        if isinstance(verdict, Failed) and verdict.retry_at is not None:
+            return verdict
         results = None
         if request.errback is not None:
-            cause = exception_of(found)
+            cause = exception_of(verdict)
             results = await self._scraper.rescue(request, cause, getattr(cause, "response", None))
         if results is not None:
-            done = await self._kept(found.reason, record, results)
-            return done._replace(contacted=found.contacted)
-        if isinstance(found, Failed):
-            return found
-        if record.depth == 0 and found.reason == "robots":
+            completed = await self._complete(verdict.reason, record, results)
+            return completed._replace(contacted=verdict.contacted)
+        if isinstance(verdict, Failed):
+            return verdict
+        if record.depth == 0 and verdict.reason == "robots":
             self._stats.note(f"robots.txt forbids the start URL {record.url}; --no-robots ignores it, if you may")
-        return Completed(found.reason, bytes=found.bytes, contacted=found.contacted)
+        return Completed(verdict.reason, bytes=verdict.bytes, contacted=verdict.contacted)
 
-    async def _kept(
+    async def _complete(
         self, reason: str, record: UrlRecord, results: Results, response: Response | None = None
     ) -> Completed:
         items: Sequence[Any] = results.items
@@ -213,15 +220,15 @@ class Visitor:
             if self._pipelines:
                 try:
                     passed = await self._pipelines.process_page(items, response)
-                except IgnoreRequest as error:  # of something that a pipeline fetched: the items are not to be lost
+                except IgnoreRequest as error:  # from a fetch of a pipeline: the items must not be lost silently
                     raise BadSpider(f"{type(error).__name__} in a pipeline: {error}") from error
                 self._stats.dropped += passed.dropped
                 items, closing = passed.items, closing or passed.closing
             prepared = [self._prepare(item) for item in items]
-            await self._scraped(items, response)
+            await self._send_scraped(items, response)
         return Completed(reason, prepared, self._children(results, record), closing=closing)
 
-    async def _scraped(self, items: Sequence[Any], response: Response | None) -> None:
+    async def _send_scraped(self, items: Sequence[Any], response: Response | None) -> None:
         self._count("item_scraped_count", len(items))
         if self._signals.on_item_scraped:
             for item in items:
@@ -232,58 +239,59 @@ class Visitor:
         children = self._followed(results.links, parent, guarded=guarded) if results.links else []
         for request in results.requests:
             try:
-                if request.dont_filter:  # of a callback it means any host too, as with Scrapy; what we mark so may not
+                # From a callback it lifts the scope too, as in Scrapy; where we set it (redirects), it does not.
+                if request.dont_filter:
                     request.meta[ALLOW_OFFSITE] = True
                 child = to_record(request, self._spider, parent, self._naming, guarded=guarded)
             except BadUrl as error:
                 self._stats.skip("bad URL")
                 self._hint_at_follow(request.url, parent)
-                log.info("not followed on %s: %s", parent.url, error)
+                log.info("link on %s not followed: %s", parent.url, error)
                 continue
-            if self._in_scope(child, request):
+            if self._request_in_scope(child, request):
                 children.append(child)
         return children
 
     def _hint_at_follow(self, url: str, parent: UrlRecord) -> None:
-        """Say once that a Request wants a whole URL: this is the spider's mistake, and not that of the page."""
+        """Note once that a Request needs an absolute URL: a mistake of the spider, not of the page."""
         if not self._hinted and not urlsplit(url).scheme:
             self._hinted = True
-            self._stats.note(f"Request({url!r:.60}) on {parent.url} is no whole URL: write response.follow(...)")
+            self._stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
 
     def _followed(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1
-        named = self._naming.fingerprint
-        if named is not fingerprint:  # links come with the one that needs no choice; only of ours can a resolver tell
-            wanted = (link for link in links if self._wanted(link.url, link.host, depth))
-            links = [link._replace(fingerprint=named("GET", link.url, b"")) for link in wanted]
+        fingerprint_of = self._naming.fingerprint
+        # Links come with the default fingerprint. A resolver of the user's must not see URLs out of scope.
+        if fingerprint_of is not fingerprint:
+            in_scope = (link for link in links if self._is_in_scope(link.url, link.host, depth))
+            links = [link._replace(fingerprint=fingerprint_of("GET", link.url, b"")) for link in in_scope]
         known = self._known(segment, [link.fingerprint for link in links])
         return [
             UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth, guarded=guarded)
             for link in links
-            if link.fingerprint not in known and self._wanted(link.url, link.host, depth)
+            if link.fingerprint not in known and self._is_in_scope(link.url, link.host, depth)
         ]
 
-    def _in_scope(self, record: UrlRecord, request: Request) -> bool:
-        return self._wanted(record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE)))
+    def _request_in_scope(self, record: UrlRecord, request: Request) -> bool:
+        return self._is_in_scope(record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE)))
 
-    def _wanted(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> bool:
+    def _is_in_scope(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> bool:
         reason = self._rules.scope.reason(url, host, depth, anywhere=anywhere)
         if reason:
             self._stats.skip(reason)
         return not reason
 
-    def _replaced(self, record: UrlRecord, found: Replace) -> Completed | Failed:
-        if record.redirects >= REPLACEMENTS_MAX and found.reason != "redirect":
-            return Failed(f"replaced more than {REPLACEMENTS_MAX} times", cause=found.request)
-        child = replacement_record(record, found.request, self._spider, self._naming, guarded=is_guarded())
-        if self._in_scope(child, found.request):
-            return Completed(found.reason, children=[child], bytes=found.bytes, contacted=found.contacted)
+    def _replace(self, record: UrlRecord, verdict: Replace) -> Completed | Failed:
+        if record.redirects >= REPLACEMENTS_MAX and verdict.reason != "redirect":  # redirects have their own limit
+            return Failed(f"replaced more than {REPLACEMENTS_MAX} times", cause=verdict.request)
+        child = replacement_record(record, verdict.request, self._spider, self._naming, guarded=is_guarded())
+        if self._request_in_scope(child, verdict.request):
+            return Completed(verdict.reason, children=[child], bytes=verdict.bytes, contacted=verdict.contacted)
         if record.depth == 0:
-            where = "outside the scope: start there, or widen --scope"
-            self._stats.note(f"{record.url} redirects to {child.url}, {where}")
-        return Completed(f"{found.reason} out of scope", bytes=found.bytes, contacted=found.contacted)
+            self._stats.note(f"{record.url} redirects to {child.url}, outside the scope: start there, or widen --scope")
+        return Completed(f"{verdict.reason} out of scope", bytes=verdict.bytes, contacted=verdict.contacted)
 
-    def _spider_failed(self, request: Request, error: BaseException) -> Failed:
+    def _on_user_error(self, request: Request, error: BaseException) -> Failed:
         self._count("spider_exceptions/count")
         self._count(f"spider_exceptions/{type(error).__name__}")
         if self._signals.on_spider_error:
@@ -301,13 +309,13 @@ class Visitor:
 
 
 class Visitors:
-    """The visitors of a crawl of several spiders, by the name that their records carry."""
+    """The visitors of a crawl of several spiders, by the spider name in their records."""
 
     def __init__(self, visitors: Mapping[str, Visitor]) -> None:
         self._visitors = visitors
 
     async def visit(self, lease: Lease) -> Outcome:
-        """Let the spider of the record visit it."""
+        """Visit the record with its spider."""
         extras = lease.record.extras
         visitor = self._visitors.get(extras.spider if extras is not None else "")
         if visitor is None:

@@ -1,2 +1,1 @@
-"""The middlewares that come with Lycosa, one file each. `app/crawl/middlewares.py` makes those that the settings ask
-for."""
+"""The built-in middlewares, one file each. `app/crawl/middlewares.py` creates those that the settings ask for."""

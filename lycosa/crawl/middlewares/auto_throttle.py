@@ -1,8 +1,7 @@
-"""Auto-throttle (`frontier.core.auto_throttle`): each host is asked as fast as it answers well, at least as slowly as
-it asks for.
+"""Auto-throttle: adapts the crawl delay of each host to its latency and errors (`frontier.core.auto_throttle`).
 
-Answers that did not come from the host now (cached, made by a middleware) tell nothing, nor do those of a request with
-`autothrottle_dont_adjust_delay` in its meta.
+The delay never falls below what the host asks for. Responses that did not come from the host (cached, made by a
+middleware) are ignored, and so are requests with `autothrottle_dont_adjust_delay` in their meta.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from lycosa.http.core.request import Request
 log = logging.getLogger(__name__)
 
 SetDelay = Callable[[str, float], Awaitable[None] | None]
-"""Takes a host key and seconds."""
+"""(host key, delay in seconds)."""
 
 
 class Throttle:
-    """Feeds what happens to `throttle`, and `set_delay` with what comes of it. `now` returns unix seconds.
+    """Feeds responses and failures to `throttle`, and passes its delays to `set_delay`.
 
-    With `debug` every change is logged.
+    `now` returns unix seconds. With `debug` every change is logged.
     """
 
     def __init__(
@@ -38,7 +37,6 @@ class Throttle:
         self._debug = debug
 
     def process_response(self, request: Request, response: Response) -> Response | Awaitable[Response]:
-        """Learn from an answer."""
         timings = response.raw.timings
         if not timings.first_byte_s or request.get_meta("autothrottle_dont_adjust_delay"):
             return response
@@ -51,11 +49,10 @@ class Throttle:
             return response
         if self._debug:
             log.info("%s: %d after %.0f ms, delay now %.3f s", host, status, timings.first_byte_s * 1000, delay_s)
-        told = self._set_delay(host, delay_s)
-        return response if told is None else _after(told, response)
+        pending = self._set_delay(host, delay_s)
+        return response if pending is None else _after(pending, response)
 
     async def process_exception(self, request: Request, exception: Exception) -> None:
-        """Learn from a failure."""
         if not isinstance(exception, (ConnectFailed, FetchTimeout)) or request.get_meta(
             "autothrottle_dont_adjust_delay"
         ):
@@ -66,11 +63,11 @@ class Throttle:
             return
         if self._debug:
             log.info("%s: %s, delay now %.3f s", host, exception, delay_s)
-        told = self._set_delay(host, delay_s)
-        if told is not None:
-            await told
+        pending = self._set_delay(host, delay_s)
+        if pending is not None:
+            await pending
 
 
-async def _after(told: Awaitable[None], response: Response) -> Response:
-    await told
+async def _after(pending: Awaitable[None], response: Response) -> Response:
+    await pending
     return response

@@ -1,8 +1,9 @@
-"""Middlewares: what stands between the engine and the fetcher, and between the engine and the spider.
+"""Middlewares: downloader middlewares between engine and fetcher, spider middlewares between engine and spider.
 
-A middleware is any object with one or more of these methods; each may be `async`. A class is made without arguments, or
-by its `from_crawler(crawler)`. They are called in the order of their numbers: requests and what goes to the spider
-upwards, responses, exceptions and what comes from the spider downwards.
+A middleware is any object with one or more of these methods; each may be `async`. A class is created by its
+`from_crawler(crawler)`, or without arguments. Methods for requests and for the input of a spider are called in
+ascending order of the middlewares' numbers, those for responses, exceptions and the output of a spider in descending
+order.
 """
 
 from __future__ import annotations
@@ -24,43 +25,43 @@ log = logging.getLogger(__name__)
 
 @runtime_checkable
 class ProcessesRequests(Protocol):
-    """A downloader middleware that sees requests on their way out."""
+    """A downloader middleware that receives requests before the download."""
 
     def process_request(self, request: Request) -> Any:
-        """Return None to go on; a Response, Request or item to have that instead of a download."""
+        """Return None to continue, or a Response, Request or item to use instead of a download."""
         ...
 
 
 @runtime_checkable
 class ProcessesResponses(Protocol):
-    """A downloader middleware that sees responses on their way in."""
+    """A downloader middleware that receives responses."""
 
     def process_response(self, request: Request, response: Response) -> Any:
-        """Return a Response to go on with, or a Request or item to have that instead."""
+        """Return a Response to continue with, or a Request or item to use instead."""
         ...
 
 
 @runtime_checkable
 class ProcessesExceptions(Protocol):
-    """A downloader middleware that sees what the download, or a `process_request`, raised."""
+    """A downloader middleware that receives exceptions of the download or of a `process_request`."""
 
     def process_exception(self, request: Request, exception: Exception) -> Any:
-        """Return None to let others see it; a Response, Request or item to have that instead."""
+        """Return None to pass the exception on, or a Response, Request or item to use instead."""
         ...
 
 
 @runtime_checkable
 class ProcessesStart(Protocol):
-    """A spider middleware that sees the first requests."""
+    """A spider middleware that receives the start requests."""
 
     def process_start(self, start: AsyncIterable[Any]) -> AsyncIterable[Any]:
-        """Yield the requests to begin with."""
+        """Yield the start requests."""
         ...
 
 
 @runtime_checkable
 class ProcessesSpiderInput(Protocol):
-    """A spider middleware that sees responses before their callback."""
+    """A spider middleware that receives responses before their callback."""
 
     def process_spider_input(self, response: Response) -> Any:
         """Return None; an exception goes to the errback."""
@@ -69,7 +70,7 @@ class ProcessesSpiderInput(Protocol):
 
 @runtime_checkable
 class ProcessesSpiderOutput(Protocol):
-    """A spider middleware that sees what callbacks yield."""
+    """A spider middleware that receives what callbacks yield."""
 
     def process_spider_output(self, response: Response, result: Any) -> Iterable[Any] | AsyncIterable[Any]:
         """Yield items and requests."""
@@ -78,19 +79,19 @@ class ProcessesSpiderOutput(Protocol):
 
 @runtime_checkable
 class ProcessesSpiderExceptions(Protocol):
-    """A spider middleware that sees what callbacks raise."""
+    """A spider middleware that receives what callbacks raise."""
 
     def process_spider_exception(self, response: Response, exception: Exception) -> Any:
-        """Return None to let others see it, or what the callback should have yielded."""
+        """Return None to pass the exception on, or items and requests to use as the result of the callback."""
         ...
 
 
 @runtime_checkable
 class ProcessesResults(Protocol):
-    """The quick form of a spider middleware: the results of a page, sorted already, all at once."""
+    """The fast form of a spider middleware: it receives all results of a page at once, sorted by kind."""
 
     def process_results(self, response: Response, results: Results) -> Results:
-        """Return the results to go on with."""
+        """Return the results to continue with."""
         ...
 
 
@@ -104,20 +105,20 @@ METHODS = {
     "process_spider_exception": 2,
     "process_results": 2,
 }
-"""The methods of a middleware, and how many arguments each takes; one more is the spider."""
+"""The methods of a middleware and their number of arguments, without the optional `spider`."""
 
 Method = Callable[..., Any]
 
 
 class PlacedMiddleware(NamedTuple):
-    """A middleware and its place: lower numbers are nearer to the engine."""
+    """A middleware and its number: lower numbers are nearer to the engine."""
 
     order: int
     part: Any
 
 
 class DownloaderChain:
-    """The downloader middlewares in order, as lists of what is to be called. Raises `BadMiddleware`."""
+    """The downloader middlewares in order, as lists of methods to call. Raises `BadMiddleware`."""
 
     def __init__(self, placed: Sequence[PlacedMiddleware], spider: object) -> None:
         parts = [each.part for each in sorted(placed, key=lambda each: each.order)]
@@ -128,11 +129,11 @@ class DownloaderChain:
 
 
 class SpiderChain:
-    """The spider middlewares in order, as lists of what is to be called. Raises `BadMiddleware`.
+    """The spider middlewares in order, as lists of methods to call. Raises `BadMiddleware`.
 
-    `outputs` and `exceptions` come with the place of their part, 0 for the one nearest to the spider: what one of them
-    gives back goes on to those of higher places. `outputs` holds `process_results` and `process_spider_output`,
-    whichever a part has; the former is marked True.
+    The entries of `outputs` and `exceptions` begin with the place of their middleware, 0 for the one nearest to the
+    spider: what one of them returns goes to those of higher places. `outputs` has `process_results` (marked True) or
+    else `process_spider_output` of each middleware.
     """
 
     def __init__(self, placed: Sequence[PlacedMiddleware], spider: object) -> None:
@@ -143,31 +144,31 @@ class SpiderChain:
         self.outputs: list[tuple[int, bool, Method]] = []
         self.exceptions: list[tuple[int, Method]] = []
         for place, part in enumerate(reversed(parts)):
-            quick = isinstance(part, ProcessesResults)
-            name = "process_results" if quick else "process_spider_output"
-            self.outputs += [(place, quick, each) for each in methods([part], name, spider)]
+            fast = isinstance(part, ProcessesResults)
+            name = "process_results" if fast else "process_spider_output"
+            self.outputs += [(place, fast, each) for each in methods([part], name, spider)]
             self.exceptions += [(place, each) for each in methods([part], "process_spider_exception", spider)]
 
 
 def methods(parts: Iterable[Any], name: str, spider: object) -> list[Method]:
-    """Return this method of each part that has it, with the spider given where it asks for one."""
+    """Return this method of each part that has it, bound to the spider if it takes one."""
     found = (getattr(part, name, None) for part in parts)
     return [with_spider(method, METHODS[name], spider) for method in found if method is not None]
 
 
 def with_spider(method: Method, count: int, spider: object) -> Method:
-    """Return the method as one of `count` arguments. Raises `BadMiddleware`."""
+    """Return the method as a function of `count` arguments. Raises `BadMiddleware`."""
     try:
         signature = inspect.signature(method)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # built into C: without a signature, it is called as documented
         return method
     arguments = [None] * count
     if "spider" in signature.parameters and _takes(signature, arguments, spider=spider):
-        return wraps(method)(lambda *given: method(*given, spider=spider))
+        return wraps(method)(lambda *args: method(*args, spider=spider))
     if _takes(signature, arguments):
         return method
     if _takes(signature, [*arguments, spider]):
-        return wraps(method)(lambda *given: method(*given, spider))
+        return wraps(method)(lambda *args: method(*args, spider))
     raise BadMiddleware(f"{method.__qualname__}{signature} does not take what it is called with")
 
 

@@ -1,17 +1,17 @@
-"""Sends and stores cookies (`http/core/cookies.py`), in one jar or in several, and keeps them with the crawl.
+"""Sends and stores cookies (`http/core/cookies.py`), in one jar or several, and saves them with the crawl.
 
-| in `meta`               | means                                                                     |
+| in `meta`               | meaning                                                                   |
 |-------------------------|---------------------------------------------------------------------------|
 | `cookiejar`             | the jar of this request: a text or a number; without it, the default jar  |
-| `proxy_session`         | without a `cookiejar`, a session of a proxy pool has a jar of its own     |
-| `dont_merge_cookies`    | take no cookies from the jar and put none in                              |
+| `proxy_session`         | without a `cookiejar`, each session of a proxy pool has its own jar       |
+| `dont_merge_cookies`    | send no cookies of the jar, and store none in it                          |
 
-`Request.cookies` go into the jar, and from there into every later request they fit. The `Cookie` header is made from
-the jar alone: one that was written by hand is sent only with `dont_merge_cookies` (as in Scrapy).
+`Request.cookies` go into the jar, and from there into every later request they match. The `Cookie` header is made from
+the jar alone: one written by hand is sent only with `dont_merge_cookies` (as in Scrapy).
 
-Changed jars are stored before each commit, cookies of the session too: a crawl that resumes is the same session. A jar
-that was not used for long leaves the memory, and comes back from the store when it is asked for. Jars may be `shared`
-with the other workers of a crawl.
+Changed jars are saved before each commit, session cookies too: a crawl that resumes continues its sessions. The least
+recently used jars leave the memory, and are read back from the store when needed. Jars may be `shared` with the other
+workers of a crawl.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from lycosa.storage.ports import KeyStore
 log = logging.getLogger(__name__)
 
 TABLE = "cookies"
-"""The table of the key store; a key there is the owner of a jar and its `cookiejar`, as JSON."""
+"""The table of the key store. Its keys are JSON: the owner of a jar and its `cookiejar`."""
 
-COMPLAINTS_MAX = 20
-"""Cookies of requests that cannot be sent, and are told."""
+WARNINGS_MAX = 20
+"""Maximum number of warnings about invalid cookies of requests."""
 
 
 class Cookies:
-    """The jars of one spider, the `owner`, over `store`. With `debug`, what is sent and received is logged.
+    """The cookie jars of one spider, the `owner`, in `store`. `debug` logs what is sent and received.
 
     Raises `StorageError`.
     """
@@ -67,18 +67,18 @@ class Cookies:
         self._is_suffix = is_suffix
         self._jars = CookieJars(jars_max)
         self._shared = shared
-        self._default = self._stored(self._name(None))
-        self._complaints = 0
+        self._default = self._load(self._name(None))
+        self._warnings = 0
         if shared is not None:
-            shared.subscribe(self._heard)
+            shared.subscribe(self._on_shared)
 
     def process_request(self, request: Request) -> None:
-        """Put the cookies of the request into its jar, and those of the jar into the request."""
+        """Store the cookies of the request in its jar, and send those of the jar."""
         if request.get_meta("dont_merge_cookies"):
             return
         jar = self._jar(request)
         if request.cookies:
-            self._complain(jar.set(request.url, request.cookies, self._clock.now()))
+            self._warn(jar.set(request.url, request.cookies, self._clock.now()))
         header = jar.header(request.url, self._clock.now()) if jar.of_host(request.url) else ""
         if header:
             request.headers["Cookie"] = header
@@ -88,7 +88,7 @@ class Cookies:
             del request.headers["Cookie"]
 
     def process_response(self, request: Request, response: Response) -> Response:
-        """Put what the response sets into the jar of its request."""
+        """Store what the response sets in the jar of its request."""
         headers = response.raw.headers
         if not headers.may_have(b"set-cookie") or request.get_meta("dont_merge_cookies"):
             return response
@@ -100,13 +100,13 @@ class Cookies:
         return response
 
     def afresh(self, request: Request) -> None:
-        """Begin anew: what the jar of this request holds belongs to another proxy. One that the user named stays."""
+        """Clear the jar of this request, which belongs to a previous proxy, unless the user chose the jar."""
         if request.get_meta("cookiejar") is None and not request.get_meta("dont_merge_cookies"):
             self._jar(request).clear()
             self.process_request(request)
 
     def save(self) -> None:
-        """Put the jars that changed into the store; its next flush makes them durable."""
+        """Put the changed jars into the store; its next flush makes them durable."""
         changed = self._jars.changed()
         if self._default.changed:
             self._default.changed = False
@@ -121,10 +121,10 @@ class Cookies:
     def _named(self, name: str) -> CookieJar:
         jar = self._jars.get(name)
         if jar is None:
-            jar = self._stored(name)
-            left = self._jars.add(name, jar)
-            if left is not None and left[1].changed:
-                self._put(*left)
+            jar = self._load(name)
+            evicted = self._jars.add(name, jar)
+            if evicted is not None and evicted[1].changed:
+                self._put(*evicted)
         return jar
 
     def _name(self, key: Any) -> str:
@@ -133,7 +133,7 @@ class Cookies:
         except (TypeError, ValueError, OverflowError) as error:
             raise BadSpider(f"the cookiejar in meta is a {type(key).__name__}: write a text or a number") from error
 
-    def _stored(self, name: str) -> CookieJar:
+    def _load(self, name: str) -> CookieJar:
         data = self._store.get(TABLE, name)
         jar = CookieJar(self._is_suffix) if data is None else CookieJar.from_bytes(data, self._is_suffix)
         jar.on_change = None if self._shared is None else partial(self._tell, self._shared, name)
@@ -143,7 +143,7 @@ class Cookies:
         which = msgspec.json.encode((cookie.domain, cookie.path, cookie.host_only, cookie.name))
         shared.publish(name, which.decode(), msgspec.msgpack.encode(cookie))
 
-    def _heard(self, name: str, cookie: bytes) -> None:
+    def _on_shared(self, name: str, cookie: bytes) -> None:
         if msgspec.json.decode(name, type=tuple[str, Any])[0] == self._owner:
             jar = self._default if name == self._name(None) else self._named(name)
             jar.merge(msgspec.msgpack.decode(cookie, type=Cookie), self._clock.now())
@@ -151,8 +151,8 @@ class Cookies:
     def _put(self, name: str, jar: CookieJar) -> None:
         self._store.put(TABLE, name, jar.to_bytes() if len(jar) else None)
 
-    def _complain(self, complaints: list[str]) -> None:
-        for complaint in complaints:
-            self._complaints += 1
-            if self._complaints <= COMPLAINTS_MAX:
-                log.warning("%s%s", complaint, "; the next ones are not told" * (self._complaints == COMPLAINTS_MAX))
+    def _warn(self, problems: list[str]) -> None:
+        for problem in problems:
+            self._warnings += 1
+            if self._warnings <= WARNINGS_MAX:
+                log.warning("%s%s", problem, "; further ones are not logged" * (self._warnings == WARNINGS_MAX))

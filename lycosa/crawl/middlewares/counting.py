@@ -1,4 +1,4 @@
-"""Counts what goes out to the fetcher and what comes back, and says so to whoever listens."""
+"""Counts requests to the fetcher and their responses, and sends the signals about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lycosa.http.core.request import Request
 
 
 class DownloaderStats:
-    """The downloader's stats and signals of one spider."""
+    """The downloader stats and signals of one spider."""
 
     def __init__(self, stats: StatsCollector, signals: Signals, spider: Any) -> None:
         self._stats = stats
@@ -25,7 +25,6 @@ class DownloaderStats:
         self._spider = spider
 
     def process_request(self, request: Request) -> None:
-        """Count a request on its way out."""
         count = self._count
         count("downloader/request_count")
         count("downloader/request_method_count/" + request.method)
@@ -34,7 +33,6 @@ class DownloaderStats:
             self._signals.post(request_reached_downloader, request=request, spider=self._spider)
 
     def process_response(self, request: Request, response: Response) -> Response:
-        """Count a response on its way in."""
         count = self._count
         raw = response.raw
         count("downloader/response_count")
@@ -47,7 +45,6 @@ class DownloaderStats:
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
-        """Count a request that came to nothing."""
         self._count("downloader/exception_count")
         self._count(f"downloader/exception_type_count/{type(exception).__name__}")
         if self._signals.on_request_left_downloader:

@@ -1,4 +1,4 @@
-"""Counts how deep the crawl is, and lets depth decide about priority: the frontier itself keeps the limit."""
+"""Counts requests by depth, and lowers their priority with it. The scope enforces the depth limit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from lycosa.crawl.spiders.results import Results
 
 
 class Depth:
-    """Each link away from a start URL takes `priority` from the priority of a request."""
+    """Subtracts `priority` from the priority of a request for each link between it and a start URL."""
 
     def __init__(self, priority: int, stats: StatsCollector) -> None:
         self._priority = priority
         self._stats = stats
 
     def process_results(self, response: Response, results: Results) -> Results:
-        """Count the requests, and give them their priority."""
         if not results.requests:
             return results
         depth = response.depth + 1

@@ -1,13 +1,12 @@
-"""Sends a user name and a password (HTTP Basic, RFC 7617) to one domain and what is below it, and to nobody else.
+"""Sends user name and password (HTTP Basic, RFC 7617) to one domain and its subdomains only.
 
     class Intranet(Spider):
         http_user = "ann"
         http_pass = "secret"
         http_auth_domain = "example.com"    # None: to every host
 
-or the settings of these names.
-
-A request that has an `Authorization` header keeps it. A redirect that leaves the domain leaves the password behind.
+or the settings of these names. A request that has an `Authorization` header keeps it. A redirect to another domain does
+not get the password.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from lycosa.crawl.spiders.spider import Spider
 from lycosa.http.core.origin import ORIGINS_MAX, origin_of, url_prefix
 from lycosa.http.core.request import Request
 
-WANTED = "write http_auth_domain = 'example.com' too, so that no other site is told the password"
+DOMAIN_ADVICE = "write http_auth_domain = 'example.com' too, so that no other site receives the password"
 
 
 class HttpAuth:
@@ -34,21 +33,20 @@ class HttpAuth:
 
     @classmethod
     def of(cls, spider: Spider, user: str = "", password: str = "", domain: str = "") -> HttpAuth | None:
-        """Return the middleware that the spider's attributes ask for, else the settings given here, else None.
+        """Return the middleware for the spider's attributes, or else for the given settings; None without either.
 
-        Raises `BadSpider` and `BadSetting` where it is not said who may be told the password.
+        Raises `BadSpider` or `BadSetting` if no domain is given.
         """
         name, secret = getattr(spider, "http_user", ""), getattr(spider, "http_pass", "")
         if name or secret:
             if not hasattr(spider, "http_auth_domain"):
-                raise BadSpider(f"{type(spider).__name__} has http_user: {WANTED} (None: every host is told)")
+                raise BadSpider(f"{type(spider).__name__} has http_user: {DOMAIN_ADVICE} (None: all hosts do)")
             return cls(name, secret, spider.http_auth_domain)
         if (user or password) and not domain:
-            raise BadSetting(f"http_user is set: {WANTED}")
+            raise BadSetting(f"http_user is set: {DOMAIN_ADVICE}")
         return cls(user, password, domain) if user or password else None
 
     def process_request(self, request: Request) -> None:
-        """Add the header where it belongs."""
         begin = url_prefix(request.url)
         covered = self._covered.get(begin)
         if covered is None:
@@ -66,7 +64,7 @@ class HttpAuth:
 
 
 def basic(user: str, password: str) -> str:
-    """Return the value of the header. Latin-1 as far as it goes, as servers have always read it, else UTF-8."""
+    """Return the value of the header: in Latin-1, as servers traditionally read it, or UTF-8 for other characters."""
     pair = f"{user}:{password}"
     try:
         octets = pair.encode("latin-1")

@@ -1,12 +1,11 @@
-"""Answers from the HTTP cache what it may answer, keeps what may be kept. `http.core.cache_rules` decides, this file
-acts.
+"""The HTTP cache: serves stored responses and stores new ones. `http.core.cache_rules` decides, this module acts.
 
-Nearest to the fetcher (order 900). A response from the cache has the flag "cached". Where the host was asked all the
-same, it has one more: "revalidated" (a 304 confirmed it) or "stale" (the host failed, the kept response stands in).
+It is the middleware nearest to the fetcher (order 900). A response from the cache has the flag "cached". If the host
+was contacted, it has a second flag: "revalidated" (a 304 confirmed it) or "stale" (the host failed, and the stored
+response is used instead).
 
-A request that the engine makes conditional by itself, because its page was fetched before
-(`crawl.fetching.validators`), is none of a private cache's business: a 304 must reach the engine. A cache that cannot
-be used is told once, and left out: a crawl without one is right, too.
+A request that the engine makes conditional, because its page was fetched before (`crawl.fetching.validators`), bypasses
+the cache: its 304 must reach the engine. If the store fails, this is logged once, and the crawl continues without it.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ REVALIDATED = "revalidated"
 STALE = "stale"
 NOT_CACHED = "not in the cache"
 
-HELD = "_httpcache"
-"""The key of `meta` for the stored response while its host is asked about it."""
+PENDING = "_httpcache"
+"""The key of `meta` for the stored response while it is revalidated."""
 
 DONT_CACHE = "dont_cache"
 
 
 class HttpCache:
-    """A cache for one spider.
+    """The cache of one spider.
 
-    `usual` are the header fields that go with every request, by lower-case names: Vary may name them. `accept` says
-    which bodies the crawl wants, as it does to the fetcher. `count` is called with the name of each thing to count,
-    without its "httpcache/". `owner` is the name of the spider: others may use the same store.
+    `defaults` are the header fields sent with every request, by lower-case name: Vary may refer to them. `accept` is
+    the filter of bodies that the fetcher has too. `count` is called with the name of a stat, without "httpcache/".
+    `owner` is the name of the spider; other spiders may use the same store.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class HttpCache:
         clock: Clock,
         count: Callable[[str], None],
         *,
-        usual: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
         accept: Accept | None = None,
         owner: str = "",
     ) -> None:
@@ -70,21 +69,21 @@ class HttpCache:
         self._rules = rules
         self._clock = clock
         self._count = count
-        self._usual = dict(usual or {})
+        self._defaults = dict(defaults or {})
         self._accept = accept
         self._owner = owner
-        self._broken = False
+        self._disabled = False
 
     async def process_request(self, request: Request) -> Response | Ignored | None:
-        """Return what is kept, if it may be served; else make the request conditional where that can help."""
-        asked = self._asked(request)
-        if self._passes(request, asked):
+        """Return the stored response if it may be served; else make the request conditional if possible."""
+        query = self._query(request)
+        if self._bypasses(request, query):
             return None
-        stored = await self._get(self._key(asked, request))
+        stored = await self._get(self._key(query, request))
         if stored is None:
             self._count("miss")
         now = self._clock.now()
-        decision = self._rules.decide(asked, stored, now)
+        decision = self._rules.decide(query, stored, now)
         if decision.action is CacheAction.SERVE and stored is not None:
             self._count("hit")
             return self._served(request, stored, now)
@@ -93,70 +92,72 @@ class HttpCache:
             why = IgnoreRequest(f"{NOT_CACHED}: {request.url}")
             return Ignored(NOT_CACHED, contacted=False, cause=why)
         if stored is not None:
-            request.meta[HELD] = stored, decision
+            request.meta[PENDING] = stored, decision
             if decision.conditions:
                 request.headers.update(decision.conditions)
         return None
 
     async def process_response(self, request: Request, response: Response) -> Response:
-        """Keep the response if that is allowed; return the one that is kept if the host says that it still holds."""
+        """Store the response if that is allowed. Return the stored one if the host confirms it with a 304."""
         if CACHED in response.flags:
             return response
-        held = _released(request)
-        if response.raw.refused:  # of those who ask through such proxies, and of nobody else
+        pending = _take_pending(request)
+        if response.raw.refused:  # it depends on the proxy, so it is not for the cache
             return response
-        asked = self._asked(request)
-        if request.get_meta(DONT_CACHE) or not self._rules.applies_to(asked):
-            await self._invalidate(asked, request, response.raw)
+        query = self._query(request)
+        if request.get_meta(DONT_CACHE) or not self._rules.applies_to(query):
+            await self._invalidate(query, request, response.raw)
             return response
         now = self._clock.now()
-        if held is not None and response.status == 304 and held[1].conditions:
+        if pending is not None and response.status == 304 and pending[1].conditions:
             self._count("revalidate")
-            fresh = cache_rules.freshen(held[0], response.raw, now)
-            await self._put(self._key(asked, request), fresh)
+            fresh = cache_rules.freshen(pending[0], response.raw, now)
+            await self._put(self._key(query, request), fresh)
             return self._served(request, fresh, now, response.raw, REVALIDATED)
-        if held is not None and response.status in FAILED and held[1].serve_on_error:
+        if pending is not None and response.status in FAILED and pending[1].serve_on_error:
             self._count("errorrecovery")
-            return self._served(request, held[0], now, response.raw, STALE)
-        self._count("firsthand" if held is None else "invalidate")
-        await self._keep(asked, request, response.raw, now, replaces=held is not None)
+            return self._served(request, pending[0], now, response.raw, STALE)
+        self._count("firsthand" if pending is None else "invalidate")
+        await self._store_if_allowed(query, request, response.raw, now, replaces=pending is not None)
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> Response | None:
-        """Return what is kept, stale as it is, if it may stand in for a host that cannot be reached."""
-        held = _released(request)
-        if held is None or not held[1].serve_on_error or not isinstance(exception, FetchError) or not exception.retry:
+        """Return the stored response, although stale, if it may replace one of a host that cannot be reached."""
+        pending = _take_pending(request)
+        if pending is None or not pending[1].serve_on_error:
+            return None
+        if not isinstance(exception, FetchError) or not exception.retry:
             return None
         self._count("errorrecovery")
-        return self._served(request, held[0], self._clock.now(), None, STALE)
+        return self._served(request, pending[0], self._clock.now(), None, STALE)
 
-    def _passes(self, request: Request, asked: CacheQuery) -> bool:
-        if self._broken or request.get_meta(DONT_CACHE) or not self._rules.applies_to(asked):
+    def _bypasses(self, request: Request, query: CacheQuery) -> bool:
+        if self._disabled or request.get_meta(DONT_CACHE) or not self._rules.applies_to(query):
             return True
-        again = request.record is not None and request.record.validators is not None
-        return again and not isinstance(self._rules, ReplayRules)
+        is_refetch = request.record is not None and request.record.validators is not None
+        return is_refetch and not isinstance(self._rules, ReplayRules)
 
-    def _asked(self, request: Request) -> CacheQuery:
-        if isinstance(self._rules, ReplayRules):  # headers do not matter: a token is another one in each run
+    def _query(self, request: Request) -> CacheQuery:
+        if isinstance(self._rules, ReplayRules):  # ignores headers: tokens differ from run to run
             return CacheQuery(request.method, request.url)
         fields = {name.lower(): value for name, value in request.headers.items()} if not request.is_plain else {}
-        return CacheQuery(request.method, request.url, {**self._usual, **fields})
+        return CacheQuery(request.method, request.url, {**self._defaults, **fields})
 
-    async def _keep(
-        self, asked: CacheQuery, request: Request, raw: model.HttpResponse, now: float, *, replaces: bool
+    async def _store_if_allowed(
+        self, query: CacheQuery, request: Request, raw: model.HttpResponse, now: float, *, replaces: bool
     ) -> None:
-        if self._rules.storable(asked, raw, now):
+        if self._rules.storable(query, raw, now):
             self._count("store")
-            await self._put(self._key(asked, request), cache_rules.to_stored(asked, raw, now))
+            await self._put(self._key(query, request), cache_rules.to_stored(query, raw, now))
             return
         self._count("uncacheable")
-        if replaces and raw.status < 500 and raw.status not in PARTIAL:  # the host answers otherwise now
-            await self._delete(self._key(asked, request))
+        if replaces and raw.status < 500 and raw.status not in PARTIAL:  # the stored response is outdated
+            await self._delete(self._key(query, request))
 
-    async def _invalidate(self, asked: CacheQuery, request: Request, raw: model.HttpResponse) -> None:
-        for url in cache_rules.urls_to_invalidate(asked, raw):
+    async def _invalidate(self, query: CacheQuery, request: Request, raw: model.HttpResponse) -> None:
+        for url in cache_rules.urls_to_invalidate(query, raw):
             for method in ("GET", "HEAD"):
-                await self._delete(self._key(asked._replace(method=method, url=url), request, body=b""))
+                await self._delete(self._key(query._replace(method=method, url=url), request, body=b""))
 
     def _served(
         self,
@@ -166,7 +167,7 @@ class HttpCache:
         latest: model.HttpResponse | None = None,
         *flags: str,
     ) -> Response:
-        """Return the stored response; `latest` is what the host has just said, with its cookies."""
+        """Return the stored response, with the cookies of `latest`, the response that the host has just sent."""
         headers = cache_rules.headers_to_serve(stored, now)
         if latest is not None and "set-cookie" in latest.headers:
             cookies = (("set-cookie", value) for value in latest.headers.getlist("set-cookie"))
@@ -181,47 +182,47 @@ class HttpCache:
         response.flags = [CACHED, *flags]
         return response
 
-    def _key(self, asked: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """Return what a response is kept under: what one spider is shown for its cookies is for no other one."""
+    def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
+        """Return the key of a response. What one spider gets for its cookies is not served to another one."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self._owner and request.has_header("Cookie") and not isinstance(self._rules, ReplayRules):
             jar = f"{jar} of {self._owner}"
-        return cache_rules.cache_key(asked, request.body if body is None else body, jar)
+        return cache_rules.cache_key(query, request.body if body is None else body, jar)
 
     async def _get(self, key: str) -> StoredResponse | None:
         try:
             return await self._store.get(key)
         except StateError as error:
             self._count("retrieve_error")
-            self._give_up(error)
+            self._disable(error)
             return None
 
     async def _put(self, key: str, stored: StoredResponse) -> None:
-        if not self._broken:
+        if not self._disabled:
             try:
                 await self._store.put(key, stored)
             except StateError as error:
-                self._give_up(error)
+                self._disable(error)
 
     async def _delete(self, key: str) -> None:
-        if not self._broken:
+        if not self._disabled:
             try:
                 await self._store.delete(key)
             except StateError as error:
-                self._give_up(error)
+                self._disable(error)
 
-    def _give_up(self, error: StateError) -> None:
-        if not self._broken:
-            log.warning("the crawl goes on without its HTTP cache: %s", error)
-        self._broken = True
+    def _disable(self, error: StateError) -> None:
+        if not self._disabled:
+            log.warning("the HTTP cache is not used any more: %s", error)
+        self._disabled = True
 
 
-def _released(request: Request) -> tuple[StoredResponse, CacheDecision] | None:
-    """Return what was held while the host was asked, and leave the request as its spider made it."""
-    held: tuple[StoredResponse, CacheDecision] | None = request.get_meta(HELD)
-    if held is not None:
-        del request.meta[HELD]
-        for name in held[1].conditions:
+def _take_pending(request: Request) -> tuple[StoredResponse, CacheDecision] | None:
+    """Return what waited for revalidation, and restore the request as the spider made it."""
+    pending: tuple[StoredResponse, CacheDecision] | None = request.get_meta(PENDING)
+    if pending is not None:
+        del request.meta[PENDING]
+        for name in pending[1].conditions:
             del request.headers[name]
-    return held
+    return pending

@@ -1,4 +1,4 @@
-"""Lets only 2xx through to the callbacks, and the statuses that they ask for; the others go to the errback."""
+"""Passes 2xx responses and the handled statuses to the callbacks; for other responses the errback is called."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from lycosa.crawl.spiders.response import Response
 
 
 class HttpErrors:
-    """See the module."""
+    """Rejects responses whose status is not handled."""
 
     def __init__(self, statuses: HandledStatuses, stats: StatsCollector) -> None:
         self._statuses = statuses
         self._stats = stats
 
     def process_spider_input(self, response: Response) -> None:
-        """Raise `HttpError` for a status that nobody asked for."""
+        """Raise `HttpError` for a status that is not handled."""
         status = response.raw.status
         if not 200 <= status < 300 and not self._statuses.is_handled(response.request, status):
             self._stats.inc_value("httperror/response_ignored_count")

@@ -1,8 +1,8 @@
-"""Follows meta refreshes, like redirects: the record is done, its target is queued at the same depth (order 580).
+"""Follows meta refreshes like redirects: the record is done, its target is queued at the same depth (order 580).
 
-A page that reloads itself is a page, and so is one that leads back to where we came from, or on and on: a slide show.
-Only where it changed our cookies first, and reloads at once, did it want to see whether we keep them.
-`dont_redirect` in meta leaves the response as it is.
+A page that reloads itself, leads back to an earlier URL, or refreshes too often in a row (a slide show) goes to the
+callback. Exception: it set a cookie and reloads almost at once, to check that cookies come back; then it is followed.
+`dont_redirect` in meta passes every response on.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from lycosa.http.core.request import Request
 REASON = "meta refresh"
 DELAY_MAX_S = 100
 COOKIE_CHECK_MAX_S = 5
-"""A page that reloads itself sooner than this, with a new cookie, is looking whether that comes back."""
+"""A page that sets a cookie and reloads itself within this time is checking for the cookie."""
 
 HTML = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml", ""})
 
 
 class MetaRefresh:
-    """Follows a refresh within `delay_max_s`, at most `max_redirects` hops from one request.
+    """Follows refreshes with a delay of up to `delay_max_s`, at most `max_redirects` in a row.
 
-    Those within one of `ignore_tags` are not meant for us.
+    Those inside one of `ignore_tags` (noscript, for example) are ignored.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class MetaRefresh:
         self._ignore_tags = ignore_tags
 
     def process_response(self, request: Request, response: Response) -> Response | Replace:
-        """Return the response, or the request for where it leads."""
         return self._followed(request, response) if may_refresh(response.raw.body) else response
 
     def _followed(self, request: Request, response: Response) -> Response | Replace:
@@ -47,10 +46,10 @@ class MetaRefresh:
         refresh = meta_refresh(response.body, response.encoding, request.url, self._ignore_tags)
         if refresh is None or refresh.delay_s > self._delay_max_s or replacement_count(request) >= self._max:
             return response
-        there = redirect_request(request, refresh.url, REASON)
-        before = request.get_meta(REDIRECT_URLS, ())
-        if there.url == request.url or there.url in before:
-            if COOKIES_CHANGED not in response.flags or refresh.delay_s > COOKIE_CHECK_MAX_S or request.url in before:
+        target = redirect_request(request, refresh.url, REASON)
+        earlier = request.get_meta(REDIRECT_URLS, ())
+        if target.url == request.url or target.url in earlier:
+            if COOKIES_CHANGED not in response.flags or refresh.delay_s > COOKIE_CHECK_MAX_S or request.url in earlier:
                 return response
-            there.dont_filter = True
-        return Replace(there, "redirect", response.raw.size_bytes)
+            target.dont_filter = True
+        return Replace(target, "redirect", response.raw.size_bytes)

@@ -1,7 +1,7 @@
-"""Leaves out what the scope of the crawl has not, although it is queued: it was queued under other settings, perhaps.
+"""Drops queued requests that are out of scope, for example because the settings have changed since they were queued.
 
-Links are checked when they are found; start requests are always in scope. `allow_offsite` in meta lets a request go to
-any host; its depth and the globs count all the same.
+Links are checked when they are found; start requests are always in scope. `allow_offsite` in meta allows any host, but
+the depth limit and the URL patterns still apply.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from lycosa.frontier.core.scope import Scope
 from lycosa.http.core.request import Request
 
 ALLOW_OFFSITE = "allow_offsite"
-"""The key of `meta` of a request that may leave the hosts of its crawl, and so may what it is redirected to."""
+"""The key of `meta` that allows a request, and its redirect targets, to leave the hosts of the crawl."""
 
 
 class Offsite:
-    """See the module."""
+    """Ignores requests out of `scope`."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
     def process_request(self, request: Request) -> Ignored | None:
-        """Return None for a request in scope."""
         record = request.record
         if record is None or record.depth == 0:
             return None

@@ -1,7 +1,7 @@
-"""What was refused through so many proxies of the pool that the page is to blame: it is tried again as any failure is.
+"""Retries pages that were refused through several proxies of the pool, like other failures.
 
-The lease itself is the fetcher's (`fetching/proxying/pooled_fetcher.py`), behind the cache, which needs no proxy. What
-is refused for good (the last 403, a captcha) goes to the errback, or to a callback that wants its status.
+The fetcher leases the proxies (`fetching/proxying/pooled_fetcher.py`), behind the cache, which needs none. After the
+last retry the response (a 403, a captcha) goes to the errback, or to a callback that handles its status.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from lycosa.http.core.request import Request
 
 
 class ProxyRefusals:
-    """See the module."""
+    """Retries refused responses."""
 
     def __init__(self, retrying: RetryDecider, statuses: HandledStatuses) -> None:
         self._retrying = retrying
         self._statuses = statuses
 
     def process_response(self, request: Request, response: Response) -> Response | Failed:
-        """Return the response, or when to try again."""
         if not response.raw.refused:
             return response
         verdict = self._retrying.after_refusal(request, reason_text(response.raw.refused), response)

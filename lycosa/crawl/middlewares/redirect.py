@@ -1,6 +1,6 @@
-"""Follows redirects (RFC 9110 §15.4): the record is done, its target is queued at the same depth, checked like a link.
+"""Follows redirects (RFC 9110 §15.4): the record is done; its target is queued at the same depth, checked like a link.
 
-`dont_redirect` in meta, or a status that the spider or the request asks for, leaves the response as it is.
+`dont_redirect` in meta, or a status that the spider or the request handles, passes the response on.
 """
 
 from __future__ import annotations
@@ -14,35 +14,34 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 COOKIES_CHANGED = "cookies changed"
-"""The flag of a response that changed a cookie jar: the same URL may be answered in another way now."""
+"""The flag of a response that changed a cookie jar: the same URL may now get another response."""
 
 
 class Redirect:
-    """At most `max_redirects` hops from one request."""
+    """Follows at most `max_redirects` redirects in a row."""
 
     def __init__(self, max_redirects: int, statuses: HandledStatuses) -> None:
         self._max = max_redirects
         self._statuses = statuses
 
     def process_response(self, request: Request, response: Response) -> Response | Replace | Ignored | Failed:
-        """Return the response, or the request for where it leads."""
         status = response.raw.status
         if status not in REDIRECTS or request.get_meta("dont_redirect") or self._statuses.is_kept(request, status):
             return response
         size = response.raw.size_bytes
         target = redirect_target(request.url, response.headers.get("location"))
         if target is None:
-            wanted = self._statuses.is_handled(request, status)
-            return response if wanted else Ignored("redirect to nowhere", bytes=size, cause=response)
-        there = redirect_request(request, target, status)
-        if self._goes_round(request, there):
+            handled = self._statuses.is_handled(request, status)
+            return response if handled else Ignored("redirect to nowhere", bytes=size, cause=response)
+        replacement = redirect_request(request, target, status)
+        if self._is_loop(request, replacement):
             if COOKIES_CHANGED not in response.flags:
                 return Failed("redirect loop", cause=response)
-            there.dont_filter = True
+            replacement.dont_filter = True  # known, but with the new cookie the response may differ
         if replacement_count(request) >= self._max:
             return Failed(f"more than {self._max} redirects", cause=response)
-        return Replace(there, "redirect", size)
+        return Replace(replacement, "redirect", size)
 
-    def _goes_round(self, request: Request, there: Request) -> bool:
-        same = there.url == request.url and (there.method, there.body) == (request.method, request.body)
-        return same or there.url in request.get_meta(REDIRECT_URLS, ())
+    def _is_loop(self, request: Request, target: Request) -> bool:
+        same = target.url == request.url and (target.method, target.body) == (request.method, request.body)
+        return same or target.url in request.get_meta(REDIRECT_URLS, ())

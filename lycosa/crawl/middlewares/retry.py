@@ -1,8 +1,8 @@
-"""Tries again what failed: statuses of the retry list, and transfers that broke. The last failure goes to the errback.
+"""Retries failed requests: statuses of the retry list, and broken transfers. The last failure goes to the errback.
 
-`dont_retry` and `max_retry_times` in meta decide for one request. A status that the callback wants to see anyway
-(`handle_httpstatus_list`) is tried again as often, and then given to it. A host that asked for a rest has it after the
-last try, too, whoever gets to see that.
+`dont_retry` and `max_retry_times` in meta override the settings. A status that the callback handles
+(`handle_httpstatus_list`) is retried as often, then goes to the callback. A host that asked for a pause (Retry-After)
+gets it after the last try too.
 """
 
 from __future__ import annotations
@@ -22,36 +22,35 @@ Returned = Response | Failed | Awaitable[Response | Failed]
 
 
 class Retry:
-    """See the module. `rest(host, until)` lets a host rest."""
+    """Retries by `retrying`. `block_host(host, until)` blocks a host in the frontier."""
 
-    def __init__(self, retrying: RetryDecider, statuses: HandledStatuses, rest: BlockHost | None = None) -> None:
+    def __init__(self, retrying: RetryDecider, statuses: HandledStatuses, block_host: BlockHost | None = None) -> None:
         self._retrying = retrying
-        self._rest = rest
+        self._block_host = block_host
         self._list = retrying.statuses
         self._statuses = statuses
 
     def process_response(self, request: Request, response: Response) -> Returned:
-        """Return the response, or when to try again."""
         if response.raw.status not in self._list:
             return response
         verdict = self._retrying.after_status(request, response)
         handled = verdict.retry_at is None and self._statuses.is_handled(request, response.status)
-        return self._rested(request, verdict, response if handled else verdict)
+        return self._with_block(request, verdict, response if handled else verdict)
 
     def process_exception(self, request: Request, exception: Exception) -> Returned | None:
-        """Return when to try again, None for what is no failed transfer."""
+        """Return the verdict, or None for an exception that is not a failed transfer."""
         if not isinstance(exception, FetchError):
             return None
         verdict = self._retrying.after_error(request, exception)
-        return self._rested(request, verdict, verdict)
+        return self._with_block(request, verdict, verdict)
 
-    def _rested(self, request: Request, verdict: Failed, found: Response | Failed) -> Returned:
-        """Return what was found, when the host rests: what is tried again brings its rest with it."""
-        if self._rest is None or verdict.retry_at is not None or not verdict.block_until:
-            return found
-        return _after(self._rest(host_of(request), verdict.block_until), found)
+    def _with_block(self, request: Request, verdict: Failed, result: Response | Failed) -> Returned:
+        """Return the result once the host is blocked. A verdict with a retry carries the block itself."""
+        if self._block_host is None or verdict.retry_at is not None or not verdict.block_until:
+            return result
+        return _after(self._block_host(host_of(request), verdict.block_until), result)
 
 
-async def _after(told: Awaitable[None], found: Response | Failed) -> Response | Failed:
-    await told
-    return found
+async def _after(pending: Awaitable[None], result: Response | Failed) -> Response | Failed:
+    await pending
+    return result

@@ -1,7 +1,7 @@
-"""robots.txt (RFC 9309): a page that it forbids is done with that reason, and its host is not asked.
+"""robots.txt (RFC 9309): a page that it forbids is done with that reason, and its host is not contacted.
 
-A host whose robots.txt cannot be had forbids everything: its pages are dead, and can be requeued when it is back.
-`dont_obey_robotstxt` in meta exempts one request.
+A host whose robots.txt cannot be fetched forbids everything: its pages are dead, and can be requeued when it is back.
+`dont_obey_robotstxt` in meta exempts a request.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from lycosa.http.core.request import Request
 
 
 class ObeyRobots:
-    """See the module."""
+    """Ignores forbidden requests."""
 
     def __init__(self, gate: RobotsGate, stats: StatsCollector) -> None:
         self._gate = gate
         self._stats = stats
 
     async def process_request(self, request: Request) -> Ignored | Failed | None:
-        """Return None for a request that may be made."""
         if request.get_meta("dont_obey_robotstxt"):
             return None
         record = request.record

@@ -1,4 +1,4 @@
-"""Leaves out requests with very long URLs: they are traps more often than pages."""
+"""Drops requests with very long URLs, which are traps more often than pages."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ log = logging.getLogger(__name__)
 
 
 class UrlLength:
-    """At most `length_max` characters."""
+    """Allows at most `length_max` characters."""
 
     def __init__(self, length_max: int, stats: StatsCollector) -> None:
         self._max = length_max
         self._stats = stats
 
     def process_results(self, response: Response, results: Results) -> Results:
-        """Leave out what is too long."""
         length_max = self._max
         if all(len(request.url) <= length_max for request in results.requests):
             return results
         kept = [request for request in results.requests if len(request.url) <= length_max]
-        left_out = len(results.requests) - len(kept)
-        self._stats.inc_value("urllength/request_ignored_count", left_out)
-        log.info("%d requests of %s are left out: their URLs are too long (max_url_length)", left_out, response.url)
+        dropped = len(results.requests) - len(kept)
+        self._stats.inc_value("urllength/request_ignored_count", dropped)
+        log.info("%d requests of %s dropped: their URLs are too long (max_url_length)", dropped, response.url)
         return results._replace(requests=kept)

@@ -259,7 +259,7 @@ def test_requests_for_relative_urls_are_hinted_at_once() -> None:
     assert (len(played.items), played.summary.skipped) == (1, {"bad URL": 3})
     (note,) = played.summary.notes
     assert re.fullmatch(
-        r"Request\('/echo/2'\) on http://\S+/echo/1 is no whole URL: write response.follow\(...\)", note
+        r"Request\('/echo/2'\) on http://\S+/echo/1 is not an absolute URL: write response.follow\(...\)", note
     )
 
 

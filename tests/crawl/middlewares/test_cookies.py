@@ -17,7 +17,7 @@ from lycosa.crawl.fetching.download import Downloader
 from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.middlewares.chain import DownloaderChain, PlacedMiddleware
-from lycosa.crawl.middlewares.cookies import COMPLAINTS_MAX, TABLE, Cookies
+from lycosa.crawl.middlewares.cookies import WARNINGS_MAX, TABLE, Cookies
 from lycosa.crawl.middlewares.redirect import COOKIES_CHANGED, Redirect
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
@@ -176,10 +176,10 @@ def test_cookies_that_cannot_be_sent_are_told_a_few_times(cookies, caplog):
     bad = [{"value": "bar"}, {"name": "key", "value": None}, "text", {"name": "ok", "value": ""}]
     assert sent(cookies, SITE, cookies=bad) == "ok="
     assert [SITE in record.getMessage() for record in caplog.records] == [True] * 3
-    for _ in range(COMPLAINTS_MAX):
+    for _ in range(WARNINGS_MAX):
         sent(cookies, SITE, cookies=bad)
-    assert len(caplog.records) == COMPLAINTS_MAX
-    assert "not told" in caplog.records[-1].getMessage()
+    assert len(caplog.records) == WARNINGS_MAX
+    assert "not logged" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize("debug", [True, False])

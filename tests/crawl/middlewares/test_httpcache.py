@@ -266,14 +266,14 @@ def test_vary_by_what_goes_with_every_request_and_by_user():
         await it.get(Request(it.url, headers={"accept-language": "de"}))
         assert cached(await it.get(Request(it.url, headers={"Accept-Language": "en"}))) == []
         assert cached(await it.get(Request(it.url, headers={"Accept-Language": "en"}))) == ["cached"]
-        it.cache._usual["user-agent"] = "another"
+        it.cache._defaults["user-agent"] = "another"
         assert cached(await it.get(Request(it.url, headers={"Accept-Language": "en"}))) == []
         it.answers = [Answer(fields=HOUR)]
         assert cached(await it.get(Request(it.url, cookiejar="1"))) == []
         assert cached(await it.get(Request(it.url, cookiejar="2"))) == []
         assert cached(await it.get(Request(it.url, cookiejar="1"))) == ["cached"]
 
-    play(played, usual={"user-agent": "Lycosa"})
+    play(played, defaults={"user-agent": "Lycosa"})
 
 
 def test_a_post_makes_the_kept_one_wrong():
@@ -436,7 +436,7 @@ def test_a_cache_that_cannot_be_used_is_left_out(tmp_path: Path, caplog):
 
     play(played, store=SqliteCache(tmp_path))
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
-        "the crawl goes on without its HTTP cache"
+        "the HTTP cache is not used any more"
     ]
 
 

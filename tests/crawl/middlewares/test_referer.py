@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lycosa.core.errors import BadSetting
-from lycosa.crawl.middlewares.referer import NAMED_MAX, Referer
+from lycosa.crawl.middlewares.referer import WARNINGS_MAX, Referer
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import Results
 from lycosa.http.core.request import Request
@@ -76,9 +76,9 @@ def test_an_unknown_policy_is_told_once_and_not_for_ever(caplog: pytest.LogCaptu
         told(middleware, meta={"referrer_policy": "a" * 1000})
     assert len(caplog.records) == 1
     assert len(caplog.records[0].getMessage()) < 300
-    for number in range(2 * NAMED_MAX):
+    for number in range(2 * WARNINGS_MAX):
         told(middleware, header=f"policy-{number}")
-    assert len(caplog.records) == NAMED_MAX
+    assert len(caplog.records) == WARNINGS_MAX
 
 
 def test_many_requests_of_a_page_each_get_their_own():
