@@ -1,10 +1,10 @@
-"""The folder in which a crawl keeps its state: one owner, one format, one description.
+"""The state folder of a crawl: one owner, one format, one description.
 
-DIR/lock        locked while a process owns the state; holds its process id
-DIR/crawl.json  format, version, name of the crawl, its seeds; replaced as a whole
+DIR/lock        locked while a process owns the state; contains its process id
+DIR/crawl.json  format, version, name of the crawl, its seeds; replaced atomically
 DIR/frontier/   the embedded frontier
-DIR/socket      where a live owner answers `lycosa frontier`
-DIR/records.sqlite  what the crawl remembers beside its frontier: cookies, what a spider keeps
+DIR/socket      where a running owner serves `lycosa frontier`
+DIR/records.sqlite  what else the crawl stores: cookies, the state of spiders
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ FRONTIER = "frontier"
 SOCKET = "socket"
 RECORDS = "records.sqlite"
 WORKER = "worker"
-"""The file of a state that holds the name under which it takes part in a shared crawl."""
+"""The file with the name under which a state takes part in a shared crawl."""
 
-OURS = {WORKER, WORKER + ".new", DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
-OURS |= {RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"}
+KNOWN_FILES = {WORKER, WORKER + ".new", DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
+KNOWN_FILES |= {RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"}
 DESCRIPTION_MAX = 64 << 20
 
 
 class StateDir:
-    """An owned state folder. Raises `StateLocked`, `ForeignState`, `NewerState`, `StorageFull` or `StorageError`."""
+    """A locked state folder. Raises `StateLocked`, `ForeignState`, `NewerState`, `StorageFull` or `StorageError`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,39 +48,39 @@ class StateDir:
 
     @property
     def frontier(self) -> Path:
-        """Where the embedded frontier lives."""
+        """The folder of the embedded frontier."""
         return self.path / FRONTIER
 
     @property
     def socket(self) -> Path:
-        """Where we answer `lycosa frontier` while we own the state."""
+        """The socket at which the owner serves `lycosa frontier`."""
         return self.path / SOCKET
 
     @property
     def items(self) -> Path:
-        """Where items go that an index needs and the user did not ask for in a file."""
+        """The file for items that an index needs, if the user asked for no item file."""
         return self.path / "items.jsonl"
 
     @property
     def records(self) -> Path:
-        """Where the crawl keeps what it remembers beside its frontier."""
+        """The SQLite file for cookies and the state of spiders."""
         return self.path / RECORDS
 
-    def refuse_half(self) -> None:
-        """Raise `StorageError` when the state is described but its database is gone: it would begin anew, unasked.
+    def check_complete(self) -> None:
+        """Raise `StorageError` if the crawl is described but its database is missing: it would silently start over.
 
-        Raises `ForeignState` when it never had one, since it is that of a worker of a shared crawl.
+        Raises `ForeignState` if the state is that of a worker of a shared crawl, which never has a database.
         """
         data = self.frontier / "data.mdb"
         if (self.path / WORKER).exists() and not data.exists():
-            whose = f"{self.path} is the state of a worker of a shared crawl"
-            raise ForeignState(f"{whose}: give --frontier as to it, another --state, or -O to start afresh")
+            problem = f"{self.path} is the state of a worker of a shared crawl"
+            raise ForeignState(f"{problem}: give its --frontier, another --state, or -O to start afresh")
         described = self.description.name or self.description.imported
         if described and not (data.exists() and data.stat().st_size):
-            raise StorageError(f"{data} is gone or empty: put it back, or let the crawl start afresh with -O")
+            raise StorageError(f"{data} is missing or empty: restore it, or start the crawl afresh with -O")
 
     def describe(self, description: Description) -> None:
-        """Replace the description, atomically; it outlasts a power loss, with or without `--sync`."""
+        """Replace the description atomically; it survives a power loss even without `--sync`."""
         self.description = description
         data = msgspec.json.format(msgspec.json.encode(description), indent=1)
         try:
@@ -89,7 +89,7 @@ class StateDir:
             raise _storage_error(self.path, error) from error
 
     def clear(self) -> None:
-        """Forget the crawl, keeping the lock."""
+        """Delete the crawl, but keep the lock."""
         shutil.rmtree(self.frontier, ignore_errors=True)
         self.items.unlink(missing_ok=True)
         (self.path / WORKER).unlink(missing_ok=True)
@@ -98,11 +98,11 @@ class StateDir:
         self.describe(Description())
 
     def close(self) -> None:
-        """Give the folder free."""
         os.close(self._lock)
 
 
 def _lock(path: Path) -> int:
+    """Return the descriptor of the lock file, which holds the lock until it is closed."""
     try:
         _refuse_foreign(path)
         make_folder(path)
@@ -124,7 +124,7 @@ def _lock(path: Path) -> int:
 
 
 def owner_of(path: Path) -> str:
-    """Return the process that owns the state in this folder, or owned it last."""
+    """Return the id of the process that owns the state in this folder, or owned it last; "unknown" if unreadable."""
     try:
         with (path / LOCK).open("rb") as file:
             return file.read(32).decode(errors="replace").strip() or "unknown"
@@ -138,12 +138,12 @@ def _refuse_foreign(path: Path) -> None:
     if not path.is_dir():
         raise ForeignState(f"{path} is a file, not a state folder; give another --state")
     names = {entry.name for entry in path.iterdir()}
-    if names - OURS and DESCRIPTION not in names:
-        raise ForeignState(f"{path} holds something else than a Lycosa state; give an empty or new folder to --state")
+    if names - KNOWN_FILES and DESCRIPTION not in names:
+        raise ForeignState(f"{path} contains other files than a Lycosa state; give --state an empty or new folder")
 
 
 def read_description(path: Path) -> Description:
-    """Return what the state in this folder says of its crawl, whoever owns it. Raises `ForeignState`, `NewerState`."""
+    """Return the description in a state folder, which need not be locked. Raises `ForeignState`, `NewerState`."""
     file = path / DESCRIPTION
     if not file.exists():
         return Description()
@@ -157,7 +157,7 @@ def read_description(path: Path) -> Description:
     if head.get("format") != FORMAT or not isinstance(head.get("version"), int):
         raise ForeignState(f"{file} is not the description of a Lycosa state; give another --state")
     if head["version"] < VERSION:
-        message = f"{path}: the state has version {head['version']}, which is too old to be read"
+        message = f"{path}: the state has version {head['version']}, which is too old"
         raise ForeignState(message + "; give another --state, or delete this one")
     if head["version"] > VERSION:
         message = f"{path}: the state has version {head['version']}, this Lycosa reads up to {VERSION}; upgrade Lycosa"

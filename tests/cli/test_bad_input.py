@@ -103,12 +103,12 @@ def test_places_where_no_state_can_be(tmp_path):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"thesis.txt": "mine"}, "holds something else than a Lycosa state"),
+        ({"thesis.txt": "mine"}, "contains other files than a Lycosa state"),
         ({"crawl.json": "{}"}, "is not the description of a Lycosa state"),
         ({"crawl.json": "[1, 2]"}, "is not the description of a Lycosa state"),
         ({"crawl.json": "torn {"}, "is not the description of a Lycosa state"),
         ({"crawl.json": '{"format": "lycosa-crawl", "version": 3, "seeds": 7}'}, "is damaged"),
-        ({"crawl.json": '{"format": "lycosa-crawl", "version": 1}'}, "is too old to be read"),
+        ({"crawl.json": '{"format": "lycosa-crawl", "version": 1}'}, "which is too old"),
         ({"crawl.json": '{"format": "lycosa-crawl", "version": 99}'}, "has version 99, this Lycosa reads up to"),
     ],
 )

@@ -156,7 +156,7 @@ class Crawl:
             policy, now = crew.policy, Clock().now()
             frontier: LocalFrontier[Any] = memory_frontier(policy)
             if durable:
-                state.refuse_half()
+                state.check_complete()
                 frontier = embedded_frontier(state.frontier, policy, sync=settings.sync, now=now)
             stack.push_async_callback(frontier.close)
             opened = OpenFrontier.own(frontier)

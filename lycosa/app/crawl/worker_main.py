@@ -199,7 +199,7 @@ def _site(process: Process, crew: Crew, leaser: ProxyLeaser | None) -> Site:
     sinks = sinks_of(crew.settings, Folder(state / "items.jsonl"), crew.target.name)
     records = SqliteKeyStore(state / "records.sqlite", read_only=True)
     return Site(
-        process.among,
+        process.contained,
         lambda item: [sink.prepare(item) for sink in sinks],
         process.stats,
         StateSaver(FarStore(records, process.send)),

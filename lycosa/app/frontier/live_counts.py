@@ -1,6 +1,6 @@
-"""A crawl of this machine as `lycosa top` shows one: through the socket of the process that runs it.
+"""A crawl that runs on this machine, for `lycosa top`: through the socket of its process.
 
-The process tells only what its frontier knows. So pages are those of the whole crawl, of all its runs.
+The process reports only what its frontier knows, so the pages are those of all runs of the crawl.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from heapq import nlargest
 from pathlib import Path
 
 from lycosa import __version__
-from lycosa.app.frontier.operations import OpenState, opened
+from lycosa.app.frontier.operations import OpenState, open_state
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import CRAWLING, PAUSED, WAITING, CrawlView, WorkerReport, WorkerView, pages_done
 
-HOSTS_LOOKED = 500
-"""The busiest hosts are looked for among so many, by name."""
+HOSTS_SCANNED = 500
+"""The busiest hosts are searched among this many, in the order of their names."""
 
 HOSTS_SLICE = 50
 HOSTS_SHOWN = 10
 
 
-class Looked:
+class LiveCrawl:
     """A crawl that runs in another process."""
 
     def __init__(self, state: OpenState) -> None:
@@ -34,14 +34,14 @@ class Looked:
         self._state = state
 
     async def view(self) -> CrawlView:
-        """Return it as it is now."""
+        """Return its current view."""
         stats, now = await self._state.operations.stats(), time.time()
         counts = {**pages_done(stats.reasons), "failures": stats.dead}
         state = PAUSED if stats.paused else CRAWLING if stats.leased or stats.queued else WAITING
         pid = self._state.pid
         report = WorkerReport(
-            socket.gethostname(), pid, __version__, now - _began(pid), state, stats.paused, stats.leased, 0,
-            _memory(pid), counts,
+            socket.gethostname(), pid, __version__, now - _started_at(pid), state, stats.paused, stats.leased, 0,
+            _memory_bytes(pid), counts,
         )  # fmt: skip
         urls = {name: getattr(stats, name) for name in ("queued", "leased", "delayed", "done", "dead")}
         worker = WorkerView(str(pid), state, 0.0, stats.leased, report)
@@ -49,7 +49,7 @@ class Looked:
 
     async def _hosts(self) -> list[HostView]:
         found: list[HostView] = []
-        while len(found) < HOSTS_LOOKED:
+        while len(found) < HOSTS_SCANNED:
             more = await self._state.operations.hosts(found[-1].host if found else "", HOSTS_SLICE)
             found += more
             if not more:
@@ -59,22 +59,22 @@ class Looked:
 
 
 @asynccontextmanager
-async def looked_at(path: Path, say: Callable[[str], None]) -> AsyncIterator[Looked]:
-    """Find the process that runs on the state in this folder. Raises `UsageError` when none does, `StateError`."""
-    async with opened(path, say=say) as state:
+async def open_live(path: Path, report: Callable[[str], None]) -> AsyncIterator[LiveCrawl]:
+    """Connect to the process that runs on the state in this folder. Raises `UsageError` if none does, `StateError`."""
+    async with open_state(path, report=report) as state:
         if not state.pid:
-            raise UsageError(f"{path}: the crawl does not run: lycosa frontier status --state {path} tells what it did")
-        yield Looked(state)
+            raise UsageError(f"{path}: the crawl does not run: lycosa frontier status --state {path} shows its counts")
+        yield LiveCrawl(state)
 
 
-def _began(pid: int) -> float:
-    """Return when a process began (unix seconds), about; where there is no /proc, when it is now."""
+def _started_at(pid: int) -> float:
+    """Return the approximate start of a process (unix seconds); without /proc, the current time."""
     with suppress(OSError):
-        return os.stat(f"/proc/{pid}").st_ctime  # noqa: PTH116  no path, but what is known of a process
+        return os.stat(f"/proc/{pid}").st_ctime  # noqa: PTH116  not a file, but the process itself
     return time.time()
 
 
-def _memory(pid: int) -> int:
+def _memory_bytes(pid: int) -> int:
     with suppress(OSError, ValueError, IndexError):
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0

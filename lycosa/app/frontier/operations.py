@@ -1,4 +1,4 @@
-"""Opens the frontier of a state for `lycosa frontier`: by itself, or through the socket of its live owner."""
+"""Opens a crawl for `lycosa frontier`: its state itself, the socket of its running owner, or a shared crawl."""
 
 from __future__ import annotations
 
@@ -28,39 +28,40 @@ from lycosa.frontier.state_dir import DESCRIPTION, SOCKET, WORKER, StateDir, own
 from lycosa.infra.clock import Clock
 
 START_MAX_S = 3.0
-"""An owner that has just started listens after so long, one that has just ended has given the state free."""
+"""How long a starting owner may take to listen, and an ending one to release the state."""
 
-TRY_EVERY_S = 0.05
+RETRY_EVERY_S = 0.05
 NAMES_SHOWN = 10
-STOPPED = "the crawl does not run: the command that started it goes on with it"
-NO_CRAWL = "no crawl has begun here: lycosa crawl START-URL {} begins one with what was imported"
+STOPPED = "the crawl does not run: the command that started it resumes it"
+NO_CRAWL = "no crawl has been started here: lycosa crawl START-URL {} starts one with the imported URLs"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenState:
-    """A state with its frontier, or a crawl that several workers share.
+    """An open state with its frontier, or an open shared crawl.
 
-    `place` is what it is called, `path` its folder if it has one; `runs` says where it runs ("process 12", "3
-    workers"), "" when it does not; `going_on` is how it goes on. `pid` is that of the live owner, 0 when there is none.
+    `place` is its name for messages, `path` its folder if it has one. `runs` says where it runs ("process 12",
+    "3 workers"), "" if it does not. `resume_options` are the options of `lycosa crawl` that resume it. `pid` is the
+    process id of the running owner, 0 if there is none.
     """
 
     place: str
     description: Description
     operations: FrontierOperations
-    going_on: str
+    resume_options: str
     runs: str = ""
     pid: int = 0
     path: Path | None = None
 
     @property
     def key_of(self) -> Fingerprint:
-        """How the crawl identifies its requests. Raises `BadSetting` when only its spider can tell."""
+        """How the crawl computes fingerprints. Raises `BadSetting` if only its spider can."""
         return fingerprint_by(self.description.key)
 
     async def look_up(self, url: str) -> list[tuple[str, UrlFacts]]:
-        """Return what is known of a canonical URL: for each spider of several, by name; else once, under "".
+        """Return what is known of a canonical URL: by spider if there are several, else once with the name "".
 
-        Raises `BadSetting` when only a run of the spider can tell.
+        Raises `BadSetting` if only a run of the spider can compute fingerprints.
         """
         key_of, members = self.key_of, self.description.members
         if not members:
@@ -68,23 +69,22 @@ class OpenState:
         own = [(each, own_fingerprint(key_of, each.name)) for each in members]
         return [(each.name, await _look_up(self, url, named, each)) for each, named in own]
 
-    def owned(self, record: UrlRecord) -> UrlRecord:
-        """Return a record read elsewhere as that of its spider, where there are several. Raises `UsageError`."""
+    def with_spider(self, record: UrlRecord) -> UrlRecord:
+        """Return the record with the fingerprint of its spider, if there are several. Raises `UsageError`."""
         names = [each.name for each in self.description.members]
         if not names:
             return record
         spider = record.extras.spider if record.extras is not None else ""
         if spider not in names:
-            message = f"this crawl has several spiders: say whose it is, with spider: {' or '.join(names)}"
-            raise UsageError(message)
+            raise UsageError(f"this crawl has several spiders: name one, with spider: {' or '.join(names)}")
         return replace(record, fingerprint=record.fingerprint ^ salt_of(spider))
 
 
 def find_state(given: str | None, home: Path) -> Path:
-    """Return the folder of the state that is meant: the one given, else the only one in `home`. Raises `UsageError`."""
+    """Return the given state folder, or else the only one in `home`. Raises `UsageError`."""
     if given:
         if not (Path(given) / DESCRIPTION).is_file():
-            raise UsageError(f"{given} is not the state of a crawl: give the folder that its summary names")
+            raise UsageError(f"{given} is not the state of a crawl: give the folder named in its summary")
         return Path(given)
     found = sorted(file.parent for file in home.glob(f"*/{DESCRIPTION}"))
     if len(found) == 1:
@@ -96,54 +96,58 @@ def find_state(given: str | None, home: Path) -> Path:
 
 
 @asynccontextmanager
-async def opened(
+async def open_state(
     path: Path,
     *,
     answer_max_s: float = ANSWER_MAX_S,
     start_max_s: float = START_MAX_S,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[OpenState]:
-    """Open the state in this folder. Raises `StateError`: it cannot be read, or its owner does not answer.
+    """Open the state in this folder. Raises `StateError` if it cannot be read or its owner does not answer.
 
-    `say` hears that the owner takes long to answer.
+    `report` is called if the owner takes long to answer.
     """
     async with AsyncExitStack() as stack:
-        yield await _open(stack, path, answer_max_s, start_max_s, say)
+        yield await _open(stack, path, answer_max_s, start_max_s, report)
 
 
-def make_state(path: Path) -> bool:
-    """Make a state in which there is nothing, and which is no crawl's yet; False when there is one already.
+def create_state(path: Path) -> bool:
+    """Create an empty state that belongs to no crawl yet; return False if there is one.
 
-    One that was begun, and not finished, is. Waits while another process does it. Raises `UsageError` for a place where
-    none should be, and `StateError`.
+    Completes one whose creation was interrupted, and waits for another process that is creating it. Raises
+    `StateError`, and `UsageError` if no state may be created there.
     """
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}, so no state is made there")
+        raise UsageError(f"{path}: the folder {path.parent} does not exist, so no state is created there")
     deadline = time.monotonic() + START_MAX_S
     while not (path / DESCRIPTION).exists():
         try:
-            return _make(path)
+            return _create(path)
         except ForeignState:
             raise UsageError(f"{path} is not the state of a crawl, and not empty: give another --state") from None
         except StateLocked:
             if time.monotonic() > deadline:
                 raise
-        time.sleep(TRY_EVERY_S)
+        time.sleep(RETRY_EVERY_S)
     return False
 
 
-def bounds_of(description: Description, told: Description | SpiderDescription) -> CrawlBounds:
-    """Return what bounds the crawl that a state describes, or one of its spiders, as far as it does."""
+def bounds_of(description: Description, options: Description | SpiderDescription) -> CrawlBounds:
+    """Return the rules that limit the described crawl, with the options of the crawl or of one of its spiders."""
     known = description.spider or description.scope
-    scope = scope_of(description.scope, description.seeds, told.domains, told) if known else None
-    return CrawlBounds(scope, description.scope, told.depth, told.allow, told.deny, told.robots, told.user_agent)
+    scope = scope_of(description.scope, description.seeds, options.domains, options) if known else None
+    return CrawlBounds(
+        scope, description.scope, options.depth, options.allow, options.deny, options.robots, options.user_agent
+    )
 
 
-async def _look_up(state: OpenState, url: str, key_of: Fingerprint, told: Description | SpiderDescription) -> UrlFacts:
+async def _look_up(
+    state: OpenState, url: str, key_of: Fingerprint, options: Description | SpiderDescription
+) -> UrlFacts:
     operations, description = state.operations, state.description
     host = host_key(url)
     paused = (await operations.stats()).paused
-    stopped = NO_CRAWL.format(state.going_on) if description.imported else STOPPED
+    stopped = NO_CRAWL.format(state.resume_options) if description.imported else STOPPED
     rows = await operations.find(key_of("GET", url, b""), host)
     return UrlFacts(
         url,
@@ -151,23 +155,23 @@ async def _look_up(state: OpenState, url: str, key_of: Fingerprint, told: Descri
         await operations.host(host),
         await operations.host_facts(host),
         {view.name: view for view in await operations.segments()},
-        bounds_of(description, told),
+        bounds_of(description, options),
         f"the crawl is paused: {paused}" if paused else "" if state.runs else stopped,
         stopped=not state.runs,
     )
 
 
-def _make(path: Path) -> bool:
+def _create(path: Path) -> bool:
     with closing(StateDir(path)) as state:
-        if (path / DESCRIPTION).exists():  # another process was quicker
+        if (path / DESCRIPTION).exists():  # another process was faster
             return False
         embedded_frontier(state.frontier, Policy()).store.close()
-        state.describe(Description(imported=True))  # last: a state that is described has a database
+        state.describe(Description(imported=True))  # last: a described state must have a database
     return True
 
 
 async def _open(
-    stack: AsyncExitStack, path: Path, answer_max_s: float, start_max_s: float, say: Callable[[str], None]
+    stack: AsyncExitStack, path: Path, answer_max_s: float, start_max_s: float, report: Callable[[str], None]
 ) -> OpenState:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + start_max_s
@@ -177,53 +181,53 @@ async def _open(
         except StateLocked:
             pass
         try:
-            remote = await stack.enter_async_context(connected(path / SOCKET, answer_max_s, say))
+            remote = await stack.enter_async_context(connected(path / SOCKET, answer_max_s, report))
             runs = f"process {remote.pid}"
-            return OpenState(str(path), read_description(path), remote, _by_folder(path), runs, remote.pid, path)
+            return OpenState(str(path), read_description(path), remote, _state_option(path), runs, remote.pid, path)
         except PermissionError:
             raise StateLocked(
-                f"{path / SOCKET}: no permission to ask process {owner_of(path)}, which owns it"
+                f"{path / SOCKET}: no permission to connect to process {owner_of(path)}, which owns the state"
             ) from None
         except OSError as error:
             problem = (error.strerror or str(error)).lower()
         if loop.time() > deadline:
             owner = owner_of(path)
             raise StateLocked(
-                f"{path}: the state is open in process {owner}, which answers no questions ({problem}): stop it first"
+                f"{path}: the state is open in process {owner}, which does not answer ({problem}): stop it first"
             )
-        await asyncio.sleep(TRY_EVERY_S)
+        await asyncio.sleep(RETRY_EVERY_S)
 
 
 def _own(stack: AsyncExitStack, path: Path) -> OpenState:
     state = StateDir(path)
     stack.callback(state.close)
     if (path / WORKER).exists():
-        raise UsageError(f"{path} is that of a worker, which does not run: give --frontier and --crawl-name, as to it")
-    state.refuse_half()
+        raise UsageError(f"{path} is the state of a stopped worker: give its --frontier and --crawl-name")
+    state.check_complete()
     frontier = embedded_frontier(state.frontier, Policy(), now=Clock().now())
     stack.push_async_callback(frontier.close)
     operations = LocalOperations(frontier, runs=False)
-    return OpenState(str(path), state.description, operations, _by_folder(path), path=path)
+    return OpenState(str(path), state.description, operations, _state_option(path), path=path)
 
 
-def _by_folder(path: Path) -> str:
+def _state_option(path: Path) -> str:
     return f"--state {shlex.quote(str(path))}"
 
 
 @asynccontextmanager
-async def opened_shared(
-    url: str, name: str, say: Callable[[str], None], *, beginning: tuple[int, bool] | None = None
+async def open_shared(
+    url: str, name: str, report: Callable[[str], None], *, create: tuple[int, bool] | None = None
 ) -> AsyncIterator[OpenState]:
-    """Open a crawl that several workers share, "" for the only one in this Redis, and take no part in it.
+    """Open a shared crawl without taking part in it; "" means the only one in this Redis.
 
-    `beginning` (its partitions, whether it keeps what is done) begins one if it is not there. Raises `LycosaError`.
+    With `create` (number of partitions, `keep_done`) it is created if it does not exist. Raises `LycosaError`.
     """
     from lycosa.frontier.redis.admin.visit import Beginning, visiting  # an extra
 
-    async with visiting(url, name, say, Beginning(*beginning) if beginning else None) as visit:
+    async with visiting(url, name, report, Beginning(*create) if create else None) as visit:
         if visit.begun:
             await visit.crawl.describe(Description(imported=True), begins=True)
-            say(visit.begun)
+            report(visit.begun)
         workers = await visit.crawl.workers()
         yield OpenState(
             f"{visit.name} in {visit.where}",

@@ -29,15 +29,14 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 LEAVE_MAX_S = 5.0
-"""A worker that ends takes so long to say so."""
+"""How long a worker that ends may take to leave a shared crawl."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFrontier:
-    """The frontier of a crawl, and what it can do beyond the port: nothing if it is our `own`.
+    """The frontier of a crawl. `shared` is the same frontier if workers share it, for what it offers beyond the port.
 
-    `operations` makes the operations on it, see `SharedFrontier.operations`. `shared` is the same frontier if workers
-    share it.
+    `operations` creates the operations on it, see `SharedFrontier.operations`.
     """
 
     frontier: Frontier
@@ -46,41 +45,41 @@ class OpenFrontier:
 
     @classmethod
     def own(cls, frontier: LocalFrontier[Any]) -> OpenFrontier:
-        """Return one that only this process uses."""
+        """Wrap a frontier of this process."""
         return cls(frontier, partial(LocalOperations, frontier))
 
     @classmethod
     def joined(cls, frontier: SharedFrontier) -> OpenFrontier:
-        """Return one that workers share."""
+        """Wrap a frontier that workers share."""
         return cls(frontier, frontier.operations, frontier)
 
     @property
     def cookies(self) -> SharedCookies | None:
-        """The cookies that the workers share; None when each has its own."""
+        """The cookies that the workers share; None if each has its own."""
         return self.shared.cookies if self.shared is not None else None
 
     def shortage(self) -> str:
-        """Return why the frontier leases nothing, "" for no reason of its own."""
+        """Return why a shared frontier leases nothing although something may be due, or ""."""
         return self.shared.shortage if self.shared is not None else ""
 
     async def is_finished(self) -> bool:
-        """Whether a crawl with nothing unfinished is over: our own is; in a shared one others may have work left."""
+        """Whether a crawl with nothing unfinished is finished; in a shared one, other workers may have work left."""
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
-        """Return what makes a fetcher report its starts, to a frontier that others share."""
+        """Return the wrapper that makes a fetcher report its starts to a shared frontier."""
         shared = self.shared
         return (lambda fetcher: StartReportingFetcher(fetcher, shared, clock)) if shared is not None else _unchanged
 
     def set_reporter(self, reporter: WorkerReporter) -> None:
-        """Let this worker report, while it lives and when it leaves, if there are others."""
+        """Let a worker of a shared crawl send its reports, and a last one when it leaves."""
         if self.shared is not None:
             self.shared.set_reporter(reporter.encoded, partial(reporter.encoded, ended=True))
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
-        """Return the totals of a shared crawl with our last report; nothing for our own, or if the server is away."""
+        """Return the totals of a shared crawl with our last report; empty for others, or if the server is away."""
         if self.shared is not None:
-            with suppress(StateError):  # no reason for the crawl to fail
+            with suppress(StateError):  # not worth failing the crawl
                 return await self.shared.totals(reporter.encoded())
         return {}
 
@@ -90,10 +89,10 @@ def _unchanged(fetcher: Fetcher) -> Fetcher:
 
 
 async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, again: bool = False) -> OpenFrontier:
-    """Open the frontier, `again` when it was given up; the stack closes it. Raises `LycosaError`."""
+    """Open the frontier, `again` after this worker was removed from it. The stack closes it. Raises `LycosaError`."""
     if crew.settings.frontier:
         return OpenFrontier.joined(await _join(stack, crew, state, again=again))
-    state.refuse_half()
+    state.check_complete()
     frontier = embedded_frontier(
         state.frontier, crew.policy, sync=crew.settings.sync, now=Clock().now(), expected=crew.settings.expected_urls
     )
@@ -104,7 +103,7 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, aga
 async def _join(stack: AsyncExitStack, crew: Crew, state: StateDir, *, again: bool) -> SharedFrontier:
     settings = crew.settings
     if settings.refresh is not None and not settings.keep_done:
-        raise UsageError("--refresh needs all of what is done: begin the shared crawl with -s keep_done=true")
+        raise UsageError("--refresh needs the done URLs: start the shared crawl with -s keep_done=true")
     from lycosa.frontier.redis.worker.join import redis_frontier  # an extra
 
     name = settings.crawl_name or crew.target.name
@@ -124,7 +123,7 @@ async def _join(stack: AsyncExitStack, crew: Crew, state: StateDir, *, again: bo
         replicas=settings.replicas,
         again=again,
     )
-    stack.push_async_callback(_left, frontier)
+    stack.push_async_callback(_leave, frontier)
     member.changed()
     seeds = await _describe(frontier.crawl, f"the crawl {name!r}", crew)
     known = dict.fromkeys([*state.description.seeds, *seeds])
@@ -132,28 +131,28 @@ async def _join(stack: AsyncExitStack, crew: Crew, state: StateDir, *, again: bo
     return frontier
 
 
-async def _left(frontier: Frontier) -> None:
-    """Leave a crawl. A server that is away is not waited for again: the others find out that we are gone."""
+async def _leave(frontier: Frontier) -> None:
+    """Leave a crawl. Does not wait long for an unreachable server: the other workers notice that we are gone."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LEAVE_MAX_S):
             await frontier.close()
 
 
 def _kind_of(crew: Crew) -> str:
-    """Return what the crawl is one of, in words: workers of the same one may take part in it."""
+    """Return what kind of crawl this is: only workers with the same text may take part."""
     names = crew.spiders.replace("+", ", ")
     kind = f"spider {names}" if names else "start URLs"
     return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(crew.target.key)})" if crew.target.key else kind
 
 
 async def _describe(crawl: SharedCrawl, place: str, crew: Crew) -> list[str]:
-    """Say what the crawl is, unless others are at something else under its name. Raises `ForeignState`.
+    """Store the description of the crawl. Raises `ForeignState` if other workers crawl something else by its name.
 
-    Return the start URLs of all workers: whoever is lent a page of one of them follows its links.
+    Return the start URLs of all workers: each worker follows the links of all of them.
     """
     known, ours = await crawl.description(), list(crew.target.seeds)
     refuse_others(known, place, crew, "another --crawl-name")
     await crawl.describe(description_of(crew, ours))
     if known.seeds and not {*ours} <= {*known.seeds} and await crawl.workers() > 1:
-        log.warning("%s has other start URLs: workers that are there already follow no links of these new ones", place)
+        log.warning("%s has other start URLs: workers that joined before do not follow links from the new ones", place)
     return list(dict.fromkeys([*known.seeds, *ours]))

@@ -1,4 +1,4 @@
-"""Crawls that several workers share, for those that take part in none: `lycosa top`."""
+"""Shared crawls for observers that take no part in them: `lycosa top`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lycosa.frontier.redis.admin.watcher import Watcher
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """A crawl that is looked at."""
+class WatchedCrawl:
+    """A shared crawl under observation."""
 
     name: str
     watcher: Watcher
 
     async def view(self) -> CrawlView | None:
-        """Return it as it is now, None when it is not there any more."""
+        """Return its current view, None if it no longer exists."""
         return await self.watcher.view()
 
 
 @asynccontextmanager
-async def watched(url: str, name: str, say: Callable[[str], None]) -> AsyncIterator[Watched]:
-    """Find the crawl of this name, "" for the only one there. Raises `UsageError` for none, `StateError`."""
-    async with visiting(url, name, say) as visit:
-        yield Watched(visit.name, visit.watcher())
+async def open_watched(url: str, name: str, report: Callable[[str], None]) -> AsyncIterator[WatchedCrawl]:
+    """Find the crawl of this name; "" means the only one there. Raises `UsageError` if there is none, `StateError`."""
+    async with visiting(url, name, report) as visit:
+        yield WatchedCrawl(visit.name, visit.watcher())

@@ -1,6 +1,6 @@
-"""How a crawl that several workers share is shown: as a table, as plain text, as JSON.
+"""Shows a crawl with its workers: as a table, as plain text, as JSON.
 
-Columns that a narrow terminal has no room for are left out. Whatever came from elsewhere is made printable.
+Columns that do not fit a narrow terminal are left out. Text from elsewhere is made printable.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from lycosa.frontier.core.telemetry import (
 )
 
 WIDTH = 120
-"""Of what is shown where there is no terminal."""
+"""The width without a terminal."""
 
-GONE_SHOWN = 5
+FORMER_SHOWN = 5
 STYLES = {"crawling": "green", PAUSED: "yellow", LOST: "red", "ending": "cyan"}
 URLS = ("queued", "leased", "delayed", "done", "dead")
 
 
 class Column(NamedTuple):
-    """A column of workers, there from so many characters on. `cell` makes its text of a worker and its rates."""
+    """A column of workers, shown from a terminal width of `from_width` on. `cell` formats a worker and its rates."""
 
     name: str
     from_width: int
@@ -81,9 +81,9 @@ COLUMNS = (
 
 
 def table(view: CrawlView, rates: Rates, width: int, height: int = 0) -> RenderableType:
-    """Return the crawl for a terminal of this width, and this height (0: any)."""
+    """Return the crawl for a terminal of this width and height (0: unlimited)."""
     hosts = _hosts(view) if view.hosts else Text()
-    room = max(1, height - len(view.hosts) - 9) if height else len(view.workers) + GONE_SHOWN
+    room = max(1, height - len(view.hosts) - 9) if height else len(view.workers) + FORMER_SHOWN
     return Group(*_head(view, rates), Text(), _workers(view, rates, width, room), Text(), hosts)
 
 
@@ -96,7 +96,7 @@ def plain(view: CrawlView, rates: Rates, width: int = WIDTH) -> list[str]:
 
 
 def as_json(view: CrawlView, rates: Rates) -> dict[str, Any]:
-    """Return the crawl for `--json`. What is not known is null."""
+    """Return the crawl for `--json`, with null for unknown values."""
     return {
         "crawl": view.name,
         "at": view.at,
@@ -116,10 +116,10 @@ def as_json(view: CrawlView, rates: Rates) -> dict[str, Any]:
 
 def _worker_json(worker: WorkerView, rates: Mapping[str, float]) -> dict[str, Any]:
     report = worker.report
-    told = {"worker": worker.name, "state": worker.state, "silent_s": worker.silent_s, "leased": worker.leased}
+    fields = {"worker": worker.name, "state": worker.state, "silent_s": worker.silent_s, "leased": worker.leased}
     if report is None:
-        return told
-    return told | {
+        return fields
+    return fields | {
         "why": report.why or None,
         "machine": report.machine,
         "pid": report.pid,
@@ -149,9 +149,9 @@ def _host_json(host: HostView, now: float) -> dict[str, Any]:
 
 
 def _head(view: CrawlView, rates: Rates) -> list[Text]:
-    """Return what is said of the whole crawl."""
+    """Return the lines about the whole crawl."""
     rate, totals = rates.total(), view.totals
-    made = [
+    output = [
         progress.count(int(page_count(totals)), "page"),
         f"{page_count(rate):,.0f}/s" if rate else "",
         progress.count(totals.get("items", 0), "item") if view.has_count("items") else "",
@@ -161,12 +161,12 @@ def _head(view: CrawlView, rates: Rates) -> list[Text]:
     ]
     left = remaining_s(view, rate)
     urls = [f"{view.frontier.get(name, 0):,} {name}" for name in URLS]
-    urls.append(f"{view.frontier['outgoing']:,} on their way" if view.frontier.get("outgoing") else "")
-    urls.append(f"{format_duration(left)} of work known" if left is not None else "")
-    who = progress.count(len(view.workers), "worker")
+    urls.append(f"{view.frontier['outgoing']:,} outgoing" if view.frontier.get("outgoing") else "")
+    urls.append(f"{format_duration(left)} left for known URLs" if left is not None else "")
+    workers = progress.count(len(view.workers), "worker")
     return [
-        Text(f"{one_line(view.name)}: {who}" + ("" if view.unfinished else ", nothing to do"), style="bold"),
-        Text("  " + ", ".join(part for part in made if part)),
+        Text(f"{one_line(view.name)}: {workers}" + ("" if view.unfinished else ", nothing to do"), style="bold"),
+        Text("  " + ", ".join(part for part in output if part)),
         Text("  " + ", ".join(part for part in urls if part)),
     ]
 
@@ -174,19 +174,17 @@ def _head(view: CrawlView, rates: Rates) -> list[Text]:
 def _workers(view: CrawlView, rates: Rates, width: int, room: int) -> Table:
     columns = [column for column in COLUMNS if width >= column.from_width]
     found = _columns(*[(column.name, column.right) for column in columns], narrow=width < WIDTH)
-    shown = [*view.workers[:room], *view.former_workers[: min(GONE_SHOWN, max(0, room - len(view.workers)))]]
+    shown = [*view.workers[:room], *view.former_workers[: min(FORMER_SHOWN, max(0, room - len(view.workers)))]]
     for worker in shown:
-        mine = rates.of(worker.name)
-        found.add_row(*(_text(column.cell(worker, mine)) for column in columns), style=STYLES.get(worker.state))
+        own = rates.of(worker.name)
+        found.add_row(*(_text(column.cell(worker, own)) for column in columns), style=STYLES.get(worker.state))
     if len(view.workers) > room:
         found.add_row(Text(f"+ {len(view.workers) - room:,}"))
     return found
 
 
 def _hosts(view: CrawlView) -> Table:
-    found = _columns(
-        ("busiest hosts", False), ("queued", True), ("in flight", True), ("next turn", True), ("delay", True)
-    )
+    found = _columns(("busiest hosts", False), ("queued", True), ("in flight", True), ("ready", True), ("delay", True))
     for host in view.hosts:
         found.add_row(
             _text(one_line(host.host)),
@@ -199,7 +197,7 @@ def _hosts(view: CrawlView) -> Table:
 
 
 def _columns(*columns: tuple[str, bool], narrow: bool = False) -> Table:
-    """Return a table with these columns; where room is short, those on the left side give way, and no number does."""
+    """Return a table with these columns. If space is short, text columns are cut, never numbers."""
     found = Table(box=None, padding=(0, 1 if narrow else 2, 0, 0), header_style="bold", pad_edge=False)
     for name, right in columns:
         found.add_column(name, justify="right" if right else "left", no_wrap=right, min_width=len(name))

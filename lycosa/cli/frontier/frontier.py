@@ -1,7 +1,7 @@
-"""`lycosa frontier status | segments | hosts | list | explain`: look into what a crawl has done and has to do.
+"""`lycosa frontier status | segments | hosts | list | explain`: show what a crawl has done and still has to do.
 
-On a stopped state, through the socket of the crawl that runs on it, or in a frontier that workers share. What changes
-something is in `changes`.
+Works on a stopped state, through the socket of a running crawl, or on a shared frontier. The commands that change
+something are in `changes`.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from heapq import nlargest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
-from lycosa.cli.frontier.changes import MOVES
+from lycosa.cli.frontier.changes import COMMANDS
 from lycosa.cli.frontier.rows import (
     SLICE,
-    Opened,
-    Table,
-    Where,
+    CrawlLocation,
+    TextTable,
     between_slices,
+    check_segment,
     counts,
+    crawl_options,
+    format_time,
     host_cells,
-    json_line,
     json_option,
+    print_json,
     print_styled,
-    refuse_unknown,
     row_cells,
     row_json,
     run,
@@ -38,102 +39,105 @@ from lycosa.cli.frontier.rows import (
     selection_of,
     selection_options,
     slices,
-    state_option,
     view_json,
-    when,
 )
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_size
 from lycosa.frontier.core.model import HostView
 from lycosa.frontier.ports import FrontierOperations
 
+if TYPE_CHECKING:  # as in `rows`
+    from lycosa.app.frontier.operations import OpenState
+
 RATE_OVER_S = 1.0
-"""How long a live crawl is watched to tell its rate."""
+"""How long a running crawl is observed to measure its rate."""
 
 LIST_LIMIT = 100
 TOP_HOSTS = 1000
-"""Hosts kept in memory when they are sorted by what they have queued."""
+"""Hosts kept in memory to sort them by queued URLs."""
 
 
 @click.group("frontier", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Look into the frontier of a crawl, and change what the crawl itself would not.
+    """Inspect the frontier of a crawl, and make changes that a crawl itself never makes.
 
-    Works on a stopped crawl, and on one that runs, through the socket in its state. Without --state it takes the only
-    crawl in .lycosa/. With --frontier it looks into a crawl that several workers share, and takes no part in it.
+    Works on stopped and on running crawls. Without --state it takes the only crawl in .lycosa/. With --frontier it
+    inspects a crawl that several workers share, without taking part in it.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-for each in MOVES:
+for each in COMMANDS:
     command.add_command(each)
 
 
-@command.command("status", short_help="Show what a crawl has done and has to do.")
-@state_option
+@command.command("status", short_help="Show what a crawl has done and still has to do.")
+@crawl_options
 @json_option
-def status(where: Where, as_json: bool) -> None:
-    """Show what a crawl has done and has to do, and how fast it is."""
-    run(where, lambda state: _status(state, as_json=as_json))
+def status(location: CrawlLocation, as_json: bool) -> None:
+    """Show what a crawl has done and still has to do, and its rate."""
+    run(location, lambda state: _status(state, as_json=as_json))
 
 
 @command.command("segments")
-@state_option
+@crawl_options
 @json_option
-def segments(where: Where, as_json: bool) -> None:
-    """List the segments in the order in which they are served."""
+def segments(location: CrawlLocation, as_json: bool) -> None:
+    """List the segments in the order they are served."""
 
-    async def story(state: Opened) -> None:
+    async def action(state: OpenState) -> None:
         views = await state.operations.segments()
         if as_json:
             for view in views:
-                json_line(view_json(view))
+                print_json(view_json(view))
             return
-        table = Table("segment", "state", "starts", ">queued", ">leased", ">delayed", ">done", ">dead", style=1)
+        table = TextTable("segment", "state", "starts", ">queued", ">leased", ">delayed", ">done", ">dead", style=1)
         now = time.time()
         table.write([segment_cells(view, now) for view in views])
 
-    run(where, story)
+    run(location, action)
 
 
 @command.command("hosts", short_help="List the hosts.")
-@state_option
-@click.option("--sort", type=click.Choice(["host", "queued"]), default="host", show_default=True, help="Order.")
+@crawl_options
+@click.option("--sort", type=click.Choice(["host", "queued"]), default="host", show_default=True, help="Sort order.")
 @click.option(
     "--limit", type=click.IntRange(0), metavar="N", help=f"At most this many. [default: all; {TOP_HOSTS} by queued]"
 )
 @json_option
-def hosts(where: Where, sort: str, limit: int | None, as_json: bool) -> None:
-    """List the hosts: what they have queued, and when they may be asked again."""
+def hosts(location: CrawlLocation, sort: str, limit: int | None, as_json: bool) -> None:
+    """List the hosts: how many URLs they have queued, and when they may be contacted again."""
 
-    async def story(state: Opened) -> None:
-        table = Table("host", ">queued", ">in flight", "ready in", "blocked until", "delay", "address", "robots.txt")
+    async def action(state: OpenState) -> None:
+        table = TextTable(
+            "host", ">queued", ">in flight", "ready in", "blocked until", "delay", "address", "robots.txt"
+        )
         now, left = time.time(), limit or (TOP_HOSTS if sort == "queued" else None)
         found = _largest(state.operations, left or TOP_HOSTS) if sort == "queued" else _hosts(state.operations)
         if paused := (await state.operations.stats()).paused:
-            progress.write([f"the crawl is paused, and asks no host: {one_line(paused)}"])
+            progress.write([f"the crawl is paused and contacts no host: {one_line(paused)}"])
         async for views in found:
             shown = views if left is None else views[:left]
             if as_json:
                 for view in shown:
-                    json_line(view_json(view))
+                    print_json(view_json(view))
             else:
                 table.write([host_cells(view, now) for view in shown])
             left = left if left is None else left - len(shown)
             if left == 0:
                 return
 
-    run(where, story)
+    run(location, action)
 
 
 @command.command("list")
-@state_option
+@crawl_options
 @selection_options
 @click.option("--limit", type=click.IntRange(0), default=LIST_LIMIT, show_default=True, metavar="N", help="0 for all.")
 @json_option
-def list_(where: Where, limit: int, as_json: bool, **selected: Any) -> None:
+def list_(location: CrawlLocation, limit: int, as_json: bool, **selected: Any) -> None:
     """List URLs with their state, segment by segment.
 
     \b
@@ -141,14 +145,14 @@ def list_(where: Where, limit: int, as_json: bool, **selected: Any) -> None:
     """
     selection = selection_of(**selected)
 
-    async def story(state: Opened) -> None:
-        await refuse_unknown(state.operations, selection)
-        table, now, left = Table("state", "when", "reason", "url", style=0), time.time(), limit
+    async def action(state: OpenState) -> None:
+        await check_segment(state.operations, selection)
+        table, now, left = TextTable("state", "when", "reason", "url", style=0), time.time(), limit
         async for rows in slices(state.operations, selection):
             shown = rows[:left] if limit else rows
             if as_json:
                 for row in shown:
-                    json_line(row_json(row))
+                    print_json(row_json(row))
             else:
                 table.write([row_cells(row, now) for row in shown])
             left -= len(shown)
@@ -156,15 +160,15 @@ def list_(where: Where, limit: int, as_json: bool, **selected: Any) -> None:
                 progress.write([f"only the first {limit:,} {'is' if limit == 1 else 'are'} shown: --limit 0 shows all"])
                 return
 
-    run(where, story)
+    run(location, action)
 
 
 @command.command("explain")
 @click.argument("url", metavar="URL")
-@state_option
+@crawl_options
 @json_option
-def explain(url: str, where: Where, as_json: bool) -> None:
-    """Say why a URL is not fetched, or when it will be.
+def explain(url: str, location: CrawlLocation, as_json: bool) -> None:
+    """Explain why a URL is not fetched, or when it will be.
 
     \b
     lycosa frontier explain https://example.com/page
@@ -173,25 +177,25 @@ def explain(url: str, where: Where, as_json: bool) -> None:
 
     canonical = canonicalize(url)
 
-    async def story(state: Opened) -> None:
-        from lycosa.frontier.core.explain import explain as told
+    async def action(state: OpenState) -> None:
+        from lycosa.frontier.core.explain import explain as explain_url
 
-        each = await state.look_up(canonical)
+        found = await state.look_up(canonical)
         now = time.time()
         lines = [
             f"{spider}: {line}" if spider else line
-            for spider, known in each
-            for line in told(known, now, lambda at: when(at, now))
+            for spider, known in found
+            for line in explain_url(known, now, lambda at: format_time(at, now))
         ]
         if as_json:
-            rows, host = [row_json(row) for _, known in each for row in known.rows], each[0][1].host
-            json_line({"url": canonical, "why": lines, "rows": rows, "host": host and view_json(host)})
+            rows, host = [row_json(row) for _, known in found for row in known.rows], found[0][1].host
+            print_json({"url": canonical, "why": lines, "rows": rows, "host": host and view_json(host)})
             return
         print_styled(one_line(canonical), "bold")
         for line in lines:
             print(f"  {one_line(line)}")
 
-    run(where, story)
+    run(location, action)
 
 
 async def _hosts(operations: FrontierOperations) -> AsyncIterator[list[HostView]]:
@@ -203,9 +207,9 @@ async def _hosts(operations: FrontierOperations) -> AsyncIterator[list[HostView]
 
 
 async def _largest(operations: FrontierOperations, limit: int) -> AsyncIterator[list[HostView]]:
-    """Yield the hosts that have the most queued, never holding more than the limit and a slice."""
+    """Yield the hosts with the most queued URLs; holds at most `limit` and one slice of them in memory."""
     if limit > TOP_HOSTS:
-        raise UsageError(f"--limit is {limit:,}: sorted by queued, write at most {TOP_HOSTS:,}")
+        raise UsageError(f"--limit is {limit:,}: with --sort queued, give at most {TOP_HOSTS:,}")
     largest: list[HostView] = []
     async for views in _hosts(operations):
         largest = nlargest(limit, [*largest, *views], key=lambda view: (view.queued, view.in_flight))
@@ -213,7 +217,7 @@ async def _largest(operations: FrontierOperations, limit: int) -> AsyncIterator[
         yield largest
 
 
-async def _status(state: Opened, *, as_json: bool) -> None:
+async def _status(state: OpenState, *, as_json: bool) -> None:
     operations, now = state.operations, time.time()
     stats = await operations.stats()
     rate = None
@@ -248,25 +252,25 @@ async def _status(state: Opened, *, as_json: bool) -> None:
         "size_bytes": _size(state.path) if state.path else None,
     }
     if as_json:
-        json_line(known)
+        print_json(known)
     else:
         _show_status(known, state.description.seeds, state.runs, now)
 
 
 def _show_status(known: dict[str, Any], seeds: list[str], runs: str, now: float) -> None:
     if known["spider"]:
-        what = f"spider {known['spider']}"
+        kind = f"spider {known['spider']}"
     else:
-        what = f"{progress.count(len(seeds), 'start URL')}" + (f", {seeds[0]}" if seeds else "")
-    how = f"running in {runs}" if runs else "stopped"
-    print_styled(one_line(f"{known['path']}: {what}; {how}"), "bold")
+        kind = f"{progress.count(len(seeds), 'start URL')}" + (f", {seeds[0]}" if seeds else "")
+    activity = f"running in {runs}" if runs else "stopped"
+    print_styled(one_line(f"{known['path']}: {kind}; {activity}"), "bold")
     due, later = known["next_due"], known["not_started"]
     lines = {
         "paused": known["paused"] or "",
         "queued": f"{known['queued']:,}" + (f", {later:,} of them in segments that have not started" if later else ""),
         "leased": f"{known['leased']:,}" if known["leased"] else "",
         "delayed": f"{known['delayed']:,}",
-        "next due": when(due, now) if due else "",
+        "next due": format_time(due, now) if due else "",
         "done": f"{known['done']:,}{counts(known['reasons'])}",
         "dead": f"{known['dead']:,}{counts(known['dead_reasons'])}",
         "rate": f"{known['rate']:,.0f} done/s" if known["rate"] is not None else "",
@@ -280,7 +284,7 @@ def _show_status(known: dict[str, Any], seeds: list[str], runs: str, now: float)
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes that the files of a folder take up on the disk."""
+    """Return the disk space that the files of a folder use, in bytes."""
     total = 0
     for file in folder.rglob("*"):
         try:

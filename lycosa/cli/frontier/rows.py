@@ -1,6 +1,6 @@
-"""What the verbs of `lycosa frontier` share: their options, how the state is opened, and how rows look.
+"""Shared by the commands of `lycosa frontier`: their options, opening the crawl, and the output of rows.
 
-On standard output: aligned columns, or a JSON object a line. Colours only on a terminal.
+On standard output: aligned columns, or one JSON object per line. Colours only on a terminal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -24,121 +24,76 @@ from lycosa.cli.exit_codes import one_line
 from lycosa.config import Settings
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_duration, parse_duration
-from lycosa.frontier.core.explain import UrlFacts
-from lycosa.frontier.core.keys import Fingerprint
-from lycosa.frontier.core.model import AddressView, HostView, Row, SegmentView, Selection, UrlRecord
+from lycosa.frontier.core.model import AddressView, HostView, Row, SegmentView, Selection
 from lycosa.frontier.core.segments import find_segment
 from lycosa.frontier.ports import FrontierOperations
+
+if TYPE_CHECKING:  # imported by the commands that open a crawl: `--help` must not wait for it
+    from lycosa.app.frontier.operations import OpenState
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 STATES = ("queued", "leased", "delayed", "retry", "done", "dead", "archived")
 COLORS = {"dead": "red", "retry": "yellow", "leased": "cyan", "done": "green", "finished": "green", "dropped": "red"}
 REASONS_SHOWN = 8
-ENOUGH_S = 1e12
-TIMES = ("_at", "until")
-"""How the names of fields end that are times; 0 is none."""
+TIME_MAX_S = 1e12
+TIME_SUFFIXES = ("_at", "until")
+"""The ends of the names of time fields, in which 0 means none."""
 
 SLICE = 1000
-"""Rows read or changed at a time; a live owner gives fewer."""
+"""Rows read or changed at a time; a running owner returns fewer."""
 
-STATE_OPTIONS = (
-    click.option("--state", "state_dir", metavar="DIR", help="State of the crawl. [default: the only one]"),
-    click.option("--frontier", metavar="redis://...", help="Where the crawl is that several workers share."),
-    click.option("--crawl-name", metavar="NAME", help="Its name there. [default: the only one]"),
+CRAWL_OPTIONS = (
+    click.option("--state", "state_dir", metavar="DIR", help="State folder of the crawl. [default: the only one]"),
+    click.option("--frontier", metavar="redis://...", help="Server of a shared crawl."),
+    click.option("--crawl-name", metavar="NAME", help="Name of the shared crawl. [default: the only one there]"),
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, an object a line.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, one object per line.")
 
 
-class Where(NamedTuple):
-    """Which crawl is meant: the folder of a state, or a name in a frontier that several workers share."""
+class CrawlLocation(NamedTuple):
+    """Where a crawl is: in a state folder, or under a name on the server of a shared frontier."""
 
     state_dir: str | None
     frontier: str | None
     crawl_name: str | None
 
 
-def state_option(command: F) -> F:
-    """Add the options that say which crawl is meant; the command gets them as `where`."""
+def crawl_options(command: F) -> F:
+    """Add the options that select a crawl; the command gets them as `location`."""
 
     @wraps(command)
-    def told(*args: Any, state_dir: str | None, frontier: str | None, crawl_name: str | None, **options: Any) -> Any:
-        return command(*args, where=Where(state_dir, frontier, crawl_name), **options)
+    def wrapped(*args: Any, state_dir: str | None, frontier: str | None, crawl_name: str | None, **options: Any) -> Any:
+        return command(*args, location=CrawlLocation(state_dir, frontier, crawl_name), **options)
 
-    for option in reversed(STATE_OPTIONS):
-        told = option(told)
-    return told  # type: ignore[return-value]
-
-
-class Opened(Protocol):
-    """A crawl that was opened (`lycosa.app.frontier.operations.OpenState`, which is imported when it is used)."""
-
-    @property
-    def place(self) -> str:
-        """What it is called."""
-        ...
-
-    @property
-    def path(self) -> Path | None:
-        """Its folder, if it has one."""
-        ...
-
-    @property
-    def runs(self) -> str:
-        """Where it runs, "" when it does not."""
-        ...
-
-    @property
-    def description(self) -> Any:
-        """What it says of its crawl."""
-        ...
-
-    @property
-    def operations(self) -> FrontierOperations:
-        """Its frontier."""
-        ...
-
-    @property
-    def pid(self) -> int:
-        """The live owner of a state, 0 for none."""
-        ...
-
-    @property
-    def key_of(self) -> Fingerprint:
-        """How the crawl identifies its requests."""
-        ...
-
-    async def look_up(self, url: str) -> list[tuple[str, UrlFacts]]:
-        """What is known of a URL, by the names of the spiders."""
-        ...
-
-    def owned(self, record: UrlRecord) -> UrlRecord:
-        """Return a record as that of its spider."""
-        ...
+    for option in reversed(CRAWL_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
 
 
 def selection_options(command: F) -> F:
-    """Add the options that say which URLs are meant."""
-    command = where_options(command)
-    return click.option("--status", "states", multiple=True, metavar="STATE,...", help=f"Of {', '.join(STATES)}.")(
-        command
-    )
+    """Add all options that select URLs."""
+    command = filter_options(command)
+    help_text = f"Only URLs in these states: {', '.join(STATES)}."
+    return click.option("--status", "states", multiple=True, metavar="STATE,...", help=help_text)(command)
 
 
-def where_options(command: F) -> F:
-    """Add those that do not speak of the state."""
-    for option in reversed(WHERE):
+def filter_options(command: F) -> F:
+    """Add the options that select URLs by anything but their state."""
+    for option in reversed(FILTER_OPTIONS):
         command = option(command)
     return command
 
 
-WHERE = (
-    click.option("--segment", metavar="S", help='Only those of this segment; "" is the one without a name.'),
-    click.option("--host", metavar="URL", help="Only those of this host, written https://example.com."),
-    click.option("--url", metavar="GLOB", help="Only those whose canonical URL matches."),
-    click.option("--reason", metavar="GLOB", help="Only those that are done or dead for a reason that matches."),
+FILTER_OPTIONS = (
+    click.option("--segment", metavar="S", help='Only URLs of this segment; "" is the segment without a name.'),
+    click.option("--host", metavar="URL", help="Only URLs of this host, given as https://example.com."),
+    click.option("--url", metavar="GLOB", help="Only URLs whose canonical form matches."),
+    click.option("--reason", metavar="GLOB", help="Only URLs that are done or dead for a matching reason."),
     click.option(
-        "--before", metavar="AGE|TIME", help="Only those done or dead for longer than 3d, 12h, 90m, or before a time."
+        "--before",
+        metavar="AGE|TIME",
+        help="Only URLs that have been done or dead for longer than an age (3d, 12h, 90m) or since before a time.",
     ),
 )
 
@@ -151,12 +106,12 @@ def selection_of(
     reason: str | None = None,
     before: str | None = None,
 ) -> Selection:
-    """Return what these options mean. Raises `UsageError`: nothing may be empty, since that would mean everything."""
+    """Return the selection of these options. Raises `UsageError`, also for empty ones: they would select everything."""
     from lycosa.core.url import canonicalize, host_key
 
     for name, value in (("host", host), ("url", url), ("reason", reason), ("before", before)):
         if value is not None and not value.strip():
-            raise UsageError(f"--{name} is empty: write what it is to be, or leave it out")
+            raise UsageError(f"--{name} is empty: give a value, or leave the option out")
     words = tuple(word.strip() for text in states for word in text.split(","))
     for word in words:
         if word not in STATES:
@@ -167,105 +122,107 @@ def selection_of(
         host_key(canonicalize(host)) if host else "",
         url or "",
         reason or "",
-        moment(before, time.time()) if before else 0.0,
+        parse_time(before, time.time()) if before else 0.0,
     )
 
 
-def moment(text: str, now: float) -> float:
-    """Return the time that an age (`3d`, `90m`) or an ISO time means, local unless it says otherwise."""
+def parse_time(text: str, now: float) -> float:
+    """Parse an age (`3d`, `90m`) or an ISO time, in local time if it has no zone; return unix seconds."""
     age_s = parse_duration(text) if text.strip()[-1:].isalpha() else None  # 20261121 is a date
     try:
         at = datetime.fromisoformat(text.strip()).timestamp() if age_s is None else now - age_s
     except (ValueError, OverflowError, OSError):
         at = 0.0
-    if not 0 < at < ENOUGH_S:
+    if not 0 < at < TIME_MAX_S:
         raise UsageError(f"--before: {text!r} is neither an age (3d, 12h, 90m, 30s) nor a time (2026-11-21T10:30)")
     return at
 
 
 async def slices(operations: FrontierOperations, selection: Selection) -> AsyncIterator[list[Row]]:
-    """Yield the rows that are meant, slice by slice; no slice is empty."""
-    after: str | None = ""
-    while after is not None:
-        rows, after = await operations.rows(selection, after, SLICE)
+    """Yield the selected rows in slices, none of them empty."""
+    cursor: str | None = ""
+    while cursor is not None:
+        rows, cursor = await operations.rows(selection, cursor, SLICE)
         if rows:
             yield rows
         await between_slices()
 
 
-async def refuse_unknown(operations: FrontierOperations, selection: Selection) -> None:
-    """Raise `UsageError` when a segment is meant that is not there: nothing found would mean that it is empty."""
+async def check_segment(operations: FrontierOperations, selection: Selection) -> None:
+    """Raise `UsageError` if the selected segment does not exist: an empty result would suggest that it is empty."""
     if selection.segment is not None:
         find_segment(selection.segment, await operations.segments())
 
 
 async def between_slices() -> None:
-    """Let Ctrl-C in: nothing that is done to a stopped state ever waits."""
+    """Give Ctrl-C a chance: operations on a stopped state never wait for anything."""
     await asyncio.sleep(0)
 
 
-def run(where: Where, story: Callable[[Opened], Awaitable[T]], *, make: bool = False) -> T:
-    """Open the crawl that is meant, and do this with it. `make` it, and say so, where there is none."""
+def run(location: CrawlLocation, action: Callable[[OpenState], Awaitable[T]], *, create: bool = False) -> T:
+    """Open the crawl and run an action on it. With `create`, create a missing crawl and report that."""
     from lycosa.cli.crawl.spiders import enter_project, project_settings
 
-    enter_project()  # a function that the state names may lie there
+    enter_project()  # the state may name a function of the project
     settings = project_settings()
-    if where.state_dir is not None and where.frontier is not None:
-        raise UsageError("--state and --frontier exclude each other: a crawl is in a folder or in a Redis")
-    if where.crawl_name is not None and not (where.frontier or settings.frontier):
-        raise UsageError("--crawl-name is the name of a crawl in a Redis: give --frontier redis://host:6379/0 too")
+    if location.state_dir is not None and location.frontier is not None:
+        raise UsageError("--state and --frontier exclude each other: a crawl is in a folder or on a Redis server")
+    if location.crawl_name is not None and not (location.frontier or settings.frontier):
+        raise UsageError("--crawl-name is the name of a crawl on a Redis server: add --frontier redis://host:6379/0")
 
-    async def told() -> T:
-        async with _opened(where, settings, make=make) as state:
-            return await story(state)
+    async def open_and_run() -> T:
+        async with _open(location, settings, create=create) as state:
+            return await action(state)
 
-    return asyncio.run(told())
-
-
-def _opened(where: Where, settings: Settings, *, make: bool) -> AbstractAsyncContextManager[Opened]:
-    from lycosa.app.frontier.operations import find_state, make_state, opened, opened_shared
-
-    def say(line: str) -> None:
-        progress.write([one_line(line)])
-
-    frontier = where.frontier or settings.frontier
-    if frontier and where.state_dir is None:
-        beginning = (settings.partitions, settings.keep_done) if make else None
-        return opened_shared(frontier, where.crawl_name or settings.crawl_name, say, beginning=beginning)
-    given = where.state_dir or settings.state
-    if make and given and make_state(Path(given)):
-        progress.write([f"{given}: a new state was made, since there was none"])
-    return opened(find_state(given, Path(settings.home)), say=say)
+    return asyncio.run(open_and_run())
 
 
-def when(at: float, now: float) -> str:
-    """Return a time as people read it: in the local time zone, and how long it is from now."""
+def report_line(line: str) -> None:
+    """Write a message to standard error."""
+    progress.write([one_line(line)])
+
+
+def _open(location: CrawlLocation, settings: Settings, *, create: bool) -> AbstractAsyncContextManager[OpenState]:
+    from lycosa.app.frontier.operations import create_state, find_state, open_shared, open_state
+
+    frontier = location.frontier or settings.frontier
+    if frontier and location.state_dir is None:
+        options = (settings.partitions, settings.keep_done) if create else None
+        return open_shared(frontier, location.crawl_name or settings.crawl_name, report_line, create=options)
+    given = location.state_dir or settings.state
+    if create and given and create_state(Path(given)):
+        progress.write([f"{given}: created a new state"])
+    return open_state(find_state(given, Path(settings.home)), report=report_line)
+
+
+def format_time(at: float, now: float) -> str:
+    """Format unix seconds: local time, and the distance from now."""
     try:
         local = datetime.fromtimestamp(at).astimezone().replace(tzinfo=None).isoformat(" ", "seconds")
     except (ValueError, OverflowError, OSError):
         return f"{at:g}"
-    away = format_duration(abs(at - now))
-    return f"{local} ({'in ' + away if at > now else away + ' ago'})"
+    distance = format_duration(abs(at - now))
+    return f"{local} ({'in ' + distance if at > now else distance + ' ago'})"
 
 
 def counts(reasons: Mapping[str, int]) -> str:
-    """Return the most frequent reasons: " (200: 120, 404: 3)"."""
+    """Format the most frequent reasons: " (200: 120, 404: 3)"."""
     ranked = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
     shown = [f"{one_line(reason)}: {number:,}" for reason, number in ranked[:REASONS_SHOWN]]
     rest = sum(number for _, number in ranked[REASONS_SHOWN:])
     return f" ({', '.join([*shown, *([f'others: {rest:,}'] if rest else [])])})" if shown else ""
 
 
-def json_line(value: object) -> None:
-    """Write one JSON object."""
+def print_json(value: object) -> None:
+    """Print one JSON object."""
     print(msgspec.json.encode(value).decode())
 
 
-class Table:
-    """Aligned columns that are written as they come: a column is as wide as its widest cell so far.
+class TextTable:
+    """A table that is printed as its rows come: each column is as wide as its widest cell so far.
 
-    Names that begin with `>` are columns of numbers. The last column is not padded. `least`: the width of columns whose
-    cells come one after the other, so that later ones do not move.
+    A name that begins with `>` is a column of numbers. The last column is not padded. `least` gives columns a minimum
+    width, for rows that come one at a time.
     """
 
     def __init__(
@@ -279,15 +236,15 @@ class Table:
         self._names = [name.removeprefix(">") for name in names]
         self._widths = [max(len(name), (least or {}).get(name, 0)) for name in self._names]
         self._style, self._colors = style, colors
-        self._begun = False
+        self._has_header = False
 
     def write(self, rows: Sequence[Sequence[str]]) -> None:
-        """Write rows, and the header before the first of them."""
+        """Print rows, and the header before the first."""
         cells = [[one_line(cell) for cell in row] for row in rows]
         for row in cells:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
-        if not self._begun and rows:
-            self._begun = True
+        if not self._has_header and rows:
+            self._has_header = True
             print_styled(self._line(self._names), "bold")
         for row in cells:
             print_styled(self._line(row), self._colors.get(row[self._style], "") if self._style is not None else "")
@@ -301,7 +258,7 @@ class Table:
 
 
 def print_styled(text: str, style: str) -> None:
-    """Write a line to standard output, in colour on a terminal. rich obeys NO_COLOR."""
+    """Print a line, in colour on a terminal. rich obeys NO_COLOR."""
     if not style or not sys.stdout.isatty():
         print(text)
         return
@@ -312,29 +269,29 @@ def print_styled(text: str, style: str) -> None:
 
 
 def row_cells(row: Row, now: float) -> list[str]:
-    """Return the columns of a URL."""
-    return [row.state, when(row.at, now) if row.at else "-", row.reason or "-", row.record.url]
+    """Return the cells of a URL."""
+    return [row.state, format_time(row.at, now) if row.at else "-", row.reason or "-", row.record.url]
 
 
 def segment_cells(view: SegmentView, now: float) -> list[str]:
-    """Return the columns of a segment."""
+    """Return the cells of a segment."""
     numbers = (view.queued, view.leased, view.delayed, view.done, view.dead)
     return [
         view.name or "(no name)",
         view.state,
-        when(view.starts_at, now) if view.starts_at else "-",
+        format_time(view.starts_at, now) if view.starts_at else "-",
         *map(_n, numbers),
     ]
 
 
 def host_cells(view: HostView, now: float) -> list[str]:
-    """Return the columns of a host."""
+    """Return the cells of a host."""
     return [
         view.host,
         _n(view.queued),
         _n(view.in_flight),
         _ready_in(view, now),
-        when(view.blocked_until, now) if view.blocked_until > now else "-",
+        format_time(view.blocked_until, now) if view.blocked_until > now else "-",
         f"{view.delay_s:g} s" if view.delay_s else "-",
         _address(view, now),
         "-" if view.robots_status < 0 else str(view.robots_status) if view.robots_status else "none",
@@ -342,10 +299,10 @@ def host_cells(view: HostView, now: float) -> list[str]:
 
 
 def _ready_in(view: HostView, now: float) -> str:
-    """Return when a host may be asked, its address included."""
+    """Return when a host may be contacted, considering its address too."""
     ready_at = max(view.ready_at, view.shared.ready_at if view.shared else 0.0)
     if view.preparing:
-        return "asking"
+        return "preparing"
     if _is_busy(view) or (view.shared and _is_busy(view.shared)):
         return "busy"
     return format_duration(ready_at - now) if ready_at > now else "now" if view.queued else "-"
@@ -367,29 +324,25 @@ def _is_busy(view: HostView | AddressView) -> bool:
 
 
 def view_json(view: HostView | SegmentView) -> dict[str, Any]:
-    """Return a host or a segment for `--json`: what is not known, and what never was, is null."""
-    return _told(msgspec.structs.asdict(view))
+    """Return a host or a segment for `--json`, with null for unknown values and times that never were."""
+    return {name: _json_value(name, value) for name, value in msgspec.structs.asdict(view).items()}
 
 
-def _told(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _known(name, value) for name, value in fields.items()}
-
-
-def _known(name: str, value: Any) -> Any:
+def _json_value(name: str, value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
-        return _told(msgspec.structs.asdict(value))
+        return {each: _json_value(each, inner) for each, inner in msgspec.structs.asdict(value).items()}
     if name == "robots_status":
         return None if value < 0 else value
-    return value or None if name.endswith(TIMES) else value
+    return value or None if name.endswith(TIME_SUFFIXES) else value
 
 
 def row_json(row: Row) -> dict[str, Any]:
-    """Return a URL for `list --json`: what is wanted of it to look at; `export` has all."""
+    """Return a URL for `list --json`; `export` has all fields."""
     record = row.record
-    whose = {"spider": record.extras.spider} if record.extras is not None and record.extras.spider else {}
+    spider = {"spider": record.extras.spider} if record.extras is not None and record.extras.spider else {}
     return {
         "url": record.url,
-        **whose,
+        **spider,
         "state": row.state,
         "segment": record.segment,
         "host": record.host,

@@ -1,6 +1,6 @@
-"""`lycosa top redis://...`: watch a crawl that several workers share: who does what, how fast, what is left.
+"""`lycosa top redis://...`: watch a shared crawl: its workers, their rates, what is left.
 
-On a terminal a table that renews itself; elsewhere, or with --once, the same once. It takes no part in the crawl.
+On a terminal a table that refreshes itself; elsewhere, or with --once, one snapshot. It takes no part in the crawl.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import click
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, one_line
 from lycosa.cli.frontier.crawlview import as_json, plain, table
-from lycosa.cli.frontier.rows import json_line
+from lycosa.cli.frontier.rows import print_json, report_line
 from lycosa.core.errors import StateError, UsageError
 from lycosa.frontier.core.telemetry import CrawlView, Rates
 
 EVERY_S = 1.0
 RATE_AFTER_S = 1.5
-"""For the rates of a single look: until then every worker has reported once more."""
+"""The time between the two views of --once: by then every worker has reported again, so there are rates."""
 
 
 @click.command("top", short_help="Watch a crawl that several workers share.")
 @click.argument("where", required=False, metavar="[redis://...]")
-@click.option("--frontier", metavar="redis://...", help="The same, as other commands take it.")
-@click.option("--crawl-name", metavar="NAME", help="Its name. [default: the only one there]")
-@click.option("--state", "state_dir", metavar="DIR", help="State of a crawl of this machine, instead.")
-@click.option("--once", is_flag=True, help="Show it once.")
-@click.option("--json", "json", is_flag=True, help="Write JSON, an object a second.")
+@click.option("--frontier", metavar="redis://...", help="The same, as an option.")
+@click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the only one there]")
+@click.option("--state", "state_dir", metavar="DIR", help="State folder of a crawl on this machine instead.")
+@click.option("--once", is_flag=True, help="Show one snapshot.")
+@click.option("--json", "json", is_flag=True, help="Write JSON, one object per second.")
 @click.option(
-    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal only that."
+    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal, do only that."
 )
 def command(
     where: str | None,
@@ -48,9 +48,9 @@ def command(
     json: bool,
     metrics: str | None,
 ) -> int:
-    """Watch a crawl that several workers share: who takes part, how fast they are, what is left, which hosts are busy.
+    """Watch a crawl that several workers share: its workers, their rates, what is left, the busiest hosts.
 
-    It joins nothing and may be started and ended at any time. Ctrl-C ends it.
+    It takes no part in the crawl and may be started and stopped at any time. Ctrl-C stops it.
 
     \b
     lycosa top redis://host:6379/0
@@ -64,7 +64,7 @@ def command(
     settings = project_settings()
     given = where or frontier
     if state_dir and (given or crawl_name):
-        raise UsageError("--state is for a crawl of this machine, and redis://... for one that several workers share")
+        raise UsageError("--state is for a crawl on this machine, redis://... for a shared one: give one of them")
     where = given or settings.frontier
     if not state_dir and not where:
         raise UsageError("which crawl? lycosa top redis://host:6379/0, or lycosa top --state DIR")
@@ -78,30 +78,30 @@ def command(
 
 
 def _local(state_dir: str) -> AbstractAsyncContextManager[Any]:
-    from lycosa.app.frontier.live_counts import looked_at
+    from lycosa.app.frontier.live_counts import open_live
     from lycosa.app.frontier.operations import find_state
 
-    return looked_at(find_state(state_dir, Path()), _say)
+    return open_live(find_state(state_dir, Path()), report_line)
 
 
 def _shared(where: str, name: str) -> AbstractAsyncContextManager[Any]:
-    from lycosa.app.frontier.watching import watched
+    from lycosa.app.frontier.watching import open_watched
 
-    return watched(where, name, _say)
+    return open_watched(where, name, report_line)
 
 
-async def _watch(found: AbstractAsyncContextManager[Any], *, once: bool, json: bool, metrics: str | None) -> None:
+async def _watch(opening: AbstractAsyncContextManager[Any], *, once: bool, json: bool, metrics: str | None) -> None:
     async with AsyncExitStack() as stack:
-        crawl = await stack.enter_async_context(found)
+        crawl = await stack.enter_async_context(opening)
         if metrics is not None:
             from lycosa.core.metrics import exposition
             from lycosa.frontier.core.crawl_metrics import metrics_of
             from lycosa.infra.web.metrics_page import serving
 
-            async def scraped() -> bytes:
-                return exposition(metrics_of(await _seen(crawl)))
+            async def scrape() -> bytes:
+                return exposition(metrics_of(await _view(crawl)))
 
-            address = await stack.enter_async_context(serving(metrics, scraped))
+            address = await stack.enter_async_context(serving(metrics, scrape))
             progress.write([f"metrics of {one_line(crawl.name)}: {address}"])
         live = _is_terminal() and not once
         if metrics is not None and not (json or live or once):
@@ -119,56 +119,52 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _say(line: str) -> None:
-    progress.write([one_line(line)])
-
-
-async def _seen(crawl: Any) -> CrawlView:
+async def _view(crawl: Any) -> CrawlView:
     view: CrawlView | None = await crawl.view()
     if view is None:
-        raise StateError(f"the crawl {crawl.name!r} is not there any more")
+        raise StateError(f"the crawl {crawl.name!r} no longer exists")
     return view
 
 
 async def _once(crawl: Any) -> tuple[CrawlView, Rates]:
-    """Look twice, for the rates."""
+    """Return the second of two views, so that there are rates."""
     rates = Rates()
-    first = await _seen(crawl)
+    first = await _view(crawl)
     rates.add(first.workers)
     if not first.workers:
         return first, rates
     await asyncio.sleep(RATE_AFTER_S)
-    view = await _seen(crawl)
+    view = await _view(crawl)
     rates.add(view.workers)
     return view, rates
 
 
-async def _looks(crawl: Any) -> AsyncIterator[tuple[CrawlView, Rates]]:
-    """Yield the crawl as it is, once a second."""
+async def _views(crawl: Any) -> AsyncIterator[tuple[CrawlView, Rates]]:
+    """Yield the current view once a second."""
     rates = Rates()
     while True:
-        began = time.monotonic()
-        view = await _seen(crawl)
+        started = time.monotonic()
+        view = await _view(crawl)
         rates.add(view.workers)
         yield view, rates
-        await asyncio.sleep(max(0.0, began + EVERY_S - time.monotonic()))
+        await asyncio.sleep(max(0.0, started + EVERY_S - time.monotonic()))
 
 
 async def _json(crawl: Any, *, once: bool) -> None:
     if once:
-        json_line(as_json(*await _once(crawl)))
+        print_json(as_json(*await _once(crawl)))
         return
-    async for view, rates in _looks(crawl):
-        json_line(as_json(view, rates))
+    async for view, rates in _views(crawl):
+        print_json(as_json(view, rates))
         sys.stdout.flush()
 
 
 async def _live(crawl: Any) -> None:
-    """Draw it again and again on a screen of its own. rich obeys NO_COLOR."""
+    """Draw the views on an alternate screen. rich obeys NO_COLOR."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        async for view, rates in _looks(crawl):
+        async for view, rates in _views(crawl):
             live.update(table(view, rates, console.width, console.height), refresh=True)

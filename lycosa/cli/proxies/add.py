@@ -14,7 +14,7 @@ import click
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, USAGE, one_line
-from lycosa.cli.frontier.rows import json_line
+from lycosa.cli.frontier.rows import print_json
 from lycosa.cli.proxies.pool import json_option, pool_option, run, tags_of
 from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
 from lycosa.core.errors import BadProxy, FetchError, UsageError
@@ -84,7 +84,7 @@ def command(
 
     added = run(address, story, create=True)
     if as_json:
-        json_line({"added": added, "known": len(proxies) - added, "faulty": faulty})
+        print_json({"added": added, "known": len(proxies) - added, "faulty": faulty})
     else:
         known = f", {len(proxies) - added:,} were there already" if added < len(proxies) else ""
         print(f"{_count(added)} added{known}")

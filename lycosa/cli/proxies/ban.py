@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from lycosa.cli.exit_codes import one_line
-from lycosa.cli.frontier.rows import when
+from lycosa.cli.frontier.rows import format_time
 from lycosa.cli.proxies.pool import meant, pool_option, run, seconds, target_argument
 from lycosa.core.errors import UsageError
 from lycosa.proxies.ports import ProxyPool
@@ -32,7 +32,7 @@ def command(target: str, proxies: Sequence[str], address: str | None, span: str 
         for proxy in meant(proxies, await pool.proxies()):
             if not await pool.ban(target, proxy.key, until, one_line(reason)[:200]):
                 raise UsageError(f"{proxy.name} was removed in this moment")
-            ends = "until it is lifted" if until is None else f"until {when(until, time.time())}"
+            ends = "until it is lifted" if until is None else f"until {format_time(until, time.time())}"
             print(f"{proxy.name} is banned on {one_line(target)} {ends}")
 
     run(address, story)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
-from lycosa.cli.frontier.rows import Table, json_line
+from lycosa.cli.frontier.rows import TextTable, print_json
 from lycosa.cli.parameters import Number
 from lycosa.cli.proxies.pool import COLORS, json_option, latency, meant, pool_option, run
 from lycosa.proxies.core.checks.anonymity import Anonymity
@@ -78,7 +78,7 @@ def command(
                     results[result_of(finding, checks)] += 1
                     done()
                     if as_json:
-                        json_line(_row(finding, checks))
+                        print_json(_row(finding, checks))
                     else:
                         table.write([_cells(finding, checks)])
         return results
@@ -114,7 +114,7 @@ def _problem(finding: Finding, checks: Checks) -> str:
     )
 
 
-def _table(views: Sequence[ProxyView], timeout_s: float) -> Table:
+def _table(views: Sequence[ProxyView], timeout_s: float) -> TextTable:
     """Return a table with room for what may be found of these."""
     names = ("result", ">latency", "carries", "anonymity", "proxy", "exit", "what")
     seen = [address for view in views for address in (view.proxy.host, view.exit_ip)]
@@ -126,7 +126,7 @@ def _table(views: Sequence[ProxyView], timeout_s: float) -> Table:
         "exit": IPV6_MAX if any(":" in address for address in seen) else IPV4_MAX,
         "proxy": max((len(one_line(view.proxy.name)) for view in views), default=0),
     }
-    return Table(*names, style=0, colors=STYLES, least=widest)
+    return TextTable(*names, style=0, colors=STYLES, least=widest)
 
 
 def _cells(finding: Finding, checks: Checks) -> list[str]:

@@ -9,7 +9,7 @@ import click
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
-from lycosa.cli.frontier.rows import Table, json_line, print_styled, when
+from lycosa.cli.frontier.rows import TextTable, format_time, print_json, print_styled
 from lycosa.cli.proxies.pool import (
     COLORS,
     json_option,
@@ -78,15 +78,15 @@ def _show(
     shown = told[: limit or None]
     if as_json:
         for proxy, verdict in shown:
-            says = verdict_text(verdict, lambda at: when(at, now), tags=asked)
-            json_line({**verdict._asdict(), "name": proxy.name, "until": verdict.until or None, "says": says})
+            says = verdict_text(verdict, lambda at: format_time(at, now), tags=asked)
+            print_json({**verdict._asdict(), "name": proxy.name, "until": verdict.until or None, "says": says})
         return
     if not told:
         progress.write(["the pool has no proxies: lycosa proxies add FILE"])
         return
     head = f"the next one is drawn from {drawn:,}" if drawn else "none would be lent now"
     print_styled(f"{one_line(target)}: {head}", "bold")
-    table = Table("state", ">place", ">weight", "key", "proxy", "why", style=0, colors=COLORS)
+    table = TextTable("state", ">place", ">weight", "key", "proxy", "why", style=0, colors=COLORS)
     table.write(
         [
             [
@@ -95,7 +95,7 @@ def _show(
                 f"{verdict.weight:.0%}",
                 verdict.key,
                 proxy.name,
-                verdict_text(verdict, lambda at: when(at, now), tags=asked),
+                verdict_text(verdict, lambda at: format_time(at, now), tags=asked),
             ]
             for proxy, verdict in shown
         ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.frontier.rows import Table, json_line, when
+from lycosa.cli.frontier.rows import TextTable, format_time, print_json
 from lycosa.cli.proxies.pool import (
     COLORS,
     json_option,
@@ -55,10 +55,10 @@ def command(
         shown, now = found[: limit or None], time.time()
         if as_json:
             for view in shown:
-                json_line(view_json(view))
+                print_json(view_json(view))
             return
         names = ("state", ">latency", ">uses", ">good", "key", "proxy", "tags", "exit", "until", "reason")
-        table = Table(*names, style=0, colors=COLORS)
+        table = TextTable(*names, style=0, colors=COLORS)
         table.write(
             [
                 [
@@ -70,7 +70,7 @@ def command(
                     view.proxy.name,
                     tags_text(view.proxy.tags),
                     view.exit_ip or "-",
-                    when(view.until, now) if view.until > now else "-",
+                    format_time(view.until, now) if view.until > now else "-",
                     view.reason or "-",
                 ]
                 for view in shown

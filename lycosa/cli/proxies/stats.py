@@ -7,7 +7,7 @@ from statistics import median
 
 import click
 
-from lycosa.cli.frontier.rows import Table, json_line, print_styled
+from lycosa.cli.frontier.rows import TextTable, print_json, print_styled
 from lycosa.cli.proxies.pool import json_option, latency, pool_option, run, share
 from lycosa.core.units import format_duration
 from lycosa.proxies.core.pool.target_state import ProxyState
@@ -27,10 +27,10 @@ def command(address: str | None, *, as_json: bool) -> None:
         proxies = await pool.proxies()
         targets = sorted(await pool.targets(), key=lambda view: (-view.granted, view.target))
         if as_json:
-            json_line(_sums(proxies, targets))
+            print_json(_sums(proxies, targets))
             for view in targets:
                 states = {state: count for state, count in view.states.items() if count}
-                json_line({**view._asdict(), "states": states})
+                print_json({**view._asdict(), "states": states})
             return
         _show(_sums(proxies, targets))
         _table(targets)
@@ -74,7 +74,7 @@ def _show(sums: dict[str, object]) -> None:
 
 def _table(targets: list[TargetView]) -> None:
     names = [f">{state}" for state in ProxyState]
-    table = Table("target", *names, ">leases", ">in all", ">leaked", ">late", ">pace")
+    table = TextTable("target", *names, ">leases", ">in all", ">leaked", ">late", ">pace")
     table.write(
         [
             [

@@ -121,7 +121,7 @@ def test_a_state_whose_database_is_gone_does_not_begin_anew(tmp_path):
     with grow(8) as tree:
         crawl(tmp_path, tree.url, "-o", "a.jsonl", "--state", "state")
         (tmp_path / "state" / "frontier" / "data.mdb").write_bytes(b"")
-        assert "is gone or empty" in crawl(tmp_path, tree.url, "-o", "a.jsonl", "--state", "state", code=3)
+        assert "is missing or empty" in crawl(tmp_path, tree.url, "-o", "a.jsonl", "--state", "state", code=3)
         assert len(items(tmp_path / "a.jsonl")) == 8
         crawl(tmp_path, tree.url, "-O", "a.jsonl", "--state", "state")
         assert len(items(tmp_path / "a.jsonl")) == 8

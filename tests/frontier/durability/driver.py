@@ -241,7 +241,7 @@ class Crawl:
         """Crawl to the end, from wherever the folder is."""
         folder = Path(self.order.folder)
         state = StateDir(folder / "state")
-        state.refuse_half()
+        state.check_complete()
         self.frontier = frontier.embedded_frontier(
             state.frontier, POLICY, sync=self.order.sync, now=self.now, on_step=self.on_step, expected=EXPECTED
         )

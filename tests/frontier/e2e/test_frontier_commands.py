@@ -21,7 +21,7 @@ import pytest
 from lycosa.app.frontier import operations
 from lycosa.cli.frontier import changes
 from lycosa.cli.frontier import frontier as looking
-from lycosa.cli.frontier.rows import moment, when
+from lycosa.cli.frontier.rows import format_time, parse_time
 from lycosa.cli.main import main
 from lycosa.core.errors import StateLocked, UsageError
 from lycosa.core.url import fingerprint, host_key
@@ -282,7 +282,7 @@ def test_a_crawl_that_is_paused_is_the_reason(frontier):
         assert frontier("status", "--state", "s", "--json").json[0]["paused"] == short
         assert short in frontier("hosts", "--state", "s").err
     why = frontier("explain", "http://a.example/2", "--state", "s").out
-    assert "the crawl does not run: the command that started it goes on with it" in why
+    assert "the crawl does not run: the command that started it resumes it" in why
     assert "the next run sets the limits of its host" in why
     assert "may be contacted" not in why
     assert "paused" not in why
@@ -457,12 +457,12 @@ def test_the_segment_without_a_name_may_not_be_there(frontier):
 
 def test_verify_and_compact(frontier):
     path = a_state("s")
-    assert frontier("verify", "--state", path).out == "all is well\n"
+    assert frontier("verify", "--state", path).out == "no errors found\n"
     assert frontier("verify", "--state", path, "--json").json == [{"found": []}]
     assert " before, " in frontier("compact", "--state", path).out
     assert sorted(frontier("compact", "--state", path, "--json").json[0]) == ["after_bytes", "before_bytes"]
     with live(path):
-        assert frontier("verify", "--state", path).out == "all is well\n"
+        assert frontier("verify", "--state", path).out == "no errors found\n"
         assert " before, " in frontier("compact", "--state", path).out
 
 
@@ -470,7 +470,7 @@ def test_what_verify_finds_is_told_with_exit_code_1(frontier, monkeypatch):
     path = a_state("s")
     monkeypatch.setattr(LocalOperations, "verify", lambda self, say: _found(say))
     told = frontier("verify", "--state", path, code=1)
-    assert told.out == "row 5 is\x1b odd\n".replace("\x1b", "?") + "1 fault found\n"
+    assert told.out == "row 5 is\x1b odd\n".replace("\x1b", "?") + "1 error found\n"
 
 
 async def _found(say: Callable[[str], None]) -> list[str]:
@@ -492,7 +492,7 @@ def test_export_and_import_again(frontier, state):
     assert {line["url"][-1] for line in lines} == set("01234567")
     a_state("t", _nothing)
     told = frontier("import", "rows.jsonl", "--state", "t")
-    assert told.out == "7 URLs queued, 0 known before, 1 done in the file and left out\n"
+    assert told.out == "7 URLs queued, 0 known already, 1 done in the file and skipped\n"
     rows = {line["url"][-1]: line for line in exported(frontier, "t")}
     (three,) = [line for line in lines if line["url"].endswith("3")]
     assert (three["method"], three["callback"], three["priority"]) == ("POST", "parse_it", 3)
@@ -500,8 +500,8 @@ def test_export_and_import_again(frontier, state):
     assert (rows["1"]["state"], rows["1"].get("attempts"), rows["1"].get("reason")) == ("queued", None, None)
     assert (rows["6"]["state"], rows["6"]["not_before"]) == ("delayed", 4e9)
     assert rows["7"]["segment"] == "monday"
-    assert frontier("import", "rows.jsonl", "--state", "t").out.startswith("0 URLs queued, 7 known before")
-    assert frontier("import", "rows.jsonl", "--state", "t", "--all").out == "1 URL queued, 7 known before\n"
+    assert frontier("import", "rows.jsonl", "--state", "t").out.startswith("0 URLs queued, 7 known already")
+    assert frontier("import", "rows.jsonl", "--state", "t", "--all").out == "1 URL queued, 7 known already\n"
     assert exported(frontier, "t", "--url", "*/0")[0]["etag"] == '"e"'
 
 
@@ -531,12 +531,12 @@ def test_an_export_never_overwrites_and_never_leaves_half_a_file(frontier, monke
 def test_import_of_plain_urls(frontier, state):
     text = f"\n# seeds\n{SITE}/new1\r\n  {SITE}/new2#part  \n\n{SITE}/4\n{SITE}/new3"
     Path("seeds.txt").write_text(text)
-    assert frontier("import", "seeds.txt", "--state", state).out == "3 URLs queued, 1 known before\n"
+    assert frontier("import", "seeds.txt", "--state", state).out == "3 URLs queued, 1 known already\n"
     assert frontier("import", "seeds.txt", "--state", state, "--json").json == [
         {"queued": 0, "known": 4, "left_out": 0, "bad": 0}
     ]
     options = ("--segment", "next", "--priority", 9)
-    assert frontier("import", "seeds.txt", "--state", state, *options).out == "4 URLs queued, 0 known before\n"
+    assert frontier("import", "seeds.txt", "--state", state, *options).out == "4 URLs queued, 0 known already\n"
     rows = frontier("list", "--state", state, "--segment", "next", "--json").json
     assert {(row["url"], row["priority"]) for row in rows} == {
         (f"{SITE}/{name}", 9) for name in ("new1", "new2", "new3", "4")
@@ -546,13 +546,13 @@ def test_import_of_plain_urls(frontier, state):
 def test_an_import_makes_the_state_where_there_is_none(frontier, state):
     frontier("export", "rows.jsonl", "--state", state)
     told = frontier("import", "rows.jsonl", "--state", "new")
-    assert told.err == "new: a new state was made, since there was none\n"
-    assert told.out == "7 URLs queued, 0 known before, 1 done in the file and left out\n"
+    assert told.err == "new: created a new state\n"
+    assert told.out == "7 URLs queued, 0 known already, 1 done in the file and skipped\n"
     assert len(exported(frontier, "new")) == 7
     again = frontier("import", "rows.jsonl", "--state", "new")
     assert (again.err, again.out[:14]) == ("", "0 URLs queued,")
     Path("empty").mkdir()
-    assert "was made" in frontier("import", "rows.jsonl", "--state", "empty").err
+    assert "created" in frontier("import", "rows.jsonl", "--state", "empty").err
 
 
 def seeds() -> str:
@@ -563,7 +563,7 @@ def seeds() -> str:
 def test_what_was_imported_is_begun_by_a_command_that_is_told(frontier):
     frontier("import", seeds(), "--state", "a state")
     why = frontier("explain", f"{SITE}/1", "--state", "a state").out
-    assert "no crawl has begun here: lycosa crawl START-URL --state 'a state' begins one" in why
+    assert "no crawl has been started here: lycosa crawl START-URL --state 'a state' starts one" in why
     assert "does not run" not in why
 
 
@@ -576,14 +576,14 @@ def test_a_state_that_an_import_left_half_made_is_made(frontier, step):
     if step == "description":
         Path("new/crawl.json.new").write_text('{"for')
     told = frontier("import", seeds(), "--state", "new")
-    assert (told.err[:27], told.out[:12]) == ("new: a new state was made, ", "1 URL queued")
+    assert (told.err[:24], told.out[:12]) == ("new: created a new state", "1 URL queued")
     assert len(exported(frontier, "new")) == 1
 
 
 def test_an_imported_state_whose_database_is_gone_does_not_begin_anew(frontier):
     frontier("import", seeds(), "--state", "new")
     Path("new/frontier/data.mdb").unlink()
-    assert "is gone or empty" in fails(frontier, "import", "seeds.txt", "--state", "new", code=3)
+    assert "is missing or empty" in fails(frontier, "import", "seeds.txt", "--state", "new", code=3)
 
 
 @pytest.mark.parametrize("listens", [True, False], ids=["a crawl", "an import"])
@@ -636,7 +636,7 @@ def test_an_import_into_a_wrong_place_makes_nothing(frontier):
     Path("photos").mkdir()
     Path("photos/a.jpg").write_text("mine")
     before = sorted(Path.cwd().rglob("*"))
-    assert "there is no folder no" in fails(frontier, "import", "seeds.txt", "--state", "no/such")
+    assert "the folder no does not exist" in fails(frontier, "import", "seeds.txt", "--state", "no/such")
     assert "not empty: give another --state" in fails(frontier, "import", "seeds.txt", "--state", "photos")
     assert "file is not the state of a crawl" in fails(frontier, "import", "seeds.txt", "--state", "file")
     assert "missing.txt cannot be read" in fails(frontier, "import", "missing.txt", "--state", "new")
@@ -648,7 +648,7 @@ def test_an_import_into_a_wrong_place_makes_nothing(frontier):
 def test_import_from_standard_input(frontier, monkeypatch):
     path = a_state("s")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{SITE}/new\n".encode())))
-    assert frontier("import", "-", "--state", path).out == "1 URL queued, 0 known before\n"
+    assert frontier("import", "-", "--state", path).out == "1 URL queued, 0 known already\n"
 
 
 def test_bad_lines_are_told_and_passed_over(frontier, state):
@@ -656,7 +656,7 @@ def test_bad_lines_are_told_and_passed_over(frontier, state):
         f"{SITE}/new1\nexample.com\n".encode() + b"\xff\xfe\n{}\n" + f"{SITE}/new2\n".encode()
     )
     told = frontier("import", "seeds.txt", "--state", state, code=1)
-    assert told.out == "2 URLs queued, 0 known before, 3 bad lines passed over\n"
+    assert told.out == "2 URLs queued, 0 known already, 3 invalid lines skipped\n"
     lines = told.err.splitlines()
     assert [line.split(":")[0] for line in lines] == ["line 2", "line 3", "line 4"]
     assert "write https://example.com" in lines[0]
@@ -667,7 +667,7 @@ def test_only_the_first_bad_lines_are_shown(frontier):
     Path("seeds.txt").write_text("bad\n" * 100)
     told = frontier("import", "seeds.txt", "--state", path, code=1)
     assert told.err.count("\n") == changes.BAD_SHOWN
-    assert "100 bad lines" in told.out
+    assert "100 invalid lines" in told.out
 
 
 def test_strict_ends_at_the_first_bad_line(frontier, state):
@@ -683,7 +683,7 @@ def test_a_line_without_end_does_not_fill_the_memory(frontier, monkeypatch):
     monkeypatch.setattr(changes, "LINE_MAX", 100)
     Path("seeds.txt").write_text(f"{SITE}/new1\n" + "x" * 1000 + f"\n{SITE}/new2\n{SITE}/" + "y" * 60_000)
     told = frontier("import", "seeds.txt", "--state", path, code=1)
-    assert told.out == "2 URLs queued, 0 known before, 2 bad lines passed over\n"
+    assert told.out == "2 URLs queued, 0 known already, 2 invalid lines skipped\n"
     assert [line.split(":")[0] for line in told.err.splitlines()] == ["line 2", "line 4"]
 
 
@@ -726,7 +726,7 @@ sys.exit(main(["frontier", "import", "seeds.txt", "--state", "s"]))
     ]
     assert done[0].returncode == -9
     known = 7 * changes.BATCH_ROWS
-    assert done[1].stdout == f"{count - known:,} URLs queued, {known:,} known before\n", done[1].stderr
+    assert done[1].stdout == f"{count - known:,} URLs queued, {known:,} known already\n", done[1].stderr
 
 
 @pytest.mark.parametrize("verb", ["import", "export", "requeue", "list", "hosts", "verify"])
@@ -807,7 +807,7 @@ def test_what_is_no_state_is_left_alone(frontier, made):
         (b"\xff", "is not the description", 3),
         (b'{"format":"lycosa-crawl","version":99}', "upgrade Lycosa", 3),
         (b'{"format":"lycosa-crawl","version":%d,"seeds":5}' % VERSION, "is damaged", 3),
-        (b'{"format":"lycosa-crawl","version":%d,"name":"x"}' % VERSION, "gone or empty", 3),
+        (b'{"format":"lycosa-crawl","version":%d,"name":"x"}' % VERSION, "missing or empty", 3),
     ],
 )
 def test_a_damaged_state_is_told_in_one_line(frontier, description, says, code):
@@ -850,13 +850,13 @@ def test_an_empty_meaning_is_refused(frontier, option):
 
 def test_an_owner_without_a_socket_is_told(frontier, monkeypatch):
     path = a_state("s")
-    monkeypatch.setitem(operations.opened.__wrapped__.__kwdefaults__, "start_max_s", 0.2)
+    monkeypatch.setitem(operations.open_state.__wrapped__.__kwdefaults__, "start_max_s", 0.2)
     with closing(StateDir(path)):
         for stale in (False, True):
             if stale:
                 left_behind(path / "socket")
             said = fails(frontier, "status", "--state", path, code=3)
-            assert f"the state is open in process {os.getpid()}, which answers no questions (" in said
+            assert f"the state is open in process {os.getpid()}, which does not answer (" in said
             assert ("connection refused" in said) == stale
 
 
@@ -889,7 +889,7 @@ def test_a_socket_that_is_not_ours_is_told(frontier):
     path = a_state("s")
     with live(path):
         (path / "socket").chmod(0)
-        assert "no permission to ask process" in fails(frontier, "status", "--state", path, code=3)
+        assert "no permission to connect to process" in fails(frontier, "status", "--state", path, code=3)
 
 
 def test_the_path_of_a_live_state_may_be_long(frontier):
@@ -906,14 +906,14 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly():
 
 
 def test_ages_and_times():
-    assert moment("3d", 1e9) == 1e9 - 3 * 86_400
-    assert moment(" 1.5h ", 1e9) == 1e9 - 5400
-    assert moment("2001-09-09T01:46:40+00:00", 0.0) == 1e9
-    assert moment("2w", 1e9) == 1e9 - 14 * 86_400
+    assert parse_time("3d", 1e9) == 1e9 - 3 * 86_400
+    assert parse_time(" 1.5h ", 1e9) == 1e9 - 5400
+    assert parse_time("2001-09-09T01:46:40+00:00", 0.0) == 1e9
+    assert parse_time("2w", 1e9) == 1e9 - 14 * 86_400
     for text in ("", "3", "d", "-3d", "nan", "2026-13-01", "1e9s", "99999w"):
         with pytest.raises(UsageError):
-            moment(text, 1e9)
-    assert when(1e300, 0.0) == "1e+300"
+            parse_time(text, 1e9)
+    assert format_time(1e300, 0.0) == "1e+300"
 
 
 # ------------------------------------------------------------------------------------------------------ constant memory
@@ -974,7 +974,7 @@ def test_nothing_gets_into_a_segment_that_takes_no_more(frontier, tmp_path):
     seeds = tmp_path / "seeds.txt"
     seeds.write_text(f'{SITE}/3\n{{"url": "{SITE}/4", "segment": "monday"}}\n{{"url": "{SITE}/5", "segment": "a/b"}}\n')
     told = frontier("import", seeds, "--state", path, code=1)
-    assert "line 2: segment 'monday' was dropped and takes no more" in told.err
+    assert "line 2: segment 'monday' was dropped and accepts no URLs" in told.err
     assert "line 3: segment 'a/b' is not a valid name" in told.err
     assert told.out.startswith("1 URL queued")
     assert "was dropped" in fails(frontier, "import", seeds, "--segment", "monday", "--state", path)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from lycosa.app.frontier.operations import opened
+from lycosa.app.frontier.operations import open_state
 from lycosa.core.errors import StateLocked
 from tests.cli.command import Running, assert_exactly_once, items, lycosa, started
 from tests.servers.misbehaving import Server, running
@@ -101,7 +101,7 @@ def assert_hung_while_stopped(crawl: Running) -> None:
     """Assert that an owner that was stopped by a signal is named."""
 
     async def ask() -> None:
-        async with opened(crawl.home / "state", answer_max_s=0.3):
+        async with open_state(crawl.home / "state", answer_max_s=0.3):
             pytest.fail("it cannot answer")
 
     os.kill(crawl.process.pid, signal.SIGSTOP)
@@ -166,7 +166,7 @@ def test_what_was_imported_on_another_machine_is_crawled_there(server: Server, t
     more = [server.url(f"/tree/9/{number}") for number in (3, 4)]
     (tmp_path / "seeds.txt").write_text("\n".join(more))
     done = lycosa("frontier", "import", "seeds.txt", "--state", "state", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "state: a new state was made, since there was none\n")
+    assert (done.returncode, done.stderr) == (0, "state: created a new state\n")
     crawl = ("crawl", server.url("/tree/9/8"), "-o", "items.jsonl", "--state", "state", "--no-robots")
     other = lycosa(*crawl, "--fingerprint-rules", "tracking", cwd=tmp_path)
     assert (other.returncode, "identifies requests without --fingerprint-rules" in other.stderr) == (3, True)

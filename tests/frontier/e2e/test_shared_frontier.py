@@ -83,7 +83,7 @@ def test_what_is_done_is_looked_into_and_fetched_again(tmp_path: Path, server, a
         assert "queued\n  the crawl does not run" in ask("explain", f"{site.url}/new").stdout
         crawl(site, server, tmp_path, *KEEP)
         assert site.take() == [("/new", 304)]
-        assert ask("verify").stdout == "all is well\n"
+        assert ask("verify").stdout == "no errors found\n"
         assert "before, " in ask("compact").stdout
         ask("archive", "")
         assert {row["state"] for row in rows_of(ask("list", "--json"))} == {"archived"}
@@ -93,7 +93,7 @@ def test_what_is_not_kept_cannot_be_fetched_again(tmp_path: Path, server, ask) -
     with serve(PAGES) as site:
         crawl(site, server, tmp_path)
         assert rows_of(ask("list", "--json", "--status", "done")) == []
-        assert "done: when and why is not kept" in ask("explain", f"{site.url}/a").stdout
+        assert "done: when and why is not stored" in ask("explain", f"{site.url}/a").stdout
         assert "never seen" in ask("explain", f"{site.url}/other").stdout
         assert "keep_done=true" in ask("requeue", "--done", code=2).stderr
         assert "-s keep_done=true" in crawl(site, server, tmp_path, "--refresh", "1s", code=2)
@@ -109,11 +109,11 @@ def test_the_dead_are_exported_and_get_a_new_life(tmp_path: Path, server, ask) -
     assert ask("requeue", "--reason", "no such*").stdout == "0 URLs queued again\n"
     assert ask("requeue").stdout == "1 URL queued again\n"
     assert [row["state"] for row in rows_of(ask("list", "--json"))] == ["queued"]
-    assert ask("verify").stdout == "all is well\n"
-    assert ask("import", "dead.jsonl", "--segment", "later").stdout == "1 URL queued, 0 known before\n"
+    assert ask("verify").stdout == "no errors found\n"
+    assert ask("import", "dead.jsonl", "--segment", "later").stdout == "1 URL queued, 0 known already\n"
     assert "not fetched yet: --force" in ask("drop", "later", code=2).stderr
     assert ask("drop", "later", "--force").stdout == "segment later dropped: 1 URL forgotten\n"
-    assert ask("verify").stdout == "all is well\n"
+    assert ask("verify").stdout == "no errors found\n"
 
 
 def test_a_crawl_begins_with_what_was_imported(tmp_path: Path, server, ask) -> None:
@@ -121,8 +121,8 @@ def test_a_crawl_begins_with_what_was_imported(tmp_path: Path, server, ask) -> N
     assert "give --crawl-name NAME to begin one" in ask("import", "seeds.txt", code=2).stderr
     done = ask("import", "seeds.txt", "--crawl-name", "shop")
     assert "was begun in" in done.stderr
-    assert done.stdout == "2 URLs queued, 0 known before\n"
-    assert "no crawl has begun here: lycosa crawl START-URL --frontier" in ask("explain", "http://127.0.0.1:9/a").stdout
+    assert done.stdout == "2 URLs queued, 0 known already\n"
+    assert "no crawl has been started here: lycosa crawl START-URL --frontier" in ask("explain", "http://127.0.0.1:9/a").stdout
     options = ("--state", "state", "--no-robots", "--retries", "0", "--frontier", server.url, "--crawl-name", "shop")
     done = lycosa("crawl", "http://127.0.0.1:9/", *options, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
@@ -160,20 +160,20 @@ def test_a_crawl_that_runs_is_asked_in_two_ways(tmp_path: Path, server, ask, cap
             assert status["running"]
             assert "running in 1 worker" in ask("status").stdout
             (tmp_path / "one.txt").write_text(f"{site.url}/one\n")
-            assert ask("import", "one.txt").stdout == "1 URL queued, 0 known before\n"
+            assert ask("import", "one.txt").stdout == "1 URL queued, 0 known already\n"
             assert worker.until(lambda: "/one" in dict(site.hits))
             (tmp_path / "two.txt").write_text(f"{site.url}/two\n{site.url}/one\n")
             for words in (("import", "two.txt"), ("status", "--json"), ("verify",), ("list",)):
                 assert main(["frontier", *words, "--state", "state"]) == 0
             said = capsys.readouterr().out
-            assert "1 URL queued, 1 known before" in said
+            assert "1 URL queued, 1 known already" in said
             assert f'"pid":{worker.process.pid}' in said
             assert worker.until(lambda: "/two" in dict(site.hits))
             worker.process.send_signal(signal.SIGTERM)
             assert worker.end() == 0
         assert "stopped" in ask("status").stdout
         assert main(["frontier", "status", "--state", "state"]) == 2
-        assert "state is that of a worker, which does not run: give --frontier" in capsys.readouterr().err
+        assert "state is the state of a stopped worker: give its --frontier" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_server_that_cannot_be_asked(tmp_path: Path, address: str, says: str, 
 def test_a_crawl_name_needs_a_frontier(tmp_path: Path) -> None:
     done = lycosa("frontier", "status", "--crawl-name", "shop", cwd=tmp_path)
     assert done.returncode == 2
-    assert "give --frontier redis://host:6379/0 too" in done.stderr
+    assert "add --frontier redis://host:6379/0" in done.stderr
 
 
 def test_whoever_is_lent_pages_of_other_start_urls_follows_their_links(tmp_path: Path, server) -> None:

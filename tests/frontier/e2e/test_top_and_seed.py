@@ -75,9 +75,9 @@ def test_a_crawl_is_watched_and_fed_while_a_worker_is_killed(tmp_path: Path, red
     with crawl(tmp_path, redis.url, *options, pages=PAGES, hosts=HOSTS) as running:
         (tmp_path / "seeds.lines").write_text(line(running, 100_000) + "\nnonsense\n\n# no more\n")
         first = seed(running, "--file", "seeds.lines", LYCOSA_PARTITIONS="2")
-        assert (first.returncode, first.stdout) == (1, "1 URL queued, 0 known before, 1 bad line passed over\n")
+        assert (first.returncode, first.stdout) == (1, "1 URL queued, 0 known already, 1 invalid line skipped\n")
         assert f"the crawl '{running.name}' was begun in {redis.url}, since there was none" in first.stderr
-        assert "no worker runs, the next one fetches them" in first.stderr
+        assert "no worker is running; the next one fetches them" in first.stderr
         with started("top", running.frontier, "--json", "--crawl-name", running.name, cwd=watched) as watching:
             run(running, watching)
             check_looks(watching)
@@ -190,7 +190,7 @@ def check_metrics(running: Crawl, seen: dict, port: int) -> None:
 def test_a_crawl_of_one_machine_serves_its_metrics_and_takes_seeds(tmp_path: Path) -> None:
     port = closed_port()
     done = lycosa("seed", "http://127.0.0.1:9/x", "--state", "state", "--priority", "3", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "1 URL queued, 0 known before\n")
+    assert (done.returncode, done.stdout) == (0, "1 URL queued, 0 known already\n")
     command = ("crawl", "http://127.0.0.1:9/", "--state", "state", "--metrics", port, "--no-robots", "--retries", "9")
     with started(*command, cwd=tmp_path) as running:
 
@@ -222,10 +222,10 @@ def test_a_server_that_is_full_takes_no_seeds(tmp_path: Path, monkeypatch, capsy
         server.cli("CONFIG", "SET", "maxmemory", "100kb")
         capsys.readouterr()
         assert main([*command, "http://a.example/2", "--frontier", server.url]) == 3
-        assert ": the server has reached its maxmemory; nothing is lost, give it more" in capsys.readouterr().err
+        assert ": the server has reached its maxmemory; nothing is lost, raise it" in capsys.readouterr().err
         server.cli("CONFIG", "SET", "maxmemory", "0")
         assert main([*command, "http://a.example/2", "--frontier", server.url]) == 0
-        assert capsys.readouterr().out == "1 URL queued, 1 known before\n"
+        assert capsys.readouterr().out == "1 URL queued, 1 known already\n"
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_server_that_is_full_takes_no_seeds(tmp_path: Path, monkeypatch, capsy
         ("top", "which crawl? lycosa top redis://host:6379/0, or lycosa top --state DIR"),
         ("top {url}", "there is no crawl in {url}: lycosa crawl ... --frontier begins one"),
         ("top {url} --crawl-name x", "there is no crawl 'x' in {url}"),
-        ("top {url} --state x", "--state is for a crawl of this machine"),
+        ("top {url} --state x", "--state is for a crawl on this machine"),
         ("top --state x", "x is not the state of a crawl"),
         ("top http://host/", "write redis://host:6379/0"),
         ("top {url} --metrics x --crawl-name shop --seeded", "--metrics x: write a port such as 9464"),
@@ -242,14 +242,14 @@ def test_a_server_that_is_full_takes_no_seeds(tmp_path: Path, monkeypatch, capsy
         ("seed", "seed needs URLs, or --file FILE"),
         ("seed http://a.example/ --file x", "not both"),
         ("seed http://a.example/", "which crawl? There is no state in .lycosa/: give --state DIR"),
-        ("seed seeds.txt --frontier {url}", "'seeds.txt' is no URL: write https://..., or --file seeds.txt"),
+        ("seed seeds.txt --frontier {url}", "'seeds.txt' is not a URL: write https://..., or --file seeds.txt"),
         ("seed http://a.example/ --frontier {url}", "there is no crawl in {url}: give --crawl-name NAME to begin one"),
         (
             "seed http://a.example/ --frontier {url} --crawl-name shop --spider x",
-            "--spider x: this crawl has not several",
+            "--spider x: this crawl does not have several spiders",
         ),
         ("seed --file nowhere --frontier {url}", "nowhere cannot be read: no such file"),
-        ("seed http://a.example/ --state s --crawl-name x", "--crawl-name is the name of a crawl in a Redis"),
+        ("seed http://a.example/ --state s --crawl-name x", "--crawl-name is the name of a crawl on a Redis server"),
     ],
 )
 def test_wrong_usage_is_one_line(tmp_path: Path, monkeypatch, capsys, arguments: str, says: str) -> None:

@@ -270,10 +270,10 @@ class RedisFrontier:
         await self._unstock([each for each in gone if each.record.kind == RecordKind.PAGE], self.session.now)
 
     def operations(
-        self, commit: Callable[[], Awaitable[None]], changed: Callable[[], None], paused: Callable[[], str]
+        self, commit: Callable[[], Awaitable[None]], on_change: Callable[[], None], paused: Callable[[], str]
     ) -> FrontierOperations:
         """Return them."""
-        return RedisOperations(self.session, commit, changed, paused, self.forget)
+        return RedisOperations(self.session, commit, on_change, paused, self.forget)
 
     async def is_finished(self) -> bool:
         """Ask all partitions."""
