@@ -1,4 +1,4 @@
-"""What the parts of a user are given of a crawl: `from_crawler(cls, crawler)`."""
+"""The view of a crawl that user-written parts receive: `from_crawler(cls, crawler)`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class Crawler:
-    """`settings` reads like a dict, by our names and Scrapy's; `stats` counts; `signals` connects receivers.
+    """`settings` reads like a dict, by our names and Scrapy's. `stats` counts, `signals` connects receivers.
 
-    `spider` is None until it is made. `stop` ends the crawl, with a reason.
+    `spider` is None until it is created.
     """
 
     def __init__(self, settings: Any, stats: StatsCollector, spider: Any = None) -> None:
@@ -27,36 +27,37 @@ class Crawler:
         self.spider = spider
         self.signals = Signals(self.stop, self)
         self.download: Any = None
-        """Fetches a request inline: `await crawler.download(request)`; None while nothing runs."""
+        """Fetches a request inline: `await crawler.download(request)`. None while no crawl runs."""
         self.records: Any = None
-        """The key store of the crawl, for what parts remember."""
+        """The key store of the crawl, for the state of parts."""
         self.push: Callable[[Any], Awaitable[bool]] | None = None
-        """Queues a request; None while nothing runs."""
+        """Queues a request. None while no crawl runs."""
         self._stop: Callable[[str], None] | None = None
 
     def stop(self, reason: str = "cancelled") -> None:
-        """End the crawl: what is under way is finished, what is left is there for the next run."""
+        """End the crawl: visits under way finish, the rest stays queued for the next run."""
         if self._stop is not None:
             self._stop(reason)
 
     async def crawl(self, request: Any) -> bool:
-        """Queue a request as a start request is, from anywhere in the crawl. Return whether it is new.
+        """Queue a request like a start request, from anywhere in the crawl. Return whether it is new.
 
-        Raises `BadUrl`, or `BadSpider` for what cannot be stored, and where no crawl runs.
+        Raises `BadUrl`, or `BadSpider` if it cannot be stored or no crawl runs.
         """
         if self.push is None:
-            raise BadSpider("crawler.crawl works while a crawl runs: yield the first requests in start")
+            raise BadSpider("no crawl runs yet, so crawler.crawl cannot queue requests: yield the first ones in start")
         return await self.push(request)
 
     def set_stop(self, stop: Callable[[str], None]) -> None:
-        """Say what `stop` calls; before that it does nothing."""
+        """Set what `stop` calls; before that it does nothing."""
         self._stop = stop
 
 
 def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
-    """Return the part that a class makes by its `from_crawler`, `from_settings` or without arguments; others as is.
+    """Create a part from its class, by `from_crawler`, `from_settings` or without arguments; return an object as it is.
 
-    None when it raises `NotConfigured`. `what` is the kind of part, for messages. Raises `BadSpider` where it fails.
+    Returns None if the class raises `NotConfigured`. `what` is the kind of part, for messages. Raises `BadSpider` if it
+    fails.
     """
     if not isinstance(part, type):
         return part
@@ -68,6 +69,6 @@ def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
     try:
         with users_code(f"{part.__name__}.{name}"):
             return make()
-    except NotConfigured as left_out:
-        log.warning("the %s %s is left out: %s", what, part.__name__, left_out)
+    except NotConfigured as reason:
+        log.warning("the %s %s is not used: %s", what, part.__name__, reason)
         return None

@@ -1,12 +1,13 @@
 """Finds what blocks the event loop: a call in a callback, middleware or pipeline that waits without `await`.
 
-The loop notes the time five times a second; a thread of its own looks whether it does. When it has not for
-`blocked_after_s`, the thread takes the stack of the loop's thread and names the innermost line of the user's own code:
+The loop records the time five times a second, and a thread checks that it does. After `blocked_after_s` without a
+record, the thread takes the stack of the loop's thread and reports the innermost line of the user's code:
 
     Quotes.parse has blocked the crawl for 1.1 s at quotes.py:12 (time.sleep): use await asyncio.sleep(...)
 
-One warning for each place; when it is over, one line says how long it took. A call that holds the interpreter (a
-regular expression that backtracks, say) is seen when it ends, at its line or just behind. Works with any event loop.
+There is one warning per line of code, and another one with the duration when the call has ended. A call that does not
+release the interpreter (a regular expression that backtracks) is noticed when it ends, at its line or the next one.
+Works with any event loop.
 """
 
 from __future__ import annotations
@@ -29,37 +30,37 @@ log = logging.getLogger(__name__)
 
 BLOCKED_AFTER_S = 1.0
 BEAT_S = 0.2
-"""How often the loop notes the time."""
+"""How often the loop records the time."""
 
 WARNINGS_MAX = 20
-"""Places that are warned of."""
+"""Maximum number of reported lines of code."""
 
 CALL_MAX = 60
-"""Characters of the name of a blocking call."""
+"""Maximum characters shown of a call."""
 
 NETWORK = frozenset({"socket", "ssl", "http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp"})
 DEBUGGERS = frozenset({"pdb", "bdb", "IPython", "debugpy", "pydevd"})
 
-ELSEWHERE = "run it elsewhere, with callback_mode = 'thread'"
+USE_THREAD = "run it in a thread, with callback_mode = 'thread'"
 
 
 class CodeLocation(NamedTuple):
-    """Where a thread is: the function, its file and line, the call it waits for ("" when none), and what would help."""
+    """Where a thread is: function, file and line, the call it waits for (or ""), and what to do about it."""
 
     function: str
     file: str
     line: int
     call: str = ""
-    advice: str = ELSEWHERE
+    advice: str = USE_THREAD
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line}{self.call and f' ({self.call})'}"
 
 
 class Watchdog:
-    """Watches the running loop between `async with` and its end. `blocked_after_s` 0: does nothing.
+    """Watches the running loop inside `async with`. With `blocked_after_s` 0 it does nothing.
 
-    `blocked_s` is the longest time that the loop stood still, of those that were long enough to be noticed.
+    `blocked_s` is the longest time for which the loop was found blocked.
     """
 
     def __init__(self, blocked_after_s: float = BLOCKED_AFTER_S) -> None:
@@ -95,42 +96,43 @@ class Watchdog:
         self._below.clear()
 
     def _begin(self, loop: asyncio.AbstractEventLoop, beat_s: float, ready: asyncio.Future[None]) -> None:
-        # What is on the stack of a callback of the loop runs the loop; it is no callback of the crawl.
+        # The stack below this callback runs the loop. It is cut off, or it would count as code of the crawl.
         self._below = set(_outwards(sys._getframe(1)))  # noqa: SLF001
-        self._note(loop, beat_s)
+        self._record_time(loop, beat_s)
         ready.set_result(None)
 
-    def _note(self, loop: asyncio.AbstractEventLoop, beat_s: float) -> None:
+    def _record_time(self, loop: asyncio.AbstractEventLoop, beat_s: float) -> None:
         self._beat = time.monotonic()
-        self._timer = loop.call_later(beat_s, self._note, loop, beat_s)
+        self._timer = loop.call_later(beat_s, self._record_time, loop, beat_s)
 
     def _watch(self, thread_id: int, beat_s: float) -> None:
         while not self._stopping.wait(beat_s):
             beat = self._beat
-            still_s = time.monotonic() - beat
-            if still_s >= self._blocked_after_s:
-                told = self._tell(thread_id, still_s)
+            blocked_s = time.monotonic() - beat
+            if blocked_s >= self._blocked_after_s:
+                location = self._warn(thread_id, blocked_s)
                 while self._beat == beat:
                     self._stopping.wait(beat_s)
-                self._over(told, self._beat - beat)
+                self._on_unblocked(location, self._beat - beat)
 
-    def _tell(self, thread_id: int, still_s: float) -> CodeLocation | None:
-        """Warn of what blocks the loop, if it was not told yet."""
+    def _warn(self, thread_id: int, blocked_s: float) -> CodeLocation | None:
+        """Warn of the call that blocks the loop, unless its line was reported before."""
         stack = self._stack(thread_id)
-        place = blamed(stack)
-        if place is None:
+        location = blocking_location(stack)
+        if location is None:
             if stack and not _is_debugged(stack):
-                log.info("the event loop has not run for %.1f s: it is in %s", still_s, _where(stack[0]))
+                log.info("the event loop has not run for %.1f s: it is in %s", blocked_s, _location_of(stack[0]))
             return None
-        key = (place.file, place.line)
+        key = (location.file, location.line)
         if key in self._warned or len(self._warned) >= WARNINGS_MAX:
             return None
         self._warned.add(key)
-        log.warning("%s has blocked the crawl for %.1f s at %s: %s", place.function, still_s, place, place.advice)
-        return place
+        text = "%s has blocked the crawl for %.1f s at %s: %s"
+        log.warning(text, location.function, blocked_s, location, location.advice)
+        return location
 
     def _stack(self, thread_id: int) -> list[FrameType]:
-        """Return the frames that the loop has called, innermost first."""
+        """Return the frames above the loop's own, innermost first."""
         stack = []
         for frame in _outwards(sys._current_frames().get(thread_id)):  # noqa: SLF001
             if frame in self._below:
@@ -138,29 +140,29 @@ class Watchdog:
             stack.append(frame)
         return stack
 
-    def _over(self, told: CodeLocation | None, blocked_s: float) -> None:
+    def _on_unblocked(self, location: CodeLocation | None, blocked_s: float) -> None:
         self.blocked_s = max(self.blocked_s, blocked_s)
-        if told is not None:
-            log.warning("the crawl goes on: %s blocked it for %.1f s at %s", told.function, blocked_s, told)
+        if location is not None:
+            log.warning("the crawl continues: %s blocked it for %.1f s at %s", location.function, blocked_s, location)
 
 
-def blamed(stack: list[FrameType]) -> CodeLocation | None:
-    """Return the innermost place in the user's code of a stack (innermost first); None when there is none."""
+def blocking_location(stack: list[FrameType]) -> CodeLocation | None:
+    """Return the innermost location in the user's code of a stack (innermost first), or None."""
     if _is_debugged(stack):
         return None
     for depth, frame in enumerate(stack):
         if is_user_file(frame.f_code.co_filename):
             call = _call_at(frame)
-            return _where(frame)._replace(call=call, advice=_advice(call, stack[:depth]))
+            return _location_of(frame)._replace(call=call, advice=_advice(call, stack[:depth]))
     return None
 
 
-def _where(frame: FrameType) -> CodeLocation:
+def _location_of(frame: FrameType) -> CodeLocation:
     return CodeLocation(frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno or 0)
 
 
 def _call_at(frame: FrameType) -> str:
-    """Return the name of what is being called at the frame's place, as it is written there; "" when it is no call."""
+    """Return what the frame is calling, as written in its source; "" if it is no call."""
     line, end_line, column, end_column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     if line is None or end_line is None or column is None or end_column is None:
         return ""
@@ -170,19 +172,19 @@ def _call_at(frame: FrameType) -> str:
     lines[-1] = lines[-1][:end_column]
     lines[0] = lines[0][column:]
     try:
-        written = ast.parse(b"".join(lines), mode="eval").body
+        expression = ast.parse(b"".join(lines), mode="eval").body
     except (SyntaxError, ValueError):
         return ""
-    return ast.unparse(written.func)[:CALL_MAX] if isinstance(written, ast.Call) else ""
+    return ast.unparse(expression.func)[:CALL_MAX] if isinstance(expression, ast.Call) else ""
 
 
 def _advice(call: str, inner: list[FrameType]) -> str:
-    """Return what to do instead of a call, below which there are these frames."""
+    """Return what to do instead of a call that leads to these frames."""
     if call.rpartition(".")[2] == "sleep":
         return "use await asyncio.sleep(...)"
     if not NETWORK.isdisjoint(str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in inner):
         return "use await self.fetch(...), or callback_mode = 'thread'"
-    return ELSEWHERE
+    return USE_THREAD
 
 
 def _is_debugged(stack: list[FrameType]) -> bool:

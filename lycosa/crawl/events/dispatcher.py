@@ -1,6 +1,6 @@
-"""Who listens to what the engine does: the spiders of a crawl, each with its signals.
+"""Sends the engine's signals to the spiders of a crawl.
 
-Every spider hears of its own requests, and of what concerns the whole crawl. Where nobody listens it costs a look.
+Each spider receives signals about its own requests and about the whole crawl. Without receivers this costs one check.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lycosa.frontier.ports import Frontier
 
 
 class SpiderListener(NamedTuple):
-    """A spider with its signals. `tag` is what its records carry, "" in a crawl of one."""
+    """A spider with its signals. `tag` is the spider name in its records, "" in a crawl of one spider."""
 
     tag: str
     spider: Any
@@ -24,12 +24,12 @@ class SpiderListener(NamedTuple):
 
     @property
     def has_request_handlers(self) -> bool:
-        """Whether it wants to know of every request."""
+        """Whether there are receivers for single requests."""
         return bool(self.signals.on_request_scheduled or self.signals.on_request_dropped)
 
 
 class EventDispatcher:
-    """The listeners of one crawl."""
+    """The signals of all spiders of one crawl."""
 
     def __init__(self, listeners: Sequence[SpiderListener] = ()) -> None:
         self._listeners = {each.tag: each for each in listeners}
@@ -37,16 +37,16 @@ class EventDispatcher:
 
     @property
     def has_request_handlers(self) -> bool:
-        """Whether anybody wants to know of every request."""
+        """Whether any spider has receivers for single requests."""
         return any(each.has_request_handlers for each in self._all)
 
     @property
     def has_idle_handlers(self) -> bool:
-        """Whether anybody is asked before the crawl ends."""
+        """Whether any spider has receivers of `spider_idle`."""
         return any(each.signals.on_spider_idle for each in self._all)
 
     async def push(self, frontier: Frontier, records: Sequence[UrlRecord]) -> int:
-        """Queue the records, and say so of each. Return how many were new."""
+        """Queue the records, with a signal for each. Return how many were new."""
         if not self.has_request_handlers:
             return await frontier.push(records)
         pushed = 0
@@ -55,13 +55,13 @@ class EventDispatcher:
         return pushed
 
     async def send_empty(self) -> None:
-        """Say that the frontier had nothing to lend."""
+        """Send `scheduler_empty`: the frontier had nothing to lease."""
         for each in self._all:
             if each.signals.on_scheduler_empty:
                 await each.signals.send(scheduler_empty)
 
     async def send_idle(self) -> bool:
-        """Say that nothing is left to do. Return whether somebody wants the crawl to wait for more."""
+        """Send `spider_idle`. Return whether a receiver keeps the crawl alive."""
         kept = False
         for each in self._all:
             try:

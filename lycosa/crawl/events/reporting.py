@@ -1,6 +1,6 @@
-"""What one worker tells the others of itself: its counters, what it is at, its memory and processor time.
+"""The reports of a worker to the other workers of a shared crawl: counters, state, memory and CPU time.
 
-A report is made in any thread, also while a callback blocks the loop: it only reads.
+A report only reads, so any thread can make one, even while a callback blocks the event loop.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from lycosa.frontier.core.telemetry import (
 log = logging.getLogger(__name__)
 
 WAITING_AFTER_S = 2.5
-"""A worker that was lent nothing for so long waits."""
+"""A worker without a new lease for this time counts as waiting."""
 
 
 class WorkerReporter:
-    """Makes the reports of one run. `concurrency` is how many requests it has in work at most."""
+    """Makes the reports of one run. `concurrency` is its maximum of leases at a time."""
 
     def __init__(self, engine: Engine, stats: RunStats, counted: StatsCollector, concurrency: int) -> None:
         self._engine = engine
@@ -46,7 +46,7 @@ class WorkerReporter:
         self._leased, self._leased_at = 0, -WAITING_AFTER_S
 
     def report(self, *, ended: bool = False) -> WorkerReport:
-        """Return what there is to tell now, or at the end."""
+        """Return the report for now, or with `ended` the last one."""
         state, why = self._ending() if ended else self._state()
         return WorkerReport(
             socket.gethostname(),
@@ -62,11 +62,11 @@ class WorkerReporter:
         )
 
     def encoded(self, *, ended: bool = False) -> bytes:
-        """Return it as it travels, nothing when it cannot be made: a worker lives, and leaves, all the same."""
+        """Return the encoded report, empty if it fails: that must not keep a worker from working or leaving."""
         try:
             return encode(self.report(ended=ended))
         except Exception:
-            log.exception("no report of this worker")
+            log.exception("cannot make the report of this worker")
             return b""
 
     def _ending(self) -> tuple[str, str]:
@@ -81,7 +81,7 @@ class WorkerReporter:
         return (CRAWLING, "") if engine.active_count or self._was_busy() else (WAITING, "")
 
     def _was_busy(self) -> bool:
-        """Whether something was lent lately: between two turns of its hosts a polite crawl is idle most of the time."""
+        """Whether there was a lease lately. With crawl delays, a worker has none in work most of the time."""
         now = time.monotonic()
         if self._stats.leased != self._leased:
             self._leased, self._leased_at = self._stats.leased, now

@@ -1,19 +1,19 @@
-"""Signals: functions of the user that are called when something happens in a crawl. Names and arguments as in Scrapy.
+"""Signals: functions of the user that are called on events of a crawl. Names and arguments are Scrapy's.
 
     crawler.signals.connect(self.on_item, signals.item_scraped)
 
-A receiver takes the arguments it wants, by name; `signal` (what happened) and `sender` (the crawler) may be among them.
-It may be async: where the signal is sent with `send`, the crawl waits for it; where it is sent with `post`, it runs as
-a task beside the crawl, and `settle` waits for it at the end.
+A receiver takes the arguments it needs, by name; `signal` (the event) and `sender` (the crawler) are available too. It
+may be async: if the signal is sent with `send`, the crawl waits for it; with `post`, it runs as a task beside the
+crawl, and `settle` waits for it at the end.
 
-    a receiver raises        it means
-    CloseSpider(reason)      close the crawl, with this reason; every signal
-    DontCloseSpider          do not end yet, there is more to come; `spider_idle` only, and stronger than CloseSpider
-    StopDownload             enough of this body; `headers_received` and `bytes_received` only
-    anything else            a mistake: it is logged with the receiver's name, and the crawl goes on
+    a receiver raises        meaning
+    CloseSpider(reason)      close the crawl with this reason; any signal
+    DontCloseSpider          do not end yet, more is to come; `spider_idle` only, overrides CloseSpider
+    StopDownload             stop this download; `headers_received` and `bytes_received` only
+    anything else            a bug: it is logged with the receiver's name, and the crawl continues
 
-Receivers are held until they are disconnected, or the crawl ends: a lambda or a method of a forgotten object works.
-A signal that nobody listens to costs the look at a list:
+Receivers are referenced until they are disconnected or the crawl ends, so a lambda works, and so does a method of an
+object without other references. A signal without receivers costs one check of a list:
 
     if signals.on_item_scraped:
         await signals.send(item_scraped, item=item, response=response, spider=spider)
@@ -36,17 +36,17 @@ from lycosa.crawl.diagnostics.bug_log import BugLog
 log = logging.getLogger(__name__)
 
 TASKS_MAX = 1000
-"""Async receivers of `post` that run at a time; further calls are left out, and that is logged once."""
+"""Maximum async receivers of `post` at a time. Further calls are dropped, which is logged once."""
 
 SETTLE_GRACE_S = 5.0
-"""At the end, async receivers get so long."""
+"""Time for async receivers to finish at the end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signal:
-    """A kind of event: its name, the arguments it gives, and the exceptions by which a receiver answers it.
+    """A kind of event: its name, its arguments, and the exceptions with which a receiver may answer.
 
-    Parts of a project may make signals of their own.
+    Projects may define signals of their own.
     """
 
     name: str
@@ -83,12 +83,12 @@ memusage_warning_reached = Signal("memusage_warning_reached")
 SIGNALS = {signal.name: signal for signal in list(globals().values()) if isinstance(signal, Signal)}
 """The signals that Lycosa sends, by name."""
 
-ALWAYS = ("signal", "sender")
-"""What a receiver may take of every signal."""
+COMMON_ARGUMENTS = ("signal", "sender")
+"""Arguments of every signal."""
 
 
 class Hook(NamedTuple):
-    """A receiver, and the arguments it takes."""
+    """A receiver and the names of the arguments it takes."""
 
     receiver: Callable[..., Any]
     takes: tuple[str, ...]
@@ -98,9 +98,9 @@ Hooks = list[Hook]
 
 
 class Signals:
-    """The receivers of one crawl. `close` is called with the reason of a `CloseSpider`; `sender` is given on.
+    """The receivers of one crawl. `close` is called with the reason of a `CloseSpider`; `sender` goes to receivers.
 
-    The lists `on_<signal>` stay the same objects for the whole crawl.
+    The lists `on_<signal>` stay the same objects for the whole crawl, so callers may keep them.
     """
 
     on_engine_started: Hooks
@@ -133,23 +133,23 @@ class Signals:
         for signal, hooks in self._hooks.items():
             setattr(self, f"on_{signal.name}", hooks)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._left_out = 0
+        self._dropped = 0
         self.bugs = BugLog()
         """Where failures of receivers are logged; the run sets its own."""
 
     def connect(self, receiver: Callable[..., Any], signal: Signal | str, *, weak: bool = False) -> None:
-        """Call the receiver from now on when the signal is sent; twice is as once. Raises `BadSpider`.
+        """Call the receiver whenever the signal is sent. Connecting it twice has no effect. Raises `BadSpider`.
 
-        `weak` is there for Scrapy's sake: receivers are held in any case.
+        `weak` is ignored; it is there for Scrapy's signature.
         """
-        signal = _known(signal)
+        signal = _signal_of(signal)
         hooks = self._hooks.setdefault(signal, [])
         if all(hook.receiver != receiver for hook in hooks):
-            hooks.append(Hook(receiver, _taken(receiver, signal)))
+            hooks.append(Hook(receiver, _arguments_taken(receiver, signal)))
 
     def disconnect(self, receiver: Callable[..., Any], signal: Signal | str) -> None:
-        """Call the receiver no more. Raises `BadSpider` when it was not connected."""
-        signal = _known(signal)
+        """Stop calling the receiver. Raises `BadSpider` if it is not connected."""
+        signal = _signal_of(signal)
         hooks = self._hooks.get(signal, [])
         kept = [hook for hook in hooks if hook.receiver != receiver]
         if len(kept) == len(hooks):
@@ -157,11 +157,11 @@ class Signals:
         hooks[:] = kept
 
     def disconnect_all(self, signal: Signal | str) -> None:
-        """Call no receiver of this signal any more. Raises `BadSpider` for an unknown name."""
-        self._hooks.get(_known(signal), []).clear()
+        """Remove all receivers of a signal. Raises `BadSpider` for an unknown name."""
+        self._hooks.get(_signal_of(signal), []).clear()
 
     async def send(self, signal: Signal, **values: Any) -> None:
-        """Call all receivers, and wait for the async ones, which run side by side. Raises only the signal's answers."""
+        """Call all receivers and wait for the async ones, which run concurrently. Raises only the signal's answers."""
         answers: list[Exception] = []
         awaited = list(self._call_all(signal, values, answers))
         if len(awaited) == 1:
@@ -171,7 +171,7 @@ class Signals:
         self._answer(answers)
 
     def post(self, signal: Signal, **values: Any) -> None:
-        """Call all receivers, not waiting for the async ones. Raises only the signal's answers, of plain functions."""
+        """Call all receivers without waiting for async ones. Raises only the signal's answers, from plain functions."""
         answers: list[Exception] = []
         for hook, awaitable in self._call_all(signal, values, answers):
             if len(self._tasks) < TASKS_MAX:
@@ -179,18 +179,20 @@ class Signals:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             else:
-                self._leave_out(hook, awaitable, signal)
+                self._drop(hook, awaitable, signal)
         self._answer(answers)
 
     async def settle(self) -> None:
-        """Wait for the async receivers that still run, within the grace; cancel the others."""
+        """Wait for async receivers that still run; cancel them after SETTLE_GRACE_S."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=SETTLE_GRACE_S)
         for task in late:
             task.cancel()
         if late:
-            log.warning("%d receivers of signals took longer than %g s at the end", len(late), SETTLE_GRACE_S)
+            log.warning(
+                "cancelled %d signal receivers that took longer than %g s at the end", len(late), SETTLE_GRACE_S
+            )
             await asyncio.gather(*late, return_exceptions=True)
 
     def _call_all(
@@ -199,11 +201,11 @@ class Signals:
         values |= {"signal": signal, "sender": self._sender}
         awaited = []
         for hook in tuple(self._hooks.get(signal, ())):
-            given = {name: values[name] for name in hook.takes}
+            arguments = {name: values[name] for name in hook.takes}
             try:
-                returned = hook.receiver(**given)
-            except Exception as error:  # noqa: BLE001  whatever it is: the crawl goes on
-                self._caught(error, hook, signal, answers)
+                returned = hook.receiver(**arguments)
+            except Exception as error:  # noqa: BLE001  no error of a receiver may stop the crawl
+                self._on_error(error, hook, signal, answers)
             else:
                 if returned is not None and inspect.isawaitable(returned):
                     awaited.append((hook, returned))
@@ -212,40 +214,40 @@ class Signals:
     async def _run(self, hook: Hook, awaitable: Awaitable[Any], signal: Signal) -> None:
         answers: list[Exception] = []
         await self._finish(hook, awaitable, answers, signal)
-        with suppress(*signal.answers):  # too late for these
+        with suppress(*signal.answers):  # too late: the sender did not wait
             self._answer(answers)
 
     async def _finish(self, hook: Hook, awaitable: Awaitable[Any], answers: list[Exception], signal: Signal) -> None:
         try:
             await awaitable
-        except Exception as error:  # noqa: BLE001  whatever it is: the crawl goes on
-            self._caught(error, hook, signal, answers)
+        except Exception as error:  # noqa: BLE001  no error of a receiver may stop the crawl
+            self._on_error(error, hook, signal, answers)
 
-    def _caught(self, error: Exception, hook: Hook, signal: Signal, answers: list[Exception]) -> None:
+    def _on_error(self, error: Exception, hook: Hook, signal: Signal, answers: list[Exception]) -> None:
         if isinstance(error, (CloseSpider, *signal.answers)):
             answers.append(error)
         else:
             self.bugs.record(error, f"{_name_of(hook.receiver)}, a receiver of {signal.name},", repr(error))
 
     def _answer(self, answers: list[Exception]) -> None:
-        """Do what receivers asked for: the answers of a signal come before the wish to close."""
+        """Apply the answers of receivers; those that are specific to the signal come before CloseSpider."""
         for error in answers:
             if not isinstance(error, CloseSpider):
                 raise error
         if answers and self._close is not None:
             self._close(answers[0].reason)  # type: ignore[attr-defined]
 
-    def _leave_out(self, hook: Hook, awaitable: Awaitable[Any], signal: Signal) -> None:
+    def _drop(self, hook: Hook, awaitable: Awaitable[Any], signal: Signal) -> None:
         if inspect.iscoroutine(awaitable):
             awaitable.close()
-        if not self._left_out:
+        if not self._dropped:
             what = f"{_name_of(hook.receiver)}, a receiver of {signal.name}"
-            log.warning("%s, is too slow: %d calls of it are waiting, further ones are left out", what, TASKS_MAX)
-        self._left_out += 1
+            log.warning("%s, is too slow: %d calls are running, further ones are dropped", what, TASKS_MAX)
+        self._dropped += 1
 
 
-def _known(signal: Signal | str) -> Signal:
-    """Return the signal, also by its name. Raises `BadSpider`."""
+def _signal_of(signal: Signal | str) -> Signal:
+    """Return a signal, given itself or its name. Raises `BadSpider`."""
     if isinstance(signal, Signal):
         return signal
     found = SIGNALS.get(str(signal))
@@ -256,22 +258,22 @@ def _known(signal: Signal | str) -> Signal:
     raise BadSpider(f"there is no signal {signal!r}: {meant}")
 
 
-def _taken(receiver: Callable[..., Any], signal: Signal) -> tuple[str, ...]:
-    """Return the arguments that the receiver takes of those that the signal gives. Raises `BadSpider`."""
-    given = (*signal.arguments, *ALWAYS)
+def _arguments_taken(receiver: Callable[..., Any], signal: Signal) -> tuple[str, ...]:
+    """Return which arguments of the signal the receiver takes. Raises `BadSpider`."""
+    available = (*signal.arguments, *COMMON_ARGUMENTS)
     try:
         parameters = inspect.signature(receiver).parameters.values()
     except (TypeError, ValueError) as error:
         raise BadSpider(f"{_name_of(receiver)} cannot receive {signal.name}: give a function or method") from error
     for each in parameters:
         if each.kind is each.VAR_KEYWORD:
-            return given
-        wanted = each.default is each.empty and each.kind is not each.VAR_POSITIONAL
-        if wanted and (each.name not in given or each.kind is each.POSITIONAL_ONLY):
+            return available
+        is_required = each.default is each.empty and each.kind is not each.VAR_POSITIONAL
+        if is_required and (each.name not in available or each.kind is each.POSITIONAL_ONLY):
             has = ", ".join(signal.arguments) or "no arguments"
-            raise BadSpider(f"{_name_of(receiver)} takes {each.name!r}, but {signal.name} gives {has}")
+            raise BadSpider(f"{_name_of(receiver)} takes {each.name!r}, but {signal.name} has {has}")
     named = {each.name for each in parameters if each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}}
-    return tuple(name for name in given if name in named)
+    return tuple(name for name in available if name in named)
 
 
 def _name_of(receiver: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a crawl counts, and how it tells: snapshots while it runs, a summary at the end."""
+"""The counters of a run, and what is shown of them: snapshots while it runs, a summary at the end."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from lycosa.crawl.diagnostics.bug_log import Bug, BugLog
 from lycosa.frontier.core.model import FrontierStats
 
 RATE_WINDOW_S = 5.0
-"""The rate shown is that of the last seconds."""
+"""The rate is the mean over this time."""
 
 NOTES_MAX = 10
+"""Maximum number of hints."""
 
 
 class Snapshot(NamedTuple):
-    """The crawl now.
+    """The state of a crawl at one time.
 
-    `pages`, `unchanged` (pages, not among those), `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (of both kinds of
-    pages, by second) are of this run, the rest of the whole crawl.
-    `waiting_until` (unix seconds) says that nothing can be done before, `paused` what must change first.
+    `pages`, `unchanged` (pages that are not in `pages`), `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (both
+    kinds of pages per second) count this run, the others the whole crawl. Nothing is due before `waiting_until` (unix
+    seconds, 0 if something is). `paused` is why the crawl is paused, or "".
     """
 
     pages: int = 0
@@ -53,10 +54,11 @@ class RunStats:
     bytes: int = 0
     retries: int = 0
     failures: int = 0
-    """Visits that failed, whether they are tried again or not."""
+    """Failed visits, with or without a retry."""
     leased: int = 0
+    """Pages leased for a visit."""
     known_links: int = 0
-    """Links of which memory alone could tell that they are no news."""
+    """Links that were already known, by a look at memory only."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     bugs: BugLog = field(default_factory=BugLog)
@@ -67,7 +69,7 @@ class RunStats:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def note(self, line: str) -> None:
-        """Keep a hint for the end, once, and not too many."""
+        """Keep a hint for the summary, once."""
         if line not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(line)
 

@@ -1,9 +1,9 @@
-"""The counters of one run, under the names of Scrapy: `crawler.stats`.
+"""The stats of one run, under Scrapy's names: `crawler.stats`.
 
-A dict with a few verbs. `STAT_NAMES` lists every name that Lycosa sets; spiders, middlewares and pipelines may add
-their own. A part of a name in angle brackets stands for what is counted apart, as in `retry/reason_count/<reason>`.
-The numbers are of this run, also where the crawl goes on from earlier ones: what is known of the whole crawl is in
-`Summary.reasons` and `lycosa frontier status`. Callbacks in threads may count too.
+`STAT_NAMES` lists every name that Lycosa sets; spiders, middlewares and pipelines may add their own. A part of a name
+in angle brackets is a placeholder: `retry/reason_count/<reason>`. The numbers count this run only, even if it resumes a
+crawl; those of the whole crawl are in `Summary.reasons` and `lycosa frontier status`. Callbacks in threads may count
+too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pprint import pformat
 from typing import Any
 
 NAMES_MAX = 10_000
-"""Names of one run: parts of them may come from the network. What is counted under further names goes to `LEFT_OUT`."""
+"""Maximum number of names: parts of them may come from the network. Counts under further ones go to `LEFT_OUT`."""
 
 LEFT_OUT = "stats/left_out"
 
@@ -123,7 +123,7 @@ class StatsCollector:
         self.set_value(key, min(self._stats.get(key, value), value))
 
     def get_stats(self, spider: Any = None) -> dict[str, Any]:
-        """Return all stats: the dict itself, which goes on counting."""
+        """Return all stats: the dict itself, not a copy."""
         return self._stats
 
     def set_stats(self, stats: dict[str, Any], spider: Any = None) -> None:
@@ -135,11 +135,11 @@ class StatsCollector:
         self._stats.clear()
 
     def begin(self, now: float) -> None:
-        """Note the start of the run, at `now` in unix seconds."""
+        """Record the start of the run, at `now` in unix seconds."""
         self.set_value("start_time", datetime.fromtimestamp(now, UTC))
 
     def end(self, now: float, reason: str) -> None:
-        """Note how and when (unix seconds) the run ended, and its means."""
+        """Record how and when (unix seconds) the run ended, and its means."""
         finished = datetime.fromtimestamp(now, UTC)
         elapsed_s = (finished - self._stats.get("start_time", finished)).total_seconds()
         self.set_value("finish_time", finished)
@@ -150,7 +150,7 @@ class StatsCollector:
             self.set_value("responses_per_minute", self.get_value("response_received_count", 0) * 60 / elapsed_s)
 
     def dump(self) -> str:
-        """Return all stats as text, sorted by name, one a line."""
+        """Return all stats as text, one per line, sorted by name."""
         return pformat(self._stats, sort_dicts=True)
 
     def _add(self, key: str, value: Any) -> None:
@@ -161,15 +161,15 @@ class StatsCollector:
 
 
 class LogCounter(logging.Handler):
-    """Counts what is logged as `log_count/<level>`."""
+    """Counts log records as `log_count/<level>`."""
 
     def __init__(self, stats: StatsCollector, level: int | str = logging.NOTSET) -> None:
         super().__init__(level)
         self._stats = stats
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count the record. Where nothing else is set up, warnings are shown as they are without us."""
         self._stats.inc_value(f"log_count/{record.levelname}")
+        # logging shows warnings through `lastResort` if there is no handler. This one must not switch that off.
         handlers = logging.getLogger().handlers
         alone = handlers[0] is self and all(isinstance(each, LogCounter) for each in handlers)
         if alone and logging.lastResort is not None and record.levelno >= logging.lastResort.level:
@@ -178,7 +178,7 @@ class LogCounter(logging.Handler):
 
 @contextmanager
 def counting_logs(stats: StatsCollector, level: int | str = logging.NOTSET) -> Iterator[None]:
-    """Count what anybody in the process logs at `level` or above, within the block."""
+    """Count what is logged in the process at `level` or above, within the block."""
     counter = LogCounter(stats, level)
     logging.getLogger().addHandler(counter)
     try:

@@ -106,11 +106,11 @@ def test_the_innermost_call_of_the_user_is_named_and_its_end_told(told: Told, ru
     line = line_of(Quotes.parse, "self.told.wait")
     place = rf"test_watchdog.py:{line} \(self.told.wait\)"
     assert re.fullmatch(
-        rf"WARNING Quotes.parse has blocked the crawl for \d+\.\d s at {place}: run it elsewhere, with callback_mode = "
+        rf"WARNING Quotes.parse has blocked the crawl for \d+\.\d s at {place}: run it in a thread, with callback_mode = "
         "'thread'",
         warning,
     )
-    assert re.fullmatch(rf"WARNING the crawl goes on: Quotes.parse blocked it for \d+\.\d s at {place}", over)
+    assert re.fullmatch(rf"WARNING the crawl continues: Quotes.parse blocked it for \d+\.\d s at {place}", over)
     assert AFTER_S <= dog.blocked_s < DEADLINE_S
 
 
@@ -126,7 +126,7 @@ def test_sleep_and_network_get_advice_of_their_own(told: Told) -> None:
 
 def test_a_loop_that_computes_is_a_place_without_a_call(told: Told) -> None:
     watched(Quotes(told).parse_busy)
-    assert re.search(r"Quotes.parse_busy .* at test_watchdog.py:\d+(?: \(\S+\))?: run it elsewhere", told.lines[0])
+    assert re.search(r"Quotes.parse_busy .* at test_watchdog.py:\d+(?: \(\S+\))?: run it in a thread", told.lines[0])
 
 
 def test_what_holds_the_interpreter_is_seen_when_it_ends(told: Told) -> None:
@@ -224,11 +224,11 @@ def test_our_own_blocking_is_no_warning(told: Told) -> None:
 
 def test_a_debugger_is_no_offence(told: Told) -> None:
     frame = sys._getframe()
-    assert watchdog.blamed([frame]) is not None
+    assert watchdog.blocking_location([frame]) is not None
     source = "def interact(look):\n    return look()\n"
     namespace: dict[str, Any] = {"__name__": "pdb"}
     exec(source, namespace)
-    assert namespace["interact"](lambda: watchdog.blamed(list(watchdog._outwards(sys._getframe())))) is None
+    assert namespace["interact"](lambda: watchdog.blocking_location(list(watchdog._outwards(sys._getframe())))) is None
 
 
 def test_zero_switches_it_off() -> None:

@@ -64,7 +64,7 @@ def test_one_that_cannot_tell_of_itself(caplog):
     with pytest.raises(AttributeError):
         broken.report()
     assert broken.encoded() == b""
-    assert "no report of this worker" in caplog.text
+    assert "cannot make the report of this worker" in caplog.text
 
 
 def test_its_numbers():

@@ -90,8 +90,8 @@ def test_receivers_get_the_arguments_they_take() -> None:
 @pytest.mark.parametrize(
     ("receiver", "message"),
     [
-        (lambda itm: 1, "takes 'itm', but item_scraped gives item, response, spider"),
-        (lambda item, /: 1, "takes 'item', but item_scraped gives"),
+        (lambda itm: 1, "takes 'itm', but item_scraped has item, response, spider"),
+        (lambda item, /: 1, "takes 'item', but item_scraped has"),
         (7, "7 cannot receive item_scraped: give a function"),
     ],
 )
@@ -328,7 +328,7 @@ def test_settle_has_a_grace(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
         return cancelled
 
     assert asyncio.run(crawl())
-    assert "1 receivers" in caplog.text
+    assert "cancelled 1 signal receivers" in caplog.text
 
 
 def test_a_signal_of_ones_own() -> None:

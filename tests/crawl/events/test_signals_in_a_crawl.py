@@ -355,7 +355,7 @@ def test_crawl_needs_a_crawl_that_runs():
             await self.crawler.crawl(Request("http://a.example/"))
             yield Request("http://a.example/")
 
-    with pytest.raises(Exception, match="works while a crawl runs"):
+    with pytest.raises(Exception, match="no crawl runs yet"):
         crawled(Early, [])
 
 

@@ -132,7 +132,7 @@ def test_what_is_not_configured_is_left_out_with_a_line(caplog: pytest.LogCaptur
             raise NotConfigured("no STORE")
 
     assert through([Unset, Note], {}, crawler=Crawler()) == [{"seen": "n"}]
-    assert "the pipeline Unset is left out: no STORE" in caplog.text
+    assert "the pipeline Unset is not used: no STORE" in caplog.text
 
 
 def test_a_class_that_cannot_be_made_is_named() -> None:

@@ -263,7 +263,7 @@ def test_one_that_is_not_configured_is_left_out(server, caplog):
             raise AssertionError
 
     assert crawled(server, downloader_middlewares={Unset: 5}).of("/good") == ("done", "200")
-    assert "Unset is left out: MIRROR is not set" in caplog.text
+    assert "Unset is not used: MIRROR is not set" in caplog.text
 
 
 def test_first_requests_go_through_process_start(server):
