@@ -1,9 +1,9 @@
-"""What finds hosts, transfers pages, and keeps responses for an HTTP cache."""
+"""The ports of HTTP: a resolver of host names, a fetcher, and the store of an HTTP cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from lycosa.core.headers import Headers
 from lycosa.http.core.cache_rules import StoredResponse
@@ -15,7 +15,7 @@ class Resolver(Protocol):
     """Finds the IP addresses of host names."""
 
     async def resolve(self, name: str) -> tuple[Sequence[str], float]:
-        """Return the addresses, the one to use first, and for how many seconds they hold. Raises `ConnectFailed`."""
+        """Return the addresses, the preferred one first, and their TTL in seconds. Raises `ConnectFailed`."""
         ...
 
 
@@ -23,53 +23,55 @@ Accept = Callable[[int, Headers], bool]
 Into = Callable[[bytes], None]
 
 
+class FetchOptions(TypedDict, total=False):
+    """Options of one transfer. What `accept` or `into` raise ends the transfer and is raised by `fetch`; for
+    `StopDownload` see there.
+
+    accept        is called with status and headers before the body is read; False ends the transfer with `skipped` set
+    max_body      bytes of the body, after decompression; overrides the fetcher's own limit
+    cut           a longer body is no error, but is cut at the limit
+    address       connect to this IP address, whatever the name of the host resolves to
+    public_only   refuse to connect to an address that is not public (`PrivateAddress`); through a proxy only the URL is
+                  checked
+    into          is called with each piece of the decompressed body; the response then has no body
+    proxy         URL of the proxy, "" for none; overrides `proxy` in the request's meta, which overrides the fetcher's
+                  own. None (the default) leaves the choice to these two
+    """
+
+    accept: Accept | None
+    max_body: int | None
+    cut: bool
+    address: str
+    public_only: bool
+    into: Into | None
+    proxy: str | None
+
+
 class Fetcher(Protocol):
-    """Does one HTTP transfer. Follows no redirect, retries nothing."""
+    """Does one HTTP transfer. Follows no redirects and does not retry."""
 
-    async def fetch(
-        self,
-        request: Request,
-        *,
-        accept: Accept | None = None,
-        max_body: int | None = None,
-        cut: bool = False,
-        address: str = "",
-        public_only: bool = False,
-        into: Into | None = None,
-        proxy: str | None = None,
-    ) -> HttpResponse:
-        """Return the response, or raise `FetchError`.
-
-        `accept(status, headers)` is asked before the body is read; False ends the transfer with `skipped` set.
-        `max_body` (bytes, after decompression) overrides the fetcher's own limit; with `cut` a longer body is no error,
-        but ends there. With `address` it connects to this IP address, whatever the name of the host resolves to.
-        `public_only` sends nothing to an address that is not public, whatever leads there (`PrivateAddress`); through a
-        proxy only what the URL says can be refused. `into` gets the decompressed body by the piece, and the response
-        has none. What it or `accept` raises ends the transfer, and is raised here unless `StopDownload` says otherwise.
-
-        `proxy` is the URL of the proxy to go through, "" for none. It overrides `proxy` in the request's meta, which
-        overrides the fetcher's own; None leaves the choice to these two. The request is not changed.
-        """
+    async def fetch(self, request: Request, **options: Unpack[FetchOptions]) -> HttpResponse:
+        """Return the response. Raises `FetchError`. The request is not changed."""
         ...
 
     async def close(self) -> None:
-        """Abort what is under way and close every connection."""
+        """Abort all transfers and close every connection."""
         ...
 
 
 class HttpCacheStore(Protocol):
-    """Where an HTTP cache keeps responses. It may forget any at any time, to stay within its size."""
+    """Stores the responses of an HTTP cache. It may drop any of them at any time to stay within its size."""
 
     async def get(self, key: str) -> StoredResponse | None:
-        """Return the response, or None when there is none that can be read."""
+        """Return the response; None if there is none, or it is damaged."""
         ...
 
     async def put(self, key: str, stored: StoredResponse) -> None:
-        """Keep the response, in place of the one before; one that is too large is not kept."""
+        """Store the response, replacing the previous one; one that is too large is not stored."""
         ...
 
     async def delete(self, key: str) -> None:
-        """Forget the response."""
+        """Remove the response."""
         ...
 
     async def close(self) -> None:

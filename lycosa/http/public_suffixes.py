@@ -1,7 +1,7 @@
-"""The public suffix list (publicsuffix.org): domains that nobody owns, so that nobody may set a cookie for one.
+"""The public suffix list (publicsuffix.org): domains under which anybody can register, so cookies must not cover them.
 
-The list comes with the library and takes some 20 ms to load, so it is loaded when it is asked for the first time. Names
-are looked up as Unicode: turning the list into its ASCII form would take twice as long as all the rest.
+The list comes with the library and takes 20 ms to load, so it is loaded on first use. Names are looked up as Unicode:
+the conversion of the list to ASCII would take twice as long as loading it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
 
 ANSWERS_MAX = 16_384
-"""Domains whose answer is remembered."""
+"""Domains in the cache."""
 
 
 @lru_cache(ANSWERS_MAX)
 def is_suffix(domain: str) -> bool:
-    """True for a public suffix such as `com`, `co.uk`, `github.io`; `domain` as in a canonical URL."""
+    """Return whether a domain, as in a canonical URL, is a public suffix such as `com`, `co.uk` or `github.io`."""
     name = domain.removesuffix(".")
     if "xn--" in name:
         name = ada_url.idna_to_unicode(name)
@@ -29,9 +29,9 @@ def is_suffix(domain: str) -> bool:
 
 @lru_cache(ANSWERS_MAX)
 def registrable(host: str) -> str:
-    """Return the domain that somebody registered, with which `host` ends; the host itself where there is none.
+    """Return the registrable domain of a host: `example.co.uk` for `shop.example.co.uk`.
 
-    `shop.example.co.uk` is of `example.co.uk`; IP addresses, `localhost` and `co.uk` stand for themselves.
+    The host itself if it has none: IP addresses, `localhost`, `co.uk`.
     """
     if ":" in host or host.replace(".", "").isdigit():
         return host

@@ -1,4 +1,4 @@
-"""Cached responses in memory, least recently used first: for tests, and for crawls that want no folder."""
+"""An HTTP cache in memory, for tests and for crawls without a folder; the least recently used response leaves first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CACHE_BYTES_MAX = 64 << 20
 
 
 class MemoryCache:
-    """See `http.ports.HttpCacheStore`. Holds at most `bytes_max` of URLs, header fields and bodies."""
+    """The `HttpCacheStore` port in memory: at most `bytes_max` of URLs, header fields and bodies."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -16,14 +16,12 @@ class MemoryCache:
         self._size = 0
 
     async def get(self, key: str) -> StoredResponse | None:
-        """Return the response. See the port."""
         stored = self._stored.pop(key, None)
         if stored is not None:
-            self._stored[key] = stored  # in order of use
+            self._stored[key] = stored  # the dict is in order of use
         return stored
 
     async def put(self, key: str, stored: StoredResponse) -> None:
-        """Keep the response. See the port."""
         await self.delete(key)
         if _size(stored) > self._bytes_max:
             return
@@ -33,13 +31,11 @@ class MemoryCache:
             await self.delete(next(iter(self._stored)))
 
     async def delete(self, key: str) -> None:
-        """Forget the response. See the port."""
         stored = self._stored.pop(key, None)
         if stored is not None:
             self._size -= _size(stored)
 
     async def close(self) -> None:
-        """Forget everything."""
         self._stored.clear()
         self._size = 0
 

@@ -1,13 +1,13 @@
-"""Cached responses in one SQLite file, DIR/httpcache.sqlite, that several crawls may use at once.
+"""An HTTP cache in one SQLite file, DIR/httpcache.sqlite, which several crawls may share.
 
-    responses   key -> when it was used last (a count), its size in the file, its head and its body
+    responses   key -> last use (a counter), size in the file, head, body
 
-The head is a `StoredResponse` without its body; a body of text is compressed. Each `put` is a transaction of its own
-(WAL, synchronous NORMAL: it survives a process that is killed). Beyond `bytes_max` the least recently used go; what was
-used is written with the next `put`, so that a hit writes nothing.
+The head is a `StoredResponse` without its body; text bodies are compressed. Each `put` is a transaction (WAL,
+synchronous NORMAL: it survives the death of the process). Above `bytes_max` the least recently used responses leave;
+uses are written with the next `put`, so that a hit writes nothing.
 
-Everything happens in one thread of its own: a page of 30 kB takes 0.2 ms to read and 0.45 ms to write, most of it for
-(de)compression, and the loop has better things to do.
+All work is done in one thread: a page of 30 kB takes 0.2 ms to read and 0.45 ms to write, mostly for (de)compression,
+which would block the loop.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from lycosa.infra.sqlite import DatabaseHeader, opened, storage_error, transacti
 FILE = "httpcache.sqlite"
 CACHE_BYTES_MAX = 1 << 30
 BODY_MAX = 1 << 30
-"""Bytes of a body, decompressed, that are kept or read back."""
+"""Bytes of a body, decompressed, that are stored or read."""
 
-KEEP = 0.99
-"""The part of the largest size that is left after an eviction."""
+KEPT_PART = 0.99
+"""The part of `bytes_max` that remains after an eviction."""
 
 USED_MAX = 1000
-"""Uses that are remembered until they are written."""
+"""Uses in memory before they are written."""
 
-NOT_PACKED = -1
-"""The length of a body that is stored as it is."""
+NOT_COMPRESSED = -1
+"""In the column `length`: the body is stored as it is."""
 
 FORMAT = int.from_bytes(b"LyHC")
 TABLE = (
@@ -56,10 +56,9 @@ _decode = msgspec.msgpack.Decoder(StoredResponse).decode
 
 
 class SqliteCache:
-    """See `http.ports.HttpCacheStore`. The file is made by the first use; at most `bytes_max` bytes are kept, 0: no
-    bound.
+    """The `HttpCacheStore` port in a SQLite file of at most `bytes_max` bytes (0: no bound), created on first use.
 
-    Raises `StorageError` for a file that is damaged or something else, `StorageFull`.
+    Raises `StorageError` for a file that is damaged or not a cache, and `StorageFull`.
     """
 
     def __init__(self, folder: Path, bytes_max: int = CACHE_BYTES_MAX) -> None:
@@ -73,19 +72,16 @@ class SqliteCache:
         self._closed = False
 
     async def get(self, key: str) -> StoredResponse | None:
-        """Return the response. See the port."""
         return await self._do(lambda: self._get(key))
 
     async def put(self, key: str, stored: StoredResponse) -> None:
-        """Keep the response. See the port."""
         await self._do(lambda: self._put(key, stored))
 
     async def delete(self, key: str) -> None:
-        """Forget the response. See the port."""
         await self._do(lambda: self._delete(key))
 
     async def close(self) -> None:
-        """Write what was used, and close the file."""
+        """Write the uses and close the file."""
         if self._closed:
             return
         self._closed = True
@@ -105,7 +101,7 @@ class SqliteCache:
         row = database.execute("SELECT length, head, body FROM responses WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
-        stored = _unpacked(*row)
+        stored = _decode_row(*row)
         if stored is None:
             self._delete(key)
             return None
@@ -116,15 +112,15 @@ class SqliteCache:
         return stored
 
     def _put(self, key: str, stored: StoredResponse) -> None:
-        packed = zlib.compress(stored.body, 1) if _is_text(stored) else stored.body
+        body = zlib.compress(stored.body, 1) if _is_text(stored) else stored.body
         head = _encode(msgspec.structs.replace(stored, body=b""))
-        size = len(packed) + len(head)
-        if len(stored.body) > BODY_MAX or (self._bytes_max and size > self._bytes_max * KEEP):
+        size = len(body) + len(head)
+        if len(stored.body) > BODY_MAX or (self._bytes_max and size > self._bytes_max * KEPT_PART):
             self._delete(key)
             return
         database = self._open()
         self._uses += 1
-        row = (key, self._uses, size, len(stored.body) if _is_text(stored) else NOT_PACKED, head, packed)
+        row = (key, self._uses, size, len(stored.body) if _is_text(stored) else NOT_COMPRESSED, head, body)
 
         def replace() -> None:
             self._delete(key)
@@ -136,23 +132,23 @@ class SqliteCache:
             self._change(self._evict)
 
     def _delete(self, key: str) -> None:
-        gone = self._open().execute("DELETE FROM responses WHERE key = ? RETURNING size", (key,)).fetchall()
-        self._size -= sum(size for (size,) in gone)
+        sizes = self._open().execute("DELETE FROM responses WHERE key = ? RETURNING size", (key,)).fetchall()
+        self._size -= sum(size for (size,) in sizes)
         self._used.pop(key, None)
 
     def _evict(self) -> None:
         database = self._open()
-        self._size = _size(database)  # others may have changed it
-        gone = []
+        self._size = _size(database)  # other processes may have changed it
+        evicted = []
         for key, size in database.execute("SELECT key, size FROM responses ORDER BY used"):
-            if self._size <= self._bytes_max * KEEP:
+            if self._size <= self._bytes_max * KEPT_PART:
                 break
-            gone.append((key,))
+            evicted.append((key,))
             self._size -= size
-        database.executemany("DELETE FROM responses WHERE key = ?", gone)
+        database.executemany("DELETE FROM responses WHERE key = ?", evicted)
 
     def _change(self, work: Callable[[], object]) -> None:
-        """Do the work, and write what was used, in one transaction."""
+        """Do the work and write the uses in one transaction."""
         database = self._open()
         with transaction(database):
             uses = [(use, key) for key, use in self._used.items()]
@@ -197,15 +193,13 @@ def _is_text(stored: StoredResponse) -> bool:
     return any(name == "content-type" and value.lower().startswith(TEXT) for name, value in stored.headers)
 
 
-def _unpacked(length: int, head: bytes, packed: bytes) -> StoredResponse | None:
-    """Return the response of a row; None when the row is damaged."""
+def _decode_row(length: int, head: bytes, body: bytes) -> StoredResponse | None:
+    """Return the response of a row; None if the row is damaged."""
     try:
-        if length == NOT_PACKED:
-            return msgspec.structs.replace(_decode(head), body=packed)
-        unpack = zlib.decompressobj()
-        body = unpack.decompress(packed, min(max(length, 0), BODY_MAX) + 1)
-        if len(body) != length:
-            return None
+        if length != NOT_COMPRESSED:
+            body = zlib.decompressobj().decompress(body, min(max(length, 0), BODY_MAX) + 1)
+            if len(body) != length:
+                return None
         return msgspec.structs.replace(_decode(head), body=body)
     except (zlib.error, msgspec.MsgspecError, TypeError, UnicodeDecodeError):
         return None

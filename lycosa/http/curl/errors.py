@@ -1,6 +1,6 @@
-"""What libcurl's error codes mean to a crawl: which error of ours, whether another try can help, and in which words.
+"""Convert libcurl's error codes to `FetchError`, with a message and whether a retry can help.
 
-The words are short and the same for the same cause, without addresses: they are counted, and shown in summaries.
+Messages are short and the same for the same cause, without addresses, since they are counted and shown in summaries.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SOCKS_REPLIES = {
     "5": "connection refused",
     "6": "too many hops",
 }
-"""What a SOCKS proxy says of its own try to connect (RFC 1928 §6); SOCKS4 says that it failed, and no more."""
+"""Why a SOCKS5 proxy could not connect (RFC 1928 §6); SOCKS4 has one code for all failures."""
 
 CERTIFICATE_FAULTS = {
     "expired": "certificate expired",
@@ -75,77 +75,78 @@ CERTIFICATE_FAULTS = {
 
 
 def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float, connect_timeout_s: float) -> FetchError:
-    """Return the error for libcurl's `code`; `message` is what it says about this case."""
+    """Return the error for libcurl's `code`; `message` is its text for this case."""
     lower = message.lower()
     if code in PLAIN:
         kind, words, retry = PLAIN[code]
         return kind(words, retry=retry)
     if code == pycurl.E_OPERATION_TIMEDOUT:
-        return _too_slow(lower, timeout_s, connect_timeout_s)
+        return _timeout(lower, timeout_s, connect_timeout_s)
     if code == pycurl.E_COULDNT_CONNECT:
-        return _not_connected(curl, lower)
+        return _connect_failure(curl, lower)
     if code in {pycurl.E_SSL_CACERT, pycurl.E_PEER_FAILED_VERIFICATION}:
         return TlsFailed(_first(CERTIFICATE_FAULTS, lower, "certificate not trusted"), retry=False)
     if code == pycurl.E_SSL_CACERT_BADFILE:
         return TlsFailed("the file of trusted certificates cannot be read", retry=False)
     if code == pycurl.E_RECV_ERROR:
-        return _not_received(curl, lower)
+        return _receive_failure(curl, lower)
     if code == PROXY:
-        return _refused_by_socks(lower)
+        return _socks_failure(lower)
     return FetchError(re.sub(r"0x[0-9a-f]+|[0-9]+", "N", lower.split(":")[0])[:80] or f"libcurl error {code}")
 
 
-def tell_way(error: FetchError, curl: pycurl.Curl) -> None:
-    """Say of a transfer through a proxy how far it came."""
+def note_proxy_progress(error: FetchError, curl: pycurl.Curl) -> None:
+    """Set `reached` and `latency_s` of a failed transfer through a proxy."""
     connected = isinstance(error, (FetchTimeout, ConnectionLost))
     error.reached = connected or curl.getinfo(pycurl.CONNECT_TIME) > 0
     error.latency_s = latency_s(curl) if connected else None
 
 
 def latency_s(curl: pycurl.Curl) -> float | None:
-    """Return the time from the name of the proxy to the first byte that is sent to the host; None on a kept connection.
+    """Return the time to connect through a proxy to the host; None on a kept connection.
 
-    That is TCP, SOCKS or CONNECT, and the TLS of both; not the wait for a place among the connections.
+    It includes TCP, SOCKS or CONNECT, and the TLS handshakes of both; not the name lookup of the proxy, and not the
+    wait for a free connection.
     """
     if not curl.getinfo(pycurl.NUM_CONNECTS):
         return None
-    way_s: float = curl.getinfo(pycurl.PRETRANSFER_TIME) - curl.getinfo(pycurl.NAMELOOKUP_TIME)
-    return max(0.0, way_s)
+    connect_s: float = curl.getinfo(pycurl.PRETRANSFER_TIME) - curl.getinfo(pycurl.NAMELOOKUP_TIME)
+    return max(0.0, connect_s)
 
 
-def _too_slow(message: str, timeout_s: float, connect_timeout_s: float) -> FetchError:
-    if message.startswith("operation timed out"):  # else it was resolving or connecting
+def _timeout(message: str, timeout_s: float, connect_timeout_s: float) -> FetchError:
+    if message.startswith("operation timed out"):  # libcurl's other messages are about resolving and connecting
         return FetchTimeout(f"timed out after {timeout_s:g} s")
     return ConnectFailed(f"no connection after {min(timeout_s, connect_timeout_s):g} s")
 
 
-def _not_connected(curl: pycurl.Curl, message: str) -> FetchError:
+def _connect_failure(curl: pycurl.Curl, message: str) -> FetchError:
     if "proxy scheme" in message:
         return FetchError(
-            "not a proxy that can be used: write http://, https://, socks4:// or socks5h://host:port", retry=False
+            "not a supported proxy: write http://, https://, socks4:// or socks5h://host:port", retry=False
         )
-    if refused := _refused_by_proxy(curl, message):
-        return refused
+    if failure := _proxy_failure(curl, message):
+        return failure
     return ConnectFailed(REFUSALS.get(curl.getinfo(pycurl.OS_ERRNO), "connection failed"))
 
 
-def _not_received(curl: pycurl.Curl, message: str) -> FetchError:
+def _receive_failure(curl: pycurl.Curl, message: str) -> FetchError:
     if "chunk" in message or "hexadecimal" in message:
         return BadResponse("broken chunked encoding", retry=True)
     if "header" in message and "large" in message:
         return BadResponse("header too large")
-    return _refused_by_proxy(curl, message) or ConnectionLost("connection lost")
+    return _proxy_failure(curl, message) or ConnectionLost("connection lost")
 
 
-def _refused_by_proxy(curl: pycurl.Curl, message: str) -> FetchError | None:
+def _proxy_failure(curl: pycurl.Curl, message: str) -> FetchError | None:
     if "proxy" not in message and "tunnel" not in message:
         return None
     status = curl.getinfo(pycurl.HTTP_CONNECTCODE)
     return ConnectFailed(f"proxy answered {status}" if status else "proxy refused the connection")
 
 
-def _refused_by_socks(message: str) -> FetchError:
-    """Tell a proxy that could not reach the host from one that does not serve us."""
+def _socks_failure(message: str) -> FetchError:
+    """Distinguish a proxy that could not reach the host from one that refuses us."""
     reply = SOCKS_REPLY.search(message)
     if reply is not None:
         return ConnectFailed(f"proxy could not connect ({SOCKS_REPLIES.get(reply[1], 'failed')})")

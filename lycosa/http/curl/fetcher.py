@@ -1,8 +1,8 @@
-"""HTTP by libcurl's multi interface on the running loop: one future a transfer, no thread, no task.
+"""HTTP by libcurl's multi interface on the running loop: one future for each transfer, no threads, no tasks.
 
-libcurl says which sockets to watch and when to call it again; this file does so, and feeds back what happened
-(`socket_action`). Easy handles are pooled with their constant options set. Decompression, HTTP/2, TLS, proxies, the DNS
-cache and keep-alive are libcurl's. Follows no redirect, keeps no cookie, retries nothing.
+libcurl tells which sockets to watch and when to call it again; this module does so and reports socket events back
+(`socket_action`). Easy handles are pooled with their constant options set. libcurl does decompression, HTTP/2, TLS,
+proxies, the DNS cache and keep-alive. Redirects, cookies and retries are left to the caller.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import lru_cache
+from typing import Unpack
 
 import pycurl
 
 from lycosa.core.errors import BadResponse, BadSetting, FetchError, StopDownload
 from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
-from lycosa.http.curl.errors import UNDECODABLE, error_of, tell_way
+from lycosa.http.curl.errors import UNDECODABLE, error_of, note_proxy_progress
 from lycosa.http.curl.handle import FetchSettings, Handle, ca_bundle
 from lycosa.http.curl.sockets import sockets_of
-from lycosa.http.ports import Accept, Into
+from lycosa.http.ports import FetchOptions, Into
 
 __all__ = ["CurlFetcher", "FetchSettings"]
 
 IDLE_HANDLES_MAX = 256
 IDLE_CONNECTIONS_MAX = 256
 ANSWERS_MAX = 4096
-"""Addresses of which it is remembered whether guarded transfers may connect to them."""
+"""Addresses in the cache of whether guarded transfers may connect to them."""
 
 
 class CurlFetcher:
-    """See `http.ports.Fetcher`. Create it where a loop runs; `close` it there.
+    """The `Fetcher` port by libcurl. Create and `close` it in a running loop. Raises `BadSetting`.
 
     `request.meta` may hold, for one transfer: `proxy` (unless the argument is given), `download_timeout` (seconds),
-    `download_maxsize` (bytes, unless `max_body` is given), `bindaddress` and `download_fail_on_dataloss`. The name and
-    password in a proxy's URL are told to nobody else. Through a proxy an `address` has no meaning: the proxy finds the
-    host. Raises `BadSetting`.
+    `download_maxsize` (bytes, unless `max_body` is given), `bindaddress` and `download_fail_on_dataloss`. The login in
+    a proxy's URL is sent to that proxy only. Through a proxy `address` is ignored, since the proxy resolves the host.
     """
 
     def __init__(self, settings: FetchSettings) -> None:
@@ -46,7 +46,7 @@ class CurlFetcher:
         except (ValueError, TypeError, pycurl.error) as error:
             raise BadSetting(f"cannot fetch with these settings: {error}") from error
         self._loop = asyncio.get_running_loop()
-        self._sockets = sockets_of(self._loop, self._act)
+        self._sockets = sockets_of(self._loop, self._report_events)
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
@@ -55,56 +55,36 @@ class CurlFetcher:
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS_MAX)
         self._busy: dict[pycurl.Curl, tuple[Handle, asyncio.Future[HttpResponse | Exception]]] = {}
         self._deadline = 0.0
-        self._timer: asyncio.Handle | None = None  # of what is due at once, uvloop makes no TimerHandle
+        self._timer: asyncio.Handle | None = None  # for a time in the past uvloop returns no TimerHandle
         self._fires_at = 0.0
         self._kick: asyncio.Handle | None = None
         self._closed = False
 
-    async def fetch(
-        self,
-        request: Request,
-        *,
-        accept: Accept | None = None,
-        max_body: int | None = None,
-        cut: bool = False,
-        address: str = "",
-        public_only: bool = False,
-        into: Into | None = None,
-        proxy: str | None = None,
-    ) -> HttpResponse:
-        """Do one transfer. See the port. A page that libcurl cannot decompress is fetched once more as it is."""
-        handed: list[bool] = []
-        taker = None if into is None else _noting(into, handed)
-        result = await self._transfer(request, accept, max_body, cut, address, public_only, taker, proxy)
-        if isinstance(result, BadResponse) and str(result) == UNDECODABLE and request.method == "GET" and not handed:
-            result = await self._transfer(
-                request, accept, max_body, cut, address, public_only, None, proxy, undecoded=True
-            )
+    async def fetch(self, request: Request, **options: Unpack[FetchOptions]) -> HttpResponse:
+        """Do one transfer. A body that libcurl cannot decompress is fetched once more without decompression."""
+        into = options.get("into")
+        passed_on: list[bool] = []
+        if into is not None:
+            options["into"] = _noting(into, passed_on)
+        result = await self._transfer(request, options)
+        if isinstance(result, BadResponse) and str(result) == UNDECODABLE and request.method == "GET" and not passed_on:
+            options["into"] = None
+            result = await self._transfer(request, options, undecoded=True)
             if into is not None and isinstance(result, HttpResponse):
-                result = _handed_over(result, into)
+                result = _pass_on(result, into)
         if isinstance(result, HttpResponse):
             return result
         raise result
 
     async def _transfer(
-        self,
-        request: Request,
-        accept: Accept | None,
-        max_body: int | None,
-        cut: bool,
-        address: str,
-        public_only: bool,
-        into: Into | None,
-        proxy: str | None,
-        *,
-        undecoded: bool = False,
+        self, request: Request, options: FetchOptions, *, undecoded: bool = False
     ) -> HttpResponse | Exception:
         if self._closed:
             raise FetchError("the fetcher was closed", retry=False)
         handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
         future: asyncio.Future[HttpResponse | Exception] = self._loop.create_future()
         try:
-            handle.prepare(request, accept, max_body, cut, address, public_only, into, proxy, undecoded=undecoded)
+            handle.prepare(request, undecoded=undecoded, **options)
             self._multi.add_handle(handle.curl)
         except BaseException:
             handle.curl.close()
@@ -112,13 +92,12 @@ class CurlFetcher:
         self._busy[handle.curl] = handle, future
         try:
             return await future
-        except BaseException:  # cancelled; a transfer that is done has left its handle to the next
+        except BaseException:  # cancelled; if the transfer is done, its handle may already serve another one
             if not future.done() or future.cancelled():
                 self._forget(handle)
             raise
 
     async def close(self) -> None:
-        """Abort everything, close every connection."""
         if self._closed:
             return
         self._closed = True
@@ -140,12 +119,12 @@ class CurlFetcher:
             self._sockets.watch(fd, what)
 
     def _set_timer(self, timeout_ms: int) -> None:
-        """Call libcurl in `timeout_ms`, or never for -1. A timer that is set for earlier stays: it sets itself anew."""
+        """Call libcurl in `timeout_ms`, or never for -1. A timer that fires earlier is kept and sets itself again."""
         if self._closed:
             return
         if timeout_ms == 0:
             if self._kick is None:
-                self._kick = self._loop.call_soon(self._kicked)
+                self._kick = self._loop.call_soon(self._on_zero_timeout)
             return
         self._deadline = self._loop.time() + timeout_ms / 1000 if timeout_ms > 0 else 0.0
         if timeout_ms > 0 and (self._timer is None or self._fires_at > self._deadline):
@@ -154,22 +133,22 @@ class CurlFetcher:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._fires_at = self._loop.call_at(self._deadline, self._time_is_up), self._deadline
+        self._timer, self._fires_at = self._loop.call_at(self._deadline, self._on_timer), self._deadline
 
-    def _kicked(self) -> None:
+    def _on_zero_timeout(self) -> None:
         self._kick = None
-        self._act([(pycurl.SOCKET_TIMEOUT, 0)])
+        self._report_events([(pycurl.SOCKET_TIMEOUT, 0)])
 
-    def _time_is_up(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if not self._deadline:
             return
         if self._loop.time() < self._deadline:
             self._arm()
         else:
-            self._act([(pycurl.SOCKET_TIMEOUT, 0)])
+            self._report_events([(pycurl.SOCKET_TIMEOUT, 0)])
 
-    def _act(self, ready: list[tuple[int, int]]) -> None:
+    def _report_events(self, ready: list[tuple[int, int]]) -> None:
         socket_action, running = self._multi.socket_action, 0
         for fd, events in ready:
             _, running = socket_action(fd, events)
@@ -193,7 +172,7 @@ class CurlFetcher:
         if result is None:
             result = error_of(code, message, curl, handle.timeout_s, self._settings.connect_timeout_s)
             if handle.proxied:
-                tell_way(result, curl)
+                note_proxy_progress(result, curl)
         self._forget(handle)
         future.set_result(result)
 
@@ -208,18 +187,18 @@ class CurlFetcher:
             handle.curl.close()
 
 
-def _noting(into: Into, handed: list[bool]) -> Into:
-    """Return `into`, which leaves a note when it is called."""
+def _noting(into: Into, calls: list[bool]) -> Into:
+    """Return `into` with a note in `calls` for each call."""
 
-    def take(chunk: bytes) -> None:
-        handed.append(True)
+    def noting(chunk: bytes) -> None:
+        calls.append(True)
         into(chunk)
 
-    return take
+    return noting
 
 
-def _handed_over(response: HttpResponse, into: Into) -> HttpResponse | Exception:
-    """Hand over a body that came as a whole."""
+def _pass_on(response: HttpResponse, into: Into) -> HttpResponse | Exception:
+    """Pass the body of a response to `into`."""
     body, response.body = response.body, b""
     try:
         into(body)

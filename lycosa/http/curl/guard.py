@@ -1,6 +1,9 @@
-"""Keeps transfers away from addresses that are not public: asked for each socket before it connects, and for each
-connection, new or kept, before a request goes over it. So neither a name server that changes its mind nor a connection
-that another transfer has opened leads around it."""
+"""Keep transfers away from addresses that are not public.
+
+libcurl asks the guard for each socket before it connects, and for each connection, new or kept, before a request is
+sent over it. So neither a name that resolves to another address the second time (DNS rebinding) nor a connection that
+another transfer opened gets around it.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from lycosa.core.errors import PrivateAddress
 from lycosa.http.resolver import numeric_address
 
 MayConnect = Callable[[str], bool]
-"""Says whether guarded transfers may connect to this IP address."""
+"""Returns whether guarded transfers may connect to this IP address."""
 
 
-class Guard:
-    """The guard of one easy handle. `curl.reset()` takes it off: say so with `forget`."""
+class AddressGuard:
+    """The guard of one easy handle. `curl.reset()` removes it: call `forget` after that."""
 
     __slots__ = ("_curl", "_error", "_may_connect", "_opened", "_refused", "is_on")
 
@@ -32,7 +35,7 @@ class Guard:
         self._error: Exception | None = None
 
     def set(self, *, on: bool) -> None:
-        """Watch the next transfer, or do not."""
+        """Guard the next transfer, or do not."""
         if on:
             self._refused, self._error, self._opened = "", None, False
         if on is self.is_on:
@@ -46,20 +49,21 @@ class Guard:
             self._curl.unsetopt(pycurl.PREREQFUNCTION)
 
     def forget(self) -> None:
-        """The options of the handle are the usual ones again."""
+        """Note that the handle was reset."""
         self.is_on = False
 
     def reason(self, code: int) -> Exception | None:
-        """Return why the guard ended a transfer that failed with `code`; None when it did not."""
+        """Return the error if the guard ended a transfer that failed with `code`, else None."""
+        # A host may have several addresses: one that was refused does not matter if another one was connected.
         if not self.is_on or not self._refused or (self._opened and code != pycurl.E_ABORTED_BY_CALLBACK):
             return None
-        return self._error or refusal(self._refused)
+        return self._error or private_address(self._refused)
 
     def _open(self, _purpose: int, address: Any) -> Any:
         if not self._allows(address.addr[0]):
             return pycurl.SOCKET_BAD
         self._opened = True
-        return Opened(address.family, address.socktype, address.protocol)
+        return _Socket(address.family, address.socktype, address.protocol)
 
     def _check(self, ip: str, *_: object) -> int:
         verdict: int = pycurl.PREREQFUNC_OK if self._allows(ip) else pycurl.PREREQFUNC_ABORT
@@ -68,29 +72,29 @@ class Guard:
     def _allows(self, ip: str) -> bool:
         try:
             allowed = self._may_connect(ip)
-        except Exception as error:  # noqa: BLE001  the fault of whoever made the predicate, and told to the caller
+        except Exception as error:  # noqa: BLE001  `fetch` raises it
             self._error, allowed = error, False
         if not allowed:
             self._refused = ip
         return allowed
 
 
-class Opened(socket.socket):
-    """A socket of which libcurl takes a duplicate at once."""
+class _Socket(socket.socket):
+    """A socket that pycurl duplicates at once; this one is closed without a ResourceWarning."""
 
     def __del__(self) -> None:
         self.close()
 
 
 def check_url(url: str, may_connect: MayConnect) -> None:
-    """Raise `PrivateAddress` for a URL whose host alone says that it is not public: all one can see from a proxy."""
+    """Raise `PrivateAddress` for a host that looks private: all that can be checked if a proxy resolves it."""
     host = urlsplit(url).netloc.rpartition("@")[2]
     name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
     numeric = numeric_address(name)
     if not may_connect(numeric) if numeric else looks_private(name):
-        raise refusal(name)
+        raise private_address(name)
 
 
-def refusal(address: str) -> PrivateAddress:
+def private_address(address: str) -> PrivateAddress:
     """Return the error that names the address."""
-    return PrivateAddress(f"{address} is no public address, and a public page led there: see allow_private")
+    return PrivateAddress(f"{address} is not a public address, but a public page leads there: see allow_private")

@@ -1,4 +1,4 @@
-"""One libcurl easy handle, reused for many transfers: options in, header lines and body chunks out."""
+"""One libcurl easy handle, reused for many transfers: sets its options and collects header lines and body chunks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from lycosa.core.url import canonicalize
 from lycosa.http.core.codings import decode_body
 from lycosa.http.core.model import HttpResponse, Timings
 from lycosa.http.core.request import Request, add_params
-from lycosa.http.curl.errors import UNDECODABLE, latency_s
-from lycosa.http.curl.guard import Guard, MayConnect, check_url
+from lycosa.http.curl.errors import HTTP2_STREAM, UNDECODABLE, latency_s
+from lycosa.http.curl.guard import AddressGuard, MayConnect, check_url
 from lycosa.http.curl.options import (
     PER_REQUEST,
     body_max,
@@ -38,13 +38,13 @@ CONNECTIONS_MAX = 1024
 BUFFER_BYTES = 128 << 10
 DNS_CACHE_S = 300
 DRAIN_MAX = 64 << 10
-"""Bytes of an unwanted body that are read and dropped, which is cheaper than a new connection."""
+"""Bytes of an unwanted body that are read and dropped: cheaper than a new connection."""
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 """Names of methods and header fields (RFC 9110 §5.6.2)."""
 
-HALF_DONE = frozenset({pycurl.E_PARTIAL_FILE, pycurl.E_RECV_ERROR, pycurl.E_HTTP2, 92})
-"""The connection ended within the body, or the HTTP/2 stream did."""
+HALF_DONE = frozenset({pycurl.E_PARTIAL_FILE, pycurl.E_RECV_ERROR, pycurl.E_HTTP2, HTTP2_STREAM})
+"""libcurl's codes for a connection or HTTP/2 stream that ended within the body."""
 
 HTTP_VERSIONS = {
     pycurl.CURL_HTTP_VERSION_1_0: "1.0",
@@ -63,13 +63,19 @@ TIMES = (
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """How to fetch. `timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake.
+    """The settings of a fetcher.
 
-    `max_body_bytes` counts after decompression. `headers` go with every request, a Proxy-Authorization to `proxy` only;
-    "" is none. `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate,
-    `fail_on_dataloss` says that a body of which a part was lost is none. `may_connect(ip)` decides for transfers that
-    are `public_only`. `pins` are public keys ("sha256//BASE64;...", as libcurl has them) of which a host has to have
-    one; then it does not matter who has signed its certificate. Those of proxies are looked at as ever.
+    timeout_s                  for a whole transfer
+    connect_timeout_s          for name lookup, connection and TLS handshake
+    max_body_bytes             of a body, after decompression
+    headers                    sent with every request, a Proxy-Authorization to `proxy` only
+    proxy                      URL, "" for none
+    connections_per_host_max   0: no limit
+    insecure                   accept any certificate
+    fail_on_dataloss           a body that was cut off is an error
+    may_connect(ip)            decides for transfers that are `public_only`
+    pins                       public keys ("sha256//BASE64;...", in libcurl's format), of which a host must have one;
+                               the signature of its certificate is then not checked, unlike that of proxies
     """
 
     user_agent: str = "Lycosa"
@@ -87,49 +93,19 @@ class FetchSettings:
 
 
 class Handle:
-    """A pooled easy handle and the transfer it is doing."""
-
-    __slots__ = (
-        "_accept",
-        "_address",
-        "_answer",
-        "_bundle",
-        "_chunks",
-        "_cut",
-        "_error",
-        "_guard",
-        "_head",
-        "_headers_set",
-        "_into",
-        "_keeps_part",
-        "_limit",
-        "_lines",
-        "_plain",
-        "_refers",
-        "_refers_always",
-        "_settings",
-        "_size",
-        "_skipped",
-        "_undecoded",
-        "_url",
-        "_usual",
-        "_was_cut",
-        "curl",
-        "proxied",
-        "timeout_s",
-    )
+    """A pooled easy handle and its current transfer."""
 
     def __init__(self, settings: FetchSettings, bundle: str) -> None:
         self.curl = pycurl.Curl()
         self._settings = settings
         self._bundle = bundle
-        self._guard = Guard(self.curl, settings.may_connect)
-        self._usual = for_hosts(settings.headers)
-        self._lines = _header_lines(self._usual)
-        self._refers_always = any(name.lower() == "referer" for name in self._usual)
+        self._guard = AddressGuard(self.curl, settings.may_connect)
+        self._default_headers = for_hosts(settings.headers)
+        self._default_lines = _header_lines(self._default_headers)
+        self._has_default_referer = any(name.lower() == "referer" for name in self._default_headers)
         self._accept: Accept | None = None
         self._into: Into | None = None
-        self._cut = self._headers_set = self._refers = False
+        self._cut = self._headers_set = self._referer_set = False
         self._address = ""
         self._head: list[bytes] = []
         self._chunks: list[bytes] = []
@@ -139,40 +115,40 @@ class Handle:
     def prepare(
         self,
         request: Request,
-        accept: Accept | None,
-        max_body: int | None,
-        cut: bool,
-        address: str,
-        public_only: bool,
-        into: Into | None,
-        proxy: str | None,
         *,
+        accept: Accept | None = None,
+        max_body: int | None = None,
+        cut: bool = False,
+        address: str = "",
+        public_only: bool = False,
+        into: Into | None = None,
+        proxy: str | None = None,
         undecoded: bool = False,
     ) -> None:
-        """Set what this transfer needs; `undecoded`: libcurl is not to decompress, this file does as far as it goes.
+        """Set the options of a transfer (`FetchOptions`). Raises `FetchError` for a request that cannot be sent.
 
-        Raises `FetchError` for a request that cannot be sent.
+        `undecoded`: the body is not decompressed by libcurl, but by `codings.decode_body`, which is more lenient.
         """
         self._accept, self._cut, self._into = accept, cut, into
         self._url = url = request.url
         self._limit = self._settings.max_body_bytes if max_body is None else max_body
-        through = request.get_meta("proxy", self._settings.proxy) if proxy is None else proxy
+        used_proxy = request.get_meta("proxy", self._settings.proxy) if proxy is None else proxy
         is_chosen = proxy is not None
         try:
-            if self._refers and (is_chosen or not request.lone_referer):
-                self._reset()  # libcurl cannot be told to forget it
+            if self._referer_set and (is_chosen or not request.lone_referer):
+                self._reset()  # libcurl cannot unset CURLOPT_REFERER
             if request.params or not url.isascii():
                 url = canonicalize(add_params(url, request.params))
             self.curl.setopt(pycurl.URL, url)
             if is_chosen or not request.is_plain:
                 if max_body is None:
                     self._limit = body_max(request.get_meta("download_maxsize"), self._limit)
-                self._set_options(request, through, is_chosen=is_chosen)
+                self._set_options(request, used_proxy, is_chosen=is_chosen)
             if undecoded:
                 self._undecoded, self._plain = True, False
                 self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
                 self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
-            self.proxied = bool(through)
+            self.proxied = bool(used_proxy)
             if address or self._address:
                 self._connect_to("" if self.proxied else address)
             if public_only or self._guard.is_on:
@@ -181,12 +157,12 @@ class Handle:
             raise FetchError(f"a request that cannot be sent: {error}", retry=False) from error
 
     def clear(self) -> None:
-        """Forget the transfer; a handle with special options gets the usual ones back."""
+        """Forget the transfer, and restore the default options if it changed them."""
         self._accept = self._into = None
         self._head.clear()
         self._chunks = []
         self._size = 0
-        self._answer: tuple[int, Headers] | None = None
+        self._received: tuple[int, Headers] | None = None
         self._error: Exception | None = None
         self._skipped = False
         self._was_cut = False
@@ -195,7 +171,7 @@ class Handle:
             self._reset()
         elif self._headers_set:
             self._headers_set = False
-            self.curl.setopt(pycurl.HTTPHEADER, self._lines)
+            self.curl.setopt(pycurl.HTTPHEADER, self._default_lines)
 
     def _reset(self) -> None:
         self.curl.reset()
@@ -203,19 +179,19 @@ class Handle:
         self._configure()
 
     def result(self, code: int) -> HttpResponse | Exception | None:
-        """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
+        """Return the response, or the error with which we ended the transfer; None if libcurl failed with `code`."""
         partial = code in HALF_DONE and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
-        if self._answer is None and (partial or not code):
-            if not head_is_whole(self._head):  # libcurl takes what there is for all
+        if self._received is None and (partial or not code):
+            if not head_is_complete(self._head):  # libcurl takes a truncated head for a complete one
                 return ConnectionLost("connection lost within the head")
             self._begin()  # no body came
         if self._error is not None:
             return self._error
         if code and (reason := self._guard.reason(code)) is not None:
             return reason
-        if self._answer is None or (code and not (self._skipped or self._was_cut or partial)):
+        if self._received is None or (code and not (self._skipped or self._was_cut or partial)):
             return None
-        status, headers = self._answer
+        status, headers = self._received
         get = self.curl.getinfo
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         if self._undecoded and body:
@@ -240,7 +216,7 @@ class Handle:
     def _configure(self) -> None:
         setopt, settings = self.curl.setopt, self._settings
         self._plain = True
-        self._headers_set = self._refers = False
+        self._headers_set = self._referer_set = False
         self._keeps_part = not settings.fail_on_dataloss
         self._address = ""
         self.timeout_s = settings.timeout_s
@@ -249,7 +225,7 @@ class Handle:
         setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
         setopt(pycurl.USERAGENT, settings.user_agent)
         setopt(pycurl.ACCEPT_ENCODING, "")
-        setopt(pycurl.HTTPHEADER, self._lines)
+        setopt(pycurl.HTTPHEADER, self._default_lines)
         setopt(pycurl.TIMEOUT_MS, round(settings.timeout_s * 1000))
         setopt(pycurl.CONNECTTIMEOUT_MS, round(settings.connect_timeout_s * 1000))
         setopt(pycurl.BUFFERSIZE, BUFFER_BYTES)
@@ -257,26 +233,26 @@ class Handle:
         setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         setopt(pycurl.HEADERFUNCTION, self._head.append)
         setopt(pycurl.WRITEFUNCTION, self._take)
-        # Empty values silence http_proxy and no_proxy of the environment: what a crawl does stands in its settings.
+        # Empty values override http_proxy and no_proxy of the environment: a crawl depends on its settings only.
         set_proxy(self.curl, settings.proxy, settings.headers)
         setopt(pycurl.NOPROXY, "")
         if self._bundle:
             setopt(pycurl.CAINFO, self._bundle)
             setopt(pycurl.PROXY_CAINFO, self._bundle)
-        if settings.insecure:
-            for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
-                setopt(option, 0)
-            for option in (pycurl.PROXY_SSL_VERIFYPEER, pycurl.PROXY_SSL_VERIFYHOST):
-                setopt(option, 0)
         if settings.pins:
             setopt(pycurl.PINNEDPUBLICKEY, settings.pins)
-            for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
-                setopt(option, 0)
+        if settings.pins or settings.insecure:
+            setopt(pycurl.SSL_VERIFYPEER, 0)
+            setopt(pycurl.SSL_VERIFYHOST, 0)
+        if settings.insecure:
+            setopt(pycurl.PROXY_SSL_VERIFYPEER, 0)
+            setopt(pycurl.PROXY_SSL_VERIFYHOST, 0)
 
     def _set_options(self, request: Request, proxy: Any, *, is_chosen: bool) -> None:
         referer = "" if is_chosen else request.lone_referer
-        if referer and referer.isascii() and referer.isprintable() and not self._refers_always:
-            self._refers = True  # nearly every page of a spider does: a list of lines would cost more
+        if referer and referer.isascii() and referer.isprintable() and not self._has_default_referer:
+            # Nearly every request of a spider has only this field: cheaper than a list of header lines.
+            self._referer_set = True
             self.curl.setopt(pycurl.REFERER, referer)
             return
         setopt, method, body = self.curl.setopt, request.method, request.body
@@ -286,23 +262,24 @@ class Handle:
             _set_method(self.curl, method, body)
         if is_chosen or not PER_REQUEST.isdisjoint(request.meta) or "proxy-authorization" in headers:
             self._plain = False
-            headers = self._set_for_one(request, str(proxy or ""))
+            headers = self._set_special_options(request, str(proxy or ""))
         if headers:
             self._headers_set = True
-            setopt(pycurl.HTTPHEADER, _header_lines({**self._usual, **headers}))
+            setopt(pycurl.HTTPHEADER, _header_lines({**self._default_headers, **headers}))
 
-    def _set_for_one(self, request: Request, proxy: str) -> Mapping[str, str]:
-        """Set the proxy and what the meta asks for. Return the header fields that remain to be sent."""
-        asked = request.get_meta
-        if asked("download_timeout") is not None:
-            self.timeout_s = timeout_s(asked("download_timeout"))
+    def _set_special_options(self, request: Request, proxy: str) -> Mapping[str, str]:
+        """Set the proxy and the options in `meta`. Return the header fields for the host."""
+        get = request.get_meta
+        if get("download_timeout") is not None:
+            self.timeout_s = timeout_s(get("download_timeout"))
             self.curl.setopt(pycurl.TIMEOUT_MS, max(1, round(self.timeout_s * 1000)))
-        if asked("bindaddress"):
-            set_bind_address(self.curl, asked("bindaddress"))
-        if asked("download_fail_on_dataloss") is not None:
-            self._keeps_part = not asked("download_fail_on_dataloss")
-        usual = self._settings.headers if proxy == self._settings.proxy else {}  # the usual secret is for no other
-        set_proxy(self.curl, proxy, {**usual, **request.headers})
+        if get("bindaddress"):
+            set_bind_address(self.curl, get("bindaddress"))
+        if get("download_fail_on_dataloss") is not None:
+            self._keeps_part = not get("download_fail_on_dataloss")
+        # The default Proxy-Authorization is for the default proxy only.
+        defaults = self._settings.headers if proxy == self._settings.proxy else {}
+        set_proxy(self.curl, proxy, {**defaults, **request.headers})
         return for_hosts(request.headers)
 
     def _guard_against_private(self, url: str, *, public_only: bool) -> None:
@@ -313,8 +290,11 @@ class Handle:
         self._guard.set(on=public_only)
 
     def _connect_to(self, address: str) -> None:
-        """Connect to this address, "" for that of the name. Unlike an entry in libcurl's DNS cache (CURLOPT_RESOLVE)
-        this holds for one transfer, and a kept connection to another address is not used for it."""
+        """Connect to this address, or resolve the name for "".
+
+        Unlike an entry in libcurl's DNS cache (CURLOPT_RESOLVE) this applies to one transfer, and kept connections to
+        other addresses are not reused for it.
+        """
         if address == self._address:
             return
         if address:
@@ -325,7 +305,7 @@ class Handle:
 
     def _take(self, chunk: bytes) -> int | None:
         """Take a piece of the decompressed body; 0 ends the transfer."""
-        if self._answer is None and not self._begin():
+        if self._received is None and not self._begin():
             return 0
         if self._skipped:
             return None
@@ -347,7 +327,7 @@ class Handle:
             self._was_cut = not stop.fail
             self._error = stop if stop.fail else None
             return 0
-        except Exception as error:  # noqa: BLE001  as with `accept`
+        except Exception as error:  # noqa: BLE001  `fetch` raises it
             self._error = error
             return 0
         return None
@@ -370,26 +350,26 @@ class Handle:
         return found[: self._limit]
 
     def _begin(self) -> bool:
-        """Read the head, ask whether the body is wanted. False when the transfer is to end here."""
+        """Parse the head and call `accept`. Return False to end the transfer."""
         try:
-            status, fields = final_head(b"".join(self._head))  # libcurl answers no getinfo within a callback
+            status, fields = final_head(b"".join(self._head))  # within a callback libcurl refuses getinfo
             headers = Headers(fields)
-            self._answer = status, headers
+            self._received = status, headers
             if self._accept is not None and not self._accept(status, headers):
                 self._skipped = True
-                return _is_soon_over(headers)
+                return _has_short_body(headers)
         except StopDownload as stop:
             self._skipped = not stop.fail
             self._error = stop if stop.fail else None
             return False
-        except Exception as error:  # noqa: BLE001  whatever `accept` raises belongs to the caller of `fetch`
+        except Exception as error:  # noqa: BLE001  `fetch` raises it
             self._error = error
             return False
         return True
 
 
 def final_head(head: bytes) -> tuple[int, bytes]:
-    """Return status and fields of the last response head: not those of 1xx answers and proxies, nor the trailers."""
+    """Return status and fields of the last head: not of a 1xx response or a proxy, and without trailers."""
     start = 0
     while (end := head.find(b"\r\n\r\n", start)) >= 0 and head.startswith(b"HTTP/", end + 4):
         start = end + 4
@@ -398,14 +378,14 @@ def final_head(head: bytes) -> tuple[int, bytes]:
     return int(code[0]) if code and code[0].isdigit() else 0, fields
 
 
-def head_is_whole(lines: Sequence[bytes]) -> bool:
-    """Tell whether the last of these response heads has its empty line."""
+def head_is_complete(lines: Sequence[bytes]) -> bool:
+    """Return whether the last of these response heads ends with an empty line."""
     last = max((place for place, line in enumerate(lines) if line.startswith(b"HTTP/")), default=0)
     return any(not line.strip() for line in lines[last:])
 
 
 def ca_bundle() -> str:
-    """Return the file of trusted certificates: SSL_CERT_FILE, or where this system keeps it; empty to use libcurl's."""
+    """Return the file of trusted certificates: SSL_CERT_FILE or that of the system; "" for libcurl's default."""
     places = ssl.get_default_verify_paths()
     candidates = (
         os.environ.get("SSL_CERT_FILE"),
@@ -418,7 +398,7 @@ def ca_bundle() -> str:
     return next((path for path in candidates if path and Path(path).is_file()), "")
 
 
-def _is_soon_over(headers: Headers) -> bool:
+def _has_short_body(headers: Headers) -> bool:
     length = headers.get("content-length")
     return (
         length.isascii()
@@ -431,7 +411,7 @@ def _is_soon_over(headers: Headers) -> bool:
 
 def _set_method(curl: pycurl.Curl, method: str, body: bytes) -> None:
     if not TOKEN.fullmatch(method):
-        raise ValueError(f"{method!r} is no method")
+        raise ValueError(f"{method!r} is not a method")
     if method == "HEAD":
         curl.setopt(pycurl.NOBODY, 1)
     elif body or method in {"POST", "PUT", "PATCH"}:
@@ -441,10 +421,10 @@ def _set_method(curl: pycurl.Curl, method: str, body: bytes) -> None:
 
 
 def _header_lines(headers: Mapping[str, str]) -> list[bytes]:
-    # Without a value libcurl leaves out what it would send by itself.
+    # A field without a value suppresses the one that libcurl would send by itself.
     lines = {"accept": f"Accept: {ACCEPT}", "expect": "Expect:", "content-type": "Content-Type:"}
     for name, value in headers.items():
         if not TOKEN.fullmatch(name) or any(char in "\r\n\0" for char in value):
-            raise ValueError(f"the header {name!r} is no header, or its value holds a line break")
+            raise ValueError(f"the header {name!r} has an invalid name or a line break in its value")
         lines[name.lower()] = f"{name}: {value}" if value else f"{name};"
     return [line.encode("utf-8") for line in lines.values()]

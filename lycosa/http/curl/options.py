@@ -1,4 +1,4 @@
-"""What the meta of one request may ask of a transfer, in libcurl's words. Raises `ValueError` or `TypeError`."""
+"""Options of a transfer from the meta of its request, set on a libcurl handle. Raises `ValueError` or `TypeError`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pycurl
 
 TIMEOUT_MAX_S = 86_400.0
 PORT_MAX = 65_535
-FOR_PROXIES = "proxy-authorization"
+PROXY_ONLY_FIELD = "proxy-authorization"
 
 PER_REQUEST = frozenset({"proxy", "download_timeout", "bindaddress", "download_fail_on_dataloss"})
-"""Keys of `meta` that change the options of a handle, and `download_maxsize` beside them."""
+"""Keys of `meta` that change the options of a handle, besides `download_maxsize`."""
 
 
 def body_max(meta: object, default: int) -> int:
-    """Return the bytes that `download_maxsize` allows a body, `default` for None; 0 is no limit, as in Scrapy."""
+    """Return the largest body for a `download_maxsize`: `default` for None; 0 is no limit, as in Scrapy."""
     if meta is None:
         return default
     if not isinstance(meta, int) or isinstance(meta, bool) or meta < 0:
@@ -28,7 +28,7 @@ def body_max(meta: object, default: int) -> int:
 
 
 def timeout_s(value: Any) -> float:
-    """Return the seconds that `download_timeout` allows a transfer."""
+    """Return a checked `download_timeout`."""
     seconds = float(value)
     if not 0 < seconds <= TIMEOUT_MAX_S:
         raise ValueError(f"download_timeout {value!r}: write seconds, more than 0 and at most {TIMEOUT_MAX_S:.0f}")
@@ -36,7 +36,7 @@ def timeout_s(value: Any) -> float:
 
 
 def set_bind_address(curl: pycurl.Curl, value: Any) -> None:
-    """Send from this address of ours: an IP address, or a pair of one and a port."""
+    """Connect from this local address: an IP address, or a pair of an IP address and a port."""
     address, port = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, 0)
     try:
         curl.setopt(pycurl.INTERFACE, f"host!{ip_address(address)}")
@@ -49,26 +49,26 @@ def set_bind_address(curl: pycurl.Curl, value: Any) -> None:
 
 
 def set_proxy(curl: pycurl.Curl, proxy: str, headers: Mapping[str, str]) -> None:
-    """Use this proxy, "" for none, and tell it, and nobody else, the last Proxy-Authorization among the fields."""
+    """Use this proxy, "" for none, and send the last Proxy-Authorization of `headers` to it, and to nobody else."""
     curl.setopt(pycurl.PROXY, proxy)
-    secrets = [value for name, value in headers.items() if name.lower() == FOR_PROXIES] if proxy else []
+    secrets = [value for name, value in headers.items() if name.lower() == PROXY_ONLY_FIELD] if proxy else []
     if any(char in "\r\n\0" for value in secrets for char in value):
         raise ValueError("the value of Proxy-Authorization holds a line break")
-    curl.unsetopt(pycurl.PROXYHEADER)  # an empty list would leave the one before
+    curl.unsetopt(pycurl.PROXYHEADER)  # an empty list would not replace the previous one
     if secrets:
         curl.setopt(pycurl.PROXYHEADER, [f"Proxy-Authorization: {secrets[-1]}"])
 
 
 def for_hosts(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the header fields that are for the host: all but a Proxy-Authorization."""
-    return {name: value for name, value in headers.items() if name.lower() != FOR_PROXIES}
+    """Return the header fields for the host: all except a Proxy-Authorization."""
+    return {name: value for name, value in headers.items() if name.lower() != PROXY_ONLY_FIELD}
 
 
 @lru_cache(1024)
 def to_address(address: str) -> str:
-    """Return libcurl's way to say: whatever host and port, connect to this address, on the same port."""
+    """Return a CURLOPT_CONNECT_TO entry: for any host and port connect to this address, on the same port."""
     try:
         ip = ip_address(address)
     except ValueError:
-        raise ValueError(f"{address!r} is no IP address to connect to") from None
+        raise ValueError(f"{address!r} is not an IP address to connect to") from None
     return f"::[{ip}]:" if ip.version == 6 else f"::{ip}:"

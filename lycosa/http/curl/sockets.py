@@ -1,9 +1,9 @@
-"""Which sockets to watch for libcurl, and how: libcurl asks for directions, the owner hears which sockets are ready.
+"""Watch sockets for libcurl, and report which are ready.
 
-On Linux the sockets sit in an epoll set of their own, whose one descriptor the loop watches. A wake-up of the loop then
-serves every socket that is ready, and to begin and end to watch one, which libcurl asks for in every transfer on a kept
-connection, is a system call each, a third of what `add_reader` and `remove_reader` cost. Elsewhere the loop watches
-each socket.
+On Linux the sockets are in an epoll set, whose descriptor the loop watches. One wake-up of the loop then serves all
+ready sockets. libcurl starts and stops watching a socket in every transfer on a kept connection: with epoll that is a
+system call each, a third of the cost of `add_reader` and `remove_reader`. On other systems the loop watches each
+socket.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Protocol
 import pycurl
 
 Ready = Callable[[list[tuple[int, int]]], None]
-"""Takes (descriptor, CSELECT_* bits) of the sockets that are ready."""
+"""Called with (descriptor, CSELECT_* bits) of the ready sockets."""
 
 READY_MAX = 256
-"""Sockets served in one wake-up, so that the rest of the program gets its turn."""
+"""Sockets served in one wake-up, so that other tasks are not delayed."""
 
 
 class Sockets(Protocol):
     """Watches sockets for libcurl."""
 
     def watch(self, fd: int, what: int) -> None:
-        """Watch for POLL_IN, POLL_OUT or both; POLL_REMOVE ends it."""
+        """Watch for POLL_IN, POLL_OUT or both, or stop for POLL_REMOVE."""
         ...
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching."""
         ...
 
 
 def sockets_of(loop: asyncio.AbstractEventLoop, ready: Ready) -> Sockets:
-    """Return the best kind this system has."""
+    """Return the best implementation for this system."""
     return EpollSockets(loop, ready) if hasattr(select, "epoll") else LoopSockets(loop, ready)
 
 
@@ -51,22 +51,20 @@ class EpollSockets:
         loop.add_reader(self._epoll.fileno(), self._serve)
 
     def watch(self, fd: int, what: int) -> None:
-        """See `Sockets`."""
         if what == pycurl.POLL_REMOVE:
             self._watched.discard(fd)
-            with suppress(OSError):  # closed already: the kernel has forgotten it
+            with suppress(OSError):  # already closed, and so removed by the kernel
                 self._epoll.unregister(fd)
             return
         events = (select.EPOLLIN if what & pycurl.POLL_IN else 0) | (select.EPOLLOUT if what & pycurl.POLL_OUT else 0)
         if fd in self._watched:
-            with suppress(FileNotFoundError):  # closed, and its number given to another socket
+            with suppress(FileNotFoundError):  # closed, and the descriptor reused for another socket
                 self._epoll.modify(fd, events)
                 return
         self._watched.add(fd)
         self._epoll.register(fd, events)
 
     def close(self) -> None:
-        """See `Sockets`."""
         if not self._epoll.closed:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -81,7 +79,7 @@ CSELECT = [
     | (pycurl.CSELECT_ERR if events & 8 else 0)
     for events in range(32)
 ]
-"""What libcurl calls the epoll bits IN 1, OUT 4, ERR 8, HUP 16: a connection that ended is to be read."""
+"""libcurl's bits for the epoll bits IN 1, OUT 4, ERR 8, HUP 16: a closed connection must be read."""
 
 
 class LoopSockets:
@@ -93,7 +91,6 @@ class LoopSockets:
         self._watched: dict[int, int] = {}
 
     def watch(self, fd: int, what: int) -> None:
-        """See `Sockets`."""
         before = self._watched.pop(fd, 0)
         wanted = 0 if what == pycurl.POLL_REMOVE else what
         if wanted:
@@ -108,6 +105,5 @@ class LoopSockets:
             self._loop.remove_writer(fd)
 
     def close(self) -> None:
-        """See `Sockets`."""
         for fd in list(self._watched):
             self.watch(fd, pycurl.POLL_REMOVE)

@@ -1,4 +1,4 @@
-"""The loops on which the contracts of a fetcher are played."""
+"""The event loops on which the contract tests of a fetcher run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.http.contracts.fetching import runner_on
     ]
 )
 def run(request, monkeypatch) -> Callable[..., Any]:
-    """Run a play of a fetcher; see `runner_on`."""
+    """Return what runs a test coroutine with a fetcher; see `runner_on`."""
     name, _, alone = request.param.partition(",")
     if alone:
         monkeypatch.setattr(sockets, "EpollSockets", sockets.LoopSockets)

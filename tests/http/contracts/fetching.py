@@ -1,4 +1,4 @@
-"""What the contract tests of fetchers share: a play, run with a fetcher and a misbehaving server on some loop."""
+"""Shared by the contract tests of fetchers: runs a test coroutine with a fetcher and a misbehaving server on a loop."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Play = Callable[[CurlFetcher, Server], Awaitable[Any]]
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 TEST_MAX_S = 60.0
 BESIDE = ("127.0.0.2", "127.0.0.3", "127.0.0.9", "::1")
-"""Where tests have more servers, or none, on the port of theirs."""
+"""Another loopback address: for further servers, or none, on the same port."""
 
 
 def runner_on(name: str) -> Callable[..., Any]:
-    """Return what runs an `async def play(fetcher, server)` on this kind of loop.
+    """Return a function that runs an `async def play(fetcher, server)` on this kind of loop.
 
     It fails on what the loop complains about, and on sockets left open.
     """
@@ -56,7 +56,7 @@ async def fetching(**settings: Any) -> AsyncIterator[CurlFetcher]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait for something that other tasks bring about; the test's time limit bounds it."""
+    """Wait for a condition; the time limit of the test bounds the wait."""
     while not true():  # noqa: ASYNC110  the server has no event for each of these
         await asyncio.sleep(0.001)
 

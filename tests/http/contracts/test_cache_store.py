@@ -1,4 +1,4 @@
-"""The contract of the `HttpCacheStore` port (C10): what was put comes back whole or not at all, within bounds."""
+"""The contract of the `HttpCacheStore` port (C10): responses are returned intact or not at all, within bounds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def open_cache(request, tmp_path) -> Open:
     ],
     ids=["page", "empty", "binary", "large", "no fields", "repeated fields"],
 )
-def test_a_response_comes_back_as_it_was(open_cache: Open, stored: StoredResponse):
+def test_response_is_returned_as_it_was_stored(open_cache: Open, stored: StoredResponse):
     async def play():
         cache = open_cache()
         assert await cache.get("k") is None
@@ -67,7 +67,7 @@ def test_a_response_comes_back_as_it_was(open_cache: Open, stored: StoredRespons
     asyncio.run(play())
 
 
-def test_the_least_recently_used_go_first(open_cache: Open):
+def test_least_recently_used_responses_leave_first(open_cache: Open):
     async def play():
         cache = open_cache(bytes_max=100_000)
         noise = [("content-type", "image/png")]
@@ -82,7 +82,7 @@ def test_the_least_recently_used_go_first(open_cache: Open):
     asyncio.run(play())
 
 
-def test_one_that_is_too_large_takes_no_room_from_others_and_leaves_no_old_one(open_cache: Open):
+def test_response_that_is_too_large_evicts_nothing_but_its_previous_version(open_cache: Open):
     async def play():
         cache = open_cache(bytes_max=10_000)
         await cache.put("small", page())
@@ -94,7 +94,7 @@ def test_one_that_is_too_large_takes_no_room_from_others_and_leaves_no_old_one(o
     asyncio.run(play())
 
 
-def test_many_at_once(open_cache: Open):
+def test_concurrent_calls(open_cache: Open):
     async def play():
         cache = open_cache()
         async with asyncio.TaskGroup() as tasks:
@@ -110,7 +110,7 @@ def test_many_at_once(open_cache: Open):
 # ------------------------------------------------------------------------------------------------------------ the file
 
 
-def test_it_is_there_after_a_restart_with_the_order_of_use(tmp_path: Path):
+def test_responses_and_order_of_use_survive_a_restart(tmp_path: Path):
     async def play():
         cache = SqliteCache(tmp_path, 100_000)
         for number in range(80):
@@ -127,7 +127,7 @@ def test_it_is_there_after_a_restart_with_the_order_of_use(tmp_path: Path):
     asyncio.run(play())
 
 
-def test_the_file_stays_within_bounds(tmp_path: Path):
+def test_file_size_is_bounded(tmp_path: Path):
     async def play():
         cache = SqliteCache(tmp_path, 1_000_000)
         for number in range(3000):
@@ -149,7 +149,7 @@ def test_text_is_compressed(tmp_path: Path):
     assert (tmp_path / "httpcache.sqlite").stat().st_size < 600_000
 
 
-def test_two_crawls_share_a_folder(tmp_path: Path):
+def test_two_processes_share_a_cache(tmp_path: Path):
     async def play():
         caches = [SqliteCache(tmp_path) for _ in range(2)]
         await asyncio.gather(*(cache.put(f"{n}{m}", page()) for n, cache in enumerate(caches) for m in range(50)))
@@ -160,7 +160,7 @@ def test_two_crawls_share_a_folder(tmp_path: Path):
     asyncio.run(play())
 
 
-def test_a_damaged_row_is_a_miss(tmp_path: Path):
+def test_damaged_row_is_a_miss(tmp_path: Path):
     async def play():
         cache = SqliteCache(tmp_path)
         for key in "abcde":
@@ -190,7 +190,7 @@ def foreign(path: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", [lambda path: path.write_bytes(b"hello " * 1000), foreign, Path.mkdir], ids=["text", "foreign", "folder"]
 )
-def test_a_file_that_is_not_ours_is_one_line(tmp_path: Path, spoil: Callable[[Path], object]):
+def test_foreign_file_is_refused_in_one_line(tmp_path: Path, spoil: Callable[[Path], object]):
     path = tmp_path / "httpcache.sqlite"
     spoil(path)
 
@@ -223,7 +223,7 @@ WRITER = """
 """
 
 
-def test_killed_it_has_what_was_put(tmp_path: Path):
+def test_stored_responses_survive_kill_9(tmp_path: Path):
     for _ in range(3):
         command = [sys.executable, "-c", textwrap.dedent(WRITER), tmp_path]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
@@ -242,6 +242,6 @@ def test_killed_it_has_what_was_put(tmp_path: Path):
         asyncio.run(look(told))
 
 
-def test_a_newer_version_may_append_fields():
+def test_rows_of_a_newer_version_with_more_fields_are_read():
     fields = msgspec.msgpack.decode(msgspec.msgpack.encode(page()))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode([*fields, "new"]), type=StoredResponse) == page()

@@ -1,4 +1,4 @@
-"""The contract of the `Fetcher` port: what travels there and back, and what is refused (C2).
+"""The contract of the `Fetcher` port: what is sent and received, and what is refused (C2).
 
 Each test runs on uvloop and on asyncio's own loop; `filterwarnings = error` makes a leaked socket a failure.
 """
@@ -26,7 +26,7 @@ from tests.servers.misbehaving import Server, serving
 # ----------------------------------------------------------------------------------------------------------- what works
 
 
-def test_a_page(run):
+def test_page_is_fetched(run):
     response = run(get("/good"))
     assert (response.status, response.http_version, response.ip, response.skipped) == (200, "1.1", "127.0.0.1", False)
     assert response.headers.get("Content-Type") == "text/html; charset=utf-8"
@@ -52,19 +52,19 @@ def test_redirects_are_not_followed(run):
     assert (response.status, response.headers.get("location")) == (302, "/good")
 
 
-def test_an_empty_body(run):
+def test_empty_body(run):
     response = run(get("/empty"))
     assert (response.status, response.body) == (200, b"")
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_bodies_are_decompressed_and_counted_as_they_travel(run, coding):
+def test_bodies_are_decompressed_and_the_transferred_bytes_counted(run, coding):
     response = run(get(f"/gzip/{coding}"))
     assert b"squeezed squeezed" in response.body
     assert response.size_bytes < len(response.body) / 10
 
 
-def test_the_head_is_that_of_the_final_answer(run):
+def test_head_is_that_of_the_final_response(run):
     headers = run(get("/1xx")).headers
     assert headers.getlist("content-type") == ["text/html; charset=utf-8"]
     assert headers.get("x-final") == "yes"
@@ -77,7 +77,7 @@ def test_trailers_do_not_count_as_headers(run):
     assert "x-sum" not in response.headers
 
 
-def test_connections_are_kept(run):
+def test_connections_are_reused(run):
     async def play(fetcher: CurlFetcher, server: Server) -> int:
         for _ in range(20):
             await fetcher.fetch(Request(server.url("/good")))
@@ -86,14 +86,14 @@ def test_connections_are_kept(run):
     assert run(play) == 1
 
 
-def test_a_connection_closed_between_two_requests_is_replaced(run):
+def test_connection_closed_between_two_requests_is_replaced(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[int]:
         return [(await fetcher.fetch(Request(server.url("/early-close-keepalive")))).status for _ in range(10)]
 
     assert run(play) == [200] * 10
 
 
-def test_many_at_a_time_get_their_own_answers(run):
+def test_concurrent_transfers_get_their_own_responses(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[HttpResponse]:
         paths = [f"/tree/2000/{number}" for number in range(500)]
         return await asyncio.gather(*(fetcher.fetch(Request(server.url(path))) for path in paths))
@@ -116,20 +116,20 @@ def test_connections_per_host_are_limited(run):
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "REPORT"])
 @pytest.mark.parametrize("body", [b"", b"a=1\r\n\0\xff"])
-def test_methods_and_bodies_travel(run, method, body):
+def test_methods_and_bodies_are_sent(run, method, body):
     said = json.loads(run(get("/echo", method=method, body=body)).body)
     assert (said["method"], bytes.fromhex(said["body"])) == (method, body)
     assert "expect" not in said["headers"]
     assert "content-type" not in said["headers"]
 
 
-def test_head_has_headers_and_no_body(run):
+def test_head_response_has_headers_and_no_body(run):
     response = run(get("/good", method="HEAD"))
     assert (response.status, response.body) == (200, b"")
     assert int(response.headers["content-length"]) > 0
 
 
-def test_headers_of_the_settings_and_of_the_request(run):
+def test_headers_of_the_request_override_those_of_the_settings(run):
     play = get("/echo", headers={"X-One": "1", "Accept": "text/plain", "X-Empty": ""})
     headers = json.loads(run(play, user_agent="spider/1", headers={"x-one": "0", "X-Two": "2"}).body)["headers"]
     assert (headers["x-one"], headers["x-two"], headers["accept"], headers["x-empty"]) == ("1", "2", "text/plain", "")
@@ -137,7 +137,7 @@ def test_headers_of_the_settings_and_of_the_request(run):
     assert "gzip" in headers["accept-encoding"]
 
 
-def test_options_of_one_request_do_not_stick_to_the_next(run):
+def test_options_of_a_request_do_not_apply_to_the_next(run):
     async def play(fetcher: CurlFetcher, server: Server) -> dict[str, Any]:
         special = Request(server.url("/echo"), method="PUT", body=b"x", headers={"X-Once": "1"})
         await fetcher.fetch(special.replace(meta={"download_timeout": 9}))
@@ -153,11 +153,11 @@ def test_params_are_merged_into_the_url(run):
     assert said["target"] == "/echo?a=1&b=%C3%BC+%26"
 
 
-def test_a_url_that_is_not_ascii(run):
+def test_url_that_is_not_ascii(run):
     assert json.loads(run(get("/echo?ü")).body)["target"] == "/echo?%C3%BC"
 
 
-def test_the_path_is_sent_as_it_is(run):
+def test_path_is_sent_unchanged(run):
     assert json.loads(run(get("/echo/../echo/./x")).body)["target"] == "/echo/../echo/./x"
 
 
@@ -176,7 +176,7 @@ def test_the_path_is_sent_as_it_is(run):
     ],
     ids=str,
 )
-def test_a_request_that_cannot_be_sent_is_refused(run, fields):
+def test_invalid_request_is_refused(run, fields):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         with pytest.raises(FetchError) as caught:
             await fetcher.fetch(Request(server.url("/echo"), **fields))
@@ -200,12 +200,12 @@ def test_only_http_is_fetched(run, url):
     run(play)
 
 
-def test_settings_that_cannot_be_sent_are_refused_at_once(run):
+def test_invalid_settings_are_refused_at_once(run):
     with pytest.raises(BadSetting, match="X-A"):
         run(get("/good"), headers={"X-A": "1\r\nX-B: 2"})
 
 
-def test_through_a_proxy(run):
+def test_page_through_a_proxy(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         proxied = Request("http://no-such-host.invalid/good")
         assert (await fetcher.fetch(proxied)).status == 200
@@ -219,7 +219,7 @@ def test_through_a_proxy(run):
     assert run(main) == ["http://no-such-host.invalid/good", "/echo"]
 
 
-def test_a_proxy_for_one_request(run):
+def test_proxy_in_the_meta_of_a_request(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         await fetcher.fetch(Request("http://no-such-host.invalid/good", meta={"proxy": server.url()}))
         return server.paths()
@@ -227,7 +227,7 @@ def test_a_proxy_for_one_request(run):
     assert run(play) == ["http://no-such-host.invalid/good"]
 
 
-def test_a_proxy_that_refuses(run):
+def test_proxy_that_refuses_the_connection(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         with pytest.raises(ConnectFailed, match=r"^proxy answered 403$"):
             await fetcher.fetch(Request("https://no-such-host.invalid/", meta={"proxy": server.url()}))
@@ -252,7 +252,7 @@ async def neighbours(server: Server) -> AsyncIterator[tuple[str, dict[str, Serve
         yield f"http://localhost:{port}", {"": server, "127.0.0.2": second, "127.0.0.3": third}
 
 
-def test_it_connects_to_the_address_and_keeps_the_name(run):
+def test_fetcher_connects_to_the_given_address_and_sends_the_name(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         url = server.url("/echo").replace("127.0.0.1", "no-such-host.invalid")
         response = await fetcher.fetch(Request(url), address="127.0.0.1")
@@ -280,7 +280,7 @@ def test_one_name_at_several_addresses(run):
     run(play)
 
 
-def test_one_name_at_several_addresses_at_a_time(run):
+def test_one_name_at_several_addresses_concurrently(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         async with neighbours(server) as (base, servers), fetching(connections_max=20) as own:
 
@@ -296,8 +296,8 @@ def test_one_name_at_several_addresses_at_a_time(run):
     run(play)
 
 
-def test_a_connection_is_not_used_for_another_address(run):
-    """Nobody listens there: only a connection that is kept, or a name that is remembered, could bring an answer."""
+def test_connection_is_not_reused_for_another_address(run):
+    """Nothing listens there: only a kept connection or a cached name could lead to a response."""
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         async with neighbours(server) as (base, _):
@@ -312,7 +312,7 @@ def test_a_connection_is_not_used_for_another_address(run):
     run(play)
 
 
-def test_an_address_does_not_stick_to_a_handle_with_special_options(run):
+def test_address_is_reset_on_a_handle_with_special_options(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         async with neighbours(server) as (base, servers), fetching() as own:
             for address in ("127.0.0.2", ""):
@@ -324,7 +324,7 @@ def test_an_address_does_not_stick_to_a_handle_with_special_options(run):
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "[::1]"])
-def test_an_address_of_ipv6(run, name):
+def test_ipv6_address(run, name):
     need("IPv6 on the loopback device", _has_ipv6())
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
@@ -345,9 +345,9 @@ def _has_ipv6() -> bool:
 @pytest.mark.parametrize(
     "address", ["localhost", "127.1", "127.0.0.1:80", "[::1]", "::1::", "\0", " ", "127.0.0.1\r\n"]
 )
-def test_an_address_that_is_none(run, address):
+def test_invalid_address_is_refused(run, address):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
-        with pytest.raises(FetchError, match="is no IP address to connect to") as caught:
+        with pytest.raises(FetchError, match="is not an IP address to connect to") as caught:
             await fetcher.fetch(Request(server.url("/good")), address=address)
         assert not caught.value.retry
         assert "\n" not in str(caught.value)
@@ -356,7 +356,7 @@ def test_an_address_that_is_none(run, address):
     run(play)
 
 
-def test_through_a_proxy_an_address_has_no_meaning(run):
+def test_address_is_ignored_through_a_proxy(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         url, proxied = "http://no-such-host.invalid/good", {"proxy": server.url()}
         await fetcher.fetch(Request(url, meta=proxied), address="127.0.0.9")
@@ -373,7 +373,7 @@ def test_through_a_proxy_an_address_has_no_meaning(run):
 # --------------------------------------------------------------------------------------------------------------- accept
 
 
-def test_accept_is_asked_once_with_status_and_headers(run):
+def test_accept_is_called_once_with_status_and_headers(run):
     asked: list[tuple[int, str]] = []
 
     def accept(status: int, headers: Headers) -> bool:
@@ -386,14 +386,14 @@ def test_accept_is_asked_once_with_status_and_headers(run):
 
 
 @pytest.mark.parametrize("path", ["/good", "/empty", "/204", "/video", "/endless", "/gzip-bomb", "/1xx", "/trailers"])
-def test_a_refused_body_is_not_read(run, path):
+def test_refused_body_is_not_read(run, path):
     response = run(get(path, accept=lambda status, headers: False))
     assert (response.skipped, response.body) == (True, b"")
     assert response.status in {200, 204}
     assert response.size_bytes < 4 * 2**20
 
 
-def test_a_small_refused_body_does_not_cost_the_connection(run):
+def test_connection_survives_a_small_refused_body(run):
     async def play(fetcher: CurlFetcher, server: Server) -> int:
         for _ in range(3):
             assert (await fetcher.fetch(Request(server.url("/good")), accept=lambda *_: False)).skipped
@@ -403,7 +403,7 @@ def test_a_small_refused_body_does_not_cost_the_connection(run):
 
 
 @pytest.mark.parametrize("path", ["/good", "/empty"])
-def test_what_accept_raises_reaches_the_caller(run, path):
+def test_error_of_accept_is_raised_by_fetch(run, path):
     def accept(status: int, headers: Headers) -> bool:
         raise ZeroDivisionError
 

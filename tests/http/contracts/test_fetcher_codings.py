@@ -89,7 +89,7 @@ BOMBS = {
 
 @pytest.fixture
 def play(run, monkeypatch):
-    """Return what fetches a body with this Content-Encoding, and how often the server was asked."""
+    """Return a function that fetches a body with this Content-Encoding, and the number of requests to the server."""
 
     def fetched(body: bytes, coding: str, **more):
         async def answer(x):
@@ -107,37 +107,37 @@ def play(run, monkeypatch):
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_every_coding(play, name):
+def test_every_coding_is_decompressed(play, name):
     response, asked = play(*RIGHT[name])
     assert (response.body, asked) == (PAGE, 1)
 
 
 @pytest.mark.parametrize("name", FORGIVEN)
-def test_a_page_is_not_lost_to_its_label(play, name):
+def test_page_with_a_wrong_label_is_returned(play, name):
     response, asked = play(*FORGIVEN[name])
     assert (response.body, asked) == (PAGE, 2)
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_what_nobody_can_read_is_an_error(play, name):
+def test_undecodable_body_is_an_error(play, name):
     with pytest.raises(BadResponse, match=r"^cannot be decompressed$") as caught:
         play(*LOST[name])
     assert not caught.value.retry
 
 
-def test_a_post_is_not_sent_twice(play):
+def test_post_is_not_repeated(play):
     with pytest.raises(BadResponse):
         play(PAGE, "gzip", method="POST")
 
 
-def test_a_stream_that_ends_early_gives_what_there_is(play):
+def test_truncated_stream_is_decompressed_up_to_its_end(play):
     response, asked = play(GZIPPED[:-4], "gzip")
     assert (response.body, asked) == (PAGE, 1)
     response, _ = play(gzip.compress(PAGE, 0)[:500], "gzip")
     assert PAGE.startswith(response.body)
 
 
-def test_the_size_counts_after_decompression(play):
+def test_max_body_is_checked_after_decompression(play):
     assert play(GZIPPED, "gzip", max_body=len(PAGE))[0].body == PAGE
     with pytest.raises(BodyTooLarge, match=f"^body over {len(PAGE) - 1} bytes$"):
         play(GZIPPED, "gzip", max_body=len(PAGE) - 1)
@@ -147,7 +147,7 @@ def test_the_size_counts_after_decompression(play):
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_costs_little(play, name):
+def test_decompression_bomb_costs_little(play, name):
     body, coding = BOMBS[name]
     started = time.process_time()
     with pytest.raises(BodyTooLarge, match=f"^body over {BOMB_MAX} bytes$"):
@@ -155,7 +155,7 @@ def test_a_bomb_costs_little(play, name):
     assert time.process_time() - started < 2.0  # the whole GiB takes several
 
 
-def test_the_next_transfer_on_the_same_handle_is_decoded_as_ever(run):
+def test_handle_decompresses_again_after_an_undecoded_transfer(run):
     async def fetch(fetcher, server):
         for _ in range(2):
             assert b"Not compressed" in (await fetcher.fetch(Request(server.url("/not-gzip")))).body

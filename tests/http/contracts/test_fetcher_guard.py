@@ -1,4 +1,4 @@
-"""The contract of the `Fetcher` port: what is `public_only` never reaches a private address (C2).
+"""The contract of the `Fetcher` port: transfers that are `public_only` never reach a private address (C2).
 
 All servers of these tests live on loopback addresses, so a predicate says which of them count as public.
 """
@@ -23,14 +23,14 @@ PUBLIC = frozenset({"127.0.0.2", "127.0.0.3"})
 
 
 async def refused(fetcher: CurlFetcher, url: str, address: str, **more: Any) -> None:
-    """The transfer is refused, for good, with an error that names the address."""
+    """Check that the transfer fails with a final error that names the address."""
     with pytest.raises(PrivateAddress, match=address.replace(".", r"\.")) as caught:
         await fetcher.fetch(Request(url, **more), public_only=True)
     assert not caught.value.retry
     assert isinstance(caught.value, FetchError)
 
 
-def test_loopback_is_not_public(run):
+def test_loopback_is_refused(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         await refused(fetcher, server.url("/good"), "127.0.0.1")
         await refused(fetcher, server.url("/good").replace("127.0.0.1", "localhost"), "public address")
@@ -41,7 +41,7 @@ def test_loopback_is_not_public(run):
     run(play)
 
 
-def test_what_is_allowed_is_fetched_and_kept(run):
+def test_allowed_address_is_fetched_and_its_connection_reused(run):
     async def play(fetcher: CurlFetcher, server: Server) -> int:
         for _ in range(5):
             response = await fetcher.fetch(Request(server.url("/good")), public_only=True)
@@ -51,7 +51,7 @@ def test_what_is_allowed_is_fetched_and_kept(run):
     assert run(play, may_connect=lambda ip: ip == "127.0.0.1") == 1
 
 
-def test_a_kept_connection_to_a_private_address_is_not_used(run):
+def test_kept_connection_to_a_private_address_is_not_reused(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         for _ in range(3):
             assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
@@ -61,8 +61,8 @@ def test_a_kept_connection_to_a_private_address_is_not_used(run):
     run(play)
 
 
-def test_a_name_server_that_changes_its_mind(run):
-    """The name was public when it was asked first; the address that the connection would have is what counts."""
+def test_dns_rebinding_is_refused(run):
+    """The name is public at the first look-up; the address of the connection is checked."""
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         async with neighbours(server) as (base, servers), fetching(may_connect=PUBLIC.__contains__) as own:
@@ -79,8 +79,8 @@ def test_a_name_server_that_changes_its_mind(run):
     run(play)
 
 
-def test_of_several_addresses_the_public_one_is_used(run):
-    """The library knows both addresses of localhost, whatever the resolver says."""
+def test_public_one_of_several_addresses_is_used(run):
+    """libcurl knows both addresses of localhost."""
     need("IPv6 on the loopback device", _has_ipv6())
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
@@ -94,7 +94,7 @@ def test_of_several_addresses_the_public_one_is_used(run):
     run(play)
 
 
-def test_a_public_address_that_does_not_answer_is_no_private_one(run):
+def test_public_address_that_does_not_answer_is_not_reported_as_private(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         with pytest.raises(ConnectFailed, match=r"^connection refused$"):
             await fetcher.fetch(Request("http://127.0.0.9:1/"), public_only=True)
@@ -114,7 +114,7 @@ def test_a_public_address_that_does_not_answer_is_no_private_one(run):
         "http://[::ffff:10.0.0.1]/",
     ],
 )
-def test_through_a_proxy_what_the_url_says_is_refused(run, url):
+def test_private_host_in_the_url_is_refused_through_a_proxy(run, url):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         proxy, target = server.url(), url.replace("{port}", server.address.rpartition(":")[2])
         with pytest.raises(PrivateAddress) as caught:
@@ -129,7 +129,7 @@ def test_through_a_proxy_what_the_url_says_is_refused(run, url):
     run(play)
 
 
-def test_through_a_proxy_an_address_that_is_allowed_is_fetched(run):
+def test_allowed_address_is_fetched_through_a_proxy(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         await fetcher.fetch(Request("http://10.1.2.3/good", meta={"proxy": server.url()}), public_only=True)
         return server.paths()
@@ -137,7 +137,7 @@ def test_through_a_proxy_an_address_that_is_allowed_is_fetched(run):
     assert run(play, may_connect=lambda ip: ip == "10.1.2.3") == ["http://10.1.2.3/good"]
 
 
-def test_a_predicate_that_fails_lets_nothing_through(run):
+def test_predicate_that_raises_refuses_the_transfer(run):
     def broken(ip: str) -> bool:
         raise ZeroDivisionError
 
@@ -153,8 +153,8 @@ def test_a_predicate_that_fails_lets_nothing_through(run):
     run(play, may_connect=broken)
 
 
-def test_guarded_and_unguarded_transfers_at_a_time(run):
-    """Mixed on one fetcher with few connections: no guarded one ever reaches the private server."""
+def test_guarded_and_unguarded_transfers_do_not_mix(run):
+    """On one fetcher with few connections no guarded transfer reaches the private server."""
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         chance = random.Random(7)
@@ -186,8 +186,8 @@ def test_guarded_and_unguarded_transfers_at_a_time(run):
     run(play)
 
 
-def test_who_is_asked_how_often(run):
-    """Kept connections cost a look at what is remembered."""
+def test_predicate_is_cached_by_address(run):
+    """For a kept connection the cache is asked."""
     asked: list[str] = []
 
     def may(ip: str) -> bool:

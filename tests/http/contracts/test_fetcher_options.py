@@ -1,4 +1,4 @@
-"""The contract of the `Fetcher` port: what the meta of a request asks for, and bodies taken piece by piece (C2)."""
+"""The contract of the `Fetcher` port: options in the meta of a request, and bodies in pieces (C2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.servers.misbehaving import Server
 # ----------------------------------------------------------------------------------------------------------------- meta
 
 
-def test_download_maxsize(run):
+def test_download_maxsize_bounds_the_body(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         url = server.url("/many-links")
         for limit in (1, 1000):
@@ -55,7 +55,7 @@ async def telling_who_asks() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
 
 
-def test_bindaddress_is_where_it_is_sent_from(run):
+def test_bindaddress_is_the_local_address(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         async with telling_who_asks() as url:
             metas = [{"bindaddress": each} for each in ("127.0.0.5", ("127.0.0.6", 0), ["127.0.0.5", 0])]
@@ -79,7 +79,7 @@ def test_bindaddress_is_where_it_is_sent_from(run):
     ],
     ids=str,
 )
-def test_options_that_make_no_sense_are_refused(run, meta):
+def test_invalid_options_are_refused(run, meta):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         with pytest.raises(FetchError) as caught:
             await fetcher.fetch(Request(server.url("/echo"), meta=meta))
@@ -91,7 +91,7 @@ def test_options_that_make_no_sense_are_refused(run, meta):
     assert run(play) == ["/good"]
 
 
-def test_the_name_and_password_of_a_proxy_are_told_to_it_and_to_nobody_else(run, caplog):
+def test_login_of_a_proxy_is_sent_to_that_proxy_only(run, caplog):
     caplog.set_level(logging.DEBUG)
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
@@ -111,7 +111,7 @@ def test_the_name_and_password_of_a_proxy_are_told_to_it_and_to_nobody_else(run,
     assert "word" not in caplog.text
 
 
-def test_a_proxy_authorization_is_not_for_the_host(run):
+def test_proxy_authorization_is_not_sent_to_the_host(run):
     secret = {"Proxy-Authorization": "Basic c2VjcmV0", "X-Mine": "1"}
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
@@ -153,7 +153,7 @@ def test_a_proxy_authorization_of_the_settings_is_for_their_proxy_alone(run):
     run(play)
 
 
-def test_header_fields_of_one_request_do_not_stick_to_the_next(run):
+def test_header_fields_of_a_request_are_not_sent_with_the_next(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[dict[str, str]]:
         for headers in ({"X-Once": "1"}, {}, {"X-Twice": "2"}, None):
             await fetcher.fetch(Request(server.url("/echo"), headers=headers))
@@ -166,7 +166,7 @@ def test_header_fields_of_one_request_do_not_stick_to_the_next(run):
 
 
 @pytest.mark.parametrize("usual", ["", "http://usual.example/"])
-def test_a_referer_of_one_request_does_not_stick_to_the_next(run, usual):
+def test_referer_of_a_request_is_not_sent_with_the_next(run, usual):
     asked = [{"Referer": "http://a.example/"}, {"Referer": "http://b.example/", "X": "1"}, {}, {"X": "1"}]
 
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
@@ -183,7 +183,7 @@ def test_a_referer_of_one_request_does_not_stick_to_the_next(run, usual):
 
 
 @pytest.mark.parametrize(("path", "begins"), [("/short", b"only this"), ("/cut-chunks", b"")])
-def test_download_fail_on_dataloss(run, path, begins):
+def test_truncated_body_is_a_response_without_download_fail_on_dataloss(run, path, begins):
     async def play(fetcher: CurlFetcher, server: Server) -> HttpResponse:
         url = server.url(path)
         with pytest.raises(FetchError):
@@ -201,7 +201,7 @@ def test_download_fail_on_dataloss(run, path, begins):
     assert response.body.startswith(begins)
 
 
-def test_a_lost_connection_without_an_answer_is_no_part_of_one(run):
+def test_lost_connection_without_a_head_is_an_error(run):
     for path in ("/drop", "/reset"):
         with pytest.raises(ConnectionLost):
             run(get(path, meta={"download_fail_on_dataloss": False}))
@@ -220,7 +220,7 @@ def into(path: str, take: Any, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", ["/many-links", "/gzip/gzip", "/good"])
-def test_a_body_comes_in_pieces_and_is_not_kept(run, path):
+def test_body_is_passed_to_into_in_pieces(run, path):
     chunks: list[bytes] = []
     response = run(into(path, chunks.append))
     assert (response.status, response.body) == (200, b"")
@@ -228,7 +228,7 @@ def test_a_body_comes_in_pieces_and_is_not_kept(run, path):
     assert max(map(len, chunks)) <= 1 << 20
 
 
-def test_pieces_are_bounded_in_sum(run):
+def test_pieces_are_bounded_in_total(run):
     for cut in (False, True):
         chunks: list[bytes] = []
         if cut:
@@ -240,7 +240,7 @@ def test_pieces_are_bounded_in_sum(run):
             assert sum(map(len, chunks)) <= 100_001
 
 
-def test_what_takes_the_pieces_may_have_enough(run):
+def test_into_may_stop_the_download(run):
     taken: list[bytes] = []
 
     def enough(fail: bool) -> Any:
@@ -257,7 +257,7 @@ def test_what_takes_the_pieces_may_have_enough(run):
     assert len(taken) == 2
 
 
-def test_the_head_may_be_enough(run):
+def test_accept_may_stop_the_download(run):
     def enough(fail: bool) -> Any:
         def accept(*_: Any) -> bool:
             raise StopDownload(fail=fail)
@@ -270,18 +270,18 @@ def test_the_head_may_be_enough(run):
         run(get("/endless", accept=enough(True)))
 
 
-def test_what_the_taker_raises_reaches_the_caller(run):
+def test_error_of_into_is_raised_by_fetch(run):
     with pytest.raises(ZeroDivisionError):
         run(into("/endless", lambda chunk: 1 / 0))
 
 
-def test_a_refused_body_is_not_handed_over(run):
+def test_refused_body_is_not_passed_to_into(run):
     chunks: list[bytes] = []
     assert run(into("/good", chunks.append, accept=lambda status, headers: False)).skipped
     assert chunks == []
 
 
-def test_pieces_of_the_next_transfer_are_not_given_to_the_one_before(run):
+def test_into_of_a_transfer_gets_no_pieces_of_the_next(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         chunks: list[bytes] = []
         await fetcher.fetch(Request(server.url("/good")), into=chunks.append)
@@ -293,8 +293,8 @@ def test_pieces_of_the_next_transfer_are_not_given_to_the_one_before(run):
     run(play)
 
 
-def test_a_body_that_was_not_compressed_after_all_comes_too(run):
-    """It is fetched once more, and nothing is handed over twice."""
+def test_body_with_a_wrong_coding_is_passed_to_into_once(run):
+    """It is fetched once more, and no piece is passed twice."""
     chunks: list[bytes] = []
     whole = run(get("/not-gzip")).body
     assert run(into("/not-gzip", chunks.append)).body == b""

@@ -1,4 +1,4 @@
-"""What real proxies do, in the words of the fetcher, and whose fault that is (P1, P2): reasons, latency, blame."""
+"""Failures of real proxies, as the fetcher reports them (P1, P2): reason, latency, blame."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def playing(play: Callable[[Banning], Any], **options: Any) -> None:
 
 @pytest.fixture
 def hole() -> Iterator[str]:
-    """The address of somebody whose door is open, and who never says a word; or is too busy to open it."""
+    """Yield the address of a server that accepts connections, or not even that, and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
         yield "{}:{}".format(*listening.getsockname())
 
@@ -58,8 +58,8 @@ def hole() -> Iterator[str]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("trusted")
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_the_latency_of_a_new_connection(kind, scheme, certificates):  # noqa: F811
-    """A kept connection has none, and the time of the answer is no part of it."""
+def test_latency_of_a_new_connection(kind, scheme, certificates):  # noqa: F811
+    """A kept connection has none, and the time of the response is not included."""
 
     async def play(server: Banning) -> None:
         with running(kind()) as [real]:
@@ -82,7 +82,7 @@ def test_the_latency_of_a_new_connection(kind, scheme, certificates):  # noqa: F
 
 
 @pytest.mark.usefixtures("trusted")
-def test_the_latency_has_the_way_through_a_slow_proxy_in_it(certificates):  # noqa: F811
+def test_latency_includes_the_time_through_a_slow_proxy(certificates):  # noqa: F811
     async def play(server: Banning) -> None:
         async with proxying() as proxy:
             proxy.delay_s = 0.3
@@ -97,7 +97,7 @@ def test_the_latency_has_the_way_through_a_slow_proxy_in_it(certificates):  # no
 @pytest.mark.proxies
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_site_that_is_down_is_not_the_fault_of_its_proxies(kind, scheme):
+def test_site_that_is_down_is_not_blamed_on_the_proxy(kind, scheme):
     async def play(_server: Banning) -> None:
         with running(kind()) as [real]:
             for address in (f"127.0.0.1:{closed_port()}", "no-such-host.invalid"):
@@ -118,7 +118,7 @@ def test_a_site_that_is_down_is_not_the_fault_of_its_proxies(kind, scheme):
 @pytest.mark.proxies
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_site_that_never_answers_is_not_the_fault_of_its_proxies(kind, scheme, hole):
+def test_site_that_never_answers_is_not_blamed_on_the_proxy(kind, scheme, hole):
     async def play(_server: Banning) -> None:
         with running(kind()) as [real]:
             found = await fetched(f"{scheme}://{hole}/", real.url, timeout_s=0.8, connect_timeout_s=0.5)
@@ -128,8 +128,8 @@ def test_a_site_that_never_answers_is_not_the_fault_of_its_proxies(kind, scheme,
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "socks4", "socks5h"])
-def test_a_proxy_that_never_answers(scheme, hole):
-    """It has opened its door: nobody knows whether it is the proxy, or the site behind it."""
+def test_proxy_that_never_answers(scheme, hole):
+    """It accepts the connection: whether the proxy or the site fails is unknown."""
 
     async def play(server: Banning) -> None:
         found = await fetched(server.url(), f"{scheme}://{hole}", timeout_s=0.8, connect_timeout_s=0.5)
@@ -141,7 +141,7 @@ def test_a_proxy_that_never_answers(scheme, hole):
 @pytest.mark.proxies
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_proxy_that_is_gone_is_to_blame(kind, scheme):
+def test_unreachable_proxy_is_blamed(kind, scheme):
     async def play(server: Banning) -> None:
         with running(kind()) as [real]:
             real.kill()
@@ -154,8 +154,8 @@ def test_a_proxy_that_is_gone_is_to_blame(kind, scheme):
 @pytest.mark.proxies
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", [Tinyproxy, Squid, Microsocks])
-def test_a_login_that_is_refused_is_the_fault_of_the_proxy(kind, scheme):
-    """For plain HTTP tinyproxy says 401 to a wrong one, which sites say, too: that is not known from theirs."""
+def test_refused_login_is_blamed_on_the_proxy(kind, scheme):
+    """For plain HTTP tinyproxy answers 401 to a wrong login, which cannot be told from the 401 of a site."""
 
     async def play(server: Banning) -> None:
         real: RealProxy
@@ -173,7 +173,7 @@ def test_a_login_that_is_refused_is_the_fault_of_the_proxy(kind, scheme):
 
 @pytest.mark.proxies
 @pytest.mark.parametrize("kind", [Tinyproxy, Squid])
-def test_a_proxy_that_refuses_a_site(kind):
+def test_proxy_that_refuses_a_site(kind):
     async def play(server: Banning) -> None:
         with running(kind(refuses=server.addresses)) as [real]:
             assert blamed(await fetched(server.url(), real.url)) == ("403", Blame.SITE)
@@ -183,7 +183,7 @@ def test_a_proxy_that_refuses_a_site(kind):
     playing(play)
 
 
-def test_the_rest_of_what_a_proxy_may_do():
+def test_other_failures_of_a_proxy():
     async def play(server: Banning) -> None:
         async with proxying(exit="127.0.4.4") as proxy:
             proxy.drops = 1
@@ -201,8 +201,8 @@ def test_the_rest_of_what_a_proxy_may_do():
 
 
 @pytest.mark.parametrize("cut", ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"])
-def test_a_head_that_is_cut_off_is_no_page(cut):
-    """What there is, libcurl takes for an answer without a body."""
+def test_truncated_head_is_a_lost_connection(cut):
+    """libcurl takes it for a response without a body."""
 
     async def main() -> Any:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -19,7 +19,7 @@ DIRECT, OF_SETTINGS, OF_META, OF_ARGUMENT = "direct", "settings", "meta", "argum
 
 
 class Ways(NamedTuple):
-    """A server, and three that are used as proxies. Proxies are asked for whole URLs, and answer them themselves."""
+    """A server, and three used as proxies, which answer requests for absolute URLs themselves."""
 
     host: Server
     settings: Server
@@ -63,7 +63,7 @@ async def ways(host: Server) -> AsyncIterator[Ways]:
         (OF_SETTINGS, OF_META, OF_SETTINGS, OF_SETTINGS),
     ],
 )
-def test_the_argument_overrides_the_meta_which_overrides_the_settings(run, argument, meta, settings, way):
+def test_argument_overrides_meta_which_overrides_settings(run, argument, meta, settings, way):
     async def play(_: CurlFetcher, server: Server) -> None:
         async with ways(server) as there:
             urls = {name: each.url("") for name, each in zip(NAMES, there, strict=True)}
@@ -80,8 +80,8 @@ def test_the_argument_overrides_the_meta_which_overrides_the_settings(run, argum
     run(play)
 
 
-def test_the_argument_holds_for_one_transfer(run):
-    """Whatever else the requests before and after ask for."""
+def test_argument_applies_to_one_transfer(run):
+    """Whatever options the requests before and after have."""
     referer = {"Referer": "http://a.example/"}
     kinds: list[dict[str, Any]] = [
         {},
@@ -106,7 +106,7 @@ def test_the_argument_holds_for_one_transfer(run):
     run(play)
 
 
-def test_what_the_meta_asks_for_besides_holds_with_the_argument(run):
+def test_other_meta_options_apply_together_with_the_argument(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         slow = Request("http://page.example/slow?ms=2000", meta={"download_timeout": 0.1})
         large = Request("http://page.example/good", meta={"download_maxsize": 10})
@@ -137,7 +137,7 @@ def test_a_proxy_authorization_of_the_settings_is_for_their_proxy_alone(run):
     run(play)
 
 
-def test_an_argument_that_is_no_proxy(run):
+def test_invalid_argument_is_refused(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         for bad, is_lasting in (("ftp://me:word@127.0.0.1:1", True), ("http://me:word@no-such-host.invalid", False)):
             with pytest.raises(FetchError) as caught:
@@ -150,7 +150,7 @@ def test_an_argument_that_is_no_proxy(run):
     assert run(play) == ["/good"]
 
 
-def test_the_proxy_finds_the_host_and_what_the_url_says_is_still_refused(run):
+def test_private_host_in_the_url_is_refused_with_the_argument(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         proxy = server.url("")
         found = await fetcher.fetch(Request("http://no-such-host.invalid/good"), address="127.0.0.9", proxy=proxy)
@@ -165,7 +165,7 @@ def test_the_proxy_finds_the_host_and_what_the_url_says_is_still_refused(run):
     assert run(play) == ["http://no-such-host.invalid/good"]
 
 
-def test_a_page_that_cannot_be_decompressed_is_fetched_once_more_through_the_same_proxy(run):
+def test_undecodable_page_is_fetched_again_through_the_same_proxy(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
         found = await fetcher.fetch(Request("http://page.example/not-gzip"), proxy=server.url(""))
         assert b"Not compressed" in found.body
@@ -174,7 +174,7 @@ def test_a_page_that_cannot_be_decompressed_is_fetched_once_more_through_the_sam
     assert run(play) == ["http://page.example/not-gzip"] * 2
 
 
-def test_transfers_at_the_same_time_each_have_their_own(run):
+def test_concurrent_transfers_use_their_own_proxies(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         async with ways(server) as there:
             proxies = ["", there.argument.url(""), there.meta.url(""), None] * 5

@@ -42,7 +42,7 @@ OUTCOMES: dict[str, tuple[type[FetchError], str, bool]] = {
 
 
 @pytest.mark.parametrize("path", OUTCOMES)
-def test_sins_end_in_an_error_with_a_reason(run, path):
+def test_every_sin_ends_in_an_error_with_its_reason(run, path):
     kind, message, retry = OUTCOMES[path]
     slow = 0.5 if kind is FetchTimeout else 10.0
 
@@ -56,7 +56,7 @@ def test_sins_end_in_an_error_with_a_reason(run, path):
     run(play, timeout_s=slow, max_body_bytes=1_000_000)
 
 
-def test_nothing_listens(run):
+def test_refused_connection(run):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
 
@@ -67,7 +67,7 @@ def test_nothing_listens(run):
         run(play)
 
 
-def test_a_host_that_does_not_exist(run):
+def test_unknown_host(run):
     async def play(fetcher: CurlFetcher, _: Server) -> None:
         with pytest.raises(ConnectFailed, match=r"^host not found$"):
             await fetcher.fetch(Request("http://no-such-host.invalid/"))
@@ -75,7 +75,7 @@ def test_a_host_that_does_not_exist(run):
     run(play)
 
 
-def test_nobody_takes_the_connection(run):
+def test_connection_that_is_never_accepted_times_out(run):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
         address = full.getsockname()
         waiting = [stack.enter_context(socket.socket()) for _ in range(4)]  # more than the backlog has room for
@@ -90,14 +90,14 @@ def test_nobody_takes_the_connection(run):
         run(play, connect_timeout_s=0.4)
 
 
-def test_the_body_may_be_exactly_as_large_as_allowed(run):
+def test_body_may_be_exactly_as_large_as_allowed(run):
     size = len(run(get("/good")).body)
     assert len(run(get("/good", max_body=size)).body) == size
     with pytest.raises(BodyTooLarge, match=f"^body over {size - 1} bytes$"):
         run(get("/good", max_body=size - 1))
 
 
-def test_a_bomb_is_stopped_early(run):
+def test_decompression_bomb_is_stopped_early(run):
     async def play(fetcher: CurlFetcher, server: Server) -> float:
         started = time.process_time()
         with pytest.raises(BodyTooLarge):
@@ -107,12 +107,12 @@ def test_a_bomb_is_stopped_early(run):
     assert run(play) < 2.0  # the whole GiB takes several
 
 
-def test_a_timeout_for_one_request(run):
+def test_timeout_of_one_request(run):
     with pytest.raises(FetchTimeout, match=r"^timed out after 0.3 s$"):
         run(get("/hang", meta={"download_timeout": 0.3}))
 
 
-def test_a_short_timeout_after_a_long_one(run):
+def test_short_timeout_after_a_long_one(run):
     async def play(fetcher: CurlFetcher, server: Server) -> float:
         patient = asyncio.ensure_future(fetcher.fetch(Request(server.url("/hang"))))
         await until(lambda: len(server.hits) == 1)
@@ -129,7 +129,7 @@ def test_a_short_timeout_after_a_long_one(run):
 
 
 @pytest.mark.parametrize("path", ["/hang", "/drip", "/endless", "/hang-after-headers"])
-def test_a_cancelled_transfer_frees_its_socket_at_once(run, path):
+def test_cancelled_transfer_closes_its_socket_at_once(run, path):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         tasks = [asyncio.ensure_future(fetcher.fetch(Request(server.url(path)))) for _ in range(5)]
         await until(lambda: len(server.hits) == 5)
@@ -143,7 +143,7 @@ def test_a_cancelled_transfer_frees_its_socket_at_once(run, path):
     run(play, timeout_s=600, connect_timeout_s=600)  # much longer than the test may take
 
 
-def test_cancelled_when_it_is_done_and_its_handle_works_for_another(run):
+def test_cancelled_after_its_handle_serves_another_transfer(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         nearly_done = asyncio.get_running_loop().create_future()
 
@@ -164,7 +164,7 @@ def test_cancelled_when_it_is_done_and_its_handle_works_for_another(run):
     run(play)
 
 
-def test_cancelled_at_any_turn_of_the_loop(run):
+def test_cancelled_at_any_iteration_of_the_loop(run):
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         for path in ("/good", "/not-http"):
@@ -180,7 +180,7 @@ def test_cancelled_at_any_turn_of_the_loop(run):
     run(play)
 
 
-def test_close_aborts_what_is_under_way(run):
+def test_close_aborts_running_transfers(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         tasks = [asyncio.ensure_future(fetcher.fetch(Request(server.url("/hang")))) for _ in range(3)]
         await until(lambda: len(server.hits) == 3)

@@ -1,4 +1,4 @@
-"""The one timer by which libcurl is called. libcurl sets it from within: an exception there breaks transfers (C2)."""
+"""The timer by which libcurl is called. libcurl sets it in a callback, where an exception breaks transfers (C2)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 
 @pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
 @pytest.mark.parametrize("first_s", [-1.0, 0.0, 0.0004, 0.5])
-def test_it_is_set_anew_while_it_is_due_at_once(factory: type, first_s: float) -> None:
-    """What is due within half a millisecond is no timer to uvloop, and has no `when()`."""
+def test_timer_can_be_set_while_it_is_due(factory: type, first_s: float) -> None:
+    """For a delay below half a millisecond uvloop returns no timer, and no `when()`."""
 
     async def play() -> None:
         fetcher = CurlFetcher(FetchSettings())
@@ -27,12 +27,12 @@ def test_it_is_set_anew_while_it_is_due_at_once(factory: type, first_s: float) -
         runner.run(play())
 
 
-def test_the_earlier_of_two_counts() -> None:
+def test_earlier_timer_wins() -> None:
     async def play() -> None:
         loop = asyncio.get_running_loop()
         fetcher = CurlFetcher(FetchSettings())
         called = asyncio.Event()
-        fetcher._act = lambda ready: called.set()  # type: ignore[method-assign]
+        fetcher._report_events = lambda ready: called.set()  # type: ignore[method-assign]
         fetcher._set_timer(60_000)
         fetcher._set_timer(20)
         begun = loop.time()

@@ -1,4 +1,4 @@
-"""HTTPS: certificates are verified unless the user says otherwise, faults are named, HTTP/2 is used when offered."""
+"""HTTPS: certificates are verified by default, faults are named, HTTP/2 is used if offered."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def fetched(context: ssl.SSLContext, **settings: Any) -> HttpResponse:
     return asyncio.run(main())
 
 
-def test_a_certificate_that_is_trusted(certificates, trusted):
+def test_trusted_certificate_is_accepted(certificates, trusted):
     response = fetched(certificates.context("good"))
     assert response.status == 200
     assert 0 < response.timings.connect_s < response.timings.tls_s < response.timings.first_byte_s
@@ -88,14 +88,14 @@ def test_a_certificate_that_is_trusted(certificates, trusted):
         ("self-signed", "certificate self-signed"),
     ],
 )
-def test_a_certificate_that_is_not(certificates, trusted, name, reason):
+def test_untrusted_certificate_is_refused_with_its_reason(certificates, trusted, name, reason):
     with pytest.raises(TlsFailed) as caught:
         fetched(certificates.context(name))
     assert (str(caught.value), caught.value.retry) == (reason, False)
     assert fetched(certificates.context(name), insecure=True).status == 200
 
 
-def test_an_address_changes_neither_the_name_that_is_asked_for_nor_the_one_that_is_checked(certificates, trusted):
+def test_address_changes_neither_the_sni_name_nor_the_checked_one(certificates, trusted):
     context, asked = certificates.context("other"), []
     context.sni_callback = lambda _socket, name, _context: asked.append(name)
 
@@ -112,12 +112,12 @@ def test_an_address_changes_neither_the_name_that_is_asked_for_nor_the_one_that_
     assert asked == ["example.com", "example.org"]
 
 
-def test_an_authority_nobody_knows(certificates):
+def test_unknown_authority_is_refused_unless_insecure(certificates):
     with pytest.raises(TlsFailed, match=r"^certificate not trusted$"):
         fetched(certificates.context("good"))
 
 
-def test_a_server_that_does_not_speak_tls():
+def test_server_without_tls():
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -132,7 +132,7 @@ def test_a_server_that_does_not_speak_tls():
     asyncio.run(main())
 
 
-def test_through_a_tunnel(certificates, trusted):
+def test_https_through_a_tunnel(certificates, trusted):
     async def main() -> tuple[HttpResponse, Server]:
         async with serving() as proxy, serving(tls=certificates.context("good")) as server:
             return await fetch(server.url("/good"), proxy=proxy.url()), proxy
@@ -144,7 +144,7 @@ def test_through_a_tunnel(certificates, trusted):
 
 
 @pytest.mark.nginx
-def test_http_2_when_the_server_offers_it(certificates, trusted, tmp_path):
+def test_http_2_is_used_if_offered(certificates, trusted, tmp_path):
     (tmp_path / "index.html").write_text("<p>two")
     port = closed_port()
     files = f"ssl_certificate {certificates.folder}/good.pem; ssl_certificate_key {certificates.folder}/good.key;"
@@ -155,7 +155,7 @@ def test_http_2_when_the_server_offers_it(certificates, trusted, tmp_path):
 
 
 @pytest.mark.nginx
-def test_a_kept_http_2_connection_to_a_private_address_is_not_used(certificates, trusted, tmp_path):
+def test_kept_http_2_connection_to_a_private_address_is_not_reused(certificates, trusted, tmp_path):
     (tmp_path / "index.html").write_text("<p>two")
     port = closed_port()
     files = f"ssl_certificate {certificates.folder}/good.pem; ssl_certificate_key {certificates.folder}/good.key;"

@@ -1,4 +1,4 @@
-"""The contract of the `Resolver` port, and what `SystemResolver` adds: answers kept, questions bounded (F8).
+"""The contract of the `Resolver` port, and of `SystemResolver`: cached answers, bounded look-ups (F8).
 
 No name leaves the machine: the system is asked for `localhost`; for all else it is replaced below our code, by a
 `getaddrinfo` that answers when the test lets it.
@@ -17,7 +17,7 @@ import pytest
 from lycosa.core.errors import BadSetting, ConnectFailed
 from lycosa.http import resolver as module
 from lycosa.http.ports import Resolver
-from lycosa.http.resolver import NUMERIC_TTL_S, StaticResolver, SystemResolver, in_order
+from lycosa.http.resolver import NUMERIC_TTL_S, StaticResolver, SystemResolver, sort_addresses
 from tests.http.contracts.fetching import LOOPS
 
 KINDS: dict[str, Callable[[], Resolver]] = {
@@ -49,7 +49,7 @@ def make(request) -> Callable[[], Resolver]:
 # --------------------------------------------------------------------------------------------------------- the contract
 
 
-def test_a_name(run, make):
+def test_name_is_resolved(run, make):
     addresses, ttl_s = run(lambda: make().resolve("localhost"))
     assert "127.0.0.1" in addresses
     assert 0 < ttl_s < module.TTL_S + 1
@@ -65,7 +65,7 @@ def test_a_name(run, make):
         ("[2001:DB8:0:0::FF]", "2001:db8::ff"),
     ],
 )
-def test_a_numeric_name_is_its_own_address(run, make, monkeypatch, name, address):
+def test_numeric_name_is_its_own_address(run, make, monkeypatch, name, address):
     monkeypatch.setattr(socket, "getaddrinfo", None)
     assert run(lambda: make().resolve(name)) == ((address,), NUMERIC_TTL_S)
 
@@ -73,25 +73,25 @@ def test_a_numeric_name_is_its_own_address(run, make, monkeypatch, name, address
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a..b", ".a", "x" * 64, "a." * 130, "a b", "a\0b", "a:80", "bücher.invalid", "[::1"]
 )
-def test_what_cannot_be_a_name(run, make, monkeypatch, name):
+def test_invalid_names_are_not_found(run, make, monkeypatch, name):
     monkeypatch.setattr(socket, "getaddrinfo", None)
     with pytest.raises(ConnectFailed, match=r"^host not found$") as caught:
         run(lambda: make().resolve(name))
     assert caught.value.retry
 
 
-def test_the_first_address_does_not_depend_on_the_order_of_the_answer():
+def test_first_address_does_not_depend_on_the_order_of_the_answer():
     dealt = ["192.0.2.10", "2001:db8::2", "192.0.2.9", "2001:db8::1", "192.0.2.10"]
-    assert in_order(dealt) == ["192.0.2.9", "192.0.2.10", "2001:db8::1", "2001:db8::2"]
-    assert in_order(dealt[1:]) == ["2001:db8::1", "2001:db8::2", "192.0.2.9", "192.0.2.10"]
-    assert in_order(["fe80::1%lo", "192.0.2.1"]) == ["192.0.2.1"]
-    assert in_order(["fe80::1%lo"]) == []
+    assert sort_addresses(dealt) == ["192.0.2.9", "192.0.2.10", "2001:db8::1", "2001:db8::2"]
+    assert sort_addresses(dealt[1:]) == ["2001:db8::1", "2001:db8::2", "192.0.2.9", "192.0.2.10"]
+    assert sort_addresses(["fe80::1%lo", "192.0.2.1"]) == ["192.0.2.1"]
+    assert sort_addresses(["fe80::1%lo"]) == []
 
 
 # ------------------------------------------------------------------------------------------------------------ the table
 
 
-def test_a_table_keeps_its_order_and_its_time(run):
+def test_table_keeps_its_order_and_ttl(run):
     resolver = StaticResolver({"a.example": ["192.0.2.9", "::1", "192.0.2.1"], "empty.example": []}, ttl_s=7)
     assert run(lambda: resolver.resolve("a.example")) == (("192.0.2.9", "::1", "192.0.2.1"), 7)
     for name in ("empty.example", "b.example"):
@@ -100,8 +100,8 @@ def test_a_table_keeps_its_order_and_its_time(run):
 
 
 @pytest.mark.parametrize("address", ["", "b.example", "127.1", "fe80::1%lo", "192.0.2.1:80"])
-def test_a_table_of_addresses_only(address):
-    with pytest.raises(BadSetting, match=r"an address of a\.example, is no IP address"):
+def test_table_accepts_only_ip_addresses(address):
+    with pytest.raises(BadSetting, match=r"an address of a\.example, is not an IP address"):
         StaticResolver({"a.example": [address]})
 
 
@@ -109,20 +109,20 @@ def test_a_table_of_addresses_only(address):
 
 
 class System:
-    """A `getaddrinfo` that counts, and answers as soon as it is `open`. A name that begins with "no" is not known."""
+    """A `getaddrinfo` that counts calls and answers once it is `open`. Names that begin with "no" are unknown."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
-        self.asked: list[bytes] = []
+        self.names: list[bytes] = []
         self.busy = 0
-        self.busiest = 0
+        self.busy_max = 0
         self._lock = threading.Lock()
 
     def getaddrinfo(self, name: bytes, *_: object, **__: object) -> list[Any]:
         with self._lock:
-            self.asked.append(name)
+            self.names.append(name)
             self.busy += 1
-            self.busiest = max(self.busiest, self.busy)
+            self.busy_max = max(self.busy_max, self.busy)
         assert self.open.wait(TEST_MAX_S)
         with self._lock:
             self.busy -= 1
@@ -147,7 +147,7 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_an_answer_is_kept_for_its_time(run, system, monkeypatch):
+def test_answer_is_cached_for_its_ttl(run, system, monkeypatch):
     system.open.set()
     monkeypatch.setattr(module, "TTL_S", 0.5)
 
@@ -157,16 +157,16 @@ def test_an_answer_is_kept_for_its_time(run, system, monkeypatch):
         again, less_s = await resolver.resolve("a")
         assert first == again == ["192.0.2.1", "::1"]
         assert 0 <= less_s <= ttl_s <= 0.5
-        assert system.asked == [b"a"]
+        assert system.names == [b"a"]
         await asyncio.sleep(0.51)
         await resolver.resolve("a")
-        assert system.asked == [b"a", b"a"]
+        assert system.names == [b"a", b"a"]
 
     run(play)
 
 
 @pytest.mark.parametrize(("name", "why"), [("no", "host not found"), ("no-answer", "name server does not answer")])
-def test_a_failure_is_kept_too(run, system, monkeypatch, name, why):
+def test_failure_is_cached(run, system, monkeypatch, name, why):
     system.open.set()
 
     async def play() -> None:
@@ -174,18 +174,18 @@ def test_a_failure_is_kept_too(run, system, monkeypatch, name, why):
         for _ in range(2):
             with pytest.raises(ConnectFailed, match=why):
                 await resolver.resolve(name)
-        assert len(system.asked) == 1
+        assert len(system.names) == 1
         monkeypatch.setattr(module, "FAILURE_TTL_S" if name == "no" else "AGAIN_TTL_S", 0.0)
         fresh = SystemResolver()
         for _ in range(2):
             with pytest.raises(ConnectFailed):
                 await fresh.resolve(name)
-        assert len(system.asked) == 3
+        assert len(system.names) == 3
 
     run(play)
 
 
-def test_the_answers_kept_are_bounded(run, system, monkeypatch):
+def test_cache_of_answers_is_bounded(run, system, monkeypatch):
     system.open.set()
     monkeypatch.setattr(module, "ANSWERS_MAX", 2)
 
@@ -195,10 +195,10 @@ def test_the_answers_kept_are_bounded(run, system, monkeypatch):
             await resolver.resolve(name)
 
     run(play)
-    assert system.asked == [b"a", b"b", b"c", b"b"]
+    assert system.names == [b"a", b"b", b"c", b"b"]
 
 
-def test_one_name_is_asked_once_for_all_who_want_it(run, system):
+def test_concurrent_look_ups_of_a_name_are_shared(run, system):
     async def play() -> None:
         resolver = SystemResolver()
         tasks = [asyncio.create_task(resolver.resolve("a")) for _ in range(20)]
@@ -211,12 +211,12 @@ def test_one_name_is_asked_once_for_all_who_want_it(run, system):
         assert all(addresses == ["192.0.2.1", "::1"] for addresses, _ in results[1:])
 
     run(play)
-    assert system.asked == [b"a"]
+    assert system.names == [b"a"]
 
 
-def test_questions_at_a_time_are_bounded(run, system, monkeypatch):
+def test_concurrent_look_ups_are_bounded(run, system, monkeypatch):
     monkeypatch.setattr(module, "THREADS_MAX", 3)
-    monkeypatch.setattr(module, "QUESTIONS_MAX", 20)
+    monkeypatch.setattr(module, "LOOKUPS_MAX", 20)
 
     async def play() -> None:
         resolver = SystemResolver()
@@ -228,23 +228,23 @@ def test_questions_at_a_time_are_bounded(run, system, monkeypatch):
         await asyncio.gather(*tasks)
 
     run(play)
-    assert (system.busiest, len(system.asked)) == (3, 20)
+    assert (system.busy_max, len(system.names)) == (3, 20)
 
 
-def test_a_question_that_hangs_is_given_up_and_its_late_answer_kept(run, system):
+def test_look_up_times_out_and_its_late_answer_is_cached(run, system):
     async def play() -> None:
         resolver = SystemResolver(timeout_s=0.05)
         with pytest.raises(ConnectFailed, match=r"^host not found within 0\.05 s$"):
             await resolver.resolve("a")
         system.open.set()
-        await until(lambda: not resolver._asked)
+        await until(lambda: not resolver._lookups)
         assert (await resolver.resolve("a"))[0] == ["192.0.2.1", "::1"]
 
     run(play)
-    assert system.asked == [b"a"]
+    assert system.names == [b"a"]
 
 
-def test_a_question_that_hangs_does_not_keep_the_loop_from_closing(run, system):
+def test_hanging_look_up_does_not_block_the_end_of_the_loop(run, system):
     async def play() -> None:
         with pytest.raises(ConnectFailed):
             await SystemResolver(timeout_s=0.01).resolve("a")

@@ -108,11 +108,11 @@ def fresh_for(stored: StoredResponse) -> int:
         ([("ETag", "not an entity tag")], 200, False),
     ],
 )
-def test_what_may_be_kept(fields, status, wanted):
+def test_responses_that_may_be_stored(fields, status, wanted):
     assert RULES.storable(GET, response(*fields, status=status), NOW) is wanted
 
 
-def test_what_requests_say_about_keeping():
+def test_requests_that_forbid_storing():
     good = response(cc("max-age=60"))
     assert RULES.storable(CacheQuery("GET", URL, {"authorization": "Basic x"}), good, NOW)  # of one user
     assert RULES.storable(CacheQuery("HEAD", URL), good, NOW)
@@ -129,7 +129,7 @@ def test_what_requests_say_about_keeping():
     assert not RULES.applies_to(CacheQuery("GET", URL, {"cache-control": "No-Store"}))
 
 
-def test_fields_of_one_connection_and_cookies_are_not_kept():
+def test_connection_fields_and_cookies_are_not_stored():
     fields = [
         ("Connection", "close, X-Hop"),
         ("X-Hop", "1"),
@@ -201,15 +201,15 @@ def test_fields_of_one_connection_and_cookies_are_not_kept():
         ([cc("max-age=60"), ("Pragma", "no-cache")], 60),
     ],
 )
-def test_how_long_a_response_is_fresh(fields, fresh_s):
+def test_freshness_lifetime(fields, fresh_s):
     assert fresh_for(kept(*fields)) == fresh_s
 
 
-def test_the_example_date_is_what_it_says():
+def test_dates_of_these_tests_are_valid():
     assert date() == "Fri, 15 Jan 2027 08:00:00 GMT"
 
 
-def test_heuristics_are_for_the_statuses_that_allow_them():
+def test_heuristic_lifetime_is_for_cacheable_statuses_only():
     old = ("Last-Modified", date(-1000))
     assert [fresh_for(kept(old, status=status)) for status in (200, 203, 404, 410, 403, 500)] == [100] * 4 + [0, 0]
     assert fresh_for(kept(old, cc("public"), status=403)) == 100
@@ -241,22 +241,22 @@ def test_heuristics_are_for_the_statuses_that_allow_them():
         ([("Date", "nonsense")], 60),
     ],
 )
-def test_the_age_counts(fields, fresh_s):
+def test_age_is_subtracted_from_the_lifetime(fields, fresh_s):
     assert fresh_for(kept(cc("max-age=60"), *fields)) == fresh_s
 
 
-def test_the_time_of_the_transfer_counts():
+def test_age_includes_the_time_of_the_transfer():
     assert fresh_for(kept(cc("max-age=60"), ("Age", "10"), took_s=5.0)) == 45
     assert fresh_for(kept(cc("max-age=60"), ("Date", date(-8)), took_s=5.0)) == 52
 
 
-def test_a_clock_that_was_set_back_makes_nothing_younger():
+def test_clock_that_is_set_back_makes_no_response_younger():
     stored = kept(cc("max-age=60"), ("Age", "10"))
     assert headers_to_serve(stored, NOW - 1000)["age"] == "10"
     assert action(stored, -1000) is CacheAction.SERVE
 
 
-def test_it_is_served_with_its_age():
+def test_stored_response_is_served_with_its_age():
     headers = headers_to_serve(kept(cc("max-age=60"), ("Age", "10"), ("Date", date(-5))), NOW + 7)
     assert (headers.getlist("age"), headers["date"]) == (["17"], date(-5))
     assert headers_to_serve(kept(cc("max-age=60")), NOW + 7)["age"] == "7"
@@ -265,7 +265,7 @@ def test_it_is_served_with_its_age():
 # ------------------------------------------------------------------------------------------------------- §4: what to do
 
 
-def test_a_stale_one_is_asked_about():
+def test_stale_response_is_revalidated():
     etag, modified = ("ETag", 'W/"1"'), ("Last-Modified", date(-HOUR))
     assert RULES.decide(GET, kept(cc("max-age=60"), etag, modified), NOW + 61) == CacheDecision(
         CacheAction.REVALIDATE, {"If-None-Match": 'W/"1"', "If-Modified-Since": date(-HOUR)}, serve_on_error=True
@@ -278,12 +278,12 @@ def test_a_stale_one_is_asked_about():
 
 
 @pytest.mark.parametrize("value", ['"\n"', '"a" x', "a", '"' + "a" * 2000 + '"', '"\xff"'])
-def test_a_hostile_entity_tag_is_not_sent_back(value):
+def test_hostile_entity_tag_is_not_sent_back(value):
     assert RULES.decide(GET, kept(cc("max-age=60"), ("ETag", value)), NOW + 61).conditions == {}
 
 
 @pytest.mark.parametrize("name", ["if-none-match", "if-modified-since", "range", "if-match", "if-range"])
-def test_whoever_asks_something_of_his_own_gets_no_kept_answer(name):
+def test_request_with_its_own_condition_is_not_served_from_the_cache(name):
     assert RULES.decide(CacheQuery("GET", URL, {name: "x"}), kept(cc("max-age=60")), NOW) == CacheDecision(
         CacheAction.FETCH
     )
@@ -314,18 +314,18 @@ def test_whoever_asks_something_of_his_own_gets_no_kept_answer(name):
         ("max-age=60, immutable", "", 61, CacheAction.FETCH),
     ],
 )
-def test_what_both_sides_say(said, wanted, after_s, expected):
+def test_directives_of_request_and_response(said, wanted, after_s, expected):
     assert action(kept(cc(said)), after_s, cache_control=wanted) is expected
 
 
-def test_only_if_cached_without_one():
+def test_only_if_cached_without_a_stored_response_fetches_nothing():
     assert action(None, cache_control="only-if-cached") is CacheAction.NOT_CACHED
     assert action(None, rules=PrivateRules(ignore_missing=True)) is CacheAction.NOT_CACHED
     stale = kept(cc("max-age=60"), ("ETag", '"1"'))
     assert action(stale, 61, rules=PrivateRules(ignore_missing=True)) is CacheAction.REVALIDATE
 
 
-def test_pragma_counts_where_there_is_no_cache_control():
+def test_pragma_applies_without_cache_control():
     stored = kept(cc("max-age=60"))
     assert action(stored, pragma="no-cache") is CacheAction.FETCH
     assert action(stored, pragma="unknown") is CacheAction.SERVE
@@ -346,7 +346,7 @@ def test_pragma_counts_where_there_is_no_cache_control():
         ("max-age=60, stale-if-error=10, must-revalidate", "", 65, False),
     ],
 )
-def test_it_stands_in_for_a_host_that_fails(said, wanted, after_s, stands_in):
+def test_stale_response_is_served_if_the_host_fails(said, wanted, after_s, stands_in):
     asked = CacheQuery("GET", URL, {"cache-control": wanted} if wanted else {})
     assert RULES.decide(asked, kept(cc(said), ("ETag", '"1"')), NOW + after_s).serve_on_error is stands_in
 
@@ -371,12 +371,12 @@ def test_it_stands_in_for_a_host_that_fails(said, wanted, after_s, stands_in):
         ("Foo", {"foo": "1, 2"}, {"foo": "2, 1"}, False),
     ],
 )
-def test_vary(vary, before, now, same):
+def test_vary_compares_the_fields_it_names(vary, before, now, same):
     stored = kept(cc("max-age=60"), ("Vary", vary), asked=CacheQuery("GET", URL, before))
     assert action(stored, **now) is (CacheAction.SERVE if same else CacheAction.FETCH)
 
 
-def test_users_do_not_share():
+def test_users_do_not_share_a_key():
     keys = {
         cache_key(GET),
         cache_key(CacheQuery("HEAD", URL)),
@@ -393,7 +393,7 @@ def test_users_do_not_share():
 # -------------------------------------------------------------------------------------------------- §4.3.4: after a 304
 
 
-def test_a_304_freshens():
+def test_304_updates_the_stored_response():
     stored = kept(
         cc("max-age=60"), ("ETag", '"1"'), ("X-A", "1"), ("X-B", "1"), ("Age", "50"), ("Content-Type", "text/html")
     )
@@ -425,7 +425,7 @@ def test_a_304_freshens():
     assert action(fresh, 601) is CacheAction.REVALIDATE
 
 
-def test_a_304_of_another_entity_changes_nothing():
+def test_304_of_another_entity_changes_nothing():
     stored = kept(cc("max-age=60"), ("ETag", '"1"'))
     assert freshen(stored, response(("ETag", '"2"'), cc("max-age=100"), status=304), NOW) is stored
     assert freshen(stored, response(("ETag", 'W/"1"'), status=304), NOW + 5).received_at == NOW + 5
@@ -435,7 +435,7 @@ def test_a_304_of_another_entity_changes_nothing():
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH"])
-def test_unsafe_methods_invalidate(method):
+def test_unsafe_methods_invalidate_stored_responses(method):
     asked = CacheQuery(method, URL)
     assert urls_to_invalidate(asked, response()) == [URL]
     assert urls_to_invalidate(asked, response(status=302)) == [URL]
@@ -447,7 +447,7 @@ def test_unsafe_methods_invalidate(method):
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])
-def test_safe_methods_do_not(method):
+def test_safe_methods_invalidate_nothing(method):
     assert urls_to_invalidate(CacheQuery(method, URL), response(("Location", "/a"))) == []
 
 
@@ -465,19 +465,19 @@ def test_safe_methods_do_not(method):
         ("a=1, a=2", {"a": "1"}),
     ],
 )
-def test_directives(value, expected):
+def test_cache_control_directives_are_parsed(value, expected):
     found = directives([value])
     found.pop("", None)
     assert found == expected
 
 
 @pytest.mark.parametrize("text", ['"' * 5000, '"a\\"' * 2000, "," * 5000, "a=" * 3000, '\\"' * 3000])
-def test_hostile_directives_cost_little(text):
+def test_hostile_directives_are_parsed_in_linear_time(text):
     for _ in range(100):
         directives([text])  # quadratic, it would take minutes
 
 
-def test_replay_serves_everything_for_ever():
+def test_replay_serves_everything_forever():
     rules = ReplayRules()
     stored = kept(cc("no-store"), ("Vary", "*"), status=404)
     assert rules.storable(GET, response(cc("no-store"), status=404), NOW)
@@ -488,7 +488,7 @@ def test_replay_serves_everything_for_ever():
     assert action(None, rules=rules) is CacheAction.FETCH
 
 
-def test_replay_with_limits():
+def test_replay_with_expiration_and_ignored_statuses():
     rules = ReplayRules(expiration_s=60, ignore_http_codes=frozenset({404}))
     assert [rules.storable(GET, response(status=status), NOW) for status in (200, 404, 503, 304)] == [
         True,

@@ -1,4 +1,4 @@
-"""Bodies whose Content-Encoding does not say what they are (C8): nothing readable is lost, nothing is unbounded."""
+"""Bodies with a wrong Content-Encoding (C8): readable content is not lost, and the size is bounded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def deflated(body: bytes) -> bytes:
         (b"", ["gzip"], b""),
     ],
 )
-def test_what_can_be_read_is(body, values, expected):
+def test_wrong_labels_and_junk_are_tolerated(body, values, expected):
     assert decode_body(body, values, LIMIT, text=True) == expected
 
 
@@ -66,17 +66,17 @@ def test_what_can_be_read_is(body, values, expected):
         (gzip.compress(b"\x00\x01"), ["gzip"]),
     ],
 )
-def test_what_cannot_be_read_is_none(body, values):
+def test_damaged_and_unknown_codings_are_none(body, values):
     assert decode_body(body, values, LIMIT, text=True) is None
 
 
-def test_what_is_not_called_text_may_be_anything():
+def test_body_that_is_not_labelled_text_may_be_binary():
     assert decode_body(b"\x89PNG\x00", ["gzip"], LIMIT, text=False) == b"\x89PNG\x00"
     assert decode_body(b"\x89PNG\x00", ["gzip"], LIMIT, text=True) is None
 
 
 @pytest.mark.parametrize("bomb", ["one", "nested", "members"])
-def test_a_bomb_is_cut_off(bomb):
+def test_decompression_bomb_is_cut(bomb):
     inner = gzip.compress(bytes(10_000_000))
     body = {"one": inner, "nested": gzip.compress(inner), "members": gzip.compress(bytes(5000)) * 30}[bomb]
     tracemalloc.start()
@@ -87,7 +87,7 @@ def test_a_bomb_is_cut_off(bomb):
     assert most < 1_000_000
 
 
-def test_noise_never_raises():
+def test_random_bytes_never_raise():
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     choose = random.Random(seed)

@@ -74,7 +74,7 @@ def sent(made: CookieJar, url: str, now: float = NOW + 100) -> list[str]:
         ("a=\xe1", SetCookie("a", "\xe1")),
     ],
 )
-def test_a_line_is_read_as_browsers_read_it(line: str, asked: SetCookie):
+def test_line_is_parsed_as_in_browsers(line: str, asked: SetCookie):
     assert parse_set_cookie(line, NOW) == asked
 
 
@@ -92,16 +92,16 @@ def test_a_line_is_read_as_browsers_read_it(line: str, asked: SetCookie):
         "a=b; Domain=\xfc.com",
     ],
 )
-def test_a_line_that_is_ignored(line: str):
+def test_lines_that_are_ignored(line: str):
     assert parse_set_cookie(line, NOW) is None
 
 
-def test_attributes_are_bounded():
+def test_number_of_attributes_is_bounded():
     assert parse_set_cookie("a=b" + "; x=y" * 10_000 + "; Secure", NOW) == SetCookie("a", "b")
 
 
 @given(st.text(st.characters(max_codepoint=255)) | st.text(), st.floats(0, 4e9))
-def test_the_parser_is_total(line: str, now: float):
+def test_any_line_is_parsed_or_ignored(line: str, now: float):
     asked = parse_set_cookie(line, now)
     if asked is not None:
         assert not set("\r\n\0;") & set(asked.name + asked.value)
@@ -127,7 +127,7 @@ PLACES = [
 
 
 @given(st.lists(st.tuples(st.sampled_from(PLACES), st.lists(PIECES, max_size=9).map("; ".join)), max_size=30))
-def test_no_history_breaks_a_jar(history: list[tuple[str, str]]):
+def test_no_history_breaks_the_invariants_of_a_jar(history: list[tuple[str, str]]):
     made = CookieJar(SUFFIXES.__contains__)
     for nth, (url, line) in enumerate(history):
         before = made.header(url, NOW + nth)
@@ -173,7 +173,7 @@ def test_no_history_breaks_a_jar(history: list[tuple[str, str]]):
         ("a=b; Path=/", "https:www", False),
     ],
 )
-def test_a_cookie_goes_where_it_belongs(line: str, url: str, goes: bool):
+def test_cookie_is_sent_to_its_domain_and_path_only(line: str, url: str, goes: bool):
     assert sent(jar(line), url) == (["a=b"] if goes else [])
 
 
@@ -213,36 +213,36 @@ def test_a_cookie_goes_where_it_belongs(line: str, url: str, goes: bool):
         ("", "a=b", False),
     ],
 )
-def test_what_a_site_may_set(url: str, line: str, kept: bool):
+def test_domains_for_which_a_site_may_set_cookies(url: str, line: str, kept: bool):
     made = jar(line, url=url)
     assert len(made) == made.changed == kept
     if kept:
         assert sent(made, url)
 
 
-def test_a_public_suffix_that_sets_a_cookie_for_itself_keeps_it_to_itself():
+def test_cookie_of_a_public_suffix_is_host_only():
     made = jar("a=b; Domain=co.uk", url="https://co.uk/")
     assert sent(made, "https://co.uk/") == ["a=b"]
     assert sent(made, "https://foo.co.uk/") == []
 
 
-def test_the_longer_path_goes_first_then_the_older_cookie():
+def test_longer_path_is_sent_first_then_the_older_cookie():
     lines = ["a=1; Path=/", "b=2; Path=/shop", "c=3; Path=/; Domain=example.com", "d=4; Path=/shop/list", "e=5; Path=/"]
     made = jar(*lines)
     made.set_from(SITE, ["a=6; Path=/"], NOW + 50)  # replaced: as old as before
     assert sent(made, SITE) == ["d=4", "b=2", "a=6", "c=3", "e=5"]
 
 
-def test_a_cookie_without_a_name_is_sent_as_it_came():
+def test_cookie_without_a_name_is_sent_unchanged():
     assert sent(jar("=b; Path=/"), SITE) == ["b"]
 
 
-def test_a_cookie_is_replaced_by_name_domain_and_path():
+def test_cookie_is_replaced_by_one_with_equal_name_domain_and_path():
     made = jar("a=1; Path=/", "a=2; Path=/shop", "a=3; Path=/; Domain=www.example.com", "a=4; Path=/")
     assert sorted(sent(made, SITE)) == ["a=2", "a=3", "a=4"]
 
 
-def test_a_cookie_is_deleted_by_one_that_is_over():
+def test_cookie_is_deleted_by_an_expired_one():
     made = jar("a=1; Path=/", "b=2; Path=/")
     assert made.set_from(SITE, ["a=; Path=/; Expires=Thu, 01 Jan 1970 00:00:00 GMT"], NOW)
     assert sent(made, SITE) == ["b=2"]
@@ -250,7 +250,7 @@ def test_a_cookie_is_deleted_by_one_that_is_over():
     assert len(made) == 1
 
 
-def test_what_changes_nothing_is_no_change():
+def test_jar_is_not_changed_by_an_equal_cookie():
     made = jar("a=1; Path=/", "b=2; Expires=Wed, 21 Oct 2026 07:28:09 GMT")
     made.changed = False
     assert not made.set_from(SITE, ["a=1; Path=/"], NOW + 5)
@@ -259,7 +259,7 @@ def test_what_changes_nothing_is_no_change():
     assert made.changed
 
 
-def test_plain_http_neither_shadows_nor_deletes_a_secure_cookie():
+def test_http_can_neither_shadow_nor_delete_a_secure_cookie():
     made = jar("id=safe; Path=/; Secure; Domain=example.com")
     plain = "http://www.example.com/"
     for line in ("id=evil; Path=/", "id=evil; Path=/login", "id=; Path=/; Domain=example.com; Max-Age=0"):
@@ -268,7 +268,7 @@ def test_plain_http_neither_shadows_nor_deletes_a_secure_cookie():
     assert sent(made, SITE) == ["id=safe", "other=x"]
 
 
-def test_paths():
+def test_default_path_and_path_match():
     assert [default_path("https://e.com" + path) for path in ("", "/", "/a", "/a/", "/a/b?c/d", "/a/b#/c")] == [
         *("/", "/", "/", "/a", "/a", "/a")
     ]
@@ -277,7 +277,7 @@ def test_paths():
     assert not path_matches("/ab", "/a")
 
 
-def test_a_url_without_a_path_names_its_own_host():
+def test_url_without_a_path_has_an_origin():
     place = origin_of("http://example.com")
     assert place
     assert list(place.names()) == ["example.com", "com"]
@@ -288,7 +288,7 @@ def test_a_url_without_a_path_names_its_own_host():
 # -------------------------------------------------------------------------------------------------- given by a request
 
 
-def test_cookies_of_a_request_in_both_forms():
+def test_cookies_of_a_request_as_mapping_and_as_list():
     made = CookieJar(SUFFIXES.__contains__)
     assert (
         made.set("http://example.com/a/b", {"s": "x", b"b": "\xe1".encode(), "l": b"\xe1", "i": 1, "t": True}, NOW)
@@ -311,7 +311,7 @@ def test_cookies_of_a_request_in_both_forms():
         ("http", True, ["https"]),
     ],
 )
-def test_secure_unless_said_otherwise_when_given_for_https(scheme: str, secure: bool | None, goes_to: list[str]):
+def test_cookie_of_a_request_for_https_is_secure_by_default(scheme: str, secure: bool | None, goes_to: list[str]):
     made = CookieJar(SUFFIXES.__contains__)
     made.set(f"{scheme}://a.example/", [{"name": "a", "value": "b", "secure": secure}], NOW)
     assert [each for each in ("http", "https") if sent(made, f"{each}://a.example/")] == goes_to
@@ -334,19 +334,19 @@ def test_secure_unless_said_otherwise_when_given_for_https(scheme: str, secure: 
         ({"name": "__Host-a", "value": "b", "secure": True}, "path /"),
     ],
 )
-def test_a_cookie_of_a_request_that_cannot_be_taken_is_told(cookie: dict[str, object], why: str):
+def test_invalid_cookie_of_a_request_is_reported(cookie: dict[str, object], why: str):
     made = CookieJar(SUFFIXES.__contains__)
     complaints = made.set("https://example.com/", [cookie, {"name": "ok", "value": ""}], NOW)
     assert [why in line for line in complaints] == [True]
     assert sent(made, "https://example.com/") == ["ok="]
 
 
-def test_no_cookies_where_there_is_no_host():
+def test_url_without_a_host_has_no_cookies():
     assert CookieJar(SUFFIXES.__contains__).set("file:///x", {"a": "b"}, NOW) == []
 
 
 @given(st.dictionaries(st.text() | st.binary(), st.text() | st.binary() | st.integers() | st.floats() | st.none()))
-def test_what_a_request_gives_cannot_break_the_header(cookies: dict[object, object]):
+def test_cookies_of_a_request_cannot_break_the_header(cookies: dict[object, object]):
     made = CookieJar(SUFFIXES.__contains__)
     made.set("http://example.com/", cookies, NOW)
     header = made.header("http://example.com/", NOW)
@@ -357,14 +357,14 @@ def test_what_a_request_gives_cannot_break_the_header(cookies: dict[object, obje
 # -------------------------------------------------------------------------------------------------------------- bounds
 
 
-def test_a_domain_is_bounded_and_the_least_used_leaves():
+def test_least_recently_used_cookie_leaves_a_full_domain():
     made = jar(*(f"c{n}=x; Path=/{'used' if n == 0 else 'unused'}" for n in range(DOMAIN_MAX)))
     assert sent(made, "https://www.example.com/used", NOW + DOMAIN_MAX) == ["c0=x"]
     made.set_from(SITE, ["new=x; Path=/"], NOW + DOMAIN_MAX + 1)
     assert {cookie.name for cookie in made} == {"c0", "new", *(f"c{n}" for n in range(2, DOMAIN_MAX))}
 
 
-def test_what_is_over_leaves_first_and_what_is_secure_last():
+def test_expired_cookies_leave_first_and_secure_ones_last():
     lines = [f"c{n}=x; Secure" for n in range(DOMAIN_MAX - 2)]
     made = jar(*lines, "plain=x", "brief=x; Max-Age=1", now=NOW)
     made.set_from(SITE, ["n1=x"], NOW + 1000)
@@ -372,7 +372,7 @@ def test_what_is_over_leaves_first_and_what_is_secure_last():
     assert {cookie.name for cookie in made if cookie.name[0] != "c"} == {"n1", "n2"}
 
 
-def test_a_jar_is_bounded():
+def test_jar_is_bounded():
     seed = random.randrange(2**32)
     print("seed", seed)
     chance = random.Random(seed)
@@ -385,13 +385,13 @@ def test_a_jar_is_bounded():
     assert len(made) == len(list(made))
 
 
-def test_a_response_is_bounded():
+def test_lines_of_a_response_are_bounded():
     made = jar()
     made.set_from(SITE, (f"a={n}" for n in range(LINES_MAX + 10)), NOW)
     assert sent(made, SITE) == [f"a={LINES_MAX - 1}"]
 
 
-def test_what_is_over_makes_room_in_a_full_jar():
+def test_expired_cookies_make_room_in_a_full_jar():
     made = jar("old=1", url="https://old.org/", now=NOW - 1)
     for n in range(JAR_MAX - 1):
         made.set_from(f"https://h{n}.org/", ["c=x; Max-Age=10" if n < 5 else "c=x"], NOW)
@@ -403,7 +403,7 @@ def test_what_is_over_makes_room_in_a_full_jar():
 # ------------------------------------------------------------------------------------------------------ stored, several
 
 
-def test_a_jar_comes_back_as_it_was():
+def test_jar_survives_serialization():
     made = jar("a=1; Secure; HttpOnly; SameSite=Lax", "b=2; Path=/; Domain=example.com; Max-Age=1000", "c=\xc3\xa1")
     again = CookieJar.from_bytes(made.to_bytes(), SUFFIXES.__contains__)
     assert list(again) == list(made)
@@ -413,12 +413,12 @@ def test_a_jar_comes_back_as_it_was():
 
 
 @pytest.mark.parametrize("data", [b"", b"\x92", b"\x92\x01\xc0", b"\x92\x63\x90"])
-def test_a_jar_that_cannot_be_read_is_told(data: bytes):
+def test_damaged_jar_raises_storage_error(data: bytes):
     with pytest.raises(StorageError, match="cookies"):
         CookieJar.from_bytes(data, SUFFIXES.__contains__)
 
 
-def test_jars_are_bounded_and_the_one_not_used_longest_leaves():
+def test_least_recently_used_jar_leaves():
     jars = CookieJars(jars_max=2)
     a, b, c = (CookieJar(SUFFIXES.__contains__) for _ in range(3))
     assert jars.add("a", a) is None
@@ -428,7 +428,7 @@ def test_jars_are_bounded_and_the_one_not_used_longest_leaves():
     assert (jars.get("a"), jars.get("b"), jars.get("c")) == (a, None, c)
 
 
-def test_changed_jars_are_told_once():
+def test_changed_jars_are_returned_once():
     jars = CookieJars()
     made, other = jar("a=b"), CookieJar(SUFFIXES.__contains__)
     jars.add("x", made)

@@ -1,4 +1,4 @@
-"""curl commands in and out: as browsers copy them, as people write them, and back (C1)."""
+"""curl commands, as copied from browsers and as written by hand, to requests and back (C1)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FIREFOX_BASH = (
 )
 
 
-def test_chrome_for_bash():
+def test_command_of_chrome_for_bash():
     command = CHROME_BASH.rstrip(" ;\n")  # "Copy all as cURL" puts a semicolon between
     assert from_curl(command) == {
         "url": "https://shop.example/api?q=a&b=%20c",
@@ -65,7 +65,7 @@ def test_chrome_for_bash():
     }
 
 
-def test_chrome_for_cmd():
+def test_command_of_chrome_for_cmd_exe():
     assert from_curl(CHROME_CMD) == {
         "url": "https://shop.example/api?q=a&b=%20c",
         "method": "POST",
@@ -75,7 +75,7 @@ def test_chrome_for_cmd():
     }
 
 
-def test_firefox():
+def test_command_of_firefox():
     assert from_curl(FIREFOX_BASH) == {
         "url": "https://shop.example/",
         "method": "POST",
@@ -134,7 +134,7 @@ POST = {"url": "http://h/", "method": "POST", "headers": FORM}
         ('curl --data-raw \'{"re": "^"}\' http://h/', {**POST, "body": b'{"re": "^"}'}),
     ],
 )  # fmt: skip
-def test_what_options_mean(command, expected):
+def test_meaning_of_options(command, expected):
     assert from_curl(command) == expected
 
 
@@ -163,7 +163,7 @@ def test_what_options_mean(command, expected):
         ("curl http://[::1/", "not a URL"),
     ],
 )
-def test_what_cannot_be_read_gets_one_line(command, complaint):
+def test_unreadable_commands_are_refused_in_one_line(command, complaint):
     with pytest.raises(BadCurl, match=complaint) as caught:
         from_curl(command)
     assert isinstance(caught.value, ValueError)
@@ -171,12 +171,12 @@ def test_what_cannot_be_read_gets_one_line(command, complaint):
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_options_may_be_ignored():
+def test_unknown_options_can_be_ignored():
     assert from_curl("curl --bar -Zs --baz http://h/", ignore_unknown_options=True) == GET
 
 
 @given(st.text())
-def test_reading_never_fails_otherwise(text):
+def test_no_text_raises_another_error(text):
     for command in (text, f"curl {text}", f'curl ^"{text}', f"curl $'{text}'"):
         try:
             found = from_curl(command, ignore_unknown_options=True)
@@ -202,7 +202,7 @@ requests = st.builds(
 
 
 @given(requests)
-def test_there_and_back(request_):
+def test_written_command_is_read_back(request_):
     found = from_curl(to_curl(request_))
     assert found.pop("url") == request_.url
     assert found.pop("method") == request_.method
@@ -214,14 +214,14 @@ def test_there_and_back(request_):
     assert not found
 
 
-def test_parameters_and_cookies_of_every_kind_are_written():
+def test_params_and_cookies_as_list_are_written():
     request = request_of(
         "http://h/?a=1#f", params={"b": ["2", "3"]}, cookies=[{"name": "c", "value": "4", "path": "/"}]
     )
     assert to_curl(request) == "curl 'http://h/?a=1&b=2&b=3#f' -b c=4"
 
 
-def test_nul_bytes_are_refused():
+def test_body_with_nul_bytes_is_refused():
     with pytest.raises(BadCurl, match="NUL"):
         to_curl(request_of(method="POST", body=b"a\0b"))
 
@@ -240,7 +240,7 @@ def test_nul_bytes_are_refused():
         {"cookies": {"a": "1", "b": "x y"}, "headers": {"User-Agent": "me", "Accept": "text/html"}, "timeout": 5.0},
     ],
 )  # fmt: skip
-def test_curl_itself_sends_what_was_meant(given):
+def test_curl_sends_the_same_request(given):
     need("curl and bash", bool(shutil.which("curl") and shutil.which("bash")))
     with running() as server:
         request = request_of(server.url("/echo?list[]=1&set={a,b}"), **given)

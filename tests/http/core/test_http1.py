@@ -37,14 +37,14 @@ def response(*fields: str, line: str = "HTTP/1.1 200 OK"):
     return read_response("\r\n".join([line, *fields, "", ""]).encode("latin-1"))
 
 
-def test_a_request():
+def test_request_head_is_parsed():
     head = read_request(b"PUT http://a.example/x?y HTTP/1.1\r\nhOST:  a.example \r\nX-Odd:\r\nCookie: \xfc=1\r\n\r\n")
     assert (head.method, head.target, head.minor) == (b"PUT", b"http://a.example/x?y", 1)
     assert head.values(b"host") == [b"a.example"]
     assert head.fields == [(b"host", b"hOST:  a.example "), (b"x-odd", b"X-Odd:"), (b"cookie", b"Cookie: \xfc=1")]
 
 
-def test_a_response():
+def test_response_head_is_parsed():
     assert read_response(b"HTTP/1.0 404 Not Found\r\n\r\n")[:3] == (404, b"Not Found", 0)
     assert read_response(b"HTTP/1.1 200\r\n\r\n").reason == b""
     assert read_response(b"HTTP/1.1 200 \r\nA: b\r\n\r\n").fields == [(b"a", b"A: b")]
@@ -75,7 +75,7 @@ def test_a_response():
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * (FIELDS_MAX + 1) + b"\r\n", 431, "fields"),
     ],
 )
-def test_what_is_no_request(head: bytes, status: int, why: str):
+def test_invalid_request_heads_are_refused(head: bytes, status: int, why: str):
     with pytest.raises(BadMessage, match=why) as raised:
         read_request(head)
     assert raised.value.status == status
@@ -84,7 +84,7 @@ def test_what_is_no_request(head: bytes, status: int, why: str):
 @pytest.mark.parametrize(
     "head", [b"HTTP/2 200\r\n\r\n", b"HTTP/1.1 20 OK\r\n\r\n", b"200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\na : b\r\n\r\n"]
 )
-def test_what_is_no_response(head: bytes):
+def test_invalid_response_heads_are_refused(head: bytes):
     with pytest.raises(BadMessage, match="not HTTP/1"):
         read_response(head)
 
@@ -100,7 +100,7 @@ def test_any_bytes_are_a_head_or_refused(data: bytes):
             assert all(b"\r" not in line and b"\n" not in line and b"\0" not in line for _, line in head.fields)
 
 
-def test_the_end_of_a_head():
+def test_end_of_a_head_is_found_in_pieces():
     whole = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nbody"
     assert [head_end(whole[:n], n - 1) for n in (1, 25, 26, 27)] == [0, 0, 0, 27]
     assert head_end(whole) == 27
@@ -133,7 +133,7 @@ def test_the_end_of_a_head():
         (("Transfer-Encoding: chunked;a=b",), 501),
     ],
 )
-def test_requests_whose_end_is_in_doubt_are_refused(fields: tuple[str, ...], status: int):
+def test_requests_with_an_ambiguous_end_are_refused(fields: tuple[str, ...], status: int):
     with pytest.raises(BadMessage) as raised:
         request_body_reader(request(*fields))
     assert raised.value.status == status
@@ -144,7 +144,7 @@ def test_chunks_in_http_1_0_are_refused():
         request_body_reader(request("Transfer-Encoding: chunked", line="POST http://a.example/ HTTP/1.0"))
 
 
-def test_the_bodies_of_requests():
+def test_readers_of_request_bodies():
     assert request_body_reader(request()).done
     assert request_body_reader(request("Content-Length: 0")).done
     assert request_body_reader(request("Content-Length: 7")).feed(b"1234567GET") == (b"1234567", b"GET")
@@ -160,7 +160,7 @@ def test_the_bodies_of_requests():
         (response(line="HTTP/1.0 200 OK"), b"GET", UntilCloseReader),
     ],
 )
-def test_the_bodies_of_responses(head, method: bytes, kind: type):
+def test_readers_of_response_bodies(head, method: bytes, kind: type):
     body = response_body_reader(head, method)
     assert isinstance(body, kind)
     assert not body.done
@@ -188,7 +188,7 @@ def test_responses_without_a_body(head, method: bytes):
         response("Transfer-Encoding: chunked", line="HTTP/1.0 200 OK"),
     ],
 )
-def test_responses_whose_end_is_in_doubt_are_refused(head):
+def test_responses_with_an_ambiguous_end_are_refused(head):
     with pytest.raises(BadMessage):
         response_body_reader(head, b"GET")
 
@@ -216,7 +216,7 @@ def test_chunks_in_pieces_of_any_size(size: int):
 
 
 @given(st.lists(st.binary(max_size=60)), st.integers(1, 80))
-def test_our_own_chunks_come_back(parts: list[bytes], size: int):
+def test_encoded_chunks_are_decoded(parts: list[bytes], size: int):
     data = b"".join(encode_chunk(part) for part in parts) + LAST_CHUNK
     content, rest, body = fed(data + b"behind", size)
     assert (content, rest, body.done) == (b"".join(parts), b"behind", True)
@@ -262,7 +262,7 @@ def test_any_bytes_are_chunks_or_refused(data: bytes, size: int):
 # --- passing on
 
 
-def test_what_is_for_the_next_reader_only_stays_here():
+def test_hop_by_hop_fields_are_not_forwarded():
     head = request(
         "Connection: x-mine, Keep-Alive",
         "X-Mine: 1",
@@ -282,7 +282,7 @@ def test_what_is_for_the_next_reader_only_stays_here():
     )
 
 
-def test_the_host_of_the_address_counts():
+def test_host_of_the_target_replaces_the_host_field():
     head = read_request(b"GET http://a.example:8080?q HTTP/1.1\r\nX: y\r\nhost: b.example\r\n\r\n")
     to, path = read_target(head)
     assert encode_request(head, to, path, ContentLengthReader(0), whole=False) == (
@@ -290,7 +290,7 @@ def test_the_host_of_the_address_counts():
     )
 
 
-def test_a_chunked_body_is_announced_as_such():
+def test_chunked_body_is_announced_as_chunked():
     head = request("Transfer-Encoding: chunked", line="POST http://a.example/ HTTP/1.1")
     sent = encode_request(head, *read_target(head), ChunkedReader(), whole=True)
     assert sent.endswith(b"\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -298,7 +298,7 @@ def test_a_chunked_body_is_announced_as_such():
 
 
 @pytest.mark.parametrize("named", ["host", "content-length", "close, Host"])
-def test_connection_may_not_name_what_frames_the_message(named: str):
+def test_connection_field_may_not_name_host_or_content_length(named: str):
     head = request(f"Connection: {named}", "Content-Length: 0")
     with pytest.raises(BadMessage, match="Connection"):
         encode_request(head, *read_target(head), ContentLengthReader(0), whole=True)
@@ -321,13 +321,13 @@ def test_connection_may_not_name_what_frames_the_message(named: str):
         ("GET http://a%00b/ HTTP/1.1", 400),
     ],
 )
-def test_addresses_that_lead_nowhere(line: str, status: int):
+def test_invalid_targets_are_refused(line: str, status: int):
     with pytest.raises(BadMessage) as raised:
         read_target(request(line=line))
     assert raised.value.status == status
 
 
-def test_two_hosts_or_none_are_refused():
+def test_two_host_fields_or_none_are_refused():
     for fields in ("", "Host: a.example\r\nHost: a.example\r\n"):
         head = read_request(f"GET http://a.example/ HTTP/1.1\r\n{fields}\r\n".encode())
         with pytest.raises(BadMessage, match="Host"):
@@ -335,7 +335,7 @@ def test_two_hosts_or_none_are_refused():
     assert read_target(read_request(b"GET http://a.example HTTP/1.0\r\n\r\n"))[1] == b"/"
 
 
-def test_who_keeps_the_connection():
+def test_connections_that_are_kept():
     assert is_kept(request())
     assert not is_kept(request("Connection: foo, Close"))
     assert not is_kept(request("Proxy-Connection: close"))
@@ -346,13 +346,13 @@ def test_who_keeps_the_connection():
     assert not is_reusable(response(line="HTTP/1.0 200 OK"), ContentLengthReader(3))
 
 
-def test_logins_of_connections():
+def test_logins_that_bind_a_connection():
     assert is_connection_bound(request("Authorization: NTLM TlRMTVNTUAAB"))
     assert is_connection_bound(response("WWW-Authenticate: Basic realm=x", "WWW-Authenticate: Negotiate"))
     assert not is_connection_bound(request("Authorization: Bearer negotiate"))
 
 
-def test_an_answer_for_the_client():
+def test_response_head_for_the_client():
     head = response("Server: x", "Connection: keep-alive", "X-Proxy-Lease: forged", "Content-Length: 3")
     assert encode_response(head, [b"X-Proxy-Lease: a-1"], close=True) == (
         b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 3\r\nX-Proxy-Lease: a-1\r\nConnection: close\r\n\r\n"

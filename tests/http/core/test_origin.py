@@ -1,4 +1,4 @@
-"""Where a request goes: the origin and host of any text, never another one's (C2, C10)."""
+"""Origins of URLs: those of browsers, for any text (C2, C10)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_origins(url: str, text: str, names: list[str]):
 @pytest.mark.parametrize(
     "url", ["", "x", "ftp://example.com/", "file:///x", "http://", "http:///", "http://a:b/", "//x"]
 )
-def test_no_place(url: str):
+def test_text_without_an_origin(url: str):
     assert origin_of(url) is None
 
 
@@ -51,18 +51,18 @@ def test_no_place(url: str):
         ("http://10.0.0.1/", False),
     ],
 )
-def test_what_nobody_can_listen_to(url: str, secure: bool):
+def test_secure_origins(url: str, secure: bool):
     origin = origin_of(url)
     assert origin is not None
     assert origin.secure == secure
 
 
-def test_the_path_ends_before_query_and_fragment():
+def test_path_ends_before_query_and_fragment():
     urls = ("https://e.com", "https://e.com?a/b", "https://e.com/", "https://e.com/a/b?c/d#e", "https://e.com/a#b?c")
     assert [path_of(url) for url in urls] == ["/", "/", "/", "/a/b", "/a"]
 
 
 @given(st.text() | st.text().map("http://".__add__))
-def test_total_and_what_it_begins_with_decides(text: str):
+def test_origin_depends_on_the_prefix_only_and_any_text_is_accepted(text: str):
     assert origin_of(text) == origin_of(url_prefix(text))
     assert path_of(text)

@@ -1,4 +1,4 @@
-"""What `allow_private` allows, and whose links are guarded (C2)."""
+"""The setting `allow_private`, and which pages' links are guarded (C2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOME = AllowedPrivate(["10.1.0.0/16", "fd00::/8", "127.0.0.1/32", "intranet.exam
         ("localhost", False),
     ],
 )
-def test_networks(ip: str, may: bool) -> None:
+def test_allowed_networks(ip: str, may: bool) -> None:
     assert SOME.may_connect(ip) is may
     assert AllowedPrivate(["*"]).may_connect(ip)
 
@@ -43,7 +43,7 @@ def test_networks(ip: str, may: bool) -> None:
         ("", False),
     ],
 )
-def test_names(host: str, named: bool) -> None:
+def test_allowed_names(host: str, named: bool) -> None:
     assert SOME.is_named(host) is named
     assert AllowedPrivate(["*"]).is_named(host)
     assert not AllowedPrivate([]).is_named(host)
@@ -66,5 +66,5 @@ def test_nothing_is_allowed_by_default() -> None:
         ("", "[::1]", False),
     ],
 )
-def test_whose_links_are_guarded(ip: str, host: str, public: bool) -> None:
+def test_links_of_public_pages_are_guarded(ip: str, host: str, public: bool) -> None:
     assert is_public_page(ip, host) is public

@@ -1,4 +1,4 @@
-"""Referrer policies of the W3C: every policy against same origin, another one and plain http (C2, C7)."""
+"""Referrer policies of the W3C: every policy against same origin, another origin and plain http (C2, C7)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAIN_ALONE = "http://example.com/"
         ("", WHOLE, WHOLE, ""),
     ],
 )
-def test_a_page_over_https(policy: str, same: str, other_tls: str, other_plain: str):
+def test_referrers_of_an_https_page(policy: str, same: str, other_tls: str, other_plain: str):
     targets = ["https://example.com/x", "https://other.org/", "http://other.org/"]
     assert [referrer(policy, TLS, target) for target in targets] == [same, other_tls, other_plain]
     assert referrer(policy, TLS, "http://example.com/x") == other_plain  # another scheme is another origin
@@ -52,7 +52,7 @@ def test_a_page_over_https(policy: str, same: str, other_tls: str, other_plain: 
         ("scrapy-default", PLAIN, PLAIN),
     ],
 )
-def test_a_page_over_plain_http(policy: str, same: str, other: str):
+def test_referrers_of_an_http_page(policy: str, same: str, other: str):
     targets = ["http://example.com/x", "http://other.org/", "https://other.org/", "https://example.com/"]
     assert [referrer(policy, PLAIN, target) for target in targets] == [same, other, other, other]
 
@@ -75,11 +75,11 @@ def test_a_page_over_plain_http(policy: str, same: str, other: str):
         ("", ""),
     ],
 )
-def test_what_is_told_of_a_page(source: str, told: str):
+def test_credentials_and_fragments_are_not_sent(source: str, told: str):
     assert referrer("unsafe-url", source, "https://other.org/") == told
 
 
-def test_nothing_is_told_to_what_is_no_url():
+def test_no_referrer_for_an_invalid_url():
     assert referrer("unsafe-url", TLS, "nonsense") == ""
 
 
@@ -96,12 +96,12 @@ def test_nothing_is_told_to_what_is_no_url():
         ("no referrer", None),
     ],
 )
-def test_the_last_policy_that_is_known_counts(text: str, policy: str | None):
+def test_last_known_policy_counts(text: str, policy: str | None):
     assert policy_of(text) == policy
 
 
 @given(st.sampled_from(sorted(POLICIES)), st.text() | st.text().map("https://a.b/".__add__), st.text())
-def test_total_and_never_a_fragment_or_password(policy: str, source: str, target: str):
+def test_any_text_is_accepted_and_no_fragment_or_password_is_sent(policy: str, source: str, target: str):
     told = Referrer(policy, source).to(target)
     assert "#" not in told
     assert told == "" or told.startswith(("http://", "https://"))

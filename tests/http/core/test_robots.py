@@ -1,4 +1,4 @@
-"""robots.txt by RFC 9309: whose rules, which paths, and what an unreadable file means (C10)."""
+"""robots.txt by RFC 9309: selection of groups, matching of paths, unreadable files (C10)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def allowed(robots: str, path: str, user_agent: str = "Lycosa/1.0 (+https://exam
         ("Noindex: /a\nDisallow /a\x0bAllow: /a", "/a", True),
     ],
 )
-def test_paths(rules: str, path: str, verdict: bool) -> None:
+def test_rules_match_paths(rules: str, path: str, verdict: bool) -> None:
     assert allowed(f"User-agent: *\n{rules}\n", path) is verdict
 
 
@@ -87,7 +87,7 @@ def test_paths(rules: str, path: str, verdict: bool) -> None:
         ("", False),
     ],
 )
-def test_our_group_is_found_by_the_whole_product_token(agent: str, ours: bool) -> None:
+def test_group_is_selected_by_the_whole_product_token(agent: str, ours: bool) -> None:
     robots = f"User-agent: {agent}\nDisallow: /ours\n\nUser-agent: *\nDisallow: /theirs\n"
     assert allowed(robots, "/ours") is not ours
     assert allowed(robots, "/theirs") is ours
@@ -114,12 +114,12 @@ Allow: /a/x"""
     assert [allowed(robots, path, "someone") for path in ("/a", "/everybody")] == [True, False]
 
 
-def test_an_empty_group_of_ours_keeps_the_one_for_everybody_away() -> None:
+def test_empty_group_of_ours_overrides_the_group_for_all() -> None:
     assert allowed("User-agent: lycosa\nDisallow:\nUser-agent: *\nDisallow: /", "/a")
     assert not allowed("User-agent: lycosa\nUser-agent: *\nDisallow: /", "/a")
 
 
-def test_rules_before_any_group_mean_nothing() -> None:
+def test_rules_before_any_group_are_ignored() -> None:
     assert allowed("Disallow: /\nUser-agent: lycosa\nAllow: /", "/a")
     assert allowed("", "/a")
 
@@ -139,13 +139,13 @@ def test_product_token(user_agent: str, token: str) -> None:
     assert product_token(user_agent) == token
 
 
-def test_line_ends_bom_and_bytes() -> None:
+def test_line_ends_bom_and_invalid_bytes() -> None:
     body = b"\xef\xbb\xbfUser-Agent: *\rDisallow: /a\r\n\xff\xfe\0: x\nDisallow: /\xe4\nDisallow: /c"
     robots = Robots.parse(body)
     assert [robots.allowed(HOST + path) for path in ("/a", "/%E4", "/c", "/d")] == [False, False, False, True]
 
 
-def test_what_is_beyond_the_limit_is_not_read_and_no_rule_is_cut_in_two() -> None:
+def test_file_is_cut_at_the_limit_and_no_rule_in_two() -> None:
     head = b"User-agent: *\nDisallow: /a\n"
     body = head + b"#" * (ROBOTS_MAX - len(head) - 14) + b"\nDisallow: /c/long\nDisallow: /d\n"
     robots = Robots.parse(body)
@@ -170,7 +170,7 @@ def test_crawl_delay(value: str, seconds: float) -> None:
     assert Robots.parse(f"User-agent: *\nCrawl-delay: {value}\n".encode()).crawl_delay_s == seconds
 
 
-def test_crawl_delay_is_that_of_our_group() -> None:
+def test_crawl_delay_is_taken_from_our_group() -> None:
     robots = "User-agent: *\nCrawl-delay: 1\nUser-agent: lycosa\ncrawl delay: 2\nCrawl-delay: 3\n"
     robots += "User-agent: b\nCrawl-delay: 9"
     assert Robots.parse(robots.encode()).crawl_delay_s == 3.0
@@ -205,7 +205,7 @@ def test_sitemaps_belong_to_no_group() -> None:
         (100, False, True),
     ],
 )
-def test_what_the_status_means(status: int, allows: bool, unreachable: bool) -> None:
+def test_status_determines_the_rules(status: int, allows: bool, unreachable: bool) -> None:
     rules = robots_from_response(b"User-agent: *\nDisallow: /", status, "Lycosa")
     assert rules.unreachable is unreachable
     assert rules.allowed(HOST + "/a") is allows
@@ -213,7 +213,7 @@ def test_what_the_status_means(status: int, allows: bool, unreachable: bool) -> 
     assert rules.allowed(HOST + "/robots.txt")
 
 
-def test_a_huge_file_is_bounded() -> None:
+def test_huge_file_is_parsed_in_bounded_time() -> None:
     body = b"User-agent: *\n" + b"Disallow: /*a*b*c$\n" * (2 * RULES_MAX)
     started = time.process_time()
     robots = Robots.parse(body)
@@ -229,7 +229,7 @@ def test_random_bytes_never_raise(body: bytes, user_agent: str) -> None:
     assert 0.0 <= robots.crawl_delay_s <= CRAWL_DELAY_MAX
 
 
-def test_longest_match_against_a_plain_reading_of_the_rfc() -> None:
+def test_longest_match_agrees_with_a_simple_implementation() -> None:
     """Random rules without escapes: the verdict is that of RFC 9309 §2.2.2 written out."""
     seed = 9309
     chance = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Pasted commands split into words (C1): as bash itself does it, and as Windows programs do."""
+"""Pasted commands are split into words (C1) as by bash, and as by Windows programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def random_command(chance):
     return "word " + "".join(piece() for _ in range(chance.randrange(1, 9)))
 
 
-def test_bash_itself_sees_the_same_words():
+def test_bash_splits_into_the_same_words():
     need("bash", bool(shutil.which("bash")))
     seed = random.randrange(10**6)
     print("seed", seed)
@@ -64,11 +64,11 @@ def test_bash_itself_sees_the_same_words():
         ("^^ a^\n b", ["^", "a", "b"]),
     ],
 )
-def test_windows(command, words):
+def test_words_of_cmd_exe(command, words):
     assert cmd_words(command) == words
 
 
 @pytest.mark.parametrize("command", ["'", '"', "$'\\'", "\\", 'a "b\\"'])
-def test_quotes_that_are_not_closed(command):
+def test_unclosed_quotes_are_refused(command):
     with pytest.raises(ValueError, match="not closed"):
         bash_words(command)

@@ -163,7 +163,7 @@ def test_https_goes_through_a_tunnel(where, certificates):  # noqa: F811
         ("lost", "proxy not found"),
         ("down", "connection (lost|closed without an answer)"),
         ("password", "407"),
-        ("scheme", "not a proxy that can be used: write http://, https://, socks4:// or socks5h://host:port"),
+        ("scheme", "not a supported proxy: write http://, https://, socks4:// or socks5h://host:port"),
     ],
 )
 def test_a_proxy_that_does_not_work(broken, reason):
