@@ -1,158 +1,114 @@
-"""The owner's end of the socket STATE/socket: answers `lycosa frontier` while the crawl runs (see `messages`).
+"""The owner's end of the socket STATE/socket: serves `lycosa frontier` while the crawl runs.
 
-It runs on the crawl's loop and may not hold it up: a call touches at most SLICE_ROWS rows, then its client waits as
-long as the call took; what needs the whole state at once is refused. Clients are bounded in number, a client that does
-not read is dropped, and no fault of a client reaches the crawl.
+It runs on the crawl's event loop and may not hold it up: a call touches at most SLICE_ROWS rows, and its client then
+waits for as long as the call took. `verify` and `compact` work on the whole state, and stop the crawl meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from lycosa.core.errors import LycosaError, StorageError, UsageError
-from lycosa.frontier import messages
-from lycosa.frontier.messages import METHODS, SLICE_ROWS, WHOLE, Answer, Call, Hello, Refusal, encode
+from lycosa.core.errors import UsageError
 from lycosa.frontier.ports import FrontierOperations
-from lycosa.infra.unix_socket import FRAME_MAX, listen, read_frame, write_frame
+from lycosa.infra.rpc.connection import RpcLimits, encode
+from lycosa.infra.rpc.methods import Method, Service, methods_of
+from lycosa.infra.rpc.server import RpcServer
 
 log = logging.getLogger(__name__)
 
-CLIENTS_MAX = 16
-"""Connections at a time. One more takes the place of the one that was silent the longest."""
+VERSION = 3
+"""Of what owner and client send each other."""
 
-WRITE_MAX_S = 10.0
+CLIENTS_MAX = 16
+"""Connections. One more takes the place of the one that has been idle for longest."""
+
+CALLS_MAX = 16
+"""Calls of one client that wait for their turn; one is served at a time."""
+
+WRITE_TIMEOUT_S = 10.0
 """A client that has not read an answer after so long is dropped."""
 
+LIMITS = RpcLimits(clients_max=CLIENTS_MAX, calls_max=CALLS_MAX, write_timeout_s=WRITE_TIMEOUT_S)
+ANSWER_OVERHEAD = 1024
+"""Bytes of a frame that are not part of the result."""
+
+SLICE_ROWS = 250
+"""Rows that one call reads or changes. The crawl stands still for these milliseconds."""
+
 SLICED = {"hosts": 50, "rows": SLICE_ROWS, "requeue": 100}
-"""What is asked for with a limit, the last argument, and the most there is in one answer."""
+"""Methods with a limit, their last argument, and the largest one."""
+
+BLOCKING = {"verify": "checks", "compact": "compacts"}
+"""Methods that work on the whole state while the crawl stands still, and what they do."""
+
+
+async def verify(operations: FrontierOperations) -> list[str]:
+    """`FrontierOperations.verify` without its callback, which cannot be sent: the owner logs the progress."""
+    return await operations.verify(log.info)
+
+
+METHODS = {**methods_of(FrontierOperations, "verify"), "verify": Method(verify)}
 
 
 @asynccontextmanager
-async def served(path: Path, operations: FrontierOperations) -> AsyncIterator[None]:
-    """Answer at the socket `path` while the block runs. The caller owns the state.
+async def serve(path: Path, operations: FrontierOperations) -> AsyncIterator[None]:
+    """Serve at the socket `path` while the block runs. The caller owns the state.
 
-    Where there can be no socket (the file system has none) that is logged, and the crawl goes on without it.
+    If the file system has no sockets, a warning is logged, and the crawl goes on without one.
     """
-    try:
-        listening = listen(path, CLIENTS_MAX)
-    except OSError as error:
-        log.warning("%s: no socket for `lycosa frontier`: %s", path, error.strerror or error)
-        yield
-        return
-    clients = Clients(operations)
-    server = await asyncio.start_unix_server(clients.attend, sock=listening)
+    server = RpcServer(
+        path,
+        VERSION,
+        lambda: OperationsService(operations),
+        LIMITS,
+        purpose="`lycosa frontier`",
+        refusal=f"{LIMITS.clients_max} others ask the crawl: try again later",
+        evict_idle=True,
+    )
+    await server.start()
     try:
         yield
     finally:
-        server.close()
-        with suppress(OSError):
-            path.unlink()  # noqa: ASYNC240  at the end, once
-        await clients.close()
+        await server.close()
 
 
-class Clients:
-    """Who is connected; one call of each is served at a time."""
+class OperationsService(Service):
+    """Serves one client, one call at a time. A call that has begun is not interrupted: it may be changing the state."""
+
+    cancels = False
 
     def __init__(self, operations: FrontierOperations) -> None:
-        self._operations = operations
-        self._silent: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}  # the longest silent one first
-        self._busy: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
-        self._is_closed = False
+        super().__init__(METHODS, operations)
+        self._lock = asyncio.Lock()
 
-    async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one client until it leaves or is dropped."""
-        task = asyncio.current_task()
-        assert task is not None
-        if self._is_closed:  # it was accepted just before, and the state is no longer ours
-            writer.transport.abort()
-            return
-        try:
-            if not self._make_room():
-                await _say(
-                    writer, encode(Refusal("StateLocked", f"{CLIENTS_MAX} others ask the crawl: try again later"))
-                )
-                return
-            self._silent[task] = writer
-            await self._attend(task, reader, writer)
-        except (OSError, EOFError, ValueError, TimeoutError, msgspec.MsgspecError) as error:
-            log.debug("a client of the socket was dropped: %r", error)
-        except Exception:
-            log.exception("a request over the socket failed; the crawl goes on")
-        finally:
-            self._silent.pop(task, None)
-            self._busy.pop(task, None)
-            writer.transport.abort()
-
-    async def close(self) -> None:
-        """Drop all clients, and wait for what is being done for them."""
-        self._is_closed = True
-        clients = {**self._silent, **self._busy}
-        for writer in clients.values():
-            writer.transport.abort()
-        await asyncio.gather(*clients, return_exceptions=True)
-
-    def _make_room(self) -> bool:
-        if len(self._silent) + len(self._busy) < CLIENTS_MAX:
-            return True
-        if not self._silent:
-            return False
-        task, writer = next(iter(self._silent.items()))
-        del self._silent[task]
-        writer.transport.abort()
-        return True
-
-    async def _attend(
-        self, task: asyncio.Task[Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await _say(writer, encode(Hello(messages.VERSION, os.getpid())))
+    @asynccontextmanager
+    async def around_call(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        while True:
-            body = await read_frame(reader)
-            self._busy[task] = self._silent.pop(task, writer)
+        async with self._lock:
             started = loop.time()
-            answer = await self._answer(messages.decode_call(body))
-            took_s = loop.time() - started
-            await _say(writer, answer)
-            await asyncio.sleep(took_s)  # the crawl gets at least half of the time
-            self._silent[task] = self._busy.pop(task)
+            yield
+            await asyncio.sleep(loop.time() - started)  # the crawl gets at least half of the time
 
-    async def _answer(self, call: Call) -> bytes:
-        try:
-            if call.method not in METHODS:
-                raise UsageError(f"this Lycosa has no {call.method!r}: both should be of one version")
-            arguments = msgspec.msgpack.decode(call.arguments, type=METHODS[call.method][0])
-            return await self._done(call.method, arguments)
-        except LycosaError as error:
-            return encode(Refusal(type(error).__name__, str(error)))
-
-    async def _done(self, method: str, arguments: tuple[Any, ...]) -> bytes:
-        if method == "verify":
-            arguments = (log.info,)
-        if method in WHOLE:
-            log.warning("lycosa frontier %s: the crawl stands still for it", method)
-        if method == "push" and len(arguments[0]) > SLICE_ROWS:
+    async def answer(self, method: Method, arguments: tuple[Any, ...]) -> Any:
+        name = method.name
+        if name in BLOCKING:
+            log.warning("lycosa frontier %s: the crawl stands still for it", name)
+        if name == "verify":
+            return await verify(self.target)
+        if name == "push" and len(arguments[0]) > SLICE_ROWS:
             raise UsageError(f"{len(arguments[0]):,} URLs at a time: push at most {SLICE_ROWS:,}")
-        limit = max(1, min(arguments[-1], SLICED[method])) if method in SLICED else 1
+        if name not in SLICED:
+            return await super().answer(method, arguments)
+        limit = max(1, min(arguments[-1], SLICED[name]))
         while True:
-            if method in SLICED:
-                arguments = (*arguments[:-1], limit)
-            value = await getattr(self._operations, method)(*arguments)
-            body = encode(Answer(msgspec.Raw(encode(value))))
-            if len(body) <= FRAME_MAX:
-                return body
-            if limit == 1:
-                raise StorageError(f"one answer has {len(body):,} bytes, more than fit into a frame ({FRAME_MAX:,})")
-            limit //= 2  # only what reads has long answers
-
-
-async def _say(writer: asyncio.StreamWriter, body: bytes) -> None:
-    async with asyncio.timeout(WRITE_MAX_S):
-        await write_frame(writer, body)
+            result = encode(await super().answer(method, (*arguments[:-1], limit)))
+            if limit == 1 or len(result) + ANSWER_OVERHEAD <= LIMITS.frame_max:
+                return msgspec.Raw(result)
+            limit //= 2  # only the methods that read have long results: they can be called again

@@ -1,46 +1,20 @@
-"""How a process that owns a folder talks with others over a Unix socket in it: frames, and sockets with long paths.
-
-A frame is its length in four bytes, big endian, and so many bytes.
-"""
+"""Unix sockets in a folder: with paths of any length, and only for processes of the same user."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lycosa.core import errors
-from lycosa.infra.connections import write
-
-FRAME_MAX = 32 << 20
-"""Bytes of one frame; a stored request with its body fits in."""
-
 SOCKET_PATH_MAX = 107
 """Bytes of the path of a Unix socket (unix(7))."""
 
-LENGTH = struct.Struct(">I")
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """Return the body of the next frame. Raises `asyncio.IncompleteReadError` at the end, ValueError when too long."""
-    (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-    if size > FRAME_MAX:
-        raise ValueError(f"a frame of {size:,} bytes, at most {FRAME_MAX:,}")
-    return await reader.readexactly(size)
-
-
-async def write_frame(writer: asyncio.StreamWriter, body: bytes) -> None:
-    """Send a frame, and wait until the other side has taken enough of it. Raises OSError when it is gone."""
-    write(writer, LENGTH.pack(len(body)) + body)
-    await writer.drain()
-
 
 def listen(path: Path, backlog: int) -> socket.socket:
-    """Put a socket there in place of what a dead owner left behind; only our own user may connect. Raises OSError."""
+    """Listen at a path, in place of what a dead owner left there. Only our own user may connect. Raises OSError."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -54,29 +28,21 @@ def listen(path: Path, backlog: int) -> socket.socket:
     return listening
 
 
-async def connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to who listens there. Raises OSError when nobody does."""
+async def connect(path: Path) -> socket.socket:
+    """Return a socket that is connected to the process that listens there. Raises OSError when none does."""
     plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:
             await asyncio.get_running_loop().sock_connect(plug, short)
-        return await asyncio.open_unix_connection(sock=plug)
     except BaseException:
         plug.close()
         raise
-
-
-def error_named(kind: str, message: str) -> errors.LycosaError:
-    """Return the exception that the other side meant: one of `core.errors`, by the name of its class."""
-    found = getattr(errors, kind, None)
-    if not isinstance(found, type) or not issubclass(found, errors.LycosaError):
-        found = errors.StateError
-    return found(message)
+    return plug
 
 
 @contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Yield a path of this socket that is short enough for the system, however long it is."""
+    """Yield a path of the socket that the system accepts: through its folder in /proc, if it is too long itself."""
     if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
         yield str(path)
         return

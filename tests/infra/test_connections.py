@@ -1,4 +1,4 @@
-"""What it is to write to a peer that is gone, on the loop of asyncio and on uvloop."""
+"""Writing to a peer that is gone, on the loop of asyncio and on uvloop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 import uvloop
 
 from lycosa.infra.connections import is_closed, write
-from lycosa.infra.unix_socket import write_frame
 from lycosa.infra.web.one_request import Answer, Asked, OneRequest
 
 RESET = struct.pack("ii", 1, 0)
@@ -23,7 +22,7 @@ Play = Callable[[Awaitable[Any]], Any]
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def play(request: pytest.FixtureRequest) -> Play:
-    """Run something, and see that nothing went wrong behind its back."""
+    """Run a story. An error that it does not see, in a callback, fails the test."""
 
     def played(story: Awaitable[Any]) -> Any:
         wrong: list[dict[str, Any]] = []
@@ -48,8 +47,8 @@ async def joined() -> tuple[asyncio.StreamWriter, socket.socket]:
 
 
 async def over(writer: asyncio.StreamWriter) -> None:
-    """Wait until a connection is closed, and all have heard of it."""
-    while not writer.is_closing():  # noqa: ASYNC110  it does not tell
+    """Wait until a connection is closed, and its protocol was called."""
+    while not writer.is_closing():  # noqa: ASYNC110  there is no event
         await asyncio.sleep(0.001)
     for _ in range(5):
         await asyncio.sleep(0)
@@ -62,39 +61,38 @@ def test_writing_to_a_connection_that_is_closed_is_an_os_error(play: Play) -> No
         for _ in range(5):  # while it is about to be closed, and afterwards
             with pytest.raises(ConnectionResetError, match="reset by peer"):
                 write(writer, b"x")
-            with pytest.raises(ConnectionResetError):
-                await write_frame(writer, b"x")
         theirs.close()
 
     play(story())
 
 
-def test_so_is_writing_to_a_peer_that_went(play: Play) -> None:
+def test_writing_to_a_peer_that_went_away_is_an_os_error(play: Play) -> None:
     async def story() -> None:
         writer, theirs = await joined()
         theirs.close()
         while True:
-            await write_frame(writer, b"x" * 1000)
+            write(writer, b"x" * 1000)
+            await writer.drain()
             await asyncio.sleep(0)
 
     with pytest.raises(OSError):
         play(story())
 
 
-def test_what_is_written_arrives(play: Play) -> None:
+def test_data_that_is_written_arrives(play: Play) -> None:
     async def story() -> bytes:
         writer, theirs = await joined()
-        await write_frame(writer, b"hello")
-        said = await asyncio.to_thread(theirs.recv, 100)
+        write(writer, b"hello")
+        received = await asyncio.to_thread(theirs.recv, 100)
         writer.close()
         await writer.wait_closed()
         theirs.close()
-        return said
+        return received
 
-    assert play(story()) == b"\0\0\0\x05hello"
+    assert play(story()) == b"hello"
 
 
-def test_what_uvloop_says_of_a_closed_connection_is_known() -> None:
+def test_the_error_of_uvloop_for_a_closed_connection_is_recognised() -> None:
     async def story() -> None:
         writer, theirs = await joined()
         writer.transport.abort()
@@ -109,7 +107,7 @@ def test_what_uvloop_says_of_a_closed_connection_is_known() -> None:
     assert not is_closed(RuntimeError("a mistake"))
 
 
-def test_who_asks_and_goes_before_the_answer_is_forgotten(play: Play) -> None:
+def test_a_client_that_leaves_before_its_response_is_no_error(play: Play) -> None:
     async def story() -> None:
         writers: list[asyncio.StreamWriter] = []
         ended = asyncio.Event()

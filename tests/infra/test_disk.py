@@ -13,7 +13,7 @@ from lycosa.core.errors import StorageError, StorageFull
 from lycosa.frontier.redis.worker.membership import Membership, membership
 from lycosa.frontier.state_dir import StateDir
 from lycosa.infra.disk import NO_ROOM, not_written
-from lycosa.proxies.folder.folder import Folder
+from lycosa.proxies.folder.folder import PoolFolder
 
 
 @pytest.mark.parametrize("number", sorted(NO_ROOM))
@@ -37,7 +37,7 @@ def joined(folder: Path) -> None:
     member.changed()
 
 
-@pytest.mark.parametrize("keeps", [StateDir, Folder, joined])
+@pytest.mark.parametrize("keeps", [StateDir, PoolFolder, joined])
 def test_a_quota_is_no_room_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: Callable[[Path], object]
 ) -> None:

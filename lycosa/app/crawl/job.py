@@ -19,7 +19,7 @@ from lycosa.app.crawl.outputs import Feeds
 from lycosa.app.crawl.parts import items_place
 from lycosa.app.crawl.seeding import Seeding
 from lycosa.app.crawl.spec import Crew, Member
-from lycosa.app.crawl.workers import Processes
+from lycosa.app.crawl.workers import WorkerProcesses
 from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.core.errors import BadSpider, LycosaError, StateError, WorkerLost
 from lycosa.crawl.diagnostics.watchdog import Watchdog
@@ -64,7 +64,7 @@ class RunHooks:
 
     begins: Mapping[str, Sequence[Method]]
     feeds: Feeds
-    processes: Processes | None = None
+    processes: WorkerProcesses | None = None
 
 
 class Job:

@@ -36,7 +36,7 @@ from lycosa.crawl.spiders.spider import Spider
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.memory import memory_frontier
-from lycosa.frontier.server import served
+from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
 from lycosa.infra.clock import Clock
 from lycosa.storage.ports import Sink
@@ -162,7 +162,7 @@ class Crawl:
             opened = OpenFrontier.own(frontier)
             job = self._job = await stack.enter_async_context(wired(crew, state, opened, sinks, handover))
             if durable:
-                await stack.enter_async_context(served(state.socket, job.operations))
+                await stack.enter_async_context(serve(state.socket, job.operations))
             await job.push_seeds()
             self._begun = True
             if self._stopped:

@@ -26,7 +26,7 @@ from lycosa.core.errors import StateError, UsageError, WorkerLost
 from lycosa.core.metrics import exposition
 from lycosa.crawl.events.stats import Summary
 from lycosa.frontier.core.crawl_metrics import metrics_of
-from lycosa.frontier.server import served
+from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
 from lycosa.infra.shutdown import Patience
 from lycosa.infra.web.metrics_page import serving
@@ -106,7 +106,7 @@ async def _crawl(crew: Crew, observe: Observer | None, patient: Patience, *, aga
         job = await stack.enter_async_context(wired(crew, state, opened, sinks))
         job.hurry = patient.hurry
         opened.set_reporter(job.reporter)
-        await stack.enter_async_context(served(state.socket, job.operations))
+        await stack.enter_async_context(serve(state.socket, job.operations))
         if settings.metrics:
             log.info("metrics: %s", await stack.enter_async_context(serving(settings.metrics, partial(_metrics, job))))
         await job.push_seeds()

@@ -29,7 +29,7 @@ from lycosa.app.crawl.runtime import (
     visitor_of,
 )
 from lycosa.app.crawl.spec import Crew, Member
-from lycosa.app.crawl.workers import Processes, processes_of
+from lycosa.app.crawl.workers import WorkerProcesses, open_workers
 from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
@@ -49,7 +49,7 @@ from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.indexer import Indexer
 from lycosa.crawl.middlewares.auto_throttle import SetDelay
 from lycosa.crawl.middlewares.chain import Method
-from lycosa.crawl.workers.remote import AllCookies
+from lycosa.crawl.workers.remote import CookieBroadcast
 from lycosa.frontier.ports import Frontier
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.resolver import SystemResolver
@@ -107,7 +107,7 @@ async def _build(
     spiders = await _spiders(stack, troupe, site, storage.frontier, addresses, handover)
     processes = None
     if settings.processes > 1:
-        processes = processes_of(stack, crew, state, seeds, storage.frontier, addresses, site, gates)
+        processes = open_workers(stack, crew, state, seeds, storage.frontier, addresses, site, gates)
     visitor: LeaseVisitor = processes if processes is not None else visitor_among(spiders.visitors)
 
     # The engine leases, lets visit, and settles.
@@ -177,7 +177,7 @@ async def _site(
         rest=frontier.block_host,
         set_delay=_delayer(frontier, clock),
         state=str(state.path.resolve()),
-        shared_cookies=AllCookies() if settings.processes > 1 else opened.cookies,
+        shared_cookies=CookieBroadcast() if settings.processes > 1 else opened.cookies,
         leaser=await leaser_for(stack, settings, clock),
         report_starts=opened.report_starts(clock),
     )
@@ -212,7 +212,7 @@ async def _spiders(
     return spiders
 
 
-def _monitor(crew: Crew, stats: RunStats, processes: Processes | None) -> RunMonitor:
+def _monitor(crew: Crew, stats: RunStats, processes: WorkerProcesses | None) -> RunMonitor:
     settings, crawlers = crew.settings, [member.target.crawler for member in crew.members]
     held = processes.memory_bytes if processes is not None else None
     endings = CloseMonitor(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers, held))

@@ -1,7 +1,7 @@
-"""One of the processes that visit the pages of a crawl: started by their owner (`app.crawl.workers`), and gone with it.
+"""A worker process of a crawl: started by the owner of the crawl (`app.crawl.workers`), and ended with it.
 
-Reads a `Task` from its socket, wires the same parts as a crawl of one process does, with what its owner has in their
-place (`crawl.workers.remote`), and does what it is told until it is told to close.
+It reads a `WorkerTask` from its socket, builds the parts that visit pages as a crawl of one process does, but remote
+ones where the owner has the real ones (`crawl.workers.remote`), and visits pages until the owner closes the crawl.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lycosa.app.crawl.runtime import (
     visitor_of,
 )
 from lycosa.app.crawl.spec import Crew, Member, crew_of
-from lycosa.app.crawl.workers import Module, Task
+from lycosa.app.crawl.workers import ModuleFile, WorkerTask
 from lycosa.core.errors import LycosaError
 from lycosa.crawl.diagnostics.bug_log import WorkerBugLog
 from lycosa.crawl.diagnostics.watchdog import Watchdog
@@ -53,14 +53,20 @@ from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
 from lycosa.crawl.spiders.spider import users_code
-from lycosa.crawl.workers.counts import Counts, SharedStats
-from lycosa.crawl.workers.link import Link
-from lycosa.crawl.workers.messages import LENGTH, Broken, Close, Message, Ready, decode_order, encoded
-from lycosa.crawl.workers.remote import AllCookies, FarAddresses, FarFrontier, FarLog, FarStore
-from lycosa.crawl.workers.visits import Visits
+from lycosa.crawl.workers.counts import SharedStats, WorkerCounts
+from lycosa.crawl.workers.messages import LIMITS, OWNER_METHODS, CloseCrawlRequest, WorkerFailed, WorkerReady
+from lycosa.crawl.workers.remote import (
+    CookieBroadcast,
+    RemoteAddresses,
+    RemoteFrontier,
+    RemoteLogHandler,
+    RemoteStore,
+)
+from lycosa.crawl.workers.visits import VisitRunner
 from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
+from lycosa.infra.rpc.connection import LENGTH, Connection, encode_frame
 from lycosa.storage.keystore.sqlite import SqliteKeyStore
 
 log = logging.getLogger(__name__)
@@ -72,111 +78,103 @@ GC_THRESHOLD = 20_000
 
 
 def main(handle: int, owner: int) -> None:
-    """Visit pages for the process that started this one, at the other end of the socket `handle`."""
+    """Visit pages for the process `owner`, which started this one; `handle` is the socket to it."""
     _die_with(owner)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    plug = socket.socket(fileno=handle)
+    sock = socket.socket(fileno=handle)
     try:
-        task = _task(plug)
-    except Exception as error:  # noqa: BLE001  its owner tells the user
+        task = _read_task(sock)
+    except Exception as error:  # noqa: BLE001  the owner reports it
         kind = type(error).__name__ if isinstance(error, LycosaError) else "BadSpider"
-        plug.sendall(encoded(Broken(kind, f"another process cannot load the spider: {type(error).__name__}: {error}")))
+        text = f"another process cannot load the spider: {type(error).__name__}: {error}"
+        sock.sendall(encode_frame(WorkerFailed(kind, text)))
         sys.exit(1)
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(plug, task))
+        runner.run(_serve(sock, task))
 
 
-class Folder(NamedTuple):
-    """The part of a state that sinks look at, unlocked."""
+class ItemsFolder(NamedTuple):
+    """The part of a state folder that sinks look at. The owner has locked it; this process only reads it."""
 
     items: Path
 
 
-class Process:
-    """What one process has."""
+class WorkerProcess:
+    """What this process has for all of its spiders."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: WorkerTask) -> None:
         self.task = task
         self.clock = Clock()
         self.stats = RunStats(self.clock.now(), bugs=WorkerBugLog())
         self.collector = SharedStats()
         self.known = RecentFingerprints()
-        self.frontier = FarFrontier(self.send, self.flush)
-        self.cookies = AllCookies(self.send)
-        self.addresses: Any = FarAddresses()
-        self.visits = Visits(self.frontier, self.addresses, self.known, self.stats)
-        self.link = Link(decode_order, self.visits.hear, self._gone)
-        self.visits.link = self.link
-        self.over = asyncio.Event()
-        self.closing = False
+        self.connection = Connection(LIMITS, OWNER_METHODS, on_disconnect=self._on_disconnect)
+        self.addresses: Any = RemoteAddresses()
+        self.frontier = RemoteFrontier(self.connection, self.addresses)
+        self.cookies = CookieBroadcast(self.connection.send)
+        self.visits = VisitRunner(self.connection, self.frontier, self.known, self.stats, self.cookies)
+        self.disconnected = asyncio.Event()
+        self.is_closing = False
 
-    def send(self, message: Message) -> None:
-        """Say something to the owner."""
-        self.link.send(message)
-
-    def flush(self) -> None:
-        """Send what was said, now."""
-        self.link.flush()
-
-    def _gone(self) -> None:
-        if not self.closing:
-            os._exit(1)  # the owner died: what was under way is done again by the next run
-        self.over.set()
+    def _on_disconnect(self, reason: Exception | None) -> None:
+        if not self.is_closing:
+            os._exit(1)  # the owner died: the next run repeats what was under way
+        self.disconnected.set()
 
     def contained(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that are known, and count them."""
+        """Return those that were certainly pushed before, and count them."""
         found = self.known.contained(segment, fingerprints)
         self.stats.known_links += len(found)
         return found
 
 
-async def _serve(plug: socket.socket, task: Task) -> None:
-    process = Process(task)
-    await asyncio.get_running_loop().create_unix_connection(lambda: process.link, sock=plug)
-    logging.basicConfig(level=task.log_level, handlers=[FarLog(process.send)], force=True)
+async def _serve(sock: socket.socket, task: WorkerTask) -> None:
+    process = WorkerProcess(task)
+    await asyncio.get_running_loop().create_unix_connection(lambda: process.connection, sock=sock)
+    logging.basicConfig(level=task.log_level, handlers=[RemoteLogHandler(process.connection.send)], force=True)
     try:
-        await _visit(process)
-    except Exception as error:  # noqa: BLE001  the owner ends the crawl, and tells why
-        process.visits.broke(error)
-    process.closing = True
-    await asyncio.sleep(0)  # what was logged last
-    process.link.finish()
-    await process.over.wait()
+        await _visit_pages(process)
+    except Exception as error:  # noqa: BLE001  the owner ends the crawl, and reports it
+        process.visits.fail(error)
+    process.is_closing = True
+    await asyncio.sleep(0)  # log handlers pass on their last lines in this iteration
+    process.connection.close()
+    await process.disconnected.wait()
 
 
-async def _visit(process: Process) -> None:
+async def _visit_pages(process: WorkerProcess) -> None:
     crew = crew_of(process.task.settings, process.task.crawled, process.task.arguments, process.collector)
-    counts = Counts(process.collector, process.stats)
+    counts = WorkerCounts(process.collector, process.stats)
     async with AsyncExitStack() as stack:
         patient = stack.enter_context(hurrying(lost_of(crew.settings)))
         await stack.enter_async_context(Watchdog(crew.settings.slow_callback_after))
-        begin = await _wired(stack, process, crew, counts)
+        begin = await _build(stack, process, crew, counts)
         for member in crew.members:
             await member.target.crawler.signals.send(engine_started)
             await member.target.crawler.signals.send(spider_opened, spider=member.spider)
         begin()
-        process.send(Ready())
-        states = [_packed(member) for member in crew.members]
+        process.connection.send(WorkerReady())
+        states = [_state_of(member) for member in crew.members]
         close = await process.visits.closing
-        if close.at_once:
+        if close.fast:
             patient.hurry()
         await process.visits.end()
         for member, state in zip(crew.members, states, strict=True):
-            await _tell(member, close.reason)
-            if _packed(member) != state:
+            await _close_spider(member, close.reason)
+            if _state_of(member) != state:
                 log.warning(
                     "%s.state was changed by callbacks: with several processes it is not kept", member.spider.name
                 )
     for member in crew.members:
         await member.target.crawler.signals.send(engine_stopped)
         await member.target.crawler.signals.settle()
-    process.visits.count()
+    process.visits.report_counts()
 
 
-async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Counts) -> Any:
-    """Wire what visits pages. Return what lets the visits begin."""
+async def _build(stack: AsyncExitStack, process: WorkerProcess, crew: Crew, counts: WorkerCounts) -> Any:
+    """Build what visits pages. Return a function that starts the visits."""
     frontier, clock = process.frontier, process.clock
     site = _site(process, crew, await leaser_for(stack, crew.settings, clock))
     stack.push_async_callback(site.state_saver.close)
@@ -189,20 +187,20 @@ async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Co
         pipelines = await extras_of(stack, cast, None)
         visitors[member.target.naming.spider] = visitor_of(cast, site, downloader, spider_chain_of(cast), pipelines)
         gates.append(cast.gate)
-        cast.crawler.set_stop(lambda reason: process.send(Close(reason)))
+        cast.crawler.set_stop(lambda reason: process.connection.send(CloseCrawlRequest(reason)))
         cast.crawler.push = partial(_push, process, member)
-    return partial(process.visits.begin, visitor_among(visitors), gates, process.cookies, counts)
+    return partial(process.visits.begin, visitor_among(visitors), gates, counts)
 
 
-def _site(process: Process, crew: Crew, leaser: ProxyLeaser | None) -> Site:
+def _site(process: WorkerProcess, crew: Crew, leaser: ProxyLeaser | None) -> Site:
     frontier, clock, state = process.frontier, process.clock, Path(process.task.state)
-    sinks = sinks_of(crew.settings, Folder(state / "items.jsonl"), crew.target.name)
+    sinks = sinks_of(crew.settings, ItemsFolder(state / "items.jsonl"), crew.target.name)
     records = SqliteKeyStore(state / "records.sqlite", read_only=True)
     return Site(
         process.contained,
         lambda item: [sink.prepare(item) for sink in sinks],
         process.stats,
-        StateSaver(FarStore(records, process.send)),
+        StateSaver(RemoteStore(records, process.connection.send)),
         clock,
         frontier.block_host,
         lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
@@ -213,46 +211,46 @@ def _site(process: Process, crew: Crew, leaser: ProxyLeaser | None) -> Site:
     )
 
 
-async def _push(process: Process, member: Member, request: Request) -> bool:
+async def _push(process: WorkerProcess, member: Member, request: Request) -> bool:
     naming, segment = member.target.naming, process.task.segment
     record = to_record(request, member.spider, naming=naming, segment=segment, guarded=is_guarded())
     return await process.frontier.push([record]) > 0
 
 
-def _packed(member: Member) -> str:
+def _state_of(member: Member) -> str:
     return repr(getattr(member.spider, "state", None))
 
 
-async def _tell(member: Member, reason: str) -> None:
-    """Tell a spider how it ended."""
+async def _close_spider(member: Member, reason: str) -> None:
+    """Call `closed` of a spider, and send its signal."""
     with users_code(f"{type(member.spider).__name__}.closed"):
-        told = member.spider.closed(reason)
-        if inspect.isawaitable(told):
-            await told
+        closing = member.spider.closed(reason)
+        if inspect.isawaitable(closing):
+            await closing
     await member.target.crawler.signals.send(spider_closed, spider=member.spider, reason=reason)
 
 
-def _task(plug: socket.socket) -> Task:
+def _read_task(sock: socket.socket) -> WorkerTask:
     """Read the task. Raises whatever the user's modules raise."""
-    (size,) = LENGTH.unpack(_read(plug, LENGTH.size))
-    modules, task = pickle.loads(_read(plug, size))  # noqa: S301  of our owner
+    (size,) = LENGTH.unpack(_read(sock, LENGTH.size))
+    modules, pickled = pickle.loads(_read(sock, size))  # noqa: S301  from the owner
     for module in modules:
-        _load(module)
-    loaded: Task = pickle.loads(task)  # noqa: S301
-    return loaded
+        _import(module)
+    task: WorkerTask = pickle.loads(pickled)  # noqa: S301
+    return task
 
 
-def _read(plug: socket.socket, size: int) -> bytes:
+def _read(sock: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
-        part = plug.recv(size - len(data))
+        part = sock.recv(size - len(data))
         if not part:
-            os._exit(1)
+            os._exit(1)  # the owner died
         data += part
     return bytes(data)
 
 
-def _load(module: Module) -> None:
+def _import(module: ModuleFile) -> None:
     spec = spec_from_file_location(module.name, module.file)
     assert spec is not None
     assert spec.loader is not None
@@ -261,8 +259,8 @@ def _load(module: Module) -> None:
 
 
 def _die_with(owner: int) -> None:
-    """Be killed when the owner dies, also within a call that never ends."""
-    with suppress(OSError, AttributeError):  # elsewhere the end of the socket must do
+    """Have this process killed when the owner dies, even in the middle of a call that never ends."""
+    with suppress(OSError, AttributeError):  # other systems than Linux: only the closed socket ends the process
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != owner:
         os._exit(1)

@@ -1,7 +1,7 @@
-"""A crawl over several processes: starts them, starts again those that die, and ends them with the crawl.
+"""The worker processes of a crawl (`--processes N`): started, restarted when they die, and ended with the crawl.
 
-This process, their owner, keeps frontier, outputs, index and commit; the others fetch and parse
-(`app.crawl.worker_main`), each at the end of a socket that nobody else has. They end when their owner does.
+This process owns the frontier, the outputs, the index and the commit. The workers fetch and parse pages
+(`app.crawl.worker_main`); each has one end of a socket pair to the owner, and ends with the owner.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.spiders.spider import Spider
-from lycosa.crawl.workers.link import Link
-from lycosa.crawl.workers.messages import LENGTH, Close, Forget, Message, decode_report
-from lycosa.crawl.workers.remote import AllCookies
-from lycosa.crawl.workers.request_pacer import Pace
-from lycosa.crawl.workers.worker import Hand, Owned
-from lycosa.crawl.workers.worker_pool import Hands
+from lycosa.crawl.workers.messages import CloseCrawlRequest, HostFactsInvalidated
+from lycosa.crawl.workers.remote import CookieBroadcast
+from lycosa.crawl.workers.request_pacer import StartInterval
+from lycosa.crawl.workers.worker import CrawlParts, WorkerHandle
+from lycosa.crawl.workers.worker_pool import WorkerPool
 from lycosa.frontier.core.model import HostFacts, Lease
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.ports import Frontier
@@ -44,13 +43,13 @@ from lycosa.frontier.state_dir import StateDir
 log = logging.getLogger(__name__)
 
 RESTARTS_MAX = 3
-"""A process that dies so often in a row, before it has visited a page, ends the crawl."""
+"""Restarts in a row of a worker that dies before it has visited a page; after them the crawl fails."""
 
-RESTART_AFTER_S = 0.1
-"""The wait before the second restart in a row; it doubles with each one."""
+RESTART_DELAY_S = 0.1
+"""Before the second restart in a row; it doubles with each one."""
 
-END_MAX_S = 5.0
-"""A process that has closed its socket is given so long to end, and all of them when the crawl has failed."""
+END_TIMEOUT_S = 5.0
+"""For a worker that has closed its socket to end, and for all workers when the crawl has failed."""
 
 CODE = (
     "import sys; sys.path[:] = sys.argv[3:]; "
@@ -58,15 +57,15 @@ CODE = (
 )
 
 
-class Module(NamedTuple):
-    """A module that cannot be found by its name alone, and its file."""
+class ModuleFile(NamedTuple):
+    """A module that cannot be imported by its name alone, and its file."""
 
     name: str
     file: str
 
 
-class Task(NamedTuple):
-    """What a process is told when it starts: all that makes a crew, and where the crawl is."""
+class WorkerTask(NamedTuple):
+    """What a worker needs to start: the spiders and their settings, and where the crawl is."""
 
     settings: Sequence[Settings]
     crawled: Crawled
@@ -77,140 +76,135 @@ class Task(NamedTuple):
     log_level: int
 
 
-class Processes:
-    """The processes of one crawl; to its engine they are a visitor."""
+class WorkerProcesses:
+    """The worker processes of one crawl; to its engine they are a visitor. `save` flushes the key store."""
 
-    def __init__(self, task: Task, owned: Owned, keep: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, task: WorkerTask, crawl: CrawlParts, save: Callable[[], Awaitable[None]]) -> None:
         self._task = task
         self._count = task.settings[0].processes
-        self._keep = keep
-        self._hands = Hands(owned, self._broke)
-        self._owned = owned
+        self._save = save
+        self._crawl = crawl
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._keepers: list[asyncio.Task[None]] = []
-        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._supervisors: list[asyncio.Task[None]] = []
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._engine: Engine | None = None
-        self._ending = False
+        self._is_ending = False
+        self.pool = WorkerPool(crawl, self._fail)
 
     def begin(self, engine: Engine) -> None:
-        """This engine runs the crawl."""
+        """Use this engine, which runs the crawl."""
         self._engine = engine
-        self._owned.engine = engine
+        self._crawl.engine = engine
 
     async def start(self, segment: str) -> None:
-        """Start all of them; a run of this segment begins. Raises what one of them cannot start for."""
+        """Start all of them for a run of this segment, and wait until they are ready. Raises why one cannot start."""
         self._task = self._task._replace(segment=segment)
-        self._keepers = [asyncio.create_task(self._keep_up()) for _ in range(self._count)]
-        ready = asyncio.create_task(self._hands.ready(self._count))
+        self._supervisors = [asyncio.create_task(self._supervise()) for _ in range(self._count)]
+        ready = asyncio.create_task(self.pool.wait_ready(self._count))
         try:
-            await asyncio.wait({ready, self._broken}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({ready, self._failure}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ready.cancel()
-        if self._broken.done():
-            self._broken.result()
-
-    def tell(self, message: Message) -> None:
-        """Tell all of them something."""
-        self._hands.tell(message)
+        if self._failure.done():
+            self._failure.result()
 
     async def visit(self, lease: Lease) -> Outcome:
         """See `Visitor.visit`."""
-        return await self._hands.visit(lease)
+        return await self.pool.visit(lease)
 
     def memory_bytes(self) -> int:
-        """Return what all processes of the crawl hold."""
-        return resident_bytes() + self._hands.memory_bytes
+        """Return the memory of all processes of the crawl."""
+        return resident_bytes() + self.pool.memory_bytes
 
     async def end(self, reason: str) -> None:
-        """The crawl is over: let them close what they opened, and wait for their end."""
-        self._ending = True
-        self._hands.tell(Close(reason, at_once=self._engine is not None and self._engine.fast_shutdown))
-        await asyncio.gather(*self._keepers)
-        if self._broken.done():
-            self._broken.result()
+        """End the workers, as the crawl has ended: they close what they opened."""
+        self._is_ending = True
+        self.pool.broadcast(CloseCrawlRequest(reason, self._engine is not None and self._engine.fast_shutdown))
+        await asyncio.gather(*self._supervisors)
+        if self._failure.done():
+            self._failure.result()
 
     async def fail(self, reason: str) -> None:
-        """The crawl cannot go on: let them close what they opened, for a moment."""
-        with suppress(Exception):  # what came first is told
-            async with asyncio.timeout(END_MAX_S):
+        """End the workers, as the crawl has failed: they have END_TIMEOUT_S to close what they opened."""
+        with suppress(Exception):  # the first error is the one that is raised
+            async with asyncio.timeout(END_TIMEOUT_S):
                 await self.end(reason)
 
     async def close(self) -> None:
-        """End what is left of them at once."""
-        self._ending = True
+        """Kill the workers that are left."""
+        self._is_ending = True
         for process in self._running:
             process.kill()
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
-        if self._broken.done():
-            self._broken.exception()  # it was told, or comes too late
+        for supervisor in self._supervisors:
+            supervisor.cancel()
+        await asyncio.gather(*self._supervisors, return_exceptions=True)
+        if self._failure.done():
+            self._failure.exception()  # mark it as retrieved: it was raised before, or comes too late
 
-    def _broke(self, error: BaseException) -> None:
-        if not self._broken.done():
-            self._broken.set_exception(error)
+    def _fail(self, error: BaseException) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
         if self._engine is not None:
             self._engine.fail(error)
 
-    async def _keep_up(self) -> None:
-        """Keep one process running."""
+    async def _supervise(self) -> None:
+        """Keep one worker running."""
         useless = 0
         try:
             while useless <= RESTARTS_MAX:
-                await self._keep()  # so that it can read what is kept
-                if self._is_over():  # one that starts now would never hear of the end
+                await self._save()  # the worker reads what is in the key store
+                if self._is_over():  # a worker that starts now would never be told to end
                     return
-                hand, code = await self._run()
+                worker, code = await self._run_worker()
                 if self._is_over():
                     return
-                useless = 0 if hand.useful else useless + 1
-                how = f"a process of the crawl died ({_why(code)})"
-                log.warning("%s: its pages are fetched again, and another one starts", how)
+                useless = 0 if worker.useful else useless + 1
+                death = f"a process of the crawl died ({_describe_exit(code)})"
+                log.warning("%s: its pages are fetched again, and another one starts", death)
                 if useless:
-                    await asyncio.sleep(RESTART_AFTER_S * 2**useless)
-            self._broke(StateError(f"{how}, {useless} times in a row, before it did anything"))
+                    await asyncio.sleep(RESTART_DELAY_S * 2**useless)
+            self._fail(StateError(f"{death}, {useless} times in a row, before it did anything"))
         except Exception as error:  # noqa: BLE001  it ends the crawl
-            self._broke(error)
+            self._fail(error)
 
     def _is_over(self) -> bool:
-        return self._ending or self._broken.done()
+        return self._is_ending or self._failure.done()
 
-    async def _run(self) -> tuple[Hand, int]:
-        """Start a process, and wait for its end. Return its exit code, too."""
+    async def _run_worker(self) -> tuple[WorkerHandle, int]:
+        """Start a worker, and wait for its end. Return it, and its exit code."""
         ours, theirs = socket.socketpair()
         with theirs:
-            process = _started(theirs.fileno())
-        hand = self._hands.add(process.kill)
+            process = _start_process(theirs.fileno())
+        worker = self.pool.add(process.kill)
         try:
-            hand.link = Link(decode_report, hand.hear, lambda: self._hands.went(hand))
-            hand.link.send_bytes(_packed(self._task))
+            worker.connection.send_frame(_pickle_task(self._task))
             loop = asyncio.get_running_loop()
-            await loop.create_unix_connection(lambda: hand.link, sock=ours)
+            await loop.create_unix_connection(lambda: worker.connection, sock=ours)
             self._running.add(process)
-            await hand.gone.wait()
-            code = await asyncio.to_thread(_end_of, process)
-            if self._ending and code:
-                log.warning("a process of the crawl died before it had closed all (%s)", _why(code))
-            return hand, code
+            await worker.gone.wait()
+            code = await asyncio.to_thread(_wait_for_exit, process)
+            if self._is_ending and code:
+                log.warning("a process of the crawl died before it had closed all (%s)", _describe_exit(code))
+            return worker, code
         finally:
             process.kill()
             process.wait()
             self._running.discard(process)
 
 
-class Herald:
-    """Tells all processes that something new is known of a host."""
+class HostFactsBroadcast:
+    """Tells all workers that more is known of a host."""
 
-    def __init__(self, processes: Processes) -> None:
-        self._processes = processes
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
 
     def apply(self, host: str, facts: HostFacts) -> float:
-        """See `crawl.fetching.robots.Told`."""
-        self._processes.tell(Forget(host))
+        """See `crawl.fetching.robots.HostFactsListener`."""
+        self._pool.broadcast(HostFactsInvalidated(host))
         return 0.0
 
 
-def processes_of(
+def open_workers(
     stack: AsyncExitStack,
     crew: Crew,
     state: StateDir,
@@ -219,33 +213,35 @@ def processes_of(
     addresses: HostAddresses,
     site: Site,
     gates: Sequence[RobotsGate],
-) -> Processes:
-    """Return the processes of a crawl; `begin` tells them its engine, and the stack ends them."""
+) -> WorkerProcesses:
+    """Return the worker processes of a crawl. They are still to be given its engine (`begin`); the stack ends them."""
     clock, store, stats = site.clock, site.state_saver.store, crew.target.crawler.stats
 
-    async def learned(host: str, facts: HostFacts) -> None:
+    async def remember_facts(host: str, facts: HostFacts) -> None:
         await gates[0].store(host, facts, clock.now())
 
-    assert isinstance(site.shared_cookies, AllCookies)
-    owned = Owned(frontier, addresses, clock, site.stats, stats, store, _paces(frontier), learned, site.shared_cookies)
-    processes = Processes(task_of(crew, state.path, seeds), owned, site.state_saver.save)
-    stack.push_async_callback(processes.close)
+    cookies = site.shared_cookies
+    assert isinstance(cookies, CookieBroadcast)
+    intervals = _intervals_of(frontier)
+    parts = CrawlParts(frontier, addresses, clock, site.stats, stats, store, intervals, remember_facts, cookies)
+    workers = WorkerProcesses(make_task(crew, state.path, seeds), parts, site.state_saver.save)
+    stack.push_async_callback(workers.close)
     for gate in gates:
-        gate.peers = [*gate.peers, Herald(processes)]
-    return processes
+        gate.peers = [*gate.peers, HostFactsBroadcast(workers.pool)]
+    return workers
 
 
-def task_of(crew: Crew, state: Path, seeds: Sequence[str] = ()) -> Task:
-    """Return what the processes of a crawl are told."""
+def make_task(crew: Crew, state: Path, seeds: Sequence[str] = ()) -> WorkerTask:
+    """Return the task of the workers of a crawl."""
     settings = [member.settings for member in crew.members]
     crawled: Any = crew.crawled
     crawled = list(crawled) if isinstance(crawled, (list, tuple)) else crawled
     level = logging.getLogger().getEffectiveLevel()
-    return Task(settings, crawled, dict(crew.arguments), list(seeds), "", str(state.absolute()), level)
+    return WorkerTask(settings, crawled, dict(crew.arguments), list(seeds), "", str(state.absolute()), level)
 
 
 def refuse_processes(crew: Crew) -> None:
-    """Raise `BadSetting` for a crawl that cannot have several processes."""
+    """Raise `BadSetting` if the crawl is to have several processes, and cannot."""
     if crew.settings.processes == 1:
         return
     if crew.settings.frontier:
@@ -257,15 +253,15 @@ def refuse_processes(crew: Crew) -> None:
     if not isinstance(crew.crawled, (type, list, tuple)):
         raise BadSetting("processes: a spider that was made already cannot be handed to other processes")
     try:
-        _packed(task_of(crew, Path()))
+        _pickle_task(make_task(crew, Path()))
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise BadSetting(f"processes: these settings cannot be handed to other processes ({what:.200})") from error
 
 
-def _packed(task: Task) -> bytes:
-    body = pickle.dumps((_modules(task.crawled), pickle.dumps(task)))
-    return LENGTH.pack(len(body)) + body
+def _pickle_task(task: WorkerTask) -> bytes:
+    # Pickled twice: the worker has to import the modules before it can load the task.
+    return pickle.dumps((_module_files(task.crawled), pickle.dumps(task)))
 
 
 def _classes(crawled: Crawled) -> list[type[Spider]]:
@@ -273,47 +269,47 @@ def _classes(crawled: Crawled) -> list[type[Spider]]:
     return [each for each in several if isinstance(each, type)]
 
 
-def _modules(crawled: Crawled) -> list[Module]:
-    """Return the modules of the spiders that cannot be found by name: those of `lycosa runspider`."""
+def _module_files(crawled: Crawled) -> list[ModuleFile]:
+    """Return the modules of the spiders that cannot be imported by name: those of `lycosa runspider`."""
     names = dict.fromkeys(spider.__module__ for spider in _classes(crawled))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
     return [
-        Module(name, file)
+        ModuleFile(name, file)
         for name, file in files.items()
         if file and PathFinder.find_spec(name.partition(".")[0]) is None
     ]
 
 
-def _paces(frontier: Frontier) -> Callable[[str], Sequence[Pace]]:
-    """Return what tells how far apart the requests of a host start."""
+def _intervals_of(frontier: Frontier) -> Callable[[str], Sequence[StartInterval]]:
+    """Return a function from a host to the delays that its requests have to keep."""
     assert isinstance(frontier, LocalFrontier)
     bench = frontier.scheduler
 
-    def paces(key: str) -> Sequence[Pace]:
+    def intervals(key: str) -> Sequence[StartInterval]:
         host = bench.hosts.get(key)
         if host is None:
             return ()
-        own = [Pace(key, host.delay_s)] if host.delay_s else []
+        own = [StartInterval(key, host.delay_s)] if host.delay_s else []
         by_ip = bench.policy.delay_per_ip_s
-        return [*own, Pace(host.group.address, by_ip)] if host.group is not None and by_ip else own
+        return [*own, StartInterval(host.group.address, by_ip)] if host.group is not None and by_ip else own
 
-    return paces
+    return intervals
 
 
-def _started(handle: int) -> subprocess.Popen[bytes]:
-    """Start a process at the other end of a socket. Ctrl-C in the terminal is for its owner alone."""
+def _start_process(handle: int) -> subprocess.Popen[bytes]:
+    """Start a worker with its end of the socket pair, in a process group of its own: Ctrl-C is for the owner alone."""
     command = [sys.executable, "-P", "-c", CODE, str(handle), str(os.getpid()), *sys.path]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[handle], process_group=0)  # noqa: S603  ours
 
 
-def _end_of(process: subprocess.Popen[bytes]) -> int:
-    """Return the exit code of a process that has closed its socket."""
+def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
+    """Return the exit code of a worker that has closed its socket."""
     try:
-        return process.wait(END_MAX_S)
+        return process.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
 
 
-def _why(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -23,7 +23,7 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.ports import FrontierOperations
-from lycosa.frontier.remote import ANSWER_MAX_S, connected
+from lycosa.frontier.remote import ANSWER_TIMEOUT_S, connect
 from lycosa.frontier.state_dir import DESCRIPTION, SOCKET, WORKER, StateDir, owner_of, read_description
 from lycosa.infra.clock import Clock
 
@@ -99,7 +99,7 @@ def find_state(given: str | None, home: Path) -> Path:
 async def open_state(
     path: Path,
     *,
-    answer_max_s: float = ANSWER_MAX_S,
+    answer_max_s: float = ANSWER_TIMEOUT_S,
     start_max_s: float = START_MAX_S,
     report: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[OpenState]:
@@ -181,7 +181,7 @@ async def _open(
         except StateLocked:
             pass
         try:
-            remote = await stack.enter_async_context(connected(path / SOCKET, answer_max_s, report))
+            remote = await stack.enter_async_context(connect(path / SOCKET, answer_max_s, report))
             runs = f"process {remote.pid}"
             return OpenState(str(path), read_description(path), remote, _state_option(path), runs, remote.pid, path)
         except PermissionError:

@@ -1,80 +1,99 @@
-"""What a process counts, so that its owner can add it up: `taken` returns what is new since the last time."""
+"""What a worker process counts, in a form that its owner can add up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from lycosa.crawl.engine.close_conditions import resident_bytes
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.workers.messages import Counted
+from lycosa.crawl.workers.messages import WorkerStats
 
 
 class SharedStats(StatsCollector):
-    """The stats of one process, which remember how each value came about."""
+    """The stats of one process. It remembers how each value came about: the owner has to do the same to its own."""
 
-    __slots__ = ("last", "least", "most", "sums")
+    __slots__ = ("maxima", "minima", "sums", "values")
 
     def __init__(self) -> None:
         super().__init__()
         self.sums: dict[str, Any] = {}
-        self.most: dict[str, Any] = {}
-        self.least: dict[str, Any] = {}
-        self.last: dict[str, Any] = {}
+        self.maxima: dict[str, Any] = {}
+        self.minima: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
 
     def set_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value."""
         super().set_value(key, value)
-        self.last[key] = value
+        self.values[key] = value
 
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
-        """Add to the value."""
         super().inc_value(key, count, start)
         self.sums[key] = self.sums.get(key, 0) + count
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value if it is larger."""
-        before = self.last.pop(key, None)
+        before = self.values.pop(key, None)  # the base class calls `set_value`
         super().max_value(key, value)
-        self.most[key] = self.last.pop(key)
+        self.maxima[key] = self.values.pop(key)
         if before is not None:
-            self.last[key] = before
+            self.values[key] = before
 
     def min_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value if it is smaller."""
-        before = self.last.pop(key, None)
+        before = self.values.pop(key, None)
         super().min_value(key, value)
-        self.least[key] = self.last.pop(key)
+        self.minima[key] = self.values.pop(key)
         if before is not None:
-            self.last[key] = before
+            self.values[key] = before
 
 
-class Counts:
+class WorkerCounts:
     """All that is counted in one process."""
 
     def __init__(self, collector: SharedStats, stats: RunStats, memory: Callable[[], int] = resident_bytes) -> None:
         self._collector = collector
         self._stats = stats
         self._memory = memory
-        self._noted = 0
+        self._notes_sent = 0
 
-    def taken(self) -> Counted:
-        """Return what is new."""
-        of, stats = self._collector, self._stats
-        new = Counted(
-            of.sums,
-            of.most,
-            of.least,
-            of.last,
+    def take(self) -> WorkerStats:
+        """Return what was counted since the last call."""
+        collector, stats = self._collector, self._stats
+        new = WorkerStats(
+            collector.sums,
+            collector.maxima,
+            collector.minima,
+            collector.values,
             stats.skipped,
             stats.dropped,
             stats.known_links,
-            stats.notes[self._noted :],
-            stats.bugs.take(),
+            stats.notes[self._notes_sent :],
             self._memory(),
+            stats.bugs.take(),
         )
-        of.sums, of.most, of.least, of.last = {}, {}, {}, {}
+        collector.sums, collector.maxima, collector.minima, collector.values = {}, {}, {}, {}
         stats.skipped, stats.dropped, stats.known_links = {}, 0, 0
-        self._noted = len(stats.notes)
+        self._notes_sent = len(stats.notes)
         return new
+
+
+def add_stats(new: WorkerStats, collector: StatsCollector, stats: RunStats) -> None:
+    """Add what a worker counted to the stats of the crawl."""
+    parts = (
+        (new.sums, collector.inc_value),
+        (new.maxima, collector.max_value),
+        (new.minima, collector.min_value),
+        (new.values, collector.set_value),
+    )
+    for values, add in parts:
+        for name, value in values.items():
+            with suppress(TypeError):  # of a user who puts numbers and texts under one name
+                add(name, value)
+    for reason, number in new.skipped.items():
+        stats.skipped[reason] = stats.skipped.get(reason, 0) + number
+    stats.dropped += new.dropped
+    stats.known_links += new.known_links
+    for line in new.notes:
+        stats.note(line)
+    for bug in new.bugs:
+        stats.bugs.merge(bug)

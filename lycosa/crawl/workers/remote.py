@@ -1,6 +1,6 @@
-"""What a process has in place of frontier, key store, addresses and log of the crawl, which its owner has.
+"""What a worker process has in place of the frontier, addresses, key store, cookies and log, which the owner has.
 
-The owner's answers come as messages: see `messages`.
+They send changes to the owner as messages (`messages`), and call the owner when they need an answer.
 """
 
 from __future__ import annotations
@@ -8,249 +8,207 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from itertools import count
 from math import inf
 from typing import Any
 
-from lycosa.core.errors import LycosaError
 from lycosa.core.url import host_key
-from lycosa.crawl.workers import messages as say
-from lycosa.frontier.core.model import HostFacts, Lease, UrlRecord
+from lycosa.crawl.workers import messages
+from lycosa.crawl.workers.messages import LOG_TEXT_MAX, OWNER_METHODS, CookieUpdate, HostAccess, LogLine
+from lycosa.frontier.core.model import HostFacts, Lease
 from lycosa.frontier.core.scheduler import Claim, Host
+from lycosa.frontier.ports import VisitFrontier
+from lycosa.infra.rpc.connection import Connection, Message
+from lycosa.infra.rpc.methods import remote
 from lycosa.storage.ports import KeyStore
 
 HOSTS_MAX = 10_000
-"""Hosts of which is remembered whether their starts are told, and why they are lost."""
+"""Hosts with a delay, or without an address, that are remembered."""
 
-LOGS_MAX = 10_000
-"""Lines that wait while the loop is blocked; further ones are left out, and how many is told."""
+LOG_LINES_MAX = 10_000
+"""Lines that wait while the event loop is blocked. Further ones are left out, and counted."""
 
-KEPT_MAX = 10_000
-"""Values that were put lately and are answered from memory; the owner has committed them long before they leave."""
+VALUES_MAX = 10_000
+"""Values that were put last, and are read from memory: the owner has committed a value long before it is forgotten."""
 
-Send = Callable[[say.Message], None]
+Send = Callable[[Message], None]
 
 
-class FarFrontier:
-    """See `frontier.ports.VisitFrontier`; every method here is documented there. `flush` sends what waits at once."""
+class RemoteFrontier:
+    """See `frontier.ports.VisitFrontier`."""
 
-    def __init__(self, send: Send, flush: Callable[[], None]) -> None:
-        self._send = send
-        self._flush = flush
-        self._numbers = count(1)
-        self._claims: dict[int, Claim] = {}
-        self._refused: dict[int, LycosaError] = {}
-        self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._paced: OrderedDict[str, int] = OrderedDict()
+    def __init__(self, connection: Connection, addresses: RemoteAddresses) -> None:
+        self._connection = connection
+        self._addresses = addresses
+        self._claim_numbers = count(1)
+        self._claims: dict[int, asyncio.Future[HostAccess]] = {}
+        self._paced: OrderedDict[str, None] = OrderedDict()
 
-    async def host_facts(self, host: str) -> HostFacts | None:
-        """Ask."""
-        facts: HostFacts | None = await self._ask(lambda number: say.Ask(number, host))
-        return facts
+    push = remote(VisitFrontier.push)
+    host_facts = remote(VisitFrontier.host_facts)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """Call a method of the owner."""
+        return self._connection.call(name, OWNER_METHODS[name].bind(args, kwargs))
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
-        """Tell."""
-        self._send(say.Learn(host, facts))
-
-    async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Have them queued."""
-        new: int = await self._ask(lambda number: say.Push(number, list(records)))
-        return new
+        self._connection.send(messages.HostFactsUpdate(host, facts))
 
     async def block_host(self, host: str, until: float) -> None:
-        """Tell."""
-        self._send(say.Block(host, until))
+        self._connection.send(messages.HostBlocked(host, until))
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
-        """Tell."""
-        self._send(say.Slow(host, delay_s))
+        self._connection.send(messages.HostDelay(host, delay_s))
 
     def needs_address(self, host: str, now: float) -> bool:
-        """The owner looks it up."""
-        return False
+        return False  # the owner looks it up
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
-        """Have the owner wait in line."""
-        number = next(self._numbers)
-        claim = self._claims[number] = Claim(Host(key=host), wake, number)
-        self._send(say.Claim(number, host, holder.token if holder is not None else 0))
+        claim = Claim(Host(key=host), wake, next(self._claim_numbers))
+        token = holder.token if holder is not None else 0
+        granted = self._connection.request("claim", (claim.number, host, token)).future
+        self._claims[claim.number] = granted
+        granted.add_done_callback(lambda _: wake())
         return claim
 
     async def try_start(self, claim: Claim, now: float) -> float:
-        """Has it come? Raises what the owner's frontier raised."""
-        if claim.number in self._refused:
-            raise self._refused.pop(claim.number)
-        return 0.0 if claim.granted else inf
+        granted = self._claims[claim.number]
+        if not granted.done():
+            return inf
+        access = granted.result()
+        claim.granted, claim.address = True, access.address
+        self.set_access(claim.host.key, access)
+        return 0.0
 
     async def release_claim(self, claim: Claim, now: float) -> None:
-        """Tell."""
-        if self._claims.pop(claim.number, None) is not None:
-            self._send(say.Unclaim(claim.number))
+        granted = self._claims.pop(claim.number, None)
+        if granted is not None and not (granted.done() and granted.exception()):
+            self._connection.send(messages.ClaimReleased(claim.number))
 
     def is_paced(self, host: str) -> bool:
-        """Whether anybody waits for the starts of the host."""
+        """Return whether the owner waits for the starts of requests to the host."""
         return host in self._paced
 
     def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
-        """A request to the host started so long ago: told at once."""
-        self._send(say.Started(host, ago_s, again))
-        self._flush()
+        """Report at once that a request to the host started so long ago."""
+        self._connection.send(messages.RequestStarted(host, ago_s, again))
+        self._connection.flush()
 
-    def paces(self, host: str, *, paced: bool) -> None:
-        """Whether the starts of the host are to be told."""
-        if paced:
-            self._paced[host] = 1
+    def set_access(self, host: str, access: HostAccess) -> None:
+        """Remember what the owner says of the host."""
+        self._addresses.set_error(host, access.error)
+        if access.is_paced:
+            self._paced[host] = None
             if len(self._paced) > HOSTS_MAX:
                 self._paced.popitem(last=False)
 
-    def granted(self, said: say.Granted) -> str:
-        """A turn has come. Return the host."""
-        claim = self._claims.get(said.number)
-        if claim is None:
-            return ""
-        claim.granted, claim.address = True, said.address
-        claim.wake()
-        return claim.host.key
 
-    def refused(self, said: say.Refused) -> None:
-        """A claim or a question failed."""
-        error, waiting = say.error_of(said.kind, said.text), self._asked.pop(said.number, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_exception(error)
-        elif said.number in self._claims:
-            self._refused[said.number] = error
-            self._claims.pop(said.number).wake()
-
-    def answered(self, number: int, value: Any) -> None:
-        """A question was answered."""
-        waiting = self._asked.pop(number, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(value)
-
-    async def _ask(self, question: Callable[[int], say.Message]) -> Any:
-        number = next(self._numbers)
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._send(question(number))
-        try:
-            return await answer
-        finally:
-            self._asked.pop(number, None)
-
-
-class FarAddresses:
-    """Why hosts are lost: told with each visit. In place of `Addresses`."""
+class RemoteAddresses:
+    """See `crawl.fetching.addresses.HostAddresses`: the owner looks up addresses, and says which it could not find."""
 
     def __init__(self) -> None:
-        self._lost: OrderedDict[str, str] = OrderedDict()
+        self._errors: OrderedDict[str, str] = OrderedDict()
 
     def lookup_error(self, url: str) -> str:
-        """Return why the host of a URL could not be found."""
-        return self._lost.get(host_key(url), "") if self._lost else ""
+        """Return why the host of a URL has no address, "" if it has one."""
+        return self._errors.get(host_key(url), "") if self._errors else ""
 
-    async def tell(self, host: str) -> None:
-        """The owner looks it up."""
+    async def update(self, host: str) -> None:
+        """Do nothing: the owner looks it up."""
 
-    def heard(self, host: str, lost: str) -> None:
-        """The owner says so."""
-        if lost:
-            self._lost[host] = lost
-            if len(self._lost) > HOSTS_MAX:
-                self._lost.popitem(last=False)
-        elif self._lost:
-            self._lost.pop(host, None)
+    def set_error(self, host: str, error: str) -> None:
+        """Remember why the host has no address, "" if it has one."""
+        if error:
+            self._errors[host] = error
+            if len(self._errors) > HOSTS_MAX:
+                self._errors.popitem(last=False)
+        elif self._errors:
+            self._errors.pop(host, None)
 
 
-class FarStore:
-    """See `storage.ports.KeyStore`: what is put goes to the owner, who commits it; `committed` reads what he has."""
+class RemoteStore:
+    """See `storage.ports.KeyStore`: the owner writes and commits what is put; `committed` reads what it has."""
 
     def __init__(self, committed: KeyStore, send: Send) -> None:
         self._committed = committed
         self._send = send
-        self._put: OrderedDict[tuple[str, str], bytes | None] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, str], bytes | None] = OrderedDict()
 
     def get(self, table: str, key: str) -> bytes | None:
-        """Return the value, or None."""
-        if (table, key) in self._put:
-            return self._put[table, key]
+        if (table, key) in self._recent:
+            return self._recent[table, key]
         return self._committed.get(table, key)
 
     def put(self, table: str, key: str, value: bytes | None) -> None:
-        """Have it kept."""
-        self._put[table, key] = value
-        self._put.move_to_end((table, key))
-        if len(self._put) > KEPT_MAX:
-            self._put.popitem(last=False)
-        self._send(say.Keep(table, key, value))
+        self._recent[table, key] = value
+        self._recent.move_to_end((table, key))
+        if len(self._recent) > VALUES_MAX:
+            self._recent.popitem(last=False)
+        self._send(messages.KeyStored(table, key, value))
 
     def items(self, table: str) -> Iterator[tuple[str, bytes]]:
-        """Return what is there."""
         found: dict[str, bytes | None] = dict(self._committed.items(table))
-        found |= {key: value for (name, key), value in self._put.items() if name == table}
+        found |= {key: value for (name, key), value in self._recent.items() if name == table}
         return iter(sorted((key, value) for key, value in found.items() if value is not None))
 
     async def flush(self) -> None:
-        """The owner does that."""
+        """Do nothing: the owner flushes."""
 
     async def close(self) -> None:
-        """Read no more."""
         await self._committed.close()
 
 
-class AllCookies:
-    """See `frontier.ports.SharedCookies`: what one process changes is sent to the others. At both ends."""
+class CookieBroadcast:
+    """See `frontier.ports.SharedCookies`: sends the changes of one process to the others. Both ends have one."""
 
     def __init__(self, send: Send = lambda _: None) -> None:
         self.send = send
         self._listeners: list[Callable[[str, bytes], None]] = []
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
-        """Send it."""
-        self.send(say.CookieSet(jar, cookie))
+        self.send(CookieUpdate(jar, cookie))
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call with what comes from elsewhere."""
         self._listeners.append(on_change)
 
-    def heard(self, said: say.CookieSet) -> None:
-        """One came from elsewhere."""
-        for each in self._listeners:
-            each(said.jar, said.cookie)
+    def receive(self, update: CookieUpdate) -> None:
+        """Apply a change of another process."""
+        for on_change in self._listeners:
+            on_change(update.jar, update.cookie)
 
 
-class FarLog(logging.Handler):
-    """Hands what is logged to the owner."""
+class RemoteLogHandler(logging.Handler):
+    """Sends log records to the owner, from any thread."""
 
     def __init__(self, send: Send) -> None:
         super().__init__()
-        self._tell = send
+        self._send = send
         self._loop = asyncio.get_running_loop()
         self._waiting = self._left_out = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand it on, from whatever thread."""
-        if self._waiting >= LOGS_MAX:
+        if self._waiting >= LOG_LINES_MAX:
             self._left_out += 1
             return
         try:
-            text, trace = record.getMessage(), ""
+            text, traceback = record.getMessage(), ""
             if record.exc_info and record.exc_info[0] is not None:
-                trace = logging.Formatter().formatException(record.exc_info)
-            most = say.LOG_TEXT_MAX
-            said = say.Logged(record.name, record.levelno, _sendable(text[:most]), _sendable(trace[:most]))
+                traceback = logging.Formatter().formatException(record.exc_info)
+            line = LogLine(record.name, record.levelno, _sendable(text), _sendable(traceback))
             self._waiting += 1
-            self._loop.call_soon_threadsafe(self._hand_on, said)
-        except Exception:  # noqa: BLE001  as logging wants it
+            self._loop.call_soon_threadsafe(self._pass_on, line)
+        except Exception:  # noqa: BLE001  a logging handler never raises
             self.handleError(record)
 
-    def _hand_on(self, said: say.Logged) -> None:
+    def _pass_on(self, line: LogLine) -> None:
         self._waiting -= 1
-        self._tell(said)
+        self._send(line)
         if self._left_out and not self._waiting:
-            self._tell(say.Logged(__name__, logging.WARNING, f"{self._left_out} lines of the log were left out"))
+            self._send(LogLine(__name__, logging.WARNING, f"{self._left_out} lines of the log were left out"))
             self._left_out = 0
 
 
 def _sendable(text: str) -> str:
-    """Return a text without halves of surrogate pairs, which cannot be sent."""
-    return text.encode("utf-8", "replace").decode()
+    """Return the start of a text, without halves of surrogate pairs, which msgpack cannot encode."""
+    return text[:LOG_TEXT_MAX].encode("utf-8", "replace").decode()

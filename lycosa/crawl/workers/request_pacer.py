@@ -1,8 +1,9 @@
-"""When hosts were asked, told by the processes that ask: none hears of a request sooner than its delay allows.
+"""Keeps the delay between the request starts of a host, where several processes send them.
 
-The frontier counts a turn from when it lends; a process that is busy may ask the host later than that, and another one
-sooner. So what is lent of a host with a delay waits here until it is known when the one before it started. Keys are
-hosts, and addresses where those have a delay too.
+The frontier counts the delay from when it leases a record. A busy process sends the request later than that, and then
+another one may send the next request of the host too early. So a lease of a host with a delay waits here until the
+process with the lease before it has reported when its request started. Keys are hosts, and IP addresses if those have
+a delay too.
 """
 
 from __future__ import annotations
@@ -12,96 +13,96 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-UNTOLD_MAX_S = 30.0
-"""Whoever has not said for so long that his request starts holds the next one up no longer."""
+REPORT_TIMEOUT_S = 30.0
+"""A start that was not reported within this time no longer holds up the next one."""
 
-LINES_MAX = 10_000
-"""Keys that are remembered; those that nobody waits for and that were used longest ago are forgotten."""
+KEYS_MAX = 10_000
+"""Keys that are remembered; of those without a pending start the one used longest ago is forgotten."""
 
 
-class Pace(NamedTuple):
-    """So many seconds lie between two starts."""
+class StartInterval(NamedTuple):
+    """Minimum seconds between two starts."""
 
     key: str
     delay_s: float
 
 
-class _Line:
-    __slots__ = ("at", "turn")
+class _Key:
+    __slots__ = ("last_start", "lock")
 
     def __init__(self) -> None:
-        self.turn = asyncio.Lock()
-        self.at = 0.0
+        self.lock = asyncio.Lock()
+        self.last_start = 0.0
 
 
-class Start:
-    """The next start: `begun` or `over` lets the one after it come."""
+class PendingStart:
+    """A request that may start now. The next one of its keys waits for `report` or `release`."""
 
     def __init__(self) -> None:
-        self.lines: list[_Line] = []
-        self._held = True
+        self.keys: list[_Key] = []
+        self._is_released = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def due(self, within_s: float) -> None:
-        """It is to be within so many seconds."""
-        self._timer = asyncio.get_running_loop().call_later(within_s, self.over)
+    def expire_after(self, seconds: float) -> None:
+        """Release it after that time."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.release)
 
-    def begun(self, at: float) -> None:
-        """It was then (unix seconds); what is told again is a correction."""
-        for line in self.lines:
-            line.at = max(line.at, at)
-        self.over()
+    def report(self, at: float) -> None:
+        """The request started then (unix seconds)."""
+        for key in self.keys:
+            key.last_start = max(key.last_start, at)
+        self.release()
 
-    def over(self) -> None:
-        """It was, or there will be none."""
-        if self._held:
-            self._held = False
+    def release(self) -> None:
+        """Let the next request start; does nothing the second time."""
+        if not self._is_released:
+            self._is_released = True
             if self._timer is not None:
                 self._timer.cancel()
-            for line in self.lines:
-                line.turn.release()
+            for key in self.keys:
+                key.lock.release()
 
 
-class Starts:
-    """The starts of one crawl; `now` returns unix seconds."""
+class RequestPacer:
+    """The request starts of one crawl. `now` returns unix seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._keys: OrderedDict[str, _Key] = OrderedDict()
 
-    async def next(self, paces: Sequence[Pace]) -> Start:
-        """Wait until a request that has to keep these paces may start."""
-        start = Start()
+    async def acquire(self, intervals: Sequence[StartInterval]) -> PendingStart:
+        """Wait until a request that has to keep these intervals may start."""
+        start = PendingStart()
         try:
-            for pace in paces:  # a host first, then its address: nobody waits in a circle
-                line = self._line(pace.key)
-                await line.turn.acquire()
-                start.lines.append(line)
-                while (wait_s := line.at + pace.delay_s - self._now()) > 0:  # noqa: ASYNC110  time sends no event
-                    await asyncio.sleep(min(wait_s, pace.delay_s))
+            for interval in intervals:  # always a host before its address, so that no two requests wait for each other
+                key = self._key(interval.key)
+                await key.lock.acquire()
+                start.keys.append(key)
+                while (wait_s := key.last_start + interval.delay_s - self._now()) > 0:  # noqa: ASYNC110  for a time
+                    await asyncio.sleep(min(wait_s, interval.delay_s))
         except BaseException:
-            start.over()
+            start.release()
             raise
-        start.due(UNTOLD_MAX_S)
+        start.expire_after(REPORT_TIMEOUT_S)
         return start
 
-    def correct(self, paces: Sequence[Pace], at: float) -> None:
-        """A request that has to keep these paces started then (unix seconds)."""
-        for pace in paces:
-            line = self._line(pace.key)
-            line.at = max(line.at, at)
+    def correct(self, intervals: Sequence[StartInterval], at: float) -> None:
+        """A request that had to keep these intervals started then (unix seconds), later than was reported."""
+        for interval in intervals:
+            key = self._key(interval.key)
+            key.last_start = max(key.last_start, at)
 
-    def _line(self, key: str) -> _Line:
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = _Line()
-            if len(self._lines) > LINES_MAX:
+    def _key(self, name: str) -> _Key:
+        key = self._keys.get(name)
+        if key is None:
+            key = self._keys[name] = _Key()
+            if len(self._keys) > KEYS_MAX:
                 self._forget()
         else:
-            self._lines.move_to_end(key)
-        return line
+            self._keys.move_to_end(name)
+        return key
 
     def _forget(self) -> None:
-        key = next((key for key, line in self._lines.items() if not line.turn.locked()), None)
-        if key is not None:
-            del self._lines[key]
+        name = next((name for name, key in self._keys.items() if not key.lock.locked()), None)
+        if name is not None:
+            del self._keys[name]

@@ -1,111 +1,108 @@
-"""The visits of one process: its owner sends them, and hears what became of each."""
+"""The visits of a worker process: runs them as its owner requests, and reports their outcomes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from math import inf
-from typing import Any, Protocol
 
 from lycosa.core.errors import LycosaError
 from lycosa.crawl.engine.visit import Completed, Visitor, Visitors
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.robots import RobotsGate
-from lycosa.crawl.workers import messages as say
-from lycosa.crawl.workers.counts import Counts
-from lycosa.crawl.workers.link import Link
-from lycosa.crawl.workers.remote import AllCookies, FarAddresses, FarFrontier
+from lycosa.crawl.workers import messages
+from lycosa.crawl.workers.counts import WorkerCounts
+from lycosa.crawl.workers.messages import VisitRequest, send_outcome
+from lycosa.crawl.workers.remote import CookieBroadcast, RemoteFrontier
 from lycosa.frontier.core.model import Lease, UrlRecord
+from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
+from lycosa.infra.rpc.connection import Connection, Handlers, Message
 
 log = logging.getLogger(__name__)
 
-COUNT_EVERY_S = 0.25
-"""How often the owner hears what was counted."""
+REPORT_INTERVAL_S = 0.25
+"""How often the counts are sent to the owner."""
 
 
-class Known(Protocol):
-    """Fingerprints that were pushed from here lately."""
+class VisitRunner:
+    """Runs visits, from `begin` on: messages that come before are kept until then."""
 
-    def add(self, record: UrlRecord) -> None:
-        """Remember one, unless it is never a duplicate."""
-        ...
-
-    def contained(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that are remembered."""
-        ...
-
-
-class Visits:
-    """Does what the owner says, once `begin` has told with what."""
-
-    def __init__(self, frontier: FarFrontier, addresses: FarAddresses, known: Known, stats: RunStats) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        frontier: RemoteFrontier,
+        known: RecentFingerprints,
+        stats: RunStats,
+        cookies: CookieBroadcast,
+    ) -> None:
+        self._connection = connection
         self._frontier = frontier
-        self._addresses = addresses
         self._known = known
         self._stats = stats
-        self._early: list[Any] = []
-        self._visitor: Visitor | Visitors | None = None
+        self._gates: Sequence[RobotsGate] = ()
+        self._visitor: Visitor | Visitors
+        self._counts: WorkerCounts
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._brought: dict[int, Sequence[UrlRecord]] = {}
-        self._counting = False
-        self.link: Link
-        self.closing: asyncio.Future[say.Close] = asyncio.get_running_loop().create_future()
-        """The reason for which the crawl ends."""
+        self._unsettled: dict[int, Sequence[UrlRecord]] = {}
+        self._is_reporting = False
+        self._handlers: Handlers = {
+            VisitRequest: self._on_visit,
+            messages.CancelVisit: self._on_cancel,
+            messages.VisitSettled: self._on_settled,
+            messages.HostFactsInvalidated: self._on_host_facts,
+            messages.CookieUpdate: cookies.receive,
+            messages.CloseCrawlRequest: self._on_close,
+        }
+        self._early: list[Message] = []
+        connection.handle(dict.fromkeys(self._handlers, self._early.append))
+        self.closing: asyncio.Future[messages.CloseCrawlRequest] = asyncio.get_running_loop().create_future()
+        """Done when the crawl ends."""
 
-    def begin(
-        self,
-        visitor: Visitor | Visitors,
-        gates: Sequence[RobotsGate],
-        cookies: AllCookies,
-        counts: Counts,
-    ) -> None:
-        """All is wired: do what was said meanwhile, and whatever comes."""
-        self._visitor, self._gates, self._cookies, self._counts = visitor, gates, cookies, counts
-        early, self._early = self._early, []
-        for said in early:
-            self.hear(said)
-
-    def hear(self, said: say.Order) -> None:
-        """Take what the owner says."""
-        if self._visitor is None and not isinstance(said, (say.Facts, say.Refused, say.Granted, say.Pushed)):
-            self._early.append(said)
-        else:
-            getattr(self, _HEARD[type(said)])(said)
+    def begin(self, visitor: Visitor | Visitors, gates: Sequence[RobotsGate], counts: WorkerCounts) -> None:
+        """Start: all parts are there."""
+        self._visitor, self._gates, self._counts = visitor, gates, counts
+        self._connection.handle(self._handlers)
+        for message in self._early:
+            self._handlers[type(message)](message)
 
     async def end(self) -> None:
-        """Give up what is under way, and tell what was counted."""
+        """Give up the visits under way."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def count(self) -> None:
-        """Tell what was counted."""
-        self._counting = False
+    def report_counts(self) -> None:
+        """Send what was counted."""
+        self._is_reporting = False
         try:
-            self.link.send(self._counts.taken())
-        except (TypeError, ValueError, OverflowError) as error:  # numbers and names are the user's
-            log.warning("what was counted here is not told: %s", error)
+            self._connection.send(self._counts.take())
+        except (TypeError, ValueError, OverflowError) as error:  # values and keys are the user's
+            log.warning("these stats cannot be sent to the owner of the crawl, and are lost: %s", error)
 
-    def _visit(self, said: say.Visit) -> None:
-        record = said.record
-        self._frontier.paces(record.host, paced=said.paced)
-        self._addresses.heard(record.host, said.lost)
-        task = asyncio.create_task(self._visited(Lease(said.token, record, inf, said.address)))
-        self._tasks[said.token] = task
-        task.add_done_callback(lambda done: self._ended(said.token, done))
+    def fail(self, error: BaseException) -> None:
+        """Report that the crawl cannot go on."""
+        if isinstance(error, LycosaError):
+            self._connection.send(messages.WorkerFailed(type(error).__name__, str(error)))
+        else:
+            log.error("a worker process failed", exc_info=error)
+            self._connection.send(messages.WorkerFailed("", f"{type(error).__name__}: {error}"))
 
-    async def _visited(self, lease: Lease) -> None:
-        assert self._visitor is not None
+    def _on_visit(self, request: VisitRequest) -> None:
+        self._frontier.set_access(request.record.host, request.access)
+        lease = Lease(request.token, request.record, inf, request.access.address)
+        task = self._tasks[request.token] = asyncio.create_task(self._visit(lease))
+        task.add_done_callback(lambda done: self._on_done(request.token, done))
+
+    async def _visit(self, lease: Lease) -> None:
         outcome = await self._visitor.visit(lease)
         if isinstance(outcome, Completed) and outcome.children:
-            outcome = outcome._replace(children=self._news(outcome.children))
-            self._brought[lease.token] = outcome.children
-        self.link.send_bytes(say.told(lease.token, outcome))
+            outcome = outcome._replace(children=self._without_known(outcome.children))
+            self._unsettled[lease.token] = outcome.children
+        send_outcome(self._connection, lease.token, outcome)
 
-    def _news(self, children: Sequence[UrlRecord]) -> list[UrlRecord]:
-        """Leave out what was certainly queued before."""
+    def _without_known(self, children: Sequence[UrlRecord]) -> list[UrlRecord]:
+        """Leave out those that were certainly queued before."""
         known = {
             segment: self._known.contained(segment, [each.fingerprint for each in children if each.segment == segment])
             for segment in {each.segment for each in children}
@@ -114,73 +111,33 @@ class Visits:
         self._stats.known_links += len(children) - len(new)
         return new
 
-    def _ended(self, token: int, task: asyncio.Task[None]) -> None:
+    def _on_done(self, token: int, task: asyncio.Task[None]) -> None:
         del self._tasks[token]
         if task.cancelled():
-            self._brought.pop(token, None)
-            self.link.send(say.Stopped(token))
+            self._unsettled.pop(token, None)
+            self._connection.send(messages.VisitCancelled(token))
         elif (error := task.exception()) is not None:
-            self.broke(error)
-        if not self._counting:
-            self._counting = True
-            asyncio.get_running_loop().call_later(COUNT_EVERY_S, self.count)
+            self.fail(error)
+        if not self._is_reporting:
+            self._is_reporting = True
+            asyncio.get_running_loop().call_later(REPORT_INTERVAL_S, self.report_counts)
 
-    def broke(self, error: BaseException) -> None:
-        """Tell the owner that the crawl cannot go on."""
-        if isinstance(error, LycosaError):
-            self.link.send(say.Broken(type(error).__name__, str(error)))
-        else:
-            log.error("a process of the crawl failed", exc_info=error)
-            self.link.send(say.Broken("", f"{type(error).__name__}: {error}"))
-
-    def _cancel(self, said: say.Cancel) -> None:
-        task = self._tasks.get(said.token)
-        if task is None:
-            self._brought.pop(said.token, None)
-            self.link.send(say.Stopped(said.token))
+    def _on_cancel(self, cancel: messages.CancelVisit) -> None:
+        task = self._tasks.get(cancel.token)
+        if task is None:  # it has just ended: its outcome and the cancellation crossed on their way
+            self._unsettled.pop(cancel.token, None)
+            self._connection.send(messages.VisitCancelled(cancel.token))
         else:
             task.cancel()
 
-    def _settled(self, said: say.Settled) -> None:
-        for child in self._brought.pop(said.token, ()):
+    def _on_settled(self, settled: messages.VisitSettled) -> None:
+        for child in self._unsettled.pop(settled.token, ()):
             self._known.add(child)
 
-    def _granted(self, said: say.Granted) -> None:
-        host = self._frontier.granted(said)
-        if host:
-            self._frontier.paces(host, paced=said.paced)
-            self._addresses.heard(host, said.lost)
-
-    def _refused(self, said: say.Refused) -> None:
-        self._frontier.refused(said)
-
-    def _facts(self, said: say.Facts) -> None:
-        self._frontier.answered(said.number, said.facts)
-
-    def _pushed(self, said: say.Pushed) -> None:
-        self._frontier.answered(said.number, said.new)
-
-    def _forget(self, said: say.Forget) -> None:
+    def _on_host_facts(self, invalidated: messages.HostFactsInvalidated) -> None:
         for gate in self._gates:
-            gate.forget(said.host)
+            gate.forget(invalidated.host)
 
-    def _cookie(self, said: say.CookieSet) -> None:
-        self._cookies.heard(said)
-
-    def _close(self, said: say.Close) -> None:
+    def _on_close(self, close: messages.CloseCrawlRequest) -> None:
         if not self.closing.done():
-            self.closing.set_result(said)
-
-
-_HEARD: dict[type, str] = {
-    say.Visit: "_visit",
-    say.Cancel: "_cancel",
-    say.Settled: "_settled",
-    say.Granted: "_granted",
-    say.Refused: "_refused",
-    say.Facts: "_facts",
-    say.Pushed: "_pushed",
-    say.Forget: "_forget",
-    say.CookieSet: "_cookie",
-    say.Close: "_close",
-}
+            self.closing.set_result(close)

@@ -1,7 +1,7 @@
-"""A process that visits pages, as its owner sees it: visits go there, and what it says is done here.
+"""A worker process as the owner of the crawl sees it: sends it visits, and applies what it reports.
 
-What it says of a visit is settled as if it had happened here: the ack with its children, the items and the commit are
-those of one owner. When it dies its visits are over at once, and their records stay as they were.
+The outcome of a visit is settled as if the owner had visited the page itself: one commit holds the ack, the links and
+the items. When a worker dies, its visits end at once, and their records stay as they were.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from lycosa.core.errors import LycosaError
 from lycosa.crawl.engine.engine import CANCELLED_ITSELF
@@ -22,23 +21,26 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.claims import claim_host
 from lycosa.crawl.middlewares.cookies import TABLE as COOKIES
-from lycosa.crawl.workers import messages as say
-from lycosa.crawl.workers.link import Link
-from lycosa.crawl.workers.remote import AllCookies
-from lycosa.crawl.workers.request_pacer import Pace, Start, Starts
+from lycosa.crawl.workers import messages
+from lycosa.crawl.workers.counts import add_stats
+from lycosa.crawl.workers.messages import LIMITS, OWNER_METHODS, HostAccess, VisitEnded
+from lycosa.crawl.workers.remote import CookieBroadcast
+from lycosa.crawl.workers.request_pacer import PendingStart, RequestPacer, StartInterval
 from lycosa.frontier.core.model import HostFacts, Lease, UrlRecord
 from lycosa.frontier.ports import Frontier
 from lycosa.infra.clock import Clock
+from lycosa.infra.rpc.connection import Connection, Message, error_of
+from lycosa.infra.rpc.methods import Service
 from lycosa.storage.ports import KeyStore
 
 log = logging.getLogger(__name__)
 
-HUNG_S = 10.0
-"""A process that does not give up a visit within so long hangs: it is killed."""
+CANCEL_TIMEOUT_S = 10.0
+"""A worker that has not given up a visit after so long hangs, and is killed."""
 
 
-class Run(Protocol):
-    """The crawl that runs."""
+class CrawlControl(Protocol):
+    """The part of the engine that workers use."""
 
     stopping: bool
 
@@ -51,13 +53,13 @@ class Run(Protocol):
         ...
 
     def wake(self) -> None:
-        """Look at the frontier."""
+        """Lease again: more may be due now."""
         ...
 
 
 @dataclass(slots=True)
-class Owned:
-    """The parts of the crawl that a process has a say in."""
+class CrawlParts:
+    """The parts of the crawl that workers use and change. `engine` is set when there is one."""
 
     frontier: Frontier
     addresses: HostAddresses
@@ -65,311 +67,291 @@ class Owned:
     stats: RunStats
     collector: StatsCollector
     store: KeyStore
-    paces: Callable[[str], Sequence[Pace]]
-    """How far apart the requests of a host start."""
-    learned: Callable[[str, HostFacts], Awaitable[None]]
-    cookies: AllCookies
-    engine: Run = field(init=False)
+    intervals: Callable[[str], Sequence[StartInterval]]
+    """Returns the delays that a request to this host has to keep."""
+    remember_facts: Callable[[str, HostFacts], Awaitable[None]]
+    cookies: CookieBroadcast
+    engine: CrawlControl = field(init=False)
 
 
-class _Visiting(NamedTuple):
-    """A visit under way."""
+class WorkerEvents(Protocol):
+    """What a worker reports to the pool of all workers."""
 
-    lease: Lease
-    done: asyncio.Future[Outcome | None]
-    start: Start | None
-
-
-class Others(Protocol):
-    """What a process needs to know of the others."""
-
-    def came(self, hand: Hand) -> None:
-        """It can take visits."""
+    def on_ready(self, worker: WorkerHandle) -> None:
+        """The worker takes visits."""
         ...
 
-    def tell(self, message: say.Message, but: Hand | None = None) -> None:
-        """Tell all of them something."""
+    def on_lost(self, worker: WorkerHandle) -> None:
+        """The worker has ended, and all of its visits."""
+        ...
+
+    def on_change(self) -> None:
+        """A worker may be free now."""
+        ...
+
+    def broadcast(self, message: Message, source: WorkerHandle | None = None) -> None:
+        """Send a message to all workers but its source."""
         ...
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
-        """Return what becomes of a page whose process died."""
+        """Return the outcome of a visit that was under way when its worker died."""
         ...
 
-    def stirred(self) -> None:
-        """One of them may be free."""
-        ...
-
-    def broke(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """The crawl cannot go on."""
         ...
 
 
-class Hand:
-    """One process that visits pages. `link` is set when it is there; `kill` ends it."""
+class _RunningVisit(NamedTuple):
+    lease: Lease
+    outcome: asyncio.Future[Outcome | None]
+    """None: it was cancelled."""
+    start: PendingStart | None
 
-    def __init__(self, owned: Owned, starts: Starts, others: Others, kill: Callable[[], None]) -> None:
-        self._owned = owned
-        self._starts = starts
-        self._others = others
+
+class WorkerHandle:
+    """One worker process, at the other end of `connection`. `kill` ends it."""
+
+    def __init__(self, crawl: CrawlParts, pacer: RequestPacer, events: WorkerEvents, kill: Callable[[], None]) -> None:
+        self._crawl = crawl
+        self._pacer = pacer
+        self._events = events
         self._kill = kill
-        self._visits: dict[int, _Visiting] = {}
-        self._starting: dict[str, Start] = {}
+        self._visits: dict[int, _RunningVisit] = {}
+        self._starting: dict[str, PendingStart] = {}
         self._claims: dict[int, asyncio.Task[None]] = {}
-        self._granted: dict[int, asyncio.Event] = {}
         self._cancelled: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.link: Link
         self.gone = asyncio.Event()
         self.useful = False
-        """Whether it has done anything."""
+        """Whether it has ended any visit."""
         self.alone = False
-        """Whether it is kept for a page that may kill it."""
+        """Whether it is reserved for a page that may kill it."""
         self.memory_bytes = 0
+        self.connection = Connection(
+            limits=LIMITS, service=Service(OWNER_METHODS, self), on_disconnect=self._on_disconnect
+        )
+        self.connection.handle(
+            {
+                messages.VisitCompleted: self._on_visit_ended,
+                messages.VisitFailed: self._on_visit_ended,
+                messages.VisitDeferred: self._on_visit_ended,
+                messages.VisitClosedCrawl: self._on_visit_ended,
+                messages.VisitCancelled: self._on_visit_cancelled,
+                messages.RequestStarted: self._on_request_started,
+                messages.ClaimReleased: self._on_claim_released,
+                messages.HostFactsUpdate: self._on_host_facts,
+                messages.HostBlocked: self._on_host_blocked,
+                messages.HostDelay: self._on_host_delay,
+                messages.KeyStored: self._on_key_stored,
+                messages.CookieUpdate: self._on_cookie,
+                messages.CloseCrawlRequest: lambda request: crawl.engine.close(request.reason),
+                messages.WorkerStats: self._on_stats,
+                messages.LogLine: _log_line,
+                messages.WorkerReady: lambda _: events.on_ready(self),
+                messages.WorkerFailed: self._on_failed,
+            }
+        )
 
     def __len__(self) -> int:
         return len(self._visits)
 
     @property
     def is_free(self) -> bool:
-        """Whether it may be given a visit: not while it is kept for another, or seems to hang."""
+        """Whether it may get a visit: not while it is reserved, or has not given up a visit that was cancelled."""
         return not self.alone and not self._cancelled
 
-    async def visit(self, lease: Lease, start: Start | None) -> Outcome:
+    async def visit(self, lease: Lease, start: PendingStart | None) -> Outcome:
         """Have a page visited."""
-        owned, token, record = self._owned, lease.token, lease.record
-        visiting = self._visits[token] = _Visiting(lease, asyncio.get_running_loop().create_future(), start)
+        crawl, token, record = self._crawl, lease.token, lease.record
+        visit = self._visits[token] = _RunningVisit(lease, asyncio.get_running_loop().create_future(), start)
         if start is not None:
             self._starting[record.host] = start
-        lost = "" if lease.address else owned.addresses.lookup_error(record.url)
-        self.link.send(say.Visit(token, record, lease.address, start is not None, lost))
+        error = "" if lease.address else crawl.addresses.lookup_error(record.url)
+        access = HostAccess(lease.address, start is not None, error)
+        self.connection.send(messages.VisitRequest(token, record, access))
         try:
-            outcome = await visiting.done
+            outcome = await visit.outcome
             assert outcome is not None
             return outcome
         except asyncio.CancelledError:
-            if self.gone.is_set():  # in the same moment: nobody is there to give it up
+            if self.gone.is_set():  # died in the same moment: it cannot say that it has given up the visit
                 raise
-            self.link.send(say.Cancel(token))
-            self._cancelled[token] = asyncio.get_running_loop().call_later(HUNG_S, self._hangs)
-            if owned.engine.stopping or (outcome := await self._given_up(lease)) is None:
+            self.connection.send(messages.CancelVisit(token))
+            self._cancelled[token] = asyncio.get_running_loop().call_later(CANCEL_TIMEOUT_S, self._on_hang)
+            if crawl.engine.stopping or (outcome := await self._await_cancellation(lease)) is None:
                 raise
             return outcome
         finally:
             self._visits.pop(token, None)
             if start is not None:
-                self._over(record.host, start)
+                self._release_start(record.host, start)
 
-    async def _given_up(self, lease: Lease) -> Outcome | None:
-        """Wait until a visit that takes too long is given up; None when it is. Its process may be what hangs."""
-        over = self._visits[lease.token] = _Visiting(lease, asyncio.get_running_loop().create_future(), None)
-        outcome = await over.done
+    async def _await_cancellation(self, lease: Lease) -> Outcome | None:
+        """Wait until the worker has given up a visit. Return None, or an outcome that came before that."""
+        visit = self._visits[lease.token] = _RunningVisit(lease, asyncio.get_running_loop().create_future(), None)
+        outcome = await visit.outcome
         task = asyncio.current_task()
         while task is not None and outcome is not None and task.cancelling():
-            task.uncancel()
+            task.uncancel()  # there is an outcome: the cancellation that led here is of no effect
         return outcome
 
-    def settled(self, token: int) -> None:
-        """What the visit brought is queued."""
-        if not self.gone.is_set():
-            self.link.send(say.Settled(token))
-
-    def hear(self, said: Any) -> None:
-        """Take what the process says."""
-        getattr(self, _HEARD[type(said)])(said)
+    def settle(self, token: int) -> None:
+        """Tell the worker that the links of a visit are queued."""
+        self.connection.send(messages.VisitSettled(token))
 
     def lose(self) -> None:
-        """The process is gone: end what was under way in it."""
+        """End what was under way in the process, which has ended."""
         self.gone.set()
         for timer in self._cancelled.values():
             timer.cancel()
         for task in (*self._claims.values(), *self._tasks):
             task.cancel()
-        for visiting in list(self._visits.values()):
-            if not visiting.done.done():
-                visiting.done.set_result(self._others.outcome_of_death(visiting.lease, alone=self.alone))
+        for visit in list(self._visits.values()):
+            if not visit.outcome.done():
+                visit.outcome.set_result(self._events.outcome_of_death(visit.lease, alone=self.alone))
 
-    def _hangs(self) -> None:
-        log.error("a process of this crawl hangs: a page that was given up is still in work after %g s", HUNG_S)
+    def _on_disconnect(self, reason: Exception | None) -> None:
+        if reason is not None:
+            log.error("the connection to a worker process was closed: %s", reason)
+        self.lose()
+        self._events.on_lost(self)
+
+    def _on_hang(self) -> None:
+        log.error("a worker process hangs: it has not given up a page for %g s, and is killed", CANCEL_TIMEOUT_S)
         self._kill()
 
-    # ------------------------------------------------------------------------------------------ what is heard of visits
+    # ----------------------------------------------------------------------------------------------------------- visits
 
-    def _ended(self, said: say.Finished | say.Missed | say.Returned) -> None:
+    def _on_visit_ended(self, ended: VisitEnded) -> None:
         self.useful = True
-        visiting = self._visits.get(said.token)
-        if visiting is not None and not visiting.done.done():
-            visiting.done.set_result(say.outcome_of(said))
-        self._forget(said.token)
+        visit = self._visits.get(ended.token)
+        if visit is not None and not visit.outcome.done():
+            visit.outcome.set_result(ended.outcome)
+        self._forget_cancelled(ended.token)
 
-    def _stopped(self, said: say.Stopped) -> None:
-        visiting = self._visits.get(said.token)
-        if visiting is not None and not visiting.done.done():
-            asked = said.token in self._cancelled
-            if not asked:
-                log.error("%s failed: %s", visiting.lease.record.url, CANCELLED_ITSELF)
-            visiting.done.set_result(None if asked else Failed(CANCELLED_ITSELF))
-        self._forget(said.token)
+    def _on_visit_cancelled(self, cancelled: messages.VisitCancelled) -> None:
+        visit = self._visits.get(cancelled.token)
+        if visit is not None and not visit.outcome.done():
+            by_owner = cancelled.token in self._cancelled
+            if not by_owner:
+                log.error("%s failed: %s", visit.lease.record.url, CANCELLED_ITSELF)
+            visit.outcome.set_result(None if by_owner else Failed(CANCELLED_ITSELF))
+        self._forget_cancelled(cancelled.token)
 
-    def _forget(self, token: int) -> None:
+    def _forget_cancelled(self, token: int) -> None:
         timer = self._cancelled.pop(token, None)
         if timer is not None:
             timer.cancel()
-            self._others.stirred()
+            self._events.on_change()
 
-    def _started(self, said: say.Started) -> None:
-        at = self._owned.clock.now() - max(said.ago_s, 0.0)
-        start = None if said.again else self._starting.pop(said.host, None)
+    def _on_request_started(self, started: messages.RequestStarted) -> None:
+        at = self._crawl.clock.now() - max(started.ago_s, 0.0)
+        start = None if started.is_correction else self._starting.pop(started.host, None)
         if start is not None:
-            start.begun(at)
+            start.report(at)
         else:
-            self._starts.correct(self._owned.paces(said.host), at)
+            self._pacer.correct(self._crawl.intervals(started.host), at)
 
-    def _over(self, host: str, start: Start) -> None:
-        start.over()
+    def _release_start(self, host: str, start: PendingStart) -> None:
+        start.release()
         if self._starting.get(host) is start:
             del self._starting[host]
 
-    # ----------------------------------------------------------------------------------------- what is heard on the way
+    # --------------------------------------------------------------------------------------- calls; see `OwnerCalls`
 
-    def _claim(self, said: say.Claim) -> None:
-        task = asyncio.create_task(self._have_turn(said))
-        self._claims[said.number] = task
-        task.add_done_callback(lambda _: self._claims.pop(said.number, None))
+    async def host_facts(self, host: str) -> HostFacts | None:
+        return await self._crawl.frontier.host_facts(host)
 
-    async def _have_turn(self, said: say.Claim) -> None:
-        """Wait in the line of the host for the process, and hold the turn until it says that it is over."""
-        owned, holder = self._owned, self._visits.get(said.holder)
+    async def push(self, records: Sequence[UrlRecord]) -> int:
+        new = await self._crawl.engine.push(records)
+        self._crawl.engine.wake()
+        return new
+
+    async def claim(self, claim: int, host: str, token: int) -> HostAccess:
+        granted: asyncio.Future[HostAccess] = asyncio.get_running_loop().create_future()
+        task = self._claims[claim] = asyncio.create_task(self._hold_claim(host, token, granted))
+        task.add_done_callback(lambda _: self._claims.pop(claim))
+        return await granted
+
+    async def _hold_claim(self, host: str, token: int, granted: asyncio.Future[HostAccess]) -> None:
+        """Wait for the turn of a host, and keep it until this task is cancelled."""
+        crawl, holder = self._crawl, self._visits.get(token)
         lease = holder.lease if holder is not None else None
-        if holder is not None and holder.start is not None:  # or it would wait for itself, when it has not started yet
-            self._over(holder.lease.record.host, holder.start)
+        if holder is not None and holder.start is not None:
+            # The start of its own page may never be reported (a response of the cache): the claim does not wait for it.
+            self._release_start(holder.lease.record.host, holder.start)
         try:
-            turn = claim_host(said.host, owned.frontier, owned.clock, lease, owned.addresses.update, owned.engine.wake)
+            turn = claim_host(host, crawl.frontier, crawl.clock, lease, crawl.addresses.update, crawl.engine.wake)
             async with turn as address:
-                await self._hold_turn(said, address)
+                await self._hold_turn(host, address, granted)
         except LycosaError as error:
-            self.link.send(say.Refused(said.number, type(error).__name__, str(error)))
+            if not granted.done():
+                granted.set_exception(error)
         finally:
-            self._granted.pop(said.number, None)
+            granted.cancel()  # does nothing if it was granted
 
-    async def _hold_turn(self, said: say.Claim, address: str) -> None:
-        paces = self._owned.paces(said.host)
-        start = await self._starts.next(paces) if paces else None
+    async def _hold_turn(self, host: str, address: str, granted: asyncio.Future[HostAccess]) -> None:
+        intervals = self._crawl.intervals(host)
+        start = await self._pacer.acquire(intervals) if intervals else None
         if start is not None:
-            self._starting[said.host] = start
+            self._starting[host] = start
         try:
-            lost = "" if address else self._owned.addresses.lookup_error(said.host + "/")
-            over = self._granted[said.number] = asyncio.Event()
-            self.link.send(say.Granted(said.number, address, start is not None, lost))
-            await over.wait()
+            error = "" if address else self._crawl.addresses.lookup_error(host + "/")
+            granted.set_result(HostAccess(address, start is not None, error))
+            await asyncio.Event().wait()
         finally:
             if start is not None:
-                self._over(said.host, start)
+                self._release_start(host, start)
 
-    def _unclaim(self, said: say.Unclaim) -> None:
-        if said.number in self._granted:
-            self._granted[said.number].set()
-        elif said.number in self._claims:
-            self._claims[said.number].cancel()
+    def _on_claim_released(self, released: messages.ClaimReleased) -> None:
+        if released.claim in self._claims:
+            self._claims[released.claim].cancel()
 
-    def _ask(self, said: say.Ask) -> None:
-        self._do(self._tell_facts(said), said.number)
+    # ---------------------------------------------------------------------------------------------------------- reports
 
-    async def _tell_facts(self, said: say.Ask) -> None:
-        self.link.send(say.Facts(said.number, await self._owned.frontier.host_facts(said.host)))
+    def _on_host_facts(self, update: messages.HostFactsUpdate) -> None:
+        self._apply(self._crawl.remember_facts(update.host, update.facts))
 
-    def _learn(self, said: say.Learn) -> None:
-        self._do(self._owned.learned(said.host, said.facts))
+    def _on_host_blocked(self, blocked: messages.HostBlocked) -> None:
+        self._apply(self._crawl.frontier.block_host(blocked.host, blocked.until))
 
-    def _push(self, said: say.Push) -> None:
-        self._do(self._pushed(said), said.number)
+    def _on_host_delay(self, delay: messages.HostDelay) -> None:
+        self._apply(self._crawl.frontier.set_delay(delay.host, delay.delay_s, self._crawl.clock.now()))
 
-    async def _pushed(self, said: say.Push) -> None:
-        self.link.send(say.Pushed(said.number, await self._owned.engine.push(said.records)))
+    def _apply(self, change: Awaitable[None]) -> None:
+        """Carry out a change that the worker reported. An error ends the crawl."""
 
-    def _block(self, said: say.Block) -> None:
-        self._do(self._owned.frontier.block_host(said.host, said.until))
-
-    def _slow(self, said: say.Slow) -> None:
-        self._do(self._owned.frontier.set_delay(said.host, said.delay_s, self._owned.clock.now()))
-
-    def _do(self, what: Awaitable[None], number: int = 0) -> None:
-        """Do something that the process asked for; what goes wrong is its answer, or the end of the crawl."""
-
-        async def done() -> None:
+        async def apply() -> None:
             try:
-                await what
-                self._owned.engine.wake()
+                await change
+                self._crawl.engine.wake()
             except LycosaError as error:
-                if number:
-                    self.link.send(say.Refused(number, type(error).__name__, str(error)))
-                else:
-                    self._others.broke(error)
+                self._events.fail(error)
 
-        task = asyncio.create_task(done())
+        task = asyncio.create_task(apply())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _keep(self, said: say.Keep) -> None:
-        if said.table != COOKIES:  # those that all know are kept here
-            self._owned.store.put(said.table, said.key, said.value)
+    def _on_key_stored(self, stored: messages.KeyStored) -> None:
+        if stored.table != COOKIES:  # the owner stores those of its own jars, which all workers share
+            self._crawl.store.put(stored.table, stored.key, stored.value)
 
-    def _cookie(self, said: say.CookieSet) -> None:
-        self._owned.cookies.heard(said)
-        self._others.tell(said, self)
+    def _on_cookie(self, update: messages.CookieUpdate) -> None:
+        self._crawl.cookies.receive(update)
+        self._events.broadcast(update, self)
 
-    def _close(self, said: say.Close) -> None:
-        self._owned.engine.close(said.reason)
+    def _on_stats(self, stats: messages.WorkerStats) -> None:
+        self.memory_bytes = stats.memory_bytes
+        add_stats(stats, self._crawl.collector, self._crawl.stats)
 
-    def _counted(self, said: say.Counted) -> None:
-        stats, collector = self._owned.stats, self._owned.collector
-        self.memory_bytes = said.memory_bytes
-        counts = ((said.sums, collector.inc_value), (said.most, collector.max_value))
-        for values, add in (*counts, (said.least, collector.min_value), (said.last, collector.set_value)):
-            for name, value in values.items():
-                with suppress(TypeError):  # a user's, who puts numbers and texts under one name
-                    add(name, value)
-        for reason, count in said.skipped.items():
-            stats.skipped[reason] = stats.skipped.get(reason, 0) + count
-        stats.dropped += said.dropped
-        stats.known_links += said.known
-        for line in said.notes:
-            stats.note(line)
-        for bug in said.bugs:
-            stats.bugs.merge(bug)
-
-    def _logged(self, said: say.Logged) -> None:
-        logger = logging.getLogger(said.name)
-        if logger.isEnabledFor(said.level):
-            record = logger.makeRecord(said.name, said.level, "", 0, said.text, (), None)
-            record.exc_text = said.trace or None
-            logger.handle(record)
-
-    def _is_ready(self, _said: say.Ready) -> None:
-        self._others.came(self)
-
-    def _broken(self, said: say.Broken) -> None:
-        error = say.error_of(said.kind, said.text) if said.kind else RuntimeError(said.text)
-        self._others.broke(error)
+    def _on_failed(self, failed: messages.WorkerFailed) -> None:
+        self._events.fail(error_of(failed.kind, failed.text) if failed.kind else RuntimeError(failed.text))
 
 
-_HEARD: dict[type, str] = {
-    say.Finished: "_ended",
-    say.Missed: "_ended",
-    say.Returned: "_ended",
-    say.Stopped: "_stopped",
-    say.Started: "_started",
-    say.Claim: "_claim",
-    say.Unclaim: "_unclaim",
-    say.Ask: "_ask",
-    say.Learn: "_learn",
-    say.Push: "_push",
-    say.CookieSet: "_cookie",
-    say.Block: "_block",
-    say.Slow: "_slow",
-    say.Keep: "_keep",
-    say.Close: "_close",
-    say.Counted: "_counted",
-    say.Logged: "_logged",
-    say.Ready: "_is_ready",
-    say.Broken: "_broken",
-}
+def _log_line(line: messages.LogLine) -> None:
+    logger = logging.getLogger(line.logger)
+    if logger.isEnabledFor(line.level):
+        record = logger.makeRecord(line.logger, line.level, "", 0, line.text, (), None)
+        record.exc_text = line.traceback or None
+        logger.handle(record)

@@ -1,8 +1,8 @@
-"""All processes of a crawl: to the engine, one visitor like any other.
+"""All worker processes of a crawl; to the engine they are one visitor.
 
-A visit goes to the process that has the fewest. A page that was under way in several processes when they died is
-suspect: it is visited alone from then on, so that no other page shares its fate, and when its process dies again it is
-dead.
+A visit goes to the worker with the fewest. When a worker dies, each page that it was visiting is suspect. A page that
+has been suspect DEATHS_MAX times is visited alone in its worker, so that no other page becomes suspect with it; when
+ALONE_DEATHS_MAX of these workers have died, too, the page is dead.
 """
 
 from __future__ import annotations
@@ -12,135 +12,128 @@ from collections.abc import Callable
 
 from lycosa.crawl.engine.verdict import Deferred, Failed
 from lycosa.crawl.engine.visit import Outcome
-from lycosa.crawl.workers import messages as say
-from lycosa.crawl.workers.request_pacer import Start, Starts
-from lycosa.crawl.workers.worker import Hand, Owned
+from lycosa.crawl.workers.request_pacer import PendingStart, RequestPacer
+from lycosa.crawl.workers.worker import CrawlParts, WorkerHandle
 from lycosa.frontier.core.model import Lease
+from lycosa.infra.rpc.connection import Message
 
 DEATHS_MAX = 3
-"""A page that was under way when so many processes died is visited alone."""
+"""Workers that may die during the visit of a page before it is visited alone."""
 
-ALONE_MAX = 2
-"""A page that was alone when so many processes died is dead."""
+ALONE_DEATHS_MAX = 2
+"""Workers that may die during the visit of a page that is alone before it is dead."""
 
 SUSPECTS_MAX = 10_000
-"""Pages of which it is remembered that they were under way when a process died."""
+"""Suspect pages that are remembered."""
 
 KILLS_ITS_PROCESS = "its process died again and again"
 
 
-class Hands:
-    """The processes of one crawl. `broke` hears of what ends it."""
+class WorkerPool:
+    """The workers of one crawl. `fail` is called with the error that ends the crawl."""
 
-    def __init__(self, owned: Owned, broke: Callable[[BaseException], None]) -> None:
-        self._owned = owned
-        self._starts = Starts(owned.clock.now)
-        self._all: list[Hand] = []
-        self._ready: list[Hand] = []
-        self._stirred = asyncio.Event()
-        self._isolating = asyncio.Lock()
+    def __init__(self, crawl: CrawlParts, fail: Callable[[BaseException], None]) -> None:
+        self._crawl = crawl
+        self._pacer = RequestPacer(crawl.clock.now)
+        self._workers: list[WorkerHandle] = []
+        self._ready: list[WorkerHandle] = []
+        self._changed = asyncio.Event()
+        self._isolation = asyncio.Lock()
         self._deaths: dict[int, int] = {}
-        self.broke = broke
-        owned.cookies.send = self.tell
+        self.fail = fail
+        crawl.cookies.send = self.broadcast
 
-    def add(self, kill: Callable[[], None]) -> Hand:
-        """Return a new one; from now on it is told what all are told."""
-        hand = Hand(self._owned, self._starts, self, kill)
-        self._all.append(hand)
-        return hand
+    def add(self, kill: Callable[[], None]) -> WorkerHandle:
+        """Return a new worker. From now on it gets what is broadcast."""
+        worker = WorkerHandle(self._crawl, self._pacer, self, kill)
+        self._workers.append(worker)
+        return worker
 
-    def came(self, hand: Hand) -> None:
-        """It can take visits."""
-        self._ready.append(hand)
-        self._stirred.set()
+    def on_ready(self, worker: WorkerHandle) -> None:
+        self._ready.append(worker)
+        self._changed.set()
 
-    def stirred(self) -> None:
-        """One of them may be free."""
-        self._stirred.set()
+    def on_lost(self, worker: WorkerHandle) -> None:
+        self._workers.remove(worker)
+        if worker in self._ready:
+            self._ready.remove(worker)
+        self._changed.set()
 
-    def went(self, hand: Hand) -> None:
-        """It is gone, with all that was under way in it."""
-        self._all.remove(hand)
-        if hand in self._ready:
-            self._ready.remove(hand)
-        hand.lose()
-        self._stirred.set()
+    def on_change(self) -> None:
+        self._changed.set()
 
-    def tell(self, message: say.Message, but: Hand | None = None) -> None:
-        """Tell all of them something."""
-        for hand in self._all:
-            if hand is not but:
-                hand.link.send(message)
+    def broadcast(self, message: Message, source: WorkerHandle | None = None) -> None:
+        """Send a message to all workers but its source."""
+        for worker in self._workers:
+            if worker is not source:
+                worker.connection.send(message)
 
     @property
     def memory_bytes(self) -> int:
-        """What all of them hold, as they told it last."""
-        return sum(hand.memory_bytes for hand in self._all)
+        """The memory of all workers, as of their last reports."""
+        return sum(worker.memory_bytes for worker in self._workers)
 
     async def visit(self, lease: Lease) -> Outcome:
         """Have a page visited. See `Visitor.visit`."""
-        start = await self._start_of(lease)
+        intervals = self._crawl.intervals(lease.record.host)
+        start = await self._pacer.acquire(intervals) if intervals else None
         try:
             if self._deaths.get(lease.record.fingerprint, 0) >= DEATHS_MAX:
-                async with self._isolating:
+                async with self._isolation:
                     return await self._visit_alone(lease, start)
-            return await self._visit(await self._least(), lease, start)
+            return await self._visit(await self._least_loaded(), lease, start)
         finally:
             if start is not None:
-                start.over()
-            self._stirred.set()
+                start.release()
+            self._changed.set()
 
-    async def ready(self, count: int) -> None:
-        """Wait until so many can take visits."""
+    async def wait_ready(self, count: int) -> None:
+        """Wait until so many workers take visits."""
         while len(self._ready) < count:
-            await self._stir()
+            await self._wait_for_change()
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
-        """Return what becomes of a page whose process died: it stays as it was, unless it was its fault."""
+        """Return the outcome of a visit whose worker died: the page is visited again, unless it was alone too often."""
         page = lease.record.fingerprint
-        deaths = self._deaths[page] = self._deaths.pop(page, 0) + 1
+        deaths = self._deaths[page] = self._deaths.pop(page, 0) + 1  # popped: the latest suspect goes to the end
         if len(self._deaths) > SUSPECTS_MAX:
             del self._deaths[next(iter(self._deaths))]
-        if alone and deaths >= DEATHS_MAX + ALONE_MAX:
+        if alone and deaths >= DEATHS_MAX + ALONE_DEATHS_MAX:
             return Failed(KILLS_ITS_PROCESS)
-        return Deferred(self._owned.clock.now())
+        return Deferred(self._crawl.clock.now())
 
-    async def _start_of(self, lease: Lease) -> Start | None:
-        paces = self._owned.paces(lease.record.host)
-        return await self._starts.next(paces) if paces else None
-
-    async def _visit(self, hand: Hand, lease: Lease, start: Start | None) -> Outcome:
-        outcome = await hand.visit(lease, start)
-        task = asyncio.current_task()  # that of the engine, which settles the lease next
+    async def _visit(self, worker: WorkerHandle, lease: Lease, start: PendingStart | None) -> Outcome:
+        outcome = await worker.visit(lease, start)
+        task = asyncio.current_task()  # of the engine, which settles the lease before the task ends
         assert task is not None
-        task.add_done_callback(lambda done: _settled(hand, lease, done))
+        task.add_done_callback(lambda done: _settle(worker, lease, done))
         return outcome
 
-    async def _visit_alone(self, lease: Lease, start: Start | None) -> Outcome:
+    async def _visit_alone(self, lease: Lease, start: PendingStart | None) -> Outcome:
         while True:
-            hand = await self._least()
-            hand.alone = True
+            worker = await self._least_loaded()
+            worker.alone = True
             try:
-                while len(hand) and not hand.gone.is_set():
-                    await self._stir()
-                if not hand.gone.is_set():
-                    return await self._visit(hand, lease, start)
+                while len(worker) and not worker.gone.is_set():
+                    await self._wait_for_change()
+                if not worker.gone.is_set():
+                    return await self._visit(worker, lease, start)
             finally:
-                hand.alone = False
-                self._stirred.set()
+                worker.alone = False
+                self._changed.set()
 
-    async def _least(self) -> Hand:
+    async def _least_loaded(self) -> WorkerHandle:
         while True:
-            hands = [hand for hand in self._ready if hand.is_free]
-            if hands:
-                return min(hands, key=len)
-            await self._stir()
+            free = [worker for worker in self._ready if worker.is_free]
+            if free:
+                return min(free, key=len)
+            await self._wait_for_change()
 
-    async def _stir(self) -> None:
-        self._stirred.clear()
-        await self._stirred.wait()
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
 
-def _settled(hand: Hand, lease: Lease, done: asyncio.Task[None]) -> None:
+def _settle(worker: WorkerHandle, lease: Lease, done: asyncio.Task[None]) -> None:
     if not done.cancelled() and done.exception() is None:
-        hand.settled(lease.token)
+        worker.settle(lease.token)

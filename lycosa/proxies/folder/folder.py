@@ -1,13 +1,13 @@
-"""The folder in which a pool of proxies is kept, as its one owner sees it.
+"""The folder of a pool of proxies, as its one owner reads and writes it.
 
 DIR/lock        locked while a process owns the pool; holds its process id
-DIR/pool        the pool as it was when the journal of its generation began; replaced as a whole
-DIR/journal.7   what has changed since then (`proxies.core.pool.journal`), one checksummed frame a record
-DIR/socket      where a live owner answers other processes
+DIR/pool        the image: the pool when the journal of its generation began; always replaced as a whole
+DIR/journal.7   the changes since then (`proxies.core.pool.journal`), one checksummed frame a record
+DIR/socket      where a live owner serves other processes
 
-A record is in the hands of the operating system before anybody hears of what it says: so all that was answered
-survives `kill -9`. A process that is killed in the middle of a record leaves a torn end, which is passed over; anything
-else that is not as it was written is damage. Logins are in these files: only our own user may read them.
+A record is handed to the operating system before any caller learns of the change, so that `kill -9` loses nothing that
+was answered. A process that is killed while it writes a record leaves a torn end, which is ignored. Anything else that
+differs from what was written is damage. The files hold logins: only our own user may read them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ FRAME_HEAD = Struct("<IQ")
 
 LOCK, IMAGE, JOURNAL, SOCKET = "lock", "pool", "journal.", "socket"
 JOURNAL_MIN = 4 << 20
-"""A journal grows to so many bytes, or to as many as the image has, before a new image takes its place."""
+"""Bytes that a journal has at least, and as many as its image, before a new image replaces it."""
 
 RECORD_MAX = 4 << 20
-"""Bytes of a record; what is longer is kept by a new image."""
+"""Bytes of a record; for a longer one a new image is written."""
 
 WHEN_FULL = " for the pool of proxies: free some, and it goes on"
 REPAIR = "put back a copy of the folder, or delete it and add the proxies again"
 
 
-class Folder:
+class PoolFolder:
     """An owned folder. Raises `StateLocked`, `ForeignState`, `NewerState`, `StorageFull` or `StorageError`."""
 
     def __init__(self, path: Path) -> None:
@@ -51,42 +51,42 @@ class Folder:
         self.generation = 0
         self._journal = -1
         self._size = self._size_max = self._image_size = 0
-        self._lock = _locked(path)
+        self._lock = _lock_folder(path)
 
     @property
     def socket(self) -> Path:
-        """Where the owner answers others."""
+        """Where the owner serves other processes."""
         return self.path / SOCKET
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the journal has all that has changed since the image; else a new image has to be kept."""
+    def is_complete(self) -> bool:
+        """Whether the journal has all changes since the image. If not, a new image has to be written."""
         return self._journal >= 0
 
     @property
     def is_long(self) -> bool:
-        """Whether a new image should take the place of the journal."""
+        """Whether a new image should replace the journal."""
         return self._size > self._size_max
-
-    def read(self) -> tuple[bytes, list[bytes]]:
-        """Return the image, empty for a new pool, and the records after it."""
-        try:
-            whole = (self.path / IMAGE).read_bytes()
-        except FileNotFoundError:
-            return b"", []
-        except OSError as error:
-            raise _ours(self.path / IMAGE, error) from error
-        self.generation, image = self._image(whole)
-        self._image_size = len(image)
-        return image, list(_frames(self.path / f"{JOURNAL}{self.generation}", self.generation))
 
     @property
     def is_unchanged(self) -> bool:
         """Whether nothing was written since the image."""
-        return self.is_whole and not self._size
+        return self.is_complete and not self._size
+
+    def read(self) -> tuple[bytes, list[bytes]]:
+        """Return the image, empty for a new pool, and the records after it."""
+        try:
+            data = (self.path / IMAGE).read_bytes()
+        except FileNotFoundError:
+            return b"", []
+        except OSError as error:
+            raise _storage_error(self.path / IMAGE, error) from error
+        self.generation, image = self._parse_image(data)
+        self._image_size = len(image)
+        return image, list(_read_frames(self.path / f"{JOURNAL}{self.generation}", self.generation))
 
     def resume(self) -> bool:
-        """Go on with the journal that was read, if nothing is in it yet; else a new image has to be kept."""
+        """Continue the journal that was read, if it is empty; if it is not, return False: write a new image."""
         journal = self.path / f"{JOURNAL}{self.generation}"
         if not self.generation:
             return False
@@ -96,24 +96,24 @@ class Folder:
                 os.close(opened)
                 return False
         except OSError as error:
-            raise _ours(journal, error) from error
+            raise _storage_error(journal, error) from error
         self._journal, self._size_max = opened, max(JOURNAL_MIN, self._image_size)
         return True
 
-    def keep(self, image: bytes) -> None:
-        """Replace what is kept by a new image, and begin a new journal."""
+    def replace_image(self, image: bytes) -> None:
+        """Write a new image, and begin a new journal."""
         generation = self.generation + 1
         head = IMAGE_HEAD.pack(MAGIC, VERSION, generation, xxh3_64_intdigest(image, generation))
         journal = self.path / f"{JOURNAL}{generation}"
         try:
             opened = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _ours(journal, error) from error
+            raise _storage_error(journal, error) from error
         try:
-            _replace(self.path / IMAGE, head + image)
+            _replace_file(self.path / IMAGE, head + image)  # from here on the new journal is the one that is read
         except OSError as error:
             os.close(opened)
-            raise _ours(self.path, error) from error
+            raise _storage_error(self.path, error) from error
         self._close_journal()
         self._journal, self._size, self._size_max = opened, 0, max(JOURNAL_MIN, len(image))
         self.generation = generation
@@ -121,12 +121,12 @@ class Folder:
             if old != journal:
                 old.unlink(missing_ok=True)
 
-    def put_off(self) -> None:
-        """Let the journal grow on, for a while."""
+    def postpone_image(self) -> None:
+        """Let the journal grow for a while longer."""
         self._size_max += JOURNAL_MIN
 
     def append(self, record: bytes) -> None:
-        """Write a record. When it is too long, or that fails, the journal is not whole any more."""
+        """Write a record to the journal. If it is too long, or that fails, the journal is no longer complete."""
         if len(record) > RECORD_MAX:
             self._close_journal()
             return
@@ -135,14 +135,14 @@ class Folder:
             written = os.write(self._journal, frame)
         except OSError as error:
             self._close_journal()
-            raise _ours(self.path, error) from error
+            raise _storage_error(self.path, error) from error
         if written < len(frame):
             self._close_journal()
-            raise _ours(self.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            raise _storage_error(self.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         self._size += len(frame)
 
     def close(self) -> None:
-        """Give the folder free."""
+        """Release the folder."""
         self._close_journal()
         os.close(self._lock)
 
@@ -151,11 +151,11 @@ class Folder:
             os.close(self._journal)
             self._journal = -1
 
-    def _image(self, whole: bytes) -> tuple[int, bytes]:
+    def _parse_image(self, data: bytes) -> tuple[int, bytes]:
         path = self.path / IMAGE
-        if len(whole) < IMAGE_HEAD.size or whole[: len(MAGIC)] != MAGIC:
+        if len(data) < IMAGE_HEAD.size or data[: len(MAGIC)] != MAGIC:
             raise ForeignState(f"{path} is not that of a pool of proxies: give another folder")
-        _, version, generation, checksum = IMAGE_HEAD.unpack_from(whole)
+        _, version, generation, checksum = IMAGE_HEAD.unpack_from(data)
         if version > VERSION:
             raise NewerState(f"{path} has version {version}, this Lycosa reads up to {VERSION}: upgrade Lycosa")
         if version < VERSION:
@@ -163,14 +163,14 @@ class Folder:
                 f"{path} has version {version}, this Lycosa reads {VERSION}: export the proxies with the Lycosa that "
                 f"wrote it, and add them to a new folder"
             )
-        image = whole[IMAGE_HEAD.size :]
+        image = data[IMAGE_HEAD.size :]
         if xxh3_64_intdigest(image, generation) != checksum:
             raise StorageError(f"{path} is damaged: {REPAIR}")
         return generation, image
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a pool in this folder, or the beginning of one; what cannot be looked into may be one."""
+    """Return whether the folder holds a pool or the beginning of one. One that cannot be read may hold one."""
     try:
         return (path / IMAGE).is_file() or (path / LOCK).is_file()
     except OSError:
@@ -178,24 +178,24 @@ def is_there(path: Path) -> bool:
 
 
 def owner_of(path: Path) -> str:
-    """Return the process that owns the pool in this folder, or owned it last."""
+    """Return the id of the process that owns the pool in this folder, or owned it last."""
     with suppress(OSError), (path / LOCK).open("rb") as file:
         return file.read(32).decode(errors="replace").strip() or "unknown"
     return "unknown"
 
 
 def damaged(path: Path, why: object) -> StorageError:
-    """Return the error for what cannot be read, although it is as it was written."""
+    """Return the error for a file with a correct checksum that cannot be decoded."""
     return StorageError(f"{path} cannot be read ({why}): {REPAIR}")
 
 
-def _locked(path: Path) -> int:
+def _lock_folder(path: Path) -> int:
     try:
         _refuse_foreign(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise _ours(path, error) from error
+        raise _storage_error(path, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.truncate(handle, 0)
@@ -204,7 +204,7 @@ def _locked(path: Path) -> int:
         os.close(handle)
         if isinstance(error, BlockingIOError):
             raise StateLocked(f"{path}: the pool is open in process {owner_of(path)}") from error
-        raise _ours(path, error) from error
+        raise _storage_error(path, error) from error
     return handle
 
 
@@ -218,8 +218,8 @@ def _refuse_foreign(path: Path) -> None:
         raise ForeignState(f"{path} holds something else than a pool of proxies: give an empty or new folder")
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file as a whole, for certain: whoever reads it, after a power loss too, finds the old or the new."""
+def _replace_file(path: Path, data: bytes) -> None:
+    """Replace a file durably: a reader finds the old content or the new one, after a power loss too."""
     draft = path.with_name(f"{path.name}.new")
     with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
         stream.write(data)
@@ -233,27 +233,27 @@ def _replace(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def _frames(path: Path, generation: int) -> Iterator[bytes]:
-    """Yield the records of a journal. It may end torn; what is no frame before its end is damage."""
+def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
+    """Yield the records of a journal. Its end may be torn; an invalid frame before the end is damage."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return  # killed before it began
+        return  # the owner was killed before it began the journal
     except OSError as error:
-        raise _ours(path, error) from error
+        raise _storage_error(path, error) from error
     at = 0
     while at < len(data):
-        record = _frame(data, at, generation)
+        record = _frame_at(data, at, generation)
         if record is None:
-            if len(data) - at > RECORD_MAX + FRAME_HEAD.size or _goes_on(data, at, generation):
+            if len(data) - at > RECORD_MAX + FRAME_HEAD.size or _has_frame_after(data, at, generation):
                 raise StorageError(f"{path} is damaged at byte {at:,}: {REPAIR}")
             return
         yield record
         at += FRAME_HEAD.size + len(record)
 
 
-def _frame(data: bytes, at: int, generation: int) -> bytes | None:
-    """Return the record of the frame that begins there, None when none does."""
+def _frame_at(data: bytes, at: int, generation: int) -> bytes | None:
+    """Return the record of the frame that begins there, None if no valid one does."""
     if at + FRAME_HEAD.size > len(data):
         return None
     length, checksum = FRAME_HEAD.unpack_from(data, at)
@@ -264,10 +264,10 @@ def _frame(data: bytes, at: int, generation: int) -> bytes | None:
     return record if xxh3_64_intdigest(record, generation) == checksum else None
 
 
-def _goes_on(data: bytes, at: int, generation: int) -> bool:
-    """Whether there is a whole frame behind one that is none: then that is not the torn end of a killed process."""
-    return any(_frame(data, each, generation) is not None for each in range(at + 1, len(data)))
+def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
+    """Return whether a valid frame follows an invalid one, which therefore is not the torn end of a killed process."""
+    return any(_frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
 
 
-def _ours(path: Path, error: OSError) -> StateError:
+def _storage_error(path: Path, error: OSError) -> StateError:
     return not_written(path, error, "the pool of proxies cannot be kept", WHEN_FULL)

@@ -1,10 +1,9 @@
-"""A pool of proxies in a folder: it survives its processes, and the processes of one machine share it.
+"""A pool of proxies in a folder: it outlives its processes, and the processes of one machine share it.
 
-One process owns the folder (`folder`) and has the pool in memory; the others borrow through its socket (`remote`).
-Whoever opens the folder first is the owner; when that process ends, however it does, one of the others takes over with
-the next thing it does, and what was under way is asked again. A call whose answer was lost with its owner is made
-again, too: a lease that nobody knows of comes back with its time, and a return that was heard already is refused like a
-late one.
+The process that opens the folder first owns it (`folder`) and has the pool in memory. The others lease through its
+socket (`remote`). When the owner ends, in whatever way, another process takes over with its next call, and the calls
+that were under way are repeated. One of them may have been carried out, and its answer lost: then a lease that no
+process knows of ends with its time, and a second release is refused like a late one.
 """
 
 from __future__ import annotations
@@ -12,90 +11,86 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
 from lycosa.core.errors import NoProxy, StateError, StateLocked
 from lycosa.infra import clock
 from lycosa.proxies.core import pool_image
-from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool import journal
 from lycosa.proxies.core.pool.pool import GlobalPool
-from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.folder.folder import IMAGE, JOURNAL, Folder, damaged, owner_of
-from lycosa.proxies.folder.remote import OwnerGone, RemotePool, connected
-from lycosa.proxies.folder.server import Served
+from lycosa.proxies.folder.folder import IMAGE, JOURNAL, SOCKET, PoolFolder, damaged, owner_of
+from lycosa.proxies.folder.remote import OwnerGone, PoolMethods, RemotePool, connect
+from lycosa.proxies.folder.server import pool_server
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.memory.wait_queue import CLOSED
-from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyPool, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyPool
 
 log = logging.getLogger(__name__)
 
-JOIN_MAX_S = 30.0
-"""An owner that has the folder, but does not answer yet, is waited for so long: it reads what is kept."""
+JOIN_TIMEOUT_S = 30.0
+"""An owner that is still reading its files, and does not listen yet, is waited for so long."""
 
-AGAIN_S, AGAIN_MAX_S = 0.01, 0.25
-SILENT_MAX_S = 2.0
-"""After so long the user is told who is waited for."""
+RETRY_S, RETRY_MAX_S = 0.01, 0.25
+REPORT_AFTER_S = 2.0
+"""After so long the user reads which process is waited for."""
 
 SET_BACK_MIN_S = 1.0
-"""A clock that was set back by less is not worth a word."""
-
-Answer = TypeVar("Answer")
+"""The clock may be set back by so much without a warning."""
 
 
-class Keeper:
-    """The pool of a folder, in the hands of this process. Raises what `Folder` does, from any change of it."""
+class PoolStore:
+    """The pool of a folder, in memory; every change of it is written. Changes raise what `PoolFolder` raises."""
 
     def __init__(self, path: Path, policy_of: Callable[[str], TargetPolicy], now: Callable[[], float]) -> None:
-        self.folder = Folder(path)
+        self.folder = PoolFolder(path)
         self._latest = 0.0
         self._clock = now
         try:
             self.pool = self._read(policy_of)
-            self._ahead_s = self._set_back()
-            is_other = self._use(policy_of, self.now())
-            if is_other or not self.folder.resume():
-                self.folder.keep(self._image())
+            self._ahead_s = self._measure_set_back()
+            is_changed = self._apply_policies(policy_of, self.now())
+            if is_changed or not self.folder.resume():
+                self.folder.replace_image(self._image())
         except BaseException:
             self.folder.close()
             raise
         self.pool.journal = self._write
 
     def now(self) -> float:
-        """Return the time of the pool (unix seconds), which goes on when the clock was set back meanwhile."""
+        """Return the time of the pool (unix seconds). It never runs backwards, though the clock may be set back."""
         return self._clock() + self._ahead_s
 
     def close(self) -> None:
-        """Keep all as it is now, for a quick start, and give the folder free."""
+        """Write an image of the pool, so that it is opened quickly, and release the folder."""
         self.pool.journal = _refuse
         try:
             if not self.folder.is_unchanged:
-                self.folder.keep(self._image())
+                self.folder.replace_image(self._image())
         except StateError as error:
-            if not self.folder.is_whole:
+            if not self.folder.is_complete:
                 raise
-            log.warning("%s", error)  # the journal has it all
+            log.warning("%s", error)  # the journal has all changes
         finally:
             self.folder.close()
 
     def _read(self, policy_of: Callable[[str], TargetPolicy]) -> GlobalPool:
-        whole, records = self.folder.read()
-        if not whole:
+        data, records = self.folder.read()
+        if not data:
             return GlobalPool(policy_of)
         try:
-            kept = pool_image.decode(whole)
-            pool = pool_image.pool_of(kept, policy_of)
+            image = pool_image.decode(data)
+            pool = pool_image.pool_of(image, policy_of)
         except (msgspec.MsgspecError, LookupError, ValueError) as error:
             raise damaged(self.folder.path / IMAGE, error) from error
         try:
-            self._latest = kept.at
+            self._latest = image.at
             for record in map(journal.decode, records):
                 pool.replay(record)
                 self._latest = max(self._latest, getattr(record, "now", 0.0))
@@ -103,15 +98,16 @@ class Keeper:
             raise damaged(self.folder.path / f"{JOURNAL}{self.folder.generation}", repr(error)) from error
         return pool
 
-    def _use(self, policy_of: Callable[[str], TargetPolicy], now: float) -> bool:
-        """Use the targets as is said now. Return whether that is another way than before."""
-        others = [(each, policy_of(name)) for name, each in self.pool.targets.items()]
-        for target, policy in (changed := [(each, policy) for each, policy in others if each.policy != policy]):
+    def _apply_policies(self, policy_of: Callable[[str], TargetPolicy], now: float) -> bool:
+        """Give the targets the policies of this process. Return whether any is another one than before."""
+        current = [(target, policy_of(name)) for name, target in self.pool.targets.items()]
+        changed = [(target, policy) for target, policy in current if target.policy != policy]
+        for target, policy in changed:
             target.set_policy(policy, now)
         return bool(changed)
 
-    def _set_back(self) -> float:
-        """Return by how much the clock was set back since the last use: leases and rests would last longer."""
+    def _measure_set_back(self) -> float:
+        """Return by how much the clock was set back since the last change. Leases and pauses would last longer."""
         back_s = self._latest - self._clock()
         if back_s > SET_BACK_MIN_S:
             log.warning("the clock was set back by %.0f s: the pool goes on as if it had not been", back_s)
@@ -121,39 +117,35 @@ class Keeper:
         return pool_image.encode(pool_image.image_of(self.pool, self.now()))
 
     def _write(self, record: bytes) -> None:
-        if self.folder.is_whole:
+        if self.folder.is_complete:
             self.folder.append(record)
-        if not self.folder.is_whole:
-            self.folder.keep(self._image())  # the change is in it
+        if not self.folder.is_complete:
+            self.folder.replace_image(self._image())  # it contains the change
         elif self.folder.is_long:
             try:
-                self.folder.keep(self._image())
+                self.folder.replace_image(self._image())
             except StateError as error:
-                self.folder.put_off()
+                self.folder.postpone_image()
                 log.warning("the journal of the pool grows: %s", error)
 
 
-class Owner:
-    """The pool of a folder as this process lends from it, for itself and others."""
+class PoolOwner:
+    """The pool of a folder in its owner, which leases from it directly; other processes lease through the server."""
 
-    def __init__(self, keeper: Keeper, pool: LocalPool) -> None:
+    def __init__(self, store: PoolStore, pool: LocalPool) -> None:
         self.pool = pool
-        self._keeper = keeper
-        self._served = Served(keeper.folder.socket, pool)
-
-    async def start(self) -> None:
-        """Let other processes in."""
-        await self._served.start()
+        self.server = pool_server(store.folder.socket, pool)
+        self._store = store
 
     async def close(self) -> None:
-        """Leave the folder to the next one."""
-        await self._served.close()
+        """Leave the folder to the next owner."""
+        await self.server.close()
         await self.pool.close()
-        self._keeper.close()
+        self._store.close()
 
 
-class EmbeddedPool:
-    """See `proxies.ports.ProxyPool`. Make it with `embedded_pool`."""
+class EmbeddedPool(PoolMethods):
+    """See `proxies.ports.ProxyPool`. Made by `embedded_pool`."""
 
     def __init__(
         self,
@@ -161,107 +153,57 @@ class EmbeddedPool:
         policy_of: Callable[[str], TargetPolicy],
         now: Callable[[], float],
         draw: Callable[[], float],
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._path = path
         self._policy_of = policy_of
         self._now = now
         self._draw = draw
-        self._say = say
-        self._owner: Owner | None = None
+        self._report = report
+        self._owner: PoolOwner | None = None
         self._remote: RemotePool | None = None
-        self._joining = asyncio.Lock()
+        self._join_lock = asyncio.Lock()
         self._is_closed = False
 
     @property
     def owns(self) -> bool:
-        """Whether the folder is owned by this process."""
+        """Whether this process owns the folder."""
         return self._owner is not None
 
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
-        """See `ProxyPool`."""
-        known = list(proxies)
-        return await self._do(lambda pool: pool.add(known, unchecked=unchecked))
+        return await self._add(list(proxies), unchecked=unchecked)  # a list, since the call may be repeated
 
     async def remove(self, keys: Iterable[str]) -> int:
-        """See `ProxyPool`."""
-        known = list(keys)
-        return await self._do(lambda pool: pool.remove(known))
-
-    async def count(self) -> int:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.count())
-
-    async def forget_dead(self, kept_s: float) -> list[str]:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.forget_dead(kept_s))
-
-    async def acquire(
-        self,
-        target: str,
-        count: int = 1,
-        request: ProxyRequest = ANY,
-        *,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
-    ) -> list[ProxyLease]:
-        """See `ProxyPool`."""
-        if self._owner is not None:
-            return await self._owner.pool.acquire(target, count, request, lease_s=lease_s, wait_s=wait_s)
-        until = time.monotonic() + wait_s
-
-        def ask(pool: ProxyPool) -> Awaitable[list[ProxyLease]]:
-            left_s = max(0.0, until - time.monotonic())
-            return pool.acquire(target, count, request, lease_s=lease_s, wait_s=left_s)
-
-        return await self._do(ask)
-
-    async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.renew(lease, lease_s))
-
-    async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.release(lease, outcomes))
-
-    async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.ban(target, key, until, reason))
-
-    async def unban(self, target: str, key: str) -> bool:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.unban(target, key))
-
-    async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.report_check(key, outcome, exit_ip))
-
-    async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.proxies(target))
-
-    async def targets(self) -> list[TargetView]:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.targets())
-
-    async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
-        """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.explain(target, request))
+        return await self._remove(list(keys))
 
     async def close(self) -> None:
-        """See `ProxyPool`."""
         self._is_closed = True
-        async with self._joining:
+        async with self._join_lock:
             owner, self._owner = self._owner, None
-            remote, self._remote = self._remote, None
+            remote_pool, self._remote = self._remote, None
         if owner is not None:
             await owner.close()
-        if remote is not None:
-            await remote.close()
+        if remote_pool is not None:
+            await remote_pool.close()
+
+    async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the pool; call it again with the next owner when this one ends meanwhile."""
+        if self._owner is not None:
+            return await getattr(self._owner.pool, name)(*args, **kwargs)
+        deadline = time.monotonic() + kwargs.get("wait_s", 0.0)
+        while True:
+            pool = await self.join()
+            if "wait_s" in kwargs:
+                kwargs["wait_s"] = max(0.0, deadline - time.monotonic())
+            try:
+                return await getattr(pool, name)(*args, **kwargs)
+            except OwnerGone:
+                if self._remote is pool:
+                    self._remote = None
 
     async def join(self) -> ProxyPool:
-        """Return the pool that this process owns, or that of who does. Raises `StateError`."""
-        async with self._joining:
+        """Return the pool in this process or the one in its owner. Raises `StateError`."""
+        async with self._join_lock:
             if self._is_closed:
                 raise NoProxy(CLOSED)
             if self._owner is None and self._remote is None:
@@ -270,59 +212,45 @@ class EmbeddedPool:
             assert pool is not None
             return pool
 
-    async def _do(self, act: Callable[[ProxyPool], Awaitable[Answer]]) -> Answer:
-        """Do it, and again with the next owner when this one ends meanwhile."""
-        if self._owner is not None:
-            return await act(self._owner.pool)
-        while True:
-            pool = await self.join()
-            try:
-                return await act(pool)
-            except OwnerGone:
-                if self._remote is pool:
-                    self._remote = None
-                    await pool.close()
-
     async def _join(self) -> None:
-        """Own the folder, or reach who does; between an owner's end and the next one's beginning it is neither."""
-        started, pause_s, is_told = time.monotonic(), AGAIN_S, False
+        """Own the folder, or connect to its owner. While one owner ends and the next one starts, neither succeeds."""
+        started, pause_s, is_reported = time.monotonic(), RETRY_S, False
         while True:
             try:
-                self._owner = await self._owned()
+                self._owner = await self._own()
                 return
             except StateLocked:
-                if time.monotonic() - started > JOIN_MAX_S:
+                if time.monotonic() - started > JOIN_TIMEOUT_S:
                     raise
-            with suppress(OSError, EOFError):
-                self._remote = await connected(self._path / "socket")
+            with suppress(OSError, OwnerGone):
+                self._remote = await connect(self._path / SOCKET)
                 return
-            if not is_told and time.monotonic() - started > SILENT_MAX_S:
-                is_told = True
-                who = f"process {owner_of(self._path)}, which has it open, to answer"
-                self._say(f"{self._path}: waiting for {who}, {JOIN_MAX_S:g} s at most")
+            if not is_reported and time.monotonic() - started > REPORT_AFTER_S:
+                is_reported = True
+                owner = f"process {owner_of(self._path)}, which has it open, to answer"
+                self._report(f"{self._path}: waiting for {owner}, {JOIN_TIMEOUT_S:g} s at most")
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_MAX_S)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    async def _owned(self) -> Owner:
-        reading = asyncio.ensure_future(asyncio.to_thread(Keeper, self._path, self._policy_of, self._now))
+    async def _own(self) -> PoolOwner:
+        opening = asyncio.ensure_future(asyncio.to_thread(PoolStore, self._path, self._policy_of, self._now))
         try:
-            keeper = await asyncio.shield(reading)
+            store = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            reading.add_done_callback(_dropped)
+            opening.add_done_callback(_close_opened)  # the thread goes on, and would keep the folder locked
             raise
-        owner = Owner(keeper, LocalPool(self._policy_of, keeper.now, self._draw, keeper.pool))
+        owner = PoolOwner(store, LocalPool(self._policy_of, store.now, self._draw, store.pool))
         try:
-            await owner.start()
+            await owner.server.start()
         except BaseException:
             await owner.close()
             raise
         return owner
 
 
-def _dropped(reading: asyncio.Future[Keeper]) -> None:
-    """Nobody waits for it any more."""
-    if not reading.cancelled() and reading.exception() is None:
-        reading.result().close()
+def _close_opened(opening: asyncio.Future[PoolStore]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _refuse(_: bytes) -> None:
@@ -331,17 +259,17 @@ def _refuse(_: bytes) -> None:
 
 async def embedded_pool(
     path: Path,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     policy_of: Callable[[str], TargetPolicy] = lambda _: TargetPolicy(),
     *,
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> EmbeddedPool:
-    """Return the pool in a folder, a new one if there is none.
+    """Return the pool in a folder, a new one if there is none. `report` is called when another process is waited for.
 
-    Raises `ForeignState`, `NewerState` or `StorageError` for what cannot be used, `StateLocked` when its owner does not
-    answer.
+    Raises `ForeignState`, `NewerState` or `StorageError` if the folder cannot be used, and `StateLocked` if its owner
+    does not answer.
     """
-    pool = EmbeddedPool(path, policy_of, now or clock.Clock().now, draw, say)
+    pool = EmbeddedPool(path, policy_of, now or clock.Clock().now, draw, report)
     await pool.join()
     return pool

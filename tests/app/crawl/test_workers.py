@@ -1,4 +1,4 @@
-"""The processes of one crawl, from its beginning to its end (C5, F8): one that is to start while it ends does not."""
+"""The worker processes of a crawl (C5, F8): a worker does not start while the crawl ends."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 from lycosa.app.crawl import workers
 from lycosa.config import Settings
-from lycosa.crawl.workers.remote import AllCookies
+from lycosa.crawl.workers.remote import CookieBroadcast
 from lycosa.infra.clock import Clock
 
-OWNED: Any = SimpleNamespace(clock=Clock(), cookies=AllCookies())
+CRAWL: Any = SimpleNamespace(clock=Clock(), cookies=CookieBroadcast())
 
 
 def test_a_crawl_that_ends_waits_for_no_process_that_was_about_to_start(monkeypatch) -> None:
-    """It would never hear that the crawl is over, and the crawl would wait for its end for ever."""
+    """It would never be told that the crawl is over, and the crawl would wait for ever for its end."""
 
     def sleeper(handle: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=[handle])
 
-    monkeypatch.setattr(workers, "_started", sleeper)
+    monkeypatch.setattr(workers, "_start_process", sleeper)
 
     async def story() -> None:
         asked, kept = asyncio.Event(), asyncio.Event()
@@ -32,8 +32,8 @@ def test_a_crawl_that_ends_waits_for_no_process_that_was_about_to_start(monkeypa
             asked.set()
             await kept.wait()
 
-        task = workers.Task([Settings(processes=2)], [], {}, [], "", "", logging.WARNING)
-        crawl = workers.Processes(task, OWNED, keep)
+        task = workers.WorkerTask([Settings(processes=2)], [], {}, [], "", "", logging.WARNING)
+        crawl = workers.WorkerProcesses(task, CRAWL, keep)
         starting = asyncio.create_task(crawl.start(""))
         try:
             await asked.wait()

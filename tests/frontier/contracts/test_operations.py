@@ -30,8 +30,8 @@ from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.join import simulated_frontier
-from lycosa.frontier.remote import connected
-from lycosa.frontier.server import served
+from lycosa.frontier.remote import connect
+from lycosa.frontier.server import serve
 from lycosa.http.core.model import Validators
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 
@@ -68,8 +68,8 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
             stack.push_async_callback(frontier.close)
             if remote == "remote":
                 path = tmp_path / "socket"
-                await stack.enter_async_context(served(path, operations))
-                operations = await stack.enter_async_context(connected(path))
+                await stack.enter_async_context(serve(path, operations))
+                operations = await stack.enter_async_context(connect(path))
             await story(frontier, operations)
 
     return lambda story, policy=PLAIN: asyncio.run(told(story, policy))

@@ -30,7 +30,7 @@ from lycosa.frontier.core.model import Extras, HostFacts, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
-from lycosa.frontier.server import served
+from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.model import Validators
 from tests.cli.command import environment
@@ -96,7 +96,7 @@ def live(path: Path) -> Iterator[Any]:
     async def own(started: threading.Event, stop: threading.Event) -> None:
         with closing(StateDir(path)) as state:
             frontier = embedded_frontier(state.frontier, POLICY)
-            async with served(state.socket, LocalOperations(frontier)):
+            async with serve(state.socket, LocalOperations(frontier)):
                 await frontier.lease(2, 1e9 + 10)
                 kept.append(frontier)
                 started.set()
@@ -251,7 +251,7 @@ def by_address(path: Path, paused: str = "") -> Iterator[None]:
                 await frontier.ack(asked, "resolved", (), now - 2000, contacted=False)
             assert len(await frontier.lease(9, now - 1000) + await frontier.lease(9, now)) == 2
             await frontier.commit({})
-            async with served(state.socket, LocalOperations(frontier, paused=lambda: paused)):
+            async with serve(state.socket, LocalOperations(frontier, paused=lambda: paused)):
                 started.set()
                 await asyncio.to_thread(stop.wait)
             await frontier.close()
@@ -605,7 +605,7 @@ def test_an_import_waits_for_who_makes_the_same_state(frontier, monkeypatch, lis
             each = embedded_frontier(state.frontier, POLICY)
             state.describe(Description(imported=True))
             if listens:
-                async with served(state.socket, LocalOperations(each)):
+                async with serve(state.socket, LocalOperations(each)):
                     await asyncio.to_thread(done.wait, 20)
             await each.close()
 

@@ -1,35 +1,30 @@
-"""A pool in a folder through the socket of its owner (P3, P5): who takes over, and what clients cannot do to it."""
+"""A pool in a folder that several processes share (P3, P5): another owner takes over, and no lease is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import socket
-import struct
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 import uvloop
 
-from lycosa.core.errors import NewerState, NoProxy, StateLocked, UsageError
-from lycosa.infra.unix_socket import FRAME_MAX, read_frame, write_frame
+from lycosa.core.errors import NoProxy, StateLocked, UsageError
+from lycosa.infra.rpc import connection as rpc
+from lycosa.infra.rpc.connection import Hello, encode_frame
+from lycosa.infra.rpc.server import RpcServer
 from lycosa.proxies.core.outcomes.outcome import Outcome
-from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.folder import messages, remote, server
 from lycosa.proxies.folder import pool as embedded
-from lycosa.proxies.folder.messages import Call, Hello, Refusal, asked, decode_said, encode
+from lycosa.proxies.folder import remote, server
 from lycosa.proxies.folder.pool import EmbeddedPool, embedded_pool
-from lycosa.proxies.memory.pool import LocalPool
 
 SITE = "a.example"
 LONG_S = 20.0
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
 PROXIES = [Proxy("http", f"10.0.0.{number}", 8080, "ann", "secret") for number in range(1, 6)]
 
 
@@ -63,15 +58,9 @@ def waiting_at(owner: EmbeddedPool) -> int:
     return 0 if line is None else len(line)
 
 
-def listeners(path: Path) -> list[str]:
-    """The sockets of this machine that listen there."""
-    lines = Path("/proc/net/unix").read_text().splitlines()
-    return [line for line in lines if line.endswith(f" {path}") and line.split()[5] == "01"]
-
-
 def clients_of(owner: EmbeddedPool) -> int:
     assert owner._owner is not None
-    return len(owner._owner._served._clients)
+    return len(owner._owner.server.clients)
 
 
 def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
@@ -122,7 +111,7 @@ def test_who_is_cancelled_takes_nothing_with_him(tmp_path: Path) -> None:
             for each in await client.acquire(SITE, 5, wait_s=LONG_S):
                 await client.release(each)
         assert client._remote is not None
-        assert not client._remote._left, "each was answered"
+        assert not client._remote.connection.pending, "each was answered"
 
     play(tmp_path / "pool", story)
 
@@ -133,7 +122,7 @@ def test_what_was_lent_to_who_has_gone_before_the_answer_comes_back_at_once(tmp_
         waiters = [asyncio.create_task(client.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
         await until(lambda: waiting_at(owner) == 5)
         assert client._remote is not None
-        client._remote._writer.transport.abort()
+        client._remote.connection.abort()
         for each in lease:
             await owner.release(each)
         assert len(await owner.acquire(SITE, 3, wait_s=LONG_S)) == 3
@@ -145,8 +134,8 @@ def test_what_was_lent_to_who_has_gone_before_the_answer_comes_back_at_once(tmp_
 
 
 def test_long_lists_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "PART", 7)
-    monkeypatch.setattr(remote, "PART", 7)
+    monkeypatch.setattr(rpc, "LIST_PART", 7)
+    monkeypatch.setattr(remote, "LIST_PART", 7)
 
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         more = [Proxy("http", f"10.1.0.{number}", 1, tags={"country": "de"}, price_gb=2.0) for number in range(50)]
@@ -162,50 +151,13 @@ def test_long_lists_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     play(tmp_path / "pool", story)
 
 
-# ----------------------------------------------------------------------------------------------------------- hostile
+# --------------------------------------------------------------------------------- owners and clients that are strange
+#
+# What is true of every such socket is tested in tests/infra/test_rpc.py.
 
 
-async def raw(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    reader, writer = await asyncio.open_unix_connection(str(path / "socket"))
-    assert isinstance(decode_said(await read_frame(reader)), Hello)
-    return reader, writer
-
-
-GARBAGE = {
-    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "too long": struct.pack(">I", FRAME_MAX + 1) + b"x",
-    "half a length": b"\x00\x00",
-    "half a frame": struct.pack(">I", 10) + b"abc",
-    "no msgpack": struct.pack(">I", 3) + b"\xc1\xc1\xc1",
-    "an answer": struct.pack(">I", 14) + encode({"type": "answer"})[:14],
-}
-
-
-@pytest.mark.parametrize("what", GARBAGE)
-def test_garbage_ends_the_connection_and_nothing_else(tmp_path: Path, what: str) -> None:
+def test_errors_of_the_pool_arrive_as_themselves(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
-        reader, writer = await raw(tmp_path / "pool")
-        writer.write(GARBAGE[what])
-        writer.write_eof()
-        async with asyncio.timeout(LONG_S):
-            assert await reader.read() == b""
-        writer.close()
-        assert len(await client.acquire(SITE)) == 1
-
-    play(tmp_path / "pool", story)
-
-
-def test_calls_that_are_none_are_refused_in_a_line(tmp_path: Path) -> None:
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
-        reader, writer = await raw(tmp_path / "pool")
-        calls = [("close", ()), ("__init__", ()), ("join", ()), ("add", (1,)), ("acquire", ("a",)), ("ban", ("a", 1))]
-        for number, (method, arguments) in enumerate(calls):
-            await write_frame(writer, encode(Call(number, method, msgspec.Raw(encode(arguments)))))
-            said = decode_said(await read_frame(reader))
-            assert isinstance(said, Refusal)
-            assert (said.number, said.kind) == (number, "UsageError")
-            assert "\n" not in said.message
-        writer.close()
         with pytest.raises(UsageError, match="ask for 1 to 1,000"):
             await client.acquire(SITE, 0)
         with pytest.raises(NoProxy, match=r"no 6 proxies for a\.example were free"):
@@ -215,22 +167,19 @@ def test_calls_that_are_none_are_refused_in_a_line(tmp_path: Path) -> None:
 
 
 def test_calls_and_clients_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CALLS_MAX", 3)
-    monkeypatch.setattr(server, "CLIENTS_MAX", 2)
+    monkeypatch.setattr(server, "LIMITS", server.LIMITS._replace(calls_max=3, clients_max=2))
 
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         await owner.acquire(SITE, 5)
-        reader, writer = await raw(tmp_path / "pool")
-        for number in range(5):
-            call = Call(number, "acquire", msgspec.Raw(encode((SITE, 1, asked(ProxyRequest()), None, LONG_S))))
-            await write_frame(writer, encode(call))
-        for number in (3, 4):
-            said = decode_said(await read_frame(reader))
-            assert isinstance(said, Refusal)
-            assert (said.number, "3 calls of one process at a time" in said.message) == (number, True)
+        second = await embedded_pool(tmp_path / "pool", print)
+        waits = [asyncio.create_task(second.acquire(SITE, wait_s=LONG_S)) for _ in range(3)]
+        await until(lambda: waiting_at(owner) == 3)
+        with pytest.raises(UsageError, match="3 calls of one process at a time"):
+            await second.acquire(SITE)
         with pytest.raises(StateLocked, match="2 processes use this pool already"):
             await embedded_pool(tmp_path / "pool", print)
-        writer.close()
+        await second.close()
+        await asyncio.gather(*waits, return_exceptions=True)
         await until(lambda: clients_of(owner) == 1)
         third = await embedded_pool(tmp_path / "pool", print)
         await third.close()
@@ -238,62 +187,16 @@ def test_calls_and_clients_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     play(tmp_path / "pool", story)
 
 
-def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "UNREAD_MAX", 100_000)
-
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
-        await owner.add([Proxy("http", f"10.2.{number // 250}.{number % 250}", 1) for number in range(1_000)])
-        reader, writer = await raw(tmp_path / "pool")
-        reader._transport.pause_reading()  # type: ignore[attr-defined]
-        async with asyncio.timeout(LONG_S):
-            number = 0
-            while clients_of(owner) > 1:
-                number += 1
-                try:
-                    await write_frame(writer, encode(Call(number, "proxies", msgspec.Raw(encode((None,))))))
-                except OSError:
-                    break
-                await asyncio.sleep(0.001)
-                assert len(await client.proxies(SITE)) == 0
-        writer.close()
-        assert len(await client.acquire(SITE)) == 1
-
-    play(tmp_path / "pool", story)
-
-
-@pytest.mark.parametrize(
-    ("hello", "error", "message"),
-    [
-        (encode(Hello(99, 7)), NewerState, "process 7 runs another version of Lycosa"),
-        (b"\x01\x02", StateLocked, "does not speak like a pool of proxies"),
-    ],
-)
-def test_an_owner_of_another_kind(tmp_path: Path, hello: bytes, error: type[Exception], message: str) -> None:
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
-        async def strange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await write_frame(writer, hello)
-            await reader.read()
-            writer.close()
-
-        path = tmp_path / "pool" / "socket"
-        path.unlink()
-        async with await asyncio.start_unix_server(strange, str(path)):
-            with pytest.raises(error, match=message):
-                await embedded_pool(tmp_path / "pool", print)
-
-    play(tmp_path / "pool", story)
-
-
 def test_an_owner_that_hangs_is_waited_for_and_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "ANSWER_MAX_S", 0.05)
+    monkeypatch.setattr(remote, "ANSWER_TIMEOUT_S", 0.05)
     ticks = itertools.count()  # each look at the clock is a second later, however busy the machine is
     monkeypatch.setattr(embedded, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
-    monkeypatch.setattr(embedded, "JOIN_MAX_S", 8.0)
-    monkeypatch.setattr(embedded, "SILENT_MAX_S", 4.0)
+    monkeypatch.setattr(embedded, "JOIN_TIMEOUT_S", 8.0)
+    monkeypatch.setattr(embedded, "REPORT_AFTER_S", 4.0)
 
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await write_frame(writer, encode(Hello(messages.VERSION, 7)))
+            writer.write(encode_frame(Hello(server.VERSION, 7)))
             await reader.read()
             writer.close()
 
@@ -302,7 +205,7 @@ def test_an_owner_that_hangs_is_waited_for_and_told_of(tmp_path: Path, monkeypat
         said: list[str] = []
         async with await asyncio.start_unix_server(silent, str(path)):
             third = await embedded_pool(tmp_path / "pool", said.append)
-            with pytest.raises(StateLocked, match=r"process 7, which owns the pool, has not answered for 0\.05 s"):
+            with pytest.raises(StateLocked, match=r"process 7 has not answered for 0\.05 s"):
                 await third.acquire(SITE)
             await third.close()
         path.unlink(missing_ok=True)
@@ -336,12 +239,12 @@ def test_one_that_is_given_up_when_it_is_about_to_listen_does_too(
     async def story() -> None:
         listens = asyncio.Event()
 
-        async def start(served: server.Served) -> None:
+        async def start(served: RpcServer) -> None:
             listens.set()
             await asyncio.sleep(LONG_S)
 
         with monkeypatch.context() as patched:
-            patched.setattr(server.Served, "start", start)
+            patched.setattr(RpcServer, "start", start)
             opening = asyncio.create_task(embedded_pool(tmp_path / "pool", print))
             await listens.wait()
             opening.cancel()
@@ -353,24 +256,6 @@ def test_one_that_is_given_up_when_it_is_about_to_listen_does_too(
         await pool.close()
 
     asyncio.run(story())
-
-
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_a_listener_that_is_cancelled_listens_no_more_when_it_is_closed(tmp_path: Path, new_loop: NewLoop) -> None:
-    async def story() -> None:
-        path = tmp_path / "socket"
-        for turns in range(4):
-            served = server.Served(path, LocalPool(lambda _: TargetPolicy(), lambda: 0.0, lambda: 0.5))
-            starting = asyncio.create_task(served.start())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-            await served.close()
-            assert not listeners(path)
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(story())
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -388,19 +273,12 @@ def test_who_is_accepted_while_the_owner_ends_looks_for_the_next(tmp_path: Path,
         for _ in range(turns):
             await asyncio.sleep(0)
         await owner.close()
-        reader, writer = await asyncio.open_unix_connection(sock=plug)
-        client = remote.RemotePool(tmp_path / "pool" / "socket", reader, writer)
-
-        async def ask() -> None:
-            await client.greet()
-            await client.acquire(SITE)
-
+        client = remote.RemotePool(tmp_path / "pool" / "socket")
+        await asyncio.get_running_loop().create_connection(lambda: client.connection, sock=plug)
         async with asyncio.timeout(LONG_S):
-            with pytest.raises((OSError, EOFError, remote.OwnerGone)):
-                await ask()
+            with pytest.raises(remote.OwnerGone):
+                await client.acquire(SITE)
         await client.close()
-        with suppress(OSError):
-            await writer.wait_closed()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(story())

@@ -21,7 +21,7 @@ from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.target import Wait
 from lycosa.proxies.folder import folder as embedded_folder
 from lycosa.proxies.folder.folder import FRAME_HEAD, IMAGE_HEAD
-from lycosa.proxies.folder.pool import Keeper
+from lycosa.proxies.folder.pool import PoolStore
 from lycosa.proxies.memory.pool import LocalPool
 from tests.conftest import PROVE
 from tests.proxies.sim.test_journal import seen
@@ -31,8 +31,8 @@ HISTORIES = 100 if PROVE else 6
 STEPS = 300
 
 
-def keeper(path: Path, policy: TargetPolicy | None = None) -> Keeper:
-    return Keeper(path, lambda _: policy or TargetPolicy(), lambda: 1_000_000.0)
+def keeper(path: Path, policy: TargetPolicy | None = None) -> PoolStore:
+    return PoolStore(path, lambda _: policy or TargetPolicy(), lambda: 1_000_000.0)
 
 
 def journal(path: Path) -> Path:
@@ -101,7 +101,7 @@ def test_whatever_was_answered_is_there_after_a_kill(
     assert images > kills, "a new image at each start that has something to play, and others for long journals"
 
 
-def filled(path: Path, uses: int = 20) -> Keeper:
+def filled(path: Path, uses: int = 20) -> PoolStore:
     kept = keeper(path)
     kept.pool.add(proxies(5), 1.0)
     for number in range(uses):
@@ -110,7 +110,7 @@ def filled(path: Path, uses: int = 20) -> Keeper:
     return kept
 
 
-def killed(kept: Keeper) -> Path:
+def killed(kept: PoolStore) -> Path:
     kept.folder.close()
     return kept.folder.path
 
@@ -124,7 +124,7 @@ def test_a_record_that_is_cut_off_anywhere_was_never_answered(tmp_path: Path) ->
         copy.mkdir()
         shutil.copy(path / "pool", copy)
         (copy / name).write_bytes(whole[:cut])
-        folder = embedded_folder.Folder(copy)
+        folder = embedded_folder.PoolFolder(copy)
         _, records = folder.read()
         folder.close()
         assert len(records) == sum(end <= cut for end in ends)
@@ -143,7 +143,7 @@ def test_damage_is_one_clear_line(tmp_path: Path, seed: int) -> None:
         keeper(path)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
-    free = embedded_folder.Folder(path)
+    free = embedded_folder.PoolFolder(path)
     assert free.generation == 0
     free.close()
 
@@ -242,7 +242,7 @@ def test_a_target_that_may_have_more_members_gets_them_from_the_next_start(tmp_p
 def test_a_full_disk_costs_no_lease_and_is_over_when_there_is_room(tmp_path: Path) -> None:
     kept = filled(tmp_path / "pool")
     (tmp_path / "pool" / "journal.2").symlink_to("/dev/full")
-    kept.folder.keep(kept._image())
+    kept.folder.replace_image(kept._image())
     with pytest.raises(StorageFull, match="no space left on the device for the pool of proxies"):
         one(kept.pool, "a.example", 100.0)
     grants = [one(kept.pool, "a.example", 100.0) for _ in range(4)]
@@ -305,12 +305,12 @@ def test_a_record_that_is_too_long_for_the_journal(tmp_path: Path, monkeypatch: 
 def test_leases_end_in_their_time_when_the_clock_is_set_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_killed: bool
 ) -> None:
-    kept = Keeper(tmp_path / "pool", lambda _: TargetPolicy(), lambda: 5_000.0)
+    kept = PoolStore(tmp_path / "pool", lambda _: TargetPolicy(), lambda: 5_000.0)
     kept.pool.add(proxies(1), kept.now())
     grant = one(kept.pool, "a.example", kept.now())
     killed(kept) if is_killed else kept.close()
     clock = [1_000.0]
-    after = Keeper(tmp_path / "pool", lambda _: TargetPolicy(), lambda: clock[0])
+    after = PoolStore(tmp_path / "pool", lambda _: TargetPolicy(), lambda: clock[0])
     assert "the clock was set back by 4000 s" in caplog.text
     clock[0] += 59.0
     assert isinstance(after.pool.acquire("a.example", after.now(), [0.0]), Wait)

@@ -1,0 +1,111 @@
+"""The client's end: the methods of a port that is implemented in another process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lycosa.core.errors import LycosaError, NewerState, StateError, StateLocked, UsageError
+from lycosa.infra.rpc.connection import Connection, FrameTooLong, Hello, PeerLost, RpcLimits, error_of
+from lycosa.infra.rpc.methods import Method
+from lycosa.infra.rpc.server import Address
+from lycosa.infra.unix_socket import connect
+
+R = TypeVar("R")
+
+
+class RpcClient:
+    """Calls the methods of a server. Whatever is wrong with the server becomes an error of one line.
+
+    A subclass has a `remote` for each method of its port, and the `call` that these await, which calls `call_within`.
+    `find_owner` returns the process id of the server, if that can be known before its greeting.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        version: int,
+        methods: Mapping[str, Method],
+        limits: RpcLimits,
+        find_owner: Callable[[], str] = str,
+    ) -> None:
+        self.address = address
+        self._version = version
+        self._methods = methods
+        self._find_owner = find_owner
+        self._greeting: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self.pid = 0
+        """The process of the server, 0 before its greeting."""
+        self.connection = Connection(
+            limits,
+            methods,
+            on_hello=self._greeting.set_result,
+            on_disconnect=self._on_disconnect,
+            on_abandoned=self.on_abandoned,
+        )
+
+    async def connect(self, timeout_s: float) -> None:
+        """Connect, and wait for the greeting.
+
+        Raises OSError if nobody listens there, `NewerState` for a server of another version, the error with which it
+        refuses this client, and what `call_within` raises.
+        """
+        loop, address = asyncio.get_running_loop(), self.address
+        if isinstance(address, Path):
+            await loop.create_connection(lambda: self.connection, sock=await connect(address))
+        else:
+            await loop.create_connection(lambda: self.connection, *address)
+        try:
+            hello = await self._explained(self._greeting, timeout_s)
+            self._check(hello)
+        except BaseException:
+            self.connection.abort()
+            raise
+        self.pid = hello.pid
+
+    async def call_within(self, timeout_s: float, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result. Raises the method's error, or `StateError`: the server is gone, or does not answer."""
+        return await self._explained(self.connection.call(name, self._methods[name].bind(args, kwargs)), timeout_s)
+
+    def on_abandoned(self, name: str, result: Any) -> None:
+        """Take the result of a call that was cancelled or timed out before."""
+
+    def gone(self) -> LycosaError:
+        """Return the error for a server that has ended."""
+        return StateError(f"{self.address}: {self.owner} has ended")
+
+    @property
+    def owner(self) -> str:
+        """What the server is called in messages."""
+        pid = str(self.pid or self._find_owner())
+        return f"process {pid}" if pid.isdecimal() else "the owner"
+
+    def _check(self, hello: Hello) -> None:
+        if hello.kind:
+            raise error_of(hello.kind, hello.text)
+        if hello.version != self._version:
+            other = f"process {hello.pid} runs another version of Lycosa"
+            raise NewerState(f"{self.address}: {other}: use that one here too")
+
+    async def _explained(self, answer: Awaitable[R], timeout_s: float) -> R:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            pid = self.owner.removeprefix("process ")
+            advice = f"; kill -CONT {pid} lets a stopped one go on" if pid.isdecimal() else ""
+            silent = f"{self.owner} has not answered for {timeout_s:g} s: it hangs or was stopped{advice}"
+            raise StateLocked(f"{self.address}: {silent}") from None
+        except FrameTooLong as error:
+            raise UsageError(f"one call has {error}") from None
+        except PeerLost as lost:
+            if lost.reason is None:
+                raise self.gone() from None
+            stranger = "the process that listens there does not speak the protocol of Lycosa"
+            raise StateLocked(f"{self.address}: {stranger} ({lost.reason}): stop it") from None
+
+    def _on_disconnect(self, reason: Exception | None) -> None:
+        if not self._greeting.done():
+            self._greeting.set_exception(PeerLost(reason))

@@ -1,0 +1,94 @@
+"""The methods that can be called over a connection: those of a port, with the types that its annotations name.
+
+METHODS = methods_of(ProxyPool)                 one end: what may be called, and how it is decoded
+
+class RemotePool(RpcClient):                       the other end: a line a method, with the types of the port
+    renew = remote(ProxyPool.renew)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Method:
+    """A coroutine method of a port, as it is called over a connection. All arguments travel, in their order."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        hints = get_type_hints(function)
+        parameters = [*inspect.signature(function).parameters.values()][1:]
+        self.name = function.__name__
+        self._parameters = [(each.name, each.default) for each in parameters]
+        self._positional = sum(each.kind is not each.KEYWORD_ONLY for each in parameters)
+        types = tuple(_decodable(hints[each.name]) for each in parameters)
+        self.decode_arguments = msgspec.msgpack.Decoder(tuple[types]).decode  # type: ignore[valid-type]
+        self.decode_result = msgspec.msgpack.Decoder(hints["return"]).decode
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments of a call, with the defaults of those that are not given."""
+        return (*args, *[kwargs.get(name, default) for name, default in self._parameters[len(args) :]])
+
+    async def invoke(self, target: Any, arguments: tuple[Any, ...]) -> Any:
+        """Call the method of an implementation of the port."""
+        named = zip(self._parameters[self._positional :], arguments[self._positional :], strict=True)
+        keywords = {name: value for (name, _), value in named}
+        return await getattr(target, self.name)(*arguments[: self._positional], **keywords)
+
+
+def _decodable(hint: Any) -> Any:
+    """Return a type that msgspec decodes: it takes an Iterable as one of anything."""
+    return list[get_args(hint)] if get_origin(hint) is Iterable else hint  # type: ignore[misc]
+
+
+def methods_of(port: type, *without: str) -> dict[str, Method]:
+    """Return the coroutine methods of a port, by name."""
+    own = {name: function for name, function in vars(port).items() if inspect.iscoroutinefunction(function)}
+    return {name: Method(function) for name, function in own.items() if name not in without}
+
+
+def remote(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """Return a method with this signature that awaits `self.call(name, *args, **kwargs)`.
+
+    class RemotePool(RpcClient):
+        renew = remote(ProxyPool.renew)
+    """
+    name = method.__name__
+
+    @wraps(method)
+    def forward(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return cast(Coroutine[Any, Any, R], self.call(name, *args, **kwargs))
+
+    return forward
+
+
+class Service:
+    """Serves the methods of `target` to one peer. Subclass it to serve them in another way."""
+
+    cancels = True
+    """Whether a call ends when its caller cancels it or is gone."""
+
+    def __init__(self, methods: Mapping[str, Method], target: Any) -> None:
+        self.methods = methods
+        self.target = target
+
+    def around_call(self) -> AbstractAsyncContextManager[None]:
+        """Return what is entered before a call and left after its answer was sent."""
+        return nullcontext()
+
+    async def answer(self, method: Method, arguments: tuple[Any, ...]) -> Any:
+        """Return the result of a call, or a `msgspec.Raw` with it."""
+        return await method.invoke(self.target, arguments)
+
+    async def undelivered(self, method: Method, result: Any) -> None:
+        """Take back a result whose caller was gone before it could be sent."""
