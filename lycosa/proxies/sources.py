@@ -1,11 +1,11 @@
-"""Reads the sources of proxies, and keeps a pool up to date with them.
+"""Reads the sources of proxies, and updates a pool from them.
 
     refresher = Refresher(pool, sources, fetcher)
-    for report in await refresher.refresh(): ...        # all of them once
-    await refresher.run()                               # each in its time, until cancelled
+    for result in await refresher.refresh(): ...        # all sources once
+    await refresher.run()                               # each at its interval, until cancelled
 
-A source that fails takes nothing away, is asked again after growing pauses, and holds up no other. What is logged and
-reported has its name, never its address.
+A source that fails removes nothing, is tried again after growing pauses, and delays no other source. Logs and results
+contain its name, never its address.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
 from lycosa.infra import clock
 from lycosa.infra.own_thread import OwnThread
-from lycosa.proxies.core.checks.agenda import Agenda
+from lycosa.proxies.core.checks.schedule import Schedule
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.core.sources.ledger import Ledger
 from lycosa.proxies.core.sources.lists import LIST_MAX
@@ -52,27 +52,27 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 READ_MAX_S = 120.0
-"""How long one source may take, with all its requests."""
+"""The time limit of one source, with all its requests."""
 
 FETCH_MAX_S = 60.0
-AT_ONCE_MAX = 8
+CONCURRENCY = 8
 """Sources that are read at a time."""
 
 REDIRECTS_MAX = 5
 RETRY_S, RETRY_MAX_S = 30.0, 3600.0
-"""The pause after a source failed for the first time, and the longest."""
+"""The pause after the first failure of a source, and the longest pause."""
 
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
-"""Characters of what somebody else's code says when it fails."""
+"""Characters of an error of user code."""
 
 LOGINS = re.compile(r"//[^\s/@]*@")
-SECRETS = re.compile(r"(?<=\?)[^\s'\")]+")
-"""What may be a secret in it: clients of HTTP say which address failed, with its query."""
+QUERIES = re.compile(r"(?<=\?)[^\s'\")]+")
+"""May hold secrets: errors of HTTP clients include the whole URL."""
 
 
 class Reader:
-    """Reads sources. Relative paths begin at `folder`; `read_max_s` is how long one source may take."""
+    """Reads sources. Relative paths start at `folder`."""
 
     def __init__(self, fetcher: Fetcher, folder: Path, read_max_s: float = READ_MAX_S) -> None:
         self._fetcher = fetcher
@@ -81,43 +81,41 @@ class Reader:
         self._threads: dict[str, OwnThread] = {}
 
     async def read(self, source: ProxySource) -> tuple[ReadResult, str]:
-        """Return what a source has, and what is wrong with a part of it. Raises `BadProxy` when it has nothing."""
+        """Return the proxies of a source, and the problem of a part of it. Raises `BadProxy` when it has none."""
         thread = self._threads.setdefault(source.name, OwnThread(f"proxies of {source.name}"))
+        readers = {SourceKind.FILE: self._read_file, SourceKind.PYTHON: _call_python}
         try:
             async with asyncio.timeout(self._read_max_s):
-                if thread.is_busy:
-                    raise BadProxy("is still at it since the last time")
+                if thread.is_busy:  # a thread cannot be cancelled: user code may hang in it
+                    raise BadProxy("the previous read has not ended yet")
                 if source.kind in {SourceKind.URL, SourceKind.API}:
-                    reading, problem = await self._fetched(source, thread)
+                    result, problem = await self._fetch(source, thread)
                 else:
-                    call = {SourceKind.FILE: self._from_file, SourceKind.PYTHON: _from_python}.get(
-                        source.kind, read_template
-                    )
-                    reading, problem = await thread.call(partial(call, source)), ""
+                    result, problem = await thread.call(partial(readers.get(source.kind, read_template), source)), ""
         except TimeoutError:
             raise BadProxy(f"took more than {self._read_max_s:g} s") from None
-        if not reading.proxies:
-            first = f" ({reading.faults[0]})" if reading.faults else ""
+        if not result.proxies:
+            first = f" ({result.faults[0]})" if result.faults else ""
             raise BadProxy(problem or f"holds no proxy{first}")
-        return reading, problem
+        return result, problem
 
-    async def _fetched(self, source: ProxySource, thread: OwnThread) -> tuple[ReadResult, str]:
-        """Read all source_addresses; one that fails leaves the others."""
-        readings, problems = [], []
-        for place in source_addresses(source):
+    async def _fetch(self, source: ProxySource, thread: OwnThread) -> tuple[ReadResult, str]:
+        """Read all addresses; if one fails, the others count."""
+        results, problems = [], []
+        for address in source_addresses(source):
             try:
-                text = await self._body(source, place)
-                readings.append(await thread.call(partial(read_answer, source, text, place)))  # a long list takes long
+                text = await self._download(source, address)
+                results.append(await thread.call(partial(read_answer, source, text, address)))  # a list may be long
             except (FetchError, BadProxy) as error:
-                named = " ".join(place.tags.values())
-                problems.append(f"{named}: {error}" if named else str(error))
-        return merge_results(readings), problems[0] if problems else ""
+                tags = " ".join(address.tags.values())
+                problems.append(f"{tags}: {error}" if tags else str(error))
+        return merge_results(results), problems[0] if problems else ""
 
-    async def _body(self, source: ProxySource, place: SourceAddress) -> str:
-        """Fetch a list, wherever redirects lead; its fields go to no other site, and not to ours from a public one."""
-        url, public_only = place.location, False
+    async def _download(self, source: ProxySource, address: SourceAddress) -> str:
+        """Fetch a list. Redirects to other sites get no headers; none leads from a public host to a private one."""
+        url, public_only = address.location, False
         for _ in range(REDIRECTS_MAX + 1):
-            is_home = origin_of(url) == origin_of(place.location)
+            is_home = origin_of(url) == origin_of(address.location)
             headers: Mapping[str, str] = source.headers if is_home else {}
             request = Request(url, headers=headers, timeout=FETCH_MAX_S)
             response = await self._fetcher.fetch(request, max_body=LIST_MAX, public_only=public_only, proxy="")
@@ -133,11 +131,11 @@ class Reader:
             url = target
         raise BadProxy(f"more than {REDIRECTS_MAX} redirects")
 
-    def _from_file(self, source: ProxySource) -> ReadResult:
+    def _read_file(self, source: ProxySource) -> ReadResult:
         path = self._folder / source.location
         try:
             if not path.is_file():
-                raise BadProxy("is not there" if not path.exists() else "is not a file")
+                raise BadProxy("does not exist" if not path.exists() else "is not a file")
             with path.open("rb") as file:
                 text = file.read(LIST_MAX + 1).decode("utf-8", "replace")
         except OSError as error:
@@ -146,11 +144,11 @@ class Reader:
 
 
 class Refresher:
-    """Keeps a pool up to date. `heard` is told each report; `now` in unix seconds, `draw` from 0 to 1.
+    """Updates a pool from its sources. `now` returns unix seconds, `draw` a number from 0 to 1.
 
-    `checks_first`: somebody checks the pool, so that proxies which it had forgotten come back when they work. Those
-    of an earlier run nobody knows any more: so whatever is new in the first list of a source, for a pool that has
-    proxies already, is checked first, too.
+    `checks_first`: the pool is checked, so proxies that it had forgotten as dead come back unchecked. Which those were
+    in an earlier run is not known. So if the pool has proxies already, all new ones of the first list of each source
+    come unchecked, too.
     """
 
     def __init__(
@@ -160,7 +158,7 @@ class Refresher:
         fetcher: Fetcher,
         *,
         folder: Path = Path(),
-        heard: Callable[[RefreshResult], None] = lambda _: None,
+        on_refresh: Callable[[RefreshResult], None] = lambda _: None,
         now: Callable[[], float] | None = None,
         draw: Callable[[], float] = clock.chance,
         checks_first: bool = False,
@@ -170,93 +168,91 @@ class Refresher:
         self._pool = pool
         self._sources = {source.name: source for source in sources}
         self._reader = Reader(fetcher, folder, read_max_s)
-        self._heard = heard
+        self._on_refresh = on_refresh
         self._now = now or clock.Clock().now
         self._draw = draw
         self._ledger = Ledger(self._sources)
-        self._agenda = Agenda(retry_s, RETRY_MAX_S)
-        self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
+        self._schedule = Schedule(retry_s, RETRY_MAX_S)
+        self._slots = asyncio.Semaphore(CONCURRENCY)
         self._recalling = asyncio.Lock()
         self._recalled = self._had_proxies = False
         self._listed: set[str] = set()
         self._checks_first = checks_first
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """The pool has forgotten these, as they were dead: what is listed on comes back, and is checked first."""
+        """Note that the pool has forgotten these as dead: those that are still listed come back, unchecked."""
         self._ledger.forgotten(keys)
 
     async def refresh(self) -> list[RefreshResult]:
-        """Read all sources once. Return their reports, in their order. Raises `StateError` of the pool."""
+        """Read all sources once. Return their results in order. Raises `StateError` of the pool."""
         await self._recall()
-        return await asyncio.gather(*map(self._refreshed, self._sources.values()))
+        return await asyncio.gather(*map(self._refresh, self._sources.values()))
 
     async def run(self) -> None:
-        """Go on until cancelled; a pool that cannot be reached is waited for like a source."""
+        """Refresh until cancelled. A pool that cannot be reached is tried again, like a source."""
         for name in self._sources:
-            self._agenda.add(name, self._now())
-        under_way: set[asyncio.Task[None]] = set()
+            self._schedule.add(name, self._now())
+        running: set[asyncio.Task[None]] = set()
         try:
             while True:
-                for name in self._agenda.due(self._now(), len(self._sources)):
-                    under_way.add(asyncio.create_task(self._turn(self._sources[name])))
-                at = self._agenda.next_at()
+                for name in self._schedule.start_due(self._now(), len(self._sources)):
+                    running.add(asyncio.create_task(self._run_due(self._sources[name])))
+                at = self._schedule.next_at()
                 wait_s = IDLE_MAX_S if at is None else max(IDLE_MIN_S, min(IDLE_MAX_S, at - self._now()))
-                if not under_way:
+                if not running:
                     await asyncio.sleep(wait_s)
                     continue
-                done, under_way = await asyncio.wait(under_way, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                done, running = await asyncio.wait(running, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 for each in done:
                     each.result()
         finally:
-            for each in under_way:
+            for each in running:
                 each.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
 
-    async def _turn(self, source: ProxySource) -> None:
-        """Refresh one, and set its next turn."""
+    async def _run_due(self, source: ProxySource) -> None:
         try:
             await self._recall()
-            report = await self._refreshed(source)
+            result = await self._refresh(source)
         except StateError as error:
-            report = RefreshResult(source.name, problem=str(error))
-        well, failed_before = not report.problem, self._agenda.failures(source.name) > 0
-        if well is failed_before:
-            log.warning("source %s: %s", source.name, report.problem or "is there again")
-        self._agenda.done(source.name, self._now(), self._draw(), source.every_s, well=well)
-        self._heard(report)
+            result = RefreshResult(source.name, problem=str(error))
+        success, failed_before = not result.problem, self._schedule.failures(source.name) > 0
+        if success is failed_before:  # log changes only
+            log.warning("source %s: %s", source.name, result.problem or "available again")
+        self._schedule.finish(source.name, self._now(), self._draw(), source.every_s, success=success)
+        self._on_refresh(result)
 
-    async def _refreshed(self, source: ProxySource) -> RefreshResult:
-        async with self._at_once:
+    async def _refresh(self, source: ProxySource) -> RefreshResult:
+        async with self._slots:
             try:
-                reading, problem = await self._reader.read(source)
+                read, problem = await self._reader.read(source)
             except BadProxy as error:
-                return RefreshResult(source.name, removed=await self._sweep(source), problem=str(error))
-        changed = self._ledger.heard(source.name, reading.proxies, self._now(), whole=not problem)
-        added = await self._tell(source.name, changed)
+                return RefreshResult(source.name, removed=await self._remove_expired(source), problem=str(error))
+        changed = self._ledger.update(source.name, read.proxies, self._now(), complete=not problem)
+        added = await self._add(source.name, changed)
         if not problem:
             self._listed.add(source.name)
-        removed = await self._sweep(source)
-        listed = len(reading.proxies)
-        return RefreshResult(source.name, listed, added, removed, reading.faults, reading.fault_count, problem)
+        removed = await self._remove_expired(source)
+        return RefreshResult(source.name, len(read.proxies), added, removed, read.faults, read.fault_count, problem)
 
-    async def _tell(self, name: str, changed: Sequence[Proxy]) -> int:
-        """Tell the pool, and return how many are new there. Those that it had, dead, are checked first, if any is."""
+    async def _add(self, name: str, changed: Sequence[Proxy]) -> int:
+        """Add proxies to the pool, those it may have had as dead unchecked. Return how many are new there."""
         may_be_back = self._had_proxies and name not in self._listed
         back = [each for each in changed if may_be_back or self._ledger.was_forgotten(name, each.key)]
-        known = {each.key for each in back}
-        others = [each for each in changed if each.key not in known]
+        back_keys = {each.key for each in back}
+        others = [each for each in changed if each.key not in back_keys]
         try:
             added = await self._pool.add(others) if others else 0
             added += await self._pool.add(back, unchecked=self._checks_first) if back else 0
         except StateError:
-            self._ledger.untold(name, changed)
+            self._ledger.not_added(name, changed)
             raise
         self._ledger.returned(back)
         return added
 
-    async def _sweep(self, source: ProxySource) -> int:
-        """Remove those whose time is over, but what somebody has added by hand since. Return how many they were."""
-        keys, others = self._ledger.gone(source.name, source.keep_s, self._now())
+    async def _remove_expired(self, source: ProxySource) -> int:
+        """Remove proxies that are no longer listed, except those added by hand since. Return how many."""
+        keys, others = self._ledger.pop_expired(source.name, source.keep_s, self._now())
         try:
             if others:
                 await self._pool.add(others)
@@ -270,7 +266,7 @@ class Refresher:
 
     async def _recall(self) -> None:
         """Learn, once, which proxies of the pool came from these sources in an earlier run."""
-        async with self._recalling:  # once: what another source has added since is of this run
+        async with self._recalling:  # what another source adds meanwhile belongs to this run
             if self._recalled:
                 return
             views = await self._pool.proxies()
@@ -281,32 +277,32 @@ class Refresher:
             self._recalled, self._had_proxies = True, bool(views)
 
 
-def _from_python(source: ProxySource) -> ReadResult:
-    """Call a function of somebody else's, which may return any kind of iterator."""
+def _call_python(source: ProxySource) -> ReadResult:
+    """Call the function of the user, which may return any kind of iterator."""
     module, _, name = source.location.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)()
         if isawaitable(found) or hasattr(found, "__aiter__"):
-            found = asyncio.run(_collected(found))
-        return read_entries(source, _iterated(found))
+            found = asyncio.run(_collect_async(found))
+        return read_entries(source, _iterable(found))
     except BadProxy:
         raise
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  whatever somebody's code raises
-        told = SECRETS.sub("…", LOGINS.sub("//", " ".join(str(error).split())))[:ERROR_MAX]
-        raise BadProxy(f"{source.location} failed: {type(error).__name__}: {told}") from None
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  user code may raise anything
+        text = QUERIES.sub("…", LOGINS.sub("//", " ".join(str(error).split())))[:ERROR_MAX]
+        raise BadProxy(f"{source.location} failed: {type(error).__name__}: {text}") from None
 
 
-def _iterated(found: Any) -> Iterable[object]:
+def _iterable(found: Any) -> Iterable[object]:
     if isinstance(found, str | bytes) or not hasattr(found, "__iter__"):
         raise BadProxy(f"returned a {type(found).__name__}: return an iterator of addresses")
     return found  # type: ignore[no-any-return]
 
 
-async def _collected(found: Any) -> list[object]:
+async def _collect_async(found: Any) -> list[object]:
     if isawaitable(found):
         found = await found
     if not isinstance(found, AsyncIterator):
-        return list(islice(_iterated(found), PROXIES_MAX))
+        return list(islice(_iterable(found), PROXIES_MAX))
     entries: list[object] = []
     async for entry in found:
         entries.append(entry)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from lycosa.app.proxies.checks import keep, project_checks, project_sources
-from lycosa.app.proxies.pools import open_for_lending, open_pool, project_policies
+from lycosa.app.proxies.pools import open_for_leasing, open_pool, project_policies
 from lycosa.config import Settings
 from lycosa.core.errors import BadProxy, BadSetting
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
@@ -39,7 +39,7 @@ async def leaser_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> 
     if listed:
         pool = await _listed(Path(place), policies)
     else:
-        pool = await open_for_lending(place, policies, Path.cwd())
+        pool = await open_for_leasing(place, policies, Path.cwd())
     if listed or place == MEMORY:
         _keep(stack, pool, is_empty=not listed)
     leaser = ProxyLeaser(

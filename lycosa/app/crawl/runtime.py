@@ -295,7 +295,7 @@ def _cookies(cast: Cast, site: Site) -> Cookies:
     cookies = Cookies(site.state_saver.store, site.clock, owner=owner, debug=debug, shared=site.shared_cookies)
     site.state_saver.save_hooks.append(cookies.save)
     if cast.pooled is not None:
-        cast.pooled.afresh = cookies.afresh
+        cast.pooled.renew_cookies = cookies.afresh
     return cookies
 
 

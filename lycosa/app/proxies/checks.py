@@ -1,4 +1,4 @@
-"""Puts together what checks proxies, and what brings them in, with fetchers of their own.
+"""Builds what checks proxies, and what brings them in, with fetchers of their own.
 
 checks, sources = project_checks(folder), project_sources(folder)
 async with open_checker(checks) as checker:
@@ -15,8 +15,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from lycosa.config.project import find_project, read_proxies
-from lycosa.core.errors import BadSetting, UsageError
+from lycosa.app.proxies.pools import read_project
+from lycosa.config.project import find_project
+from lycosa.core.errors import UsageError
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.proxies.checking.checker import Checker, check_pool
 from lycosa.proxies.checking.upkeep import Upkeep
@@ -28,34 +29,26 @@ from lycosa.proxies.sources import FETCH_MAX_S, Refresher
 
 __all__ = ["check_pool", "keep", "open_checker", "open_refresher", "open_upkeep", "project_checks", "project_sources"]
 
-TRANSFERS_OF_A_CHECK = 2
-"""At the same time."""
+TRANSFERS_PER_CHECK = 2
+"""Concurrent transfers of one check."""
 
 
 def project_checks(folder: Path) -> Checks:
-    """Return what `[proxies.checks]` of the project says that `folder` is in. Raises `BadSetting`."""
-    place, table = read_proxies(folder)
-    try:
-        return checks_from(table.get("checks", {}))
-    except BadSetting as wrong:
-        raise BadSetting(f"{place}: {wrong}") from None
+    """Return `[proxies.checks]` of the project that `folder` is in. Raises `BadSetting`."""
+    return read_project(folder, lambda table: checks_from(table.get("checks", {})))
 
 
 def project_sources(folder: Path, environ: Mapping[str, str] = os.environ) -> tuple[ProxySource, ...]:
     """Return the `[[proxies.sources]]` of the project that `folder` is in. Raises `BadSetting`."""
-    place, table = read_proxies(folder)
-    try:
-        return sources_from(table.get("sources", []), environ)
-    except BadSetting as wrong:
-        raise BadSetting(f"{place}: {wrong}") from None
+    return read_project(folder, lambda table: sources_from(table.get("sources", []), environ))
 
 
 @asynccontextmanager
 async def open_checker(checks: Checks) -> AsyncIterator[Checker]:
-    """Have a checker while the block runs. Raises `NoJudge` when it is asked to check, and no judge answers."""
+    """Have a checker while the block runs. Its checks raise `NoJudge` when no judge responds."""
     pins = ";".join(dict.fromkeys(each.curl_pin for each in checks.judges if each.curl_pin))
     limits = {"timeout_s": checks.timeout_s, "connect_timeout_s": checks.timeout_s, "max_body_bytes": LOOKED_AT}
-    transfers = checks.concurrency * TRANSFERS_OF_A_CHECK
+    transfers = checks.concurrency * TRANSFERS_PER_CHECK
     judges = CurlFetcher(FetchSettings(pins=pins, connections_max=transfers, **limits))  # type: ignore[arg-type]
     sites = CurlFetcher(FetchSettings(connections_max=transfers, **limits))  # type: ignore[arg-type]
     try:
@@ -67,11 +60,11 @@ async def open_checker(checks: Checks) -> AsyncIterator[Checker]:
 
 @asynccontextmanager
 async def open_upkeep(
-    pool: ProxyPool, checks: Checks, heard: Callable[[Finding], None] = lambda _: None
+    pool: ProxyPool, checks: Checks, on_finding: Callable[[Finding], None] = lambda _: None
 ) -> AsyncIterator[Upkeep]:
-    """Have what keeps a pool checked while the block runs; the caller runs it."""
+    """Have an `Upkeep` of a pool while the block runs; the caller runs it."""
     async with open_checker(checks) as checker:
-        yield Upkeep(pool, checker, heard=heard)
+        yield Upkeep(pool, checker, heard=on_finding)
 
 
 @asynccontextmanager
@@ -79,15 +72,15 @@ async def open_refresher(
     pool: ProxyPool,
     sources: Sequence[ProxySource],
     folder: Path,
-    heard: Callable[[RefreshResult], None] = lambda _: None,
+    on_refresh: Callable[[RefreshResult], None] = lambda _: None,
     *,
     checks_first: bool = False,
 ) -> AsyncIterator[Refresher]:
-    """Have what keeps a pool up to date with its sources while the block runs; paths begin at the project's folder."""
+    """Have a `Refresher` of a pool while the block runs. Paths of sources are relative to the folder of the project."""
     fetcher = CurlFetcher(FetchSettings(timeout_s=FETCH_MAX_S))
+    base = find_project(folder) or folder
     try:
-        place = find_project(folder) or folder
-        yield Refresher(pool, sources, fetcher, folder=place, heard=heard, checks_first=checks_first)
+        yield Refresher(pool, sources, fetcher, folder=base, on_refresh=on_refresh, checks_first=checks_first)
     finally:
         await fetcher.close()
 
@@ -104,39 +97,38 @@ async def keep(
     checks: Checks,
     folder: Path,
     *,
-    reported: Callable[[RefreshResult], None] = lambda _: None,
-    found: Callable[[Finding], None] = lambda _: None,
-    forgotten: Callable[[Sequence[str]], None] = lambda _: None,
+    on_refresh: Callable[[RefreshResult], None] = lambda _: None,
+    on_finding: Callable[[Finding], None] = lambda _: None,
+    on_forgotten: Callable[[Sequence[str]], None] = lambda _: None,
     round_s: float = ROUND_S,
 ) -> None:
-    """Keep a pool up to date with its sources, and its proxies checked, until cancelled: whichever of both there is.
+    """Refresh a pool from its sources and check its proxies until cancelled, if there are sources and judges.
 
-    Those that are dead for long (`Checks.dead_kept_s`) are `forgotten`; what a source lists on comes back as new.
-
-    Raises `UsageError` when there is neither a source nor a judge.
+    Proxies that have been dead for `Checks.dead_kept_s` are forgotten; those that a source still lists come back as
+    new. Raises `UsageError` when there is neither a source nor a judge.
     """
     refuse_nothing(sources, checks)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-        upkeep = await stack.enter_async_context(open_upkeep(pool, checks, found))
+        upkeep = await stack.enter_async_context(open_upkeep(pool, checks, on_finding))
 
-        def heard(report: RefreshResult) -> None:
-            if report.added:
+        def refreshed(result: RefreshResult) -> None:
+            if result.added:
                 upkeep.look()
-            reported(report)
+            on_refresh(result)
 
-        told = [forgotten]
+        listeners = [on_forgotten]
         if sources:
             refresher = await stack.enter_async_context(
-                open_refresher(pool, sources, folder, heard, checks_first=bool(checks.judges))
+                open_refresher(pool, sources, folder, refreshed, checks_first=bool(checks.judges))
             )
             group.create_task(refresher.run())
-            told.append(refresher.forgotten)
+            listeners.append(refresher.forgotten)
         if checks.dead_kept_s:
-            group.create_task(forget_dead(pool, checks.dead_kept_s, lambda keys: _tell_all(told, keys), round_s))
+
+            def forgotten(keys: Sequence[str]) -> None:
+                for each in listeners:
+                    each(keys)
+
+            group.create_task(forget_dead(pool, checks.dead_kept_s, forgotten, round_s))
         if checks.judges:
             group.create_task(upkeep.run())
-
-
-def _tell_all(told: Sequence[Callable[[Sequence[str]], None]], keys: Sequence[str]) -> None:
-    for each in told:
-        each(keys)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from lycosa.app.crawl.fast_shutdown import hurrying
-from lycosa.app.proxies.pools import open_for_lending
+from lycosa.app.proxies.pools import open_for_leasing
 from lycosa.core.errors import BadSetting
 from lycosa.http.ports import Resolver
 from lycosa.http.public_suffixes import registrable
@@ -39,14 +39,14 @@ async def gateway_over(
     authorities: Path | None,
     say: Callable[[str], None],
 ) -> AsyncIterator[Gateway]:
-    """Serve the pool at an address on a listening socket while the block runs. Raises what `open_for_lending` does.
+    """Serve the pool at an address on a listening socket while the block runs. Raises what `open_for_leasing` does.
 
     `authorities`: a file of certificates, for proxies that are spoken to over TLS; those of the system without one.
     """
     tls = trusting(authorities) if authorities else None
     allow_connections(limits)
     with hurrying(say=say) as patient:
-        pool = await open_for_lending(address, policies, Path(), say)
+        pool = await open_for_leasing(address, policies, Path(), say)
         try:
             async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:
                 gateway.hurried = patient.hurry

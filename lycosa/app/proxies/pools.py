@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -21,77 +21,80 @@ from lycosa.proxies.ports import ProxyPool
 
 log = logging.getLogger(__name__)
 
-OneOfThem = TypeVar("OneOfThem", bound=ProxyPool)
+T = TypeVar("T")
+AnyPool = TypeVar("AnyPool", bound=ProxyPool)
 
 LOGIN = re.compile(r"^[^/@:]+:[^@]*@")
-"""What of a place is no part of a path: somebody has written the address of a proxy."""
+"""Not part of a path: somebody has written the address of a proxy."""
 
-MAKE = "lycosa proxies add FILE --pool"
-"""What makes a pool, or fills it."""
+ADD_COMMAND = "lycosa proxies add FILE --pool"
 
 
 async def open_pool(
     address: str | Path,
     policies: Policies | None = None,
-    say: Callable[[str], None] = log.warning,
+    report: Callable[[str], None] = log.warning,
     *,
     create: bool = False,
 ) -> ProxyPool:
     """Return the pool at an address (`proxies.core.pool_url`), to be closed by the caller.
 
-    `say` hears that a server or another process is waited for. `create` makes a pool where there is none; without it
-    that is an error, as the address may be mistyped. Raises `UsageError` for that, for what is no address, or is not
-    let in; `StateError` for a folder or server that cannot be used.
+    `report` is called while a server or another process is waited for. `create` makes a pool where there is none;
+    without it that is an error, as the address may be mistyped. Raises `UsageError` for that, for an invalid address
+    and for a refused login; `StateError` for a folder or server that cannot be used.
     """
     place = read_address(str(address))
     policy_of = (policies or Policies()).policy_of
     if place.url:
         from lycosa.proxies.redis.pool import redis_pool  # an extra
 
-        async with _closed_on_error(await redis_pool(place.url, place.name, say, policy_of)) as pool:
+        async with _closed_on_error(await redis_pool(place.url, place.name, report, policy_of)) as pool:
             if not await pool.is_there(create=create):
                 raise _missing(place)
             return pool
     if place.folder:
         if not create and not is_there(Path(place.folder)):
             raise _missing(place)
-        return await embedded_pool(Path(place.folder), say, policy_of)
+        return await embedded_pool(Path(place.folder), report, policy_of)
     return LocalPool(policy_of)
 
 
-async def open_for_lending(
-    address: str | Path, policies: Policies | None, folder: Path, say: Callable[[str], None] = log.warning
+async def open_for_leasing(
+    address: str | Path, policies: Policies | None, folder: Path, report: Callable[[str], None] = log.warning
 ) -> ProxyPool:
-    """Return a pool that somebody is to borrow from, as `open_pool`, for the project that `folder` is in.
+    """Return a pool to lease from, as `open_pool`, for the project that `folder` is in.
 
-    An empty one is waited for only when the project has sources, from which `lycosa proxies keep` fills it; else
-    nothing would ever come, and that is a `UsageError`.
+    An empty pool is an error (`UsageError`), unless the project has sources, from which `lycosa proxies keep` fills it.
     """
     place = read_address(str(address))
-    async with _closed_on_error(await open_pool(address, policies, say)) as pool:
+    async with _closed_on_error(await open_pool(address, policies, report)) as pool:
         if place.text != MEMORY and not has_sources(folder) and not await pool.count():
-            what = f"the pool {place.text} has no proxies, and the project no [[proxies.sources]]"
-            raise UsageError(f"{what}: {MAKE} {place.text} fills it")
+            wrong = f"the pool {place.text} has no proxies, and the project no [[proxies.sources]]"
+            raise UsageError(f"{wrong}: {ADD_COMMAND} {place.text} fills it")
         return pool
 
 
+def read_project(folder: Path, read: Callable[[Mapping[str, object]], T]) -> T:
+    """Read the table `proxies` of the project that `folder` is in. Raises `BadSetting`, which names the file."""
+    place, table = read_proxies(folder)
+    try:
+        return read(table)
+    except BadSetting as error:
+        raise BadSetting(f"{place}: {error}") from None
+
+
 def has_sources(folder: Path) -> bool:
-    """Whether the project that `folder` is in says where proxies come from. Raises `BadSetting`."""
+    """Whether the project that `folder` is in has sources of proxies. Raises `BadSetting`."""
     return bool(read_proxies(folder)[1].get("sources"))
 
 
 def project_policies(folder: Path) -> Policies:
     """Return the policies of the project that `folder` is in. Raises `BadSetting`."""
-    place, table = read_proxies(folder)
-    try:
-        return policies_from(table)
-    except BadSetting as wrong:
-        raise BadSetting(f"{place}: {wrong}") from None
+    return read_project(folder, policies_from)
 
 
 @asynccontextmanager
-async def _closed_on_error(pool: OneOfThem) -> AsyncIterator[OneOfThem]:
-    """Have a pool, and leave it if the block raises."""
+async def _closed_on_error(pool: AnyPool) -> AsyncIterator[AnyPool]:
     try:
         yield pool
     except BaseException:
@@ -101,7 +104,7 @@ async def _closed_on_error(pool: OneOfThem) -> AsyncIterator[OneOfThem]:
 
 def _missing(place: PoolAddress) -> UsageError:
     shown = LOGIN.sub("...@", place.text)
-    makes = f"{MAKE} {shown} makes one"
+    makes = f"{ADD_COMMAND} {shown} makes one"
     if not place.folder:
         return UsageError(f"there is no pool at {shown}: {makes}")
     if Path(place.folder).exists():
@@ -109,5 +112,5 @@ def _missing(place: PoolAddress) -> UsageError:
     near = instead_of_file(place.folder, lambda path: path.is_file() or is_there(path))
     if is_named_like_a_file(place.folder):
         return UsageError(f"there is no file {shown}{near or ', and no pool of this name'}")
-    what = f"there is no pool in {shown}{', nor a file of this name' if '/' in place.folder else ''}"
-    return UsageError(f"{what}{near or ':'} {makes}")
+    wrong = f"there is no pool in {shown}{', nor a file of this name' if '/' in place.folder else ''}"
+    return UsageError(f"{wrong}{near or ':'} {makes}")

@@ -49,7 +49,9 @@ def command(address: str | None, judges: Sequence[str]) -> int:
     refuse_nothing(sources, checks)
 
     async def story(pool: ProxyPool) -> int:
-        kept = keep(pool, sources, checks, folder, reported=said.report, found=said.finding, forgotten=said.forgotten)
+        kept = keep(
+            pool, sources, checks, folder, on_refresh=said.report, on_finding=said.finding, on_forgotten=said.forgotten
+        )
         keeping = asyncio.ensure_future(kept)
         return await _until_signal(keeping)
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from lycosa.core.errors import LycosaError, NoJudge, StateError
 from lycosa.infra import clock
 from lycosa.proxies.checking.checker import Checker, tell
-from lycosa.proxies.core.checks.agenda import Agenda
 from lycosa.proxies.core.checks.checks import Finding
+from lycosa.proxies.core.checks.schedule import Schedule
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool
 
@@ -55,7 +55,7 @@ class Upkeep:
         self._now = now or clock.Clock().now
         self._draw = draw
         self._see_s, self._judge_s = see_s, judge_s
-        self._agenda = Agenda(retry_s, RETRY_MAX_S)
+        self._schedule = Schedule(retry_s, RETRY_MAX_S)
         self._proxies: dict[str, Proxy] = {}
         self._trouble = ""
         self._see_at = 0.0
@@ -100,15 +100,15 @@ class Upkeep:
             self._troubled(error)
             return
         self._proxies = {view.proxy.key: view.proxy for view in views}
-        for key in self._agenda.names():
+        for key in self._schedule.names():
             if key not in self._proxies:
-                self._agenda.drop(key)
+                self._schedule.remove(key)
         for key in self._proxies:
-            self._agenda.add(key, self._now())
+            self._schedule.add(key, self._now())
 
     async def _begin(self, busy: int) -> set[asyncio.Task[None]]:
         """Start what is due, if there is a judge."""
-        keys = self._agenda.due(self._now(), self._checker.checks.concurrency - busy)
+        keys = self._schedule.start_due(self._now(), self._checker.checks.concurrency - busy)
         if not keys:
             return set()
         try:
@@ -116,7 +116,7 @@ class Upkeep:
         except NoJudge as error:
             self._troubled(error)
             for key in keys:
-                self._agenda.again(key, self._now() + self._judge_s)
+                self._schedule.reschedule(key, self._now() + self._judge_s)
             return set()
         return {asyncio.create_task(self._check(key)) for key in keys}
 
@@ -127,14 +127,14 @@ class Upkeep:
             await tell(self._pool, finding, self._checker.checks, self._now())
         except (NoJudge, StateError) as error:
             self._troubled(error)
-            self._agenda.again(key, self._now() + self._judge_s)
+            self._schedule.reschedule(key, self._now() + self._judge_s)
             return
         if self._trouble:
             log.warning("proxies are checked again")
             self._trouble = ""
         checks = self._checker.checks
         well = finding.alive and not finding.unfit(checks)
-        self._agenda.done(key, self._now(), self._draw(), checks.every_s, well=well)
+        self._schedule.finish(key, self._now(), self._draw(), checks.every_s, success=well)
         self._heard(finding)
 
     def _troubled(self, error: LycosaError) -> None:
@@ -144,6 +144,6 @@ class Upkeep:
 
     def _idle_s(self, busy: int, until_seen_s: float) -> float:
         """Return how long there is nothing to begin, as far as is known."""
-        at = self._agenda.next_at() if busy < self._checker.checks.concurrency else None
+        at = self._schedule.next_at() if busy < self._checker.checks.concurrency else None
         until_due_s = until_seen_s if at is None else at - self._now()
         return max(IDLE_MIN_S, min(until_seen_s, until_due_s))

@@ -151,7 +151,7 @@ def test_a_lease_is_renewed_while_its_block_runs() -> None:
 def ends(pool: Pool) -> float:
     """When the lease that is under way ends."""
     assert isinstance(pool.port, LocalPool)
-    return pool.port._pool.targets[SITE].parts()[1].next_at() or 0.0
+    return pool.port._pool.targets[SITE].parts()[1].next_deadline() or 0.0
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lycosa.app.proxies.pools import open_for_lending, open_pool, project_policies
+from lycosa.app.proxies.pools import open_for_leasing, open_pool, project_policies
 from lycosa.core.errors import BadSetting, NoProxy, UsageError
 from lycosa.proxies.core.proxy import Proxy
 
@@ -67,7 +67,7 @@ def test_a_name_that_no_pool_has_is_refused_and_made_when_that_is_wanted(redis) 
         await (await open_pool(address, create=True)).close()
         await (await open_pool(address)).close()
         with pytest.raises(UsageError, match=r"pool=mistyped has no proxies, and the project no \[\[proxies\.sources"):
-            await open_for_lending(address, None, Path("/"))
+            await open_for_leasing(address, None, Path("/"))
 
     asyncio.run(story())
 
@@ -99,14 +99,14 @@ def test_an_empty_pool_is_lent_from_only_when_something_may_come(tmp_path: Path)
         with pytest.raises(
             UsageError, match=r"has no proxies, and the project no \[\[proxies\.sources\]\]: lycosa proxies"
         ):
-            await open_for_lending(tmp_path / "pool", None, tmp_path)
+            await open_for_leasing(tmp_path / "pool", None, tmp_path)
         (tmp_path / "lycosa.toml").write_text('[[proxies.sources]]\nname = "a"\nkind = "file"\npath = "p"\n')
-        await (await open_for_lending(tmp_path / "pool", None, tmp_path)).close()
+        await (await open_for_leasing(tmp_path / "pool", None, tmp_path)).close()
         (tmp_path / "lycosa.toml").unlink()
         pool = await open_pool(tmp_path / "pool")
         await pool.add(PROXIES)
         await pool.close()
-        await (await open_for_lending(tmp_path / "pool", None, tmp_path)).close()
+        await (await open_for_leasing(tmp_path / "pool", None, tmp_path)).close()
 
     asyncio.run(story())
 

@@ -71,7 +71,7 @@ def test_it_says_what_comes_goes_and_works(tmp_path: Path, number: signal.Signal
                 works = await line_with(process, "works (anonymous, http)")
                 assert "secret" not in works
                 (tmp_path / "list.txt").unlink()
-                await line_with(process, "source mine: is not there")
+                await line_with(process, "source mine: does not exist")
                 process.send_signal(number)
                 assert await asyncio.to_thread(process.wait, LONG_S) == code
 
@@ -108,7 +108,7 @@ def test_dead_proxies_are_forgotten_and_listed_ones_come_back_to_be_checked(tmp_
                 if report.added:
                     (came if gone else first).set()
 
-            options = {"forgotten": forgotten, "reported": reported, "round_s": 0.05}
+            options = {"on_forgotten": forgotten, "on_refresh": reported, "round_s": 0.05}
             keeping = asyncio.create_task(keep(pool, source, checks, tmp_path, **options))  # type: ignore[arg-type]
             await first.wait()
             await pool.report_check(dead.key, Outcome(Blame.UNFIT, "not fit"))

@@ -337,7 +337,7 @@ def test_sources_that_hang_hold_up_no_other(module: Callable[[str], None], tmp_p
             assert reports == {"stuck": late, "slow": late, "pipe": "is not a file", "good": ""}
             lists.answers["/hang"] = "10.0.0.3:80"
             again = {each.source: each.problem for each in await refresher.refresh()}
-            assert (again["stuck"], again["slow"]) == ("is still at it since the last time", "")
+            assert (again["stuck"], again["slow"]) == ("the previous read has not ended yet", "")
 
     try:
         told(story)
@@ -372,7 +372,7 @@ def test_a_pool_is_kept_up_to_date_and_dead_sources_are_asked_less_often(caplog:
         lists.answers["/list?key=secret"] = "10.0.0.1:80"
         await pool.add([parse_proxy("10.0.0.8:80", tags={"source": "good"})])  # of an earlier run
         heard = Heard()
-        async with refreshing(pool, sources, heard=heard.take) as refresher, asyncio.TaskGroup() as group:
+        async with refreshing(pool, sources, on_refresh=heard.take) as refresher, asyncio.TaskGroup() as group:
             running = group.create_task(refresher.run())
             assert (await heard.next("good", well=True)).removed == 1
             await heard.next("dead", well=False)
@@ -404,7 +404,7 @@ def test_a_pool_that_is_away_is_waited_for() -> None:
         async with listing() as lists:
             lists.answers["/list"] = "10.0.0.1:80"
             mine = source(kind="url", url=f"{lists.url}/list")
-            more = {"heard": heard.take, "retry_s": 0.1}
+            more = {"on_refresh": heard.take, "retry_s": 0.1}
             async with refreshing(pool, [mine], **more) as refresher, asyncio.TaskGroup() as group:
                 running = group.create_task(refresher.run())
                 assert (await heard.next("mine", well=False)).problem == "the server is away"

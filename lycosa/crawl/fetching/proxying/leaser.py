@@ -1,11 +1,12 @@
-"""Proxies of a pool on loan to the transfers of this process: waited for, renewed while they last, given back.
+"""Leases proxies of a pool for the transfers of this process: waits for them, renews and releases them.
 
-Nobody fails for want of a proxy. Who gets none waits a little, holding its place; then it gives the place back and
-comes again (`NoProxyYet`), sooner so where none was lent lately, and at once where enough wait, so that hosts whose
-proxies are free go on. When none worked for too long, the crawl ends (`CloseSpider`), and can be resumed.
+A request does not fail because no proxy is free. It waits a little and keeps its place; then it gives the place back
+and is retried later (`NoProxyYet`): soon where proxies were leased lately, and at once where enough requests wait, so
+that hosts with free proxies go on. When no proxy has worked for too long, the crawl ends (`CloseSpider`) and can be
+resumed.
 
-A lease ends with its transfer, also when that is cancelled. What a killed process held comes back when the time of the
-lease is over (`lease_s` of the target's policy).
+A lease ends with its transfer, also when that is cancelled. Leases of a killed process end with their `lease_s`, by the
+policy of the target.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from lycosa.core.errors import CloseSpider, NoProxy, NoProxyYet, StateError
 from lycosa.crawl.fetching.proxying.selector import ProxySelector
@@ -24,10 +25,9 @@ from lycosa.proxies.core.pool.outage import NO_PROXY, QUEUE_S, Outage, WaitQueue
 from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 CLOSE_MAX_S = 5.0
-"""At the end proxies are given back for at most so long; the rest come back by themselves."""
+"""The time to release proxies at the end; the leases of the others expire."""
 
 RENEW_MIN_S = 0.05
 
@@ -35,9 +35,9 @@ RulesOf = Callable[[str], Sequence[OutcomeRule]]
 
 
 class ProxyLeaser:
-    """Lends to one process. `tries`: proxies that are tried for a request; `wait_max_s`: as `Outage`.
+    """The leases of one process. `tries`: proxies tried for a request; `wait_max_s`: as in `Outage`.
 
-    `rules_of(target)` says what answers mean.
+    `rules_of(target)` returns what responses mean.
     """
 
     def __init__(
@@ -49,40 +49,40 @@ class ProxyLeaser:
         self._clock = clock
         self._outage = Outage(wait_max_s)
         self._wait_stats = WaitQueueStats()
-        self._told_end = False
+        self._end_logged = False
         self._renewals: dict[tuple[str, int], asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def lend(self, wanted: ProxySelector, avoid: frozenset[str] = frozenset()) -> ProxyLease:
-        """Return a proxy, not one to `avoid` if there is another.
+    async def acquire(self, selector: ProxySelector, avoid: frozenset[str] = frozenset()) -> ProxyLease:
+        """Lease a proxy, not one of `avoid` if there is another.
 
-        Raises `NoProxyYet`, and `CloseSpider` when there was none for too long.
+        Raises `NoProxyYet`, and `CloseSpider` when none has worked for too long.
         """
-        lease = await self._another(wanted, avoid) if avoid and not wanted.session else None
+        lease = await self._acquire_other(selector, avoid) if avoid and not selector.session else None
         if lease is None:
-            lease = await self._waited_for(wanted)
-        self._wait_stats.lease_granted(wanted.target, self._clock.now())
-        self._renew_later(lease, lease.deadline)
+            lease = await self._wait_for(selector)
+        self._wait_stats.lease_granted(selector.target, self._clock.now())
+        self._schedule_renewal(lease, lease.deadline)
         return lease
 
-    def worked(self) -> None:
-        """An answer came through a proxy."""
+    def proxy_worked(self) -> None:
+        """Note a response through a proxy: it ends an outage."""
         if lasted_s := self._outage.end(self._clock.now()):
             log.warning("proxies work again, after %.0f s", lasted_s)
 
-    async def give_back(self, lease: ProxyLease, outcomes: Sequence[Outcome]) -> bool:
-        """End the lease, also when the caller is cancelled meanwhile. False when it was over before."""
+    async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome]) -> bool:
+        """End a lease, also when the caller is cancelled meanwhile. Return False when it was over before."""
         renewal = self._renewals.pop((lease.target, lease.token), None)
         if renewal is not None:
             renewal.cancel()
         try:
             return await self._pool.release(lease, outcomes)
-        except asyncio.CancelledError:  # nobody knows how far it came; what is over already is not ended twice
-            self._started(self._pool.release(lease, outcomes))
+        except asyncio.CancelledError:  # it may have arrived or not: releasing it twice changes nothing
+            self._start(self._pool.release(lease, outcomes))
             raise
 
     async def close(self) -> None:
-        """Wait until all is given back."""
+        """Wait until all leases are released."""
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()
@@ -90,63 +90,62 @@ class ProxyLeaser:
             await asyncio.wait(self._tasks, timeout=CLOSE_MAX_S)
         await self._pool.close()
 
-    async def _another(self, wanted: ProxySelector, avoid: frozenset[str]) -> ProxyLease | None:
+    async def _acquire_other(self, selector: ProxySelector, avoid: frozenset[str]) -> ProxyLease | None:
         try:
-            return (await self._pool.acquire(wanted.target, request=wanted.proxy_request(avoid)))[0]
+            return (await self._pool.acquire(selector.target, request=selector.proxy_request(avoid)))[0]
         except NoProxy:
             return None
 
-    async def _waited_for(self, wanted: ProxySelector) -> ProxyLease:
+    async def _wait_for(self, selector: ProxySelector) -> ProxyLease:
         began = self._clock.now()
-        which = wanted.session, frozenset(wanted.tags.items())
-        if not self._wait_stats.has_room(wanted.target, which, began):
-            raise NoProxyYet(f"enough wait for a proxy for {wanted.target}", began + QUEUE_S / 2)
-        wait_s = self._wait_stats.wait_s(wanted.target, began)
+        which = selector.session, frozenset(selector.tags.items())
+        if not self._wait_stats.has_room(selector.target, which, began):
+            raise NoProxyYet(f"enough requests wait for a proxy for {selector.target}", began + QUEUE_S / 2)
+        wait_s = self._wait_stats.wait_s(selector.target, began)
         if self._outage.most_s is not None:
-            wait_s = min(wait_s, self._outage.most_s / 4)  # it is told before it ends the crawl
+            wait_s = min(wait_s, self._outage.most_s / 4)  # so that the outage is reported before it ends the crawl
         try:
-            with self._wait_stats.waiting(wanted.target, which, began):
-                return (await self._pool.acquire(wanted.target, request=wanted.proxy_request(), wait_s=wait_s))[0]
-        except NoProxy as none:
-            raise self._none(wanted.target, began, none) from None
+            with self._wait_stats.waiting(selector.target, which, began):
+                request = selector.proxy_request()
+                return (await self._pool.acquire(selector.target, request=request, wait_s=wait_s))[0]
+        except NoProxy as error:
+            raise self._no_proxy(selector.target, began, error) from None
 
-    def _none(self, target: str, began: float, none: NoProxy) -> NoProxyYet | CloseSpider:
+    def _no_proxy(self, target: str, began: float, error: NoProxy) -> NoProxyYet | CloseSpider:
         now, most_s = self._clock.now(), self._outage.most_s
-        dry = self._outage.extend(began, now)
-        if dry.left_s == 0:
-            if not self._told_end:
-                log.error("%s, and none that works for %.1f s (proxy_wait): the crawl ends here", none, dry.for_s)
-            self._told_end = True
+        status = self._outage.extend(began, now)
+        if status.left_s == 0:
+            if not self._end_logged:
+                log.error("%s, and none has worked for %.1f s (proxy_wait): the crawl ends", error, status.for_s)
+            self._end_logged = True
             return CloseSpider(NO_PROXY)
-        if dry.new:
-            log.warning(
-                "%s; the crawl waits%s", none, "" if most_s is None else f", for up to {most_s:g} s (proxy_wait)"
-            )
-        again_s = self._wait_stats.retry_s(target, began, now)
-        return NoProxyYet(str(none), now + (again_s if dry.left_s is None else min(again_s, dry.left_s)))
+        if status.new:
+            limit = "" if most_s is None else f", for up to {most_s:g} s (proxy_wait)"
+            log.warning("%s; the crawl waits%s", error, limit)
+        retry_s = self._wait_stats.retry_s(target, began, now)
+        return NoProxyYet(str(error), now + (retry_s if status.left_s is None else min(retry_s, status.left_s)))
 
-    def _renew_later(self, lease: ProxyLease, deadline: float) -> None:
+    def _schedule_renewal(self, lease: ProxyLease, deadline: float) -> None:
         after_s = max((deadline - self._clock.now()) / 2, RENEW_MIN_S)
         self._renewals[lease.target, lease.token] = asyncio.get_running_loop().call_later(
-            after_s, lambda: self._started(self._renewed(lease))
+            after_s, lambda: self._start(self._renew(lease))
         )
 
-    async def _renewed(self, lease: ProxyLease) -> None:
-        """Go on having it; one that is lost, or whose pool is away, is heard of when it is given back."""
+    async def _renew(self, lease: ProxyLease) -> None:
+        # A lost lease, or a pool that cannot be reached, shows at the release.
         try:
             deadline = await self._pool.renew(lease)
         except StateError:
             return
         if deadline is not None and (lease.target, lease.token) in self._renewals:
-            self._renew_later(lease, deadline)
+            self._schedule_renewal(lease, deadline)
 
-    def _started(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _start(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+        task.add_done_callback(self._end_task)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _end_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it hears of it
+            task.exception()  # nobody awaits it: without this asyncio would log it

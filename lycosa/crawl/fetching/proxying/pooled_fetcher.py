@@ -1,11 +1,10 @@
-"""A fetcher whose transfers go through proxies of a pool: each has one while it lasts, and says what came of it.
+"""A fetcher whose transfers go through proxies of a pool: each leases one while it lasts, and reports the outcome.
 
-What a proxy failed at, or was banned for, is no answer: the request goes back to its place in line (`NoProxyYet`),
-where the pace of its host is kept, and is sent through another proxy. After so many of them it counts: a ban is
-returned with the reason in `HttpResponse.refused`, a failure is raised.
+A failure or ban of the proxy is not a result: the request is retried through another proxy (`NoProxyYet`), in the order
+and at the rate of its host. After a number of proxies it is a result: a ban is returned with the reason in
+`HttpResponse.refused`, a failure is raised.
 
-A transfer for which a proxy is named, by the caller or by `proxy` in the request's meta, goes through that one, or
-through none.
+A transfer for which the caller, or `proxy` in the request's meta, names a proxy does not use the pool.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from lycosa.proxies.core.attempts import FAILED
 from lycosa.proxies.core.outcomes.outcome import Outcome, OutcomeRule, judge, judge_error
 from lycosa.proxies.ports import ProxyLease
 
-WITHOUT_BODY = frozenset({204, 304})
-UNSAID = object()
-NOTHING: Mapping[str, str] = {}
+NO_BODY_STATUSES = frozenset({204, 304})
+NOT_SET = object()
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class PooledFetcher(FetcherWrapper):
-    """See the module; for one spider. `afresh(request)` gives a request cookies of a new session."""
+    """The fetcher of one spider. `renew_cookies(request)` gives a request the cookies of a new session."""
 
     def __init__(
         self, fetcher: Fetcher, leaser: ProxyLeaser, sessions: SessionProxies, stats: StatsCollector, clock: Clock
@@ -45,39 +44,41 @@ class PooledFetcher(FetcherWrapper):
         self._sessions = sessions
         self._count = stats.inc_value
         self._clock = clock
-        self.afresh: Callable[[Request], None] = _as_it_is
+        self.renew_cookies: Callable[[Request], None] = lambda _: None
 
     async def fetch(
         self, request: Request, *, address: str = "", into: Into | None = None, proxy: str | None = None, **options: Any
     ) -> HttpResponse:
         """Do one transfer. See the port. Raises `NoProxyYet`, `CloseSpider`, `BadSpider`, too."""
-        if proxy is not None or request.get_meta("proxy", UNSAID) is not UNSAID:
+        if proxy is not None or request.get_meta("proxy", NOT_SET) is not NOT_SET:
             return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
-        wanted, key = selector_of(request), _key(request)
-        lease = await self._lent(wanted, key)
+        selector, key = selector_of(request), _key(request)
+        lease = await self._acquire(selector, key)
         outcome: Outcome | None = None
         try:
-            self._same_session(request, wanted, lease)
-            found = await self._transferred(request, lease.proxy.url, options, into)
-            outcome = self._judged(request, wanted, found, is_read=into is None)
-            told = None if outcome is None else self._leaser.attempts.judged(key, outcome)
+            if selector.session and self._sessions.changes(selector.target, selector.session, lease.proxy.key):
+                self._count("proxy/sessions_rebound")
+                self.renew_cookies(request)
+            result = await self._transfer(request, lease.proxy.url, options, into)
+            outcome = self._judge(request, selector, result, is_read=into is None)
+            reported = None if outcome is None else self._leaser.attempts.judge(key, outcome)
         except BaseException:
-            await self._leaser.give_back(lease, ())
+            await self._leaser.release(lease, ())
             raise
-        if not await self._leaser.give_back(lease, () if told is None else (told,)):
+        if not await self._leaser.release(lease, () if reported is None else (reported,)):
             self._count("proxy/leases_lost")
-        return self._decided(key, lease, found, outcome)
+        return self._decide(key, lease, result, outcome)
 
-    async def _lent(self, wanted: ProxySelector, key: Hashable) -> ProxyLease:
+    async def _acquire(self, selector: ProxySelector, key: Hashable) -> ProxyLease:
         try:
-            lease = await self._leaser.lend(wanted, self._leaser.attempts.avoided(key))
+            lease = await self._leaser.acquire(selector, self._leaser.attempts.failed_proxies(key))
         except NoProxyYet:
             self._count("proxy/waits")
             raise
         self._count("proxy/leases")
         return lease
 
-    async def _transferred(
+    async def _transfer(
         self, request: Request, proxy: str, options: dict[str, Any], into: Into | None
     ) -> HttpResponse | FetchError:
         try:
@@ -85,50 +86,48 @@ class PooledFetcher(FetcherWrapper):
         except FetchError as error:
             return error
 
-    def _same_session(self, request: Request, wanted: ProxySelector, lease: ProxyLease) -> None:
-        if wanted.session and self._sessions.changes(wanted.target, wanted.session, lease.proxy.key):
-            self._count("proxy/sessions_rebound")
-            self.afresh(request)
-
-    def _judged(
-        self, request: Request, wanted: ProxySelector, found: HttpResponse | FetchError, *, is_read: bool
+    def _judge(
+        self, request: Request, selector: ProxySelector, result: HttpResponse | FetchError, *, is_read: bool
     ) -> Outcome | None:
-        """Return what came of it, None when nothing was sent."""
-        if isinstance(found, FetchError):
-            return None if isinstance(found, PrivateAddress) else judge_error(found)
-        is_read = is_read and not found.skipped and request.method != "HEAD" and found.status not in WITHOUT_BODY
-        rules = [rule for rule in self._leaser.rules_of(wanted.target) if is_read or not _reads(rule)]
-        location = redirect_target(request.url, found.headers.get("location")) if 300 <= found.status < 400 else None
+        """Return the outcome for the proxy, None when nothing was sent."""
+        if isinstance(result, FetchError):
+            return None if isinstance(result, PrivateAddress) else judge_error(result)
+        is_read = is_read and not result.skipped and request.method != "HEAD" and result.status not in NO_BODY_STATUSES
+        # Rules about the body cannot match one that was not read.
+        rules = [rule for rule in self._leaser.rules_of(selector.target) if is_read or not _needs_body(rule)]
+        location = redirect_target(request.url, result.headers.get("location")) if 300 <= result.status < 400 else None
         return judge(
-            found.status,
-            _waits(found),
-            found.body,
+            result.status,
+            _retry_after(result),
+            result.body,
             locations=[request.url, *([location] if location else [])],
             rules=rules,
             now=self._clock.now(),
-            latency_s=found.latency_s,
+            latency_s=result.latency_s,
         )
 
-    def _decided(
-        self, key: Hashable, lease: ProxyLease, found: HttpResponse | FetchError, outcome: Outcome | None
+    def _decide(
+        self, key: Hashable, lease: ProxyLease, result: HttpResponse | FetchError, outcome: Outcome | None
     ) -> HttpResponse:
         if outcome is not None:
             self._count(f"proxy/outcomes/{outcome.blame}")
         if outcome is None or outcome.blame not in FAILED:
-            self._leaser.attempts.over(key)
+            self._leaser.attempts.forget(key)
             if outcome is not None:
-                self._leaser.worked()
-            return _or_raise(found)
+                self._leaser.proxy_worked()
+            if isinstance(result, FetchError):
+                raise result
+            return result
         self._count(f"proxy/reason_count/{outcome.reason}")
-        many = self._leaser.attempts.failed(key, lease.proxy.key, outcome)
-        if not many:
+        count = self._leaser.attempts.add_failure(key, lease.proxy.key, outcome)
+        if not count:
             self._count("proxy/sent_again")
             raise NoProxyYet(f"through {lease.proxy.name}: {outcome.reason}", self._clock.now())
         self._count("proxy/given_up")
-        why = f"through {many} {'proxies' if many > 1 else 'proxy'}: {outcome.reason}"
-        if isinstance(found, HttpResponse):
-            return replace(found, refused=why)
-        raise FetchError(why, retry=found.retry) from found
+        reason = f"through {count} {'proxies' if count > 1 else 'proxy'}: {outcome.reason}"
+        if isinstance(result, HttpResponse):
+            return replace(result, refused=reason)
+        raise FetchError(reason, retry=result.retry) from result
 
 
 def _key(request: Request) -> Hashable:
@@ -136,21 +135,11 @@ def _key(request: Request) -> Hashable:
     return request.url if record is None else (record.segment, record.fingerprint)
 
 
-def _waits(found: HttpResponse) -> Mapping[str, str]:
-    """Return the field that is looked at, if it may be there: others are not even parsed."""
-    headers = found.headers
-    return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NOTHING
+def _retry_after(response: HttpResponse) -> Mapping[str, str]:
+    """Return the only header that `judge` uses, if it may be there: the others are not even parsed."""
+    headers = response.headers
+    return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NO_HEADERS
 
 
-def _reads(rule: OutcomeRule) -> bool:
+def _needs_body(rule: OutcomeRule) -> bool:
     return bool(rule.body or rule.shorter is not None or rule.longer is not None)
-
-
-def _or_raise(found: HttpResponse | FetchError) -> HttpResponse:
-    if isinstance(found, FetchError):
-        raise found
-    return found
-
-
-def _as_it_is(_request: Request) -> None:
-    """Without cookies there is nothing to change."""

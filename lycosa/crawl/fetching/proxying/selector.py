@@ -1,10 +1,10 @@
-"""Which proxy a request wants of a pool: one that serves its target, with these tags, that of its session.
+"""Which proxy of a pool a request gets: one for its target, with its tags, or that of its session.
 
-| in `meta`         | means                                                                                        |
+| in `meta`         | meaning                                                                                      |
 |-------------------|----------------------------------------------------------------------------------------------|
-| `proxy_target`    | for what the proxy is used, a text; without it, the registrable domain of the host           |
-| `proxy_session`   | requests with the same text here go through the same proxy, and have a cookie jar of their own |
-| `proxy_tags`      | the tags that the proxy must have, as `{"country": "de"}`                                      |
+| `proxy_target`    | what the proxy is used for, a text; by default the registrable domain of the host            |
+| `proxy_session`   | requests with the same text go through the same proxy, and share a cookie jar                |
+| `proxy_tags`      | the tags that the proxy must have, as `{"country": "de"}`                                    |
 """
 
 from __future__ import annotations
@@ -24,27 +24,26 @@ TEXT_MAX = 255
 
 TAGS_MAX = 32
 HOSTS_MAX = 16_384
-"""Hosts whose target is remembered."""
+"""Hosts whose target is cached."""
 
 NO_TAGS: Mapping[str, str] = {}
 
 
 class ProxySelector(NamedTuple):
-    """As above; `session` is "" for none."""
+    """The keys of `meta` above. `session`: "" for none."""
 
     target: str
     session: str = ""
     tags: Mapping[str, str] = NO_TAGS
 
     def proxy_request(self, avoid: frozenset[str] = frozenset()) -> ProxyRequest:
-        """Return it as the pool wants it."""
         if not (self.session or self.tags or avoid):
             return ANY
         return ProxyRequest(self.tags, self.session, avoid)
 
 
 def selector_of(request: Request) -> ProxySelector:
-    """Return what a request wants. Raises `BadSpider` for what is no text."""
+    """Return the selector of a request. Raises `BadSpider` for invalid values."""
     session, tags = request.get_meta("proxy_session"), request.get_meta("proxy_tags")
     if session is None and tags is None:
         return ProxySelector(target_of(request))
@@ -52,20 +51,20 @@ def selector_of(request: Request) -> ProxySelector:
 
 
 def target_of(request: Request) -> str:
-    """Return for what the proxy of a request is used."""
-    asked = request.get_meta("proxy_target")
-    if asked is not None:
-        return _text("proxy_target", asked)
+    """Return the target of a request. Raises `BadSpider`."""
+    target = request.get_meta("proxy_target")
+    if target is not None:
+        return _text("proxy_target", target)
     return _of_host(request.record.host if request.record is not None else host_key(canonicalize(request.url)))
 
 
 def jar_of(request: Request) -> Any:
-    """Return the name of the cookie jar of a request, None for the one that all others share."""
+    """Return the name of the cookie jar of a request, None for the jar of all requests without a name."""
     jar = request.get_meta("cookiejar")
     if jar is not None or request.get_meta("proxy_session") is None:
         return jar
-    wanted = selector_of(request)
-    return ["proxy_session", wanted.target, wanted.session]
+    selector = selector_of(request)
+    return ["proxy_session", selector.target, selector.session]
 
 
 @lru_cache(HOSTS_MAX)
@@ -84,4 +83,4 @@ def _tags(tags: Any) -> Mapping[str, str]:
         return NO_TAGS
     if isinstance(tags, dict) and len(tags) <= TAGS_MAX:
         return {_text("proxy_tags", name): _text("proxy_tags", value) for name, value in tags.items()}
-    raise BadSpider(f'proxy_tags in meta is {tags!r:.60}: write at most {TAGS_MAX} of them, as {{"country": "de"}}')
+    raise BadSpider(f'proxy_tags in meta is {tags!r:.60}: write at most {TAGS_MAX} tags, as {{"country": "de"}}')

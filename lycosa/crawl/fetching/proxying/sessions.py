@@ -1,4 +1,4 @@
-"""Which proxy each session had last, kept with the crawl beside its cookies, which are of no use through another."""
+"""The last proxy of each session, stored with the crawl next to its cookies, which another proxy cannot use."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import msgspec
 from lycosa.storage.ports import KeyStore
 
 TABLE = "proxy_sessions"
-"""The table of the key store; a key there is a target and a session, as JSON, a value the key of a proxy."""
+"""A table of the key store: from target and session, as JSON, to the key of a proxy."""
 
 
 class SessionProxies:
-    """Remembers. Raises `StorageError`."""
+    """Raises `StorageError`."""
 
     def __init__(self, store: KeyStore) -> None:
         self._store = store
 
     def changes(self, target: str, session: str, proxy: str) -> bool:
-        """Note which proxy a session has now. Return whether it had another one before."""
+        """Store the proxy of a session. Return whether it had another one before."""
         name = msgspec.json.encode((target, session)).decode()
         before = self._store.get(TABLE, name)
         if before == proxy.encode():

@@ -1,8 +1,7 @@
-"""Which proxy came from which source, and when one that vanished from all of them has to go.
+"""Which proxy came from which source, and when one that no source lists any more must be removed.
 
-A source that fails, or has nothing to say, changes nothing: only a list that came and does not hold a proxy any more
-starts its time (`keep_s`), and only when no other source has it. Proxies that somebody added by hand are not here, and
-stay.
+A source that fails changes nothing. Only a list without the proxy starts its time (`keep_s`), and only while no other
+source has it. Proxies added by hand are not in the ledger, and stay.
 """
 
 from __future__ import annotations
@@ -14,100 +13,96 @@ from lycosa.proxies.core.proxy import Proxy
 
 
 @dataclass(slots=True)
-class _Stock:
-    """What one source has: its proxies by key, and since when those are missing that it had.
+class _SourceEntry:
+    """The proxies of one source by key, and since when those are missing that it had.
 
-    `recalled` are those of an earlier run, as long as no list has come in this one; `untold` the pool did not hear of;
-    `forgotten` it has forgotten, as they were dead.
+    `recalled`: those of an earlier run, until the first list of this one. `not_added`: the pool could not be reached.
+    `forgotten`: the pool has forgotten them as dead.
     """
 
     proxies: dict[str, Proxy] = field(default_factory=dict)
     missing: dict[str, float] = field(default_factory=dict)
     recalled: set[str] = field(default_factory=set)
-    untold: set[str] = field(default_factory=set)
+    not_added: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
 
 
 class Ledger:
-    """The stocks of all sources. The first of them that has a proxy says its tags and prices."""
+    """The proxies of all sources. Tags and prices of a proxy are those of the first source that has it."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._stocks = {name: _Stock() for name in names}
+        self._sources = {name: _SourceEntry() for name in names}
 
     def recall(self, name: str, keys: Iterable[str]) -> None:
-        """A source had these proxies in an earlier run: their time begins when its next list does not hold them."""
-        self._stocks[name].recalled.update(keys)
+        """Note the proxies that a source had in an earlier run: its next list starts the time of those it lacks."""
+        self._sources[name].recalled.update(keys)
 
-    def untold(self, name: str, proxies: Iterable[Proxy]) -> None:
-        """The pool did not hear of these: they are told with the next list."""
-        self._stocks[name].untold.update(each.key for each in proxies)
+    def not_added(self, name: str, proxies: Iterable[Proxy]) -> None:
+        """Note that the pool did not get these proxies: they are added with the next list."""
+        self._sources[name].not_added.update(each.key for each in proxies)
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """The pool has forgotten these, as they were dead for long: what is listed all the same is told anew."""
-        gone = set(keys)
-        for stock in self._stocks.values():
-            stock.recalled -= gone
-            for key in gone & stock.missing.keys():
-                del stock.missing[key]
-            stock.untold |= gone & stock.proxies.keys()
-            stock.forgotten |= gone & stock.proxies.keys()
+        """Note that the pool has forgotten these as dead: those still listed are added again with the next list."""
+        removed = set(keys)
+        for source in self._sources.values():
+            source.recalled -= removed
+            for key in removed & source.missing.keys():
+                del source.missing[key]
+            source.not_added |= removed & source.proxies.keys()
+            source.forgotten |= removed & source.proxies.keys()
 
     def was_forgotten(self, name: str, key: str) -> bool:
-        """Whether the pool has forgotten a proxy that a source lists, and did not hear of it since."""
-        return key in self._stocks[name].forgotten
+        """Whether the pool has forgotten a proxy that a source lists, and did not get it again."""
+        return key in self._sources[name].forgotten
 
     def returned(self, proxies: Iterable[Proxy]) -> None:
-        """The pool has these again."""
+        """Note that the pool has these proxies again."""
         back = {each.key for each in proxies}
-        for stock in self._stocks.values():
-            stock.forgotten -= back
+        for source in self._sources.values():
+            source.forgotten -= back
 
-    def heard(self, name: str, proxies: Iterable[Proxy], now: float, *, whole: bool = True) -> list[Proxy]:
-        """Take a list that came. Return what the pool does not know in this form: new ones, other tags and prices.
+    def update(self, name: str, proxies: Iterable[Proxy], now: float, *, complete: bool = True) -> list[Proxy]:
+        """Take over the list of a source. Return the proxies to add to the pool: new ones, other tags and prices.
 
-        One that is not `whole`, as a part of the source failed, says nothing of those that are not in it.
+        An incomplete list, of which a part failed, says nothing about the proxies that it lacks.
         """
-        stock, listed = self._stocks[name], {each.key: each for each in proxies}
-        before = stock.proxies
+        source, listed = self._sources[name], {each.key: each for each in proxies}
+        before = source.proxies
         for key in listed:
-            stock.missing.pop(key, None)
-        stock.proxies = listed if whole else {**before, **listed}
-        if whole:
-            stock.missing.update((key, now) for key in (*before, *stock.recalled) if key not in listed)
-            stock.recalled.clear()
-        untold = stock.untold
-        stock.untold = {key for key in untold if key in stock.proxies and key not in listed}
-        stock.forgotten &= stock.proxies.keys()
-        changed = [proxy for key, proxy in listed.items() if key in untold or _facts(before.get(key)) != _facts(proxy)]
-        return [proxy for proxy in changed if self._teller(proxy.key) == name]
+            source.missing.pop(key, None)
+        source.proxies = listed if complete else {**before, **listed}
+        if complete:
+            source.missing.update((key, now) for key in (*before, *source.recalled) if key not in listed)
+            source.recalled.clear()
+        due = source.not_added
+        source.not_added = {key for key in due if key in source.proxies and key not in listed}
+        source.forgotten &= source.proxies.keys()
+        changed = [proxy for key, proxy in listed.items() if key in due or _extras(before.get(key)) != _extras(proxy)]
+        return [proxy for proxy in changed if self._first_source(proxy.key) == name]
 
-    def gone(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:
-        """Return the keys whose time is over and that no source has, and those another one has, in its words."""
-        stock = self._stocks[name]
-        over = [key for key, since in stock.missing.items() if now - since >= keep_s]
-        for key in over:
-            del stock.missing[key]
-        others = [found for key in over if (found := self._found(key)) is not None]
-        kept = {each.key for each in others} | {key for key in over if self._is_awaited(key)}
-        return [key for key in over if key not in kept], others
+    def pop_expired(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:
+        """Return the keys of a source whose time is over and that no source has, and the proxies that another one has.
 
-    def count(self, name: str) -> int:
-        """Return how many proxies the last list of a source had."""
-        return len(self._stocks[name].proxies)
+        The latter must be added again, with the tags and prices of the other source.
+        """
+        source = self._sources[name]
+        expired = [key for key, since in source.missing.items() if now - since >= keep_s]
+        for key in expired:
+            del source.missing[key]
+        others = [proxy for key in expired if (proxy := next(self._listings(key), None)) is not None]
+        kept = {each.key for each in others} | {key for key in expired if self._is_kept(key)}
+        return [key for key in expired if key not in kept], others
 
-    def _teller(self, key: str) -> str:
-        return next((name for name, stock in self._stocks.items() if key in stock.proxies), "")
+    def _first_source(self, key: str) -> str:
+        return next((name for name, source in self._sources.items() if key in source.proxies), "")
 
-    def _found(self, key: str) -> Proxy | None:
-        return next(self._holders(key), None)
+    def _listings(self, key: str) -> Iterator[Proxy]:
+        return (source.proxies[key] for source in self._sources.values() if key in source.proxies)
 
-    def _holders(self, key: str) -> Iterator[Proxy]:
-        return (stock.proxies[key] for stock in self._stocks.values() if key in stock.proxies)
-
-    def _is_awaited(self, key: str) -> bool:
-        """Whether another source had it, and its time there is not over."""
-        return any(key in stock.missing or key in stock.recalled for stock in self._stocks.values())
+    def _is_kept(self, key: str) -> bool:
+        """Whether another source had the proxy, and its time there is not over."""
+        return any(key in source.missing or key in source.recalled for source in self._sources.values())
 
 
-def _facts(proxy: Proxy | None) -> object:
+def _extras(proxy: Proxy | None) -> object:
     return None if proxy is None else (dict(proxy.tags), proxy.price_gb, proxy.price_request)

@@ -29,9 +29,9 @@ class FarPool(LocalPool):
         super().__init__(policy_of)
         self.told = asyncio.Event()
 
-    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         await asyncio.sleep(0.01)
-        done = await super().release(lent, outcomes)
+        done = await super().release(lease, outcomes)
         self.told.set()
         return done
 
@@ -60,16 +60,16 @@ async def leases(pool: LocalPool) -> int:
 
 async def refusal(leaser: ProxyLeaser) -> Exception:
     with pytest.raises((NoProxyYet, CloseSpider)) as told:
-        await leaser.lend(SHOP)
+        await leaser.acquire(SHOP)
     return told.value
 
 
 def test_who_failed_is_avoided_while_there_is_another() -> None:
     async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A, B])
-        first = await leaser.lend(SHOP, frozenset({A.key}))
+        first = await leaser.acquire(SHOP, frozenset({A.key}))
         assert first.proxy == B
-        second = await leaser.lend(SHOP, frozenset({A.key}))
+        second = await leaser.acquire(SHOP, frozenset({A.key}))
         assert second.proxy == A, "rather this one than none"
 
     playing(play)
@@ -78,15 +78,15 @@ def test_who_failed_is_avoided_while_there_is_another() -> None:
 def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
     async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A])
-        lent = await leaser.lend(SHOP)
+        lease = await leaser.acquire(SHOP)
         with pytest.raises(NoProxyYet):  # for longer than the lease would last by itself
-            await leaser.lend(SHOP)
+            await leaser.acquire(SHOP)
         [view] = await pool.targets()
         assert (view.leases, view.leaked) == (1, 0)
-        assert await leaser.give_back(lent, [Outcome(Blame.NONE)])
-        assert not await leaser.give_back(lent, [Outcome(Blame.NONE)])
+        assert await leaser.release(lease, [Outcome(Blame.NONE)])
+        assert not await leaser.release(lease, [Outcome(Blame.NONE)])
         assert await leases(pool) == 0
-        assert (await leaser.lend(SHOP)).proxy == A
+        assert (await leaser.acquire(SHOP)).proxy == A
 
     playing(play, lease_s=0.3, wait_s=4.0)  # it waits for a quarter of that
 
@@ -94,9 +94,9 @@ def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
 def test_without_renewal_it_is_over() -> None:
     async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A])
-        lent = (await pool.acquire(SHOP.target))[0]
-        assert (await leaser.lend(SHOP)).proxy == A, "it waits until the other one is over"
-        assert not await pool.release(lent)
+        lease = (await pool.acquire(SHOP.target))[0]
+        assert (await leaser.acquire(SHOP)).proxy == A, "it waits until the other one is over"
+        assert not await pool.release(lease)
         assert (await pool.targets())[0].leaked == 1
 
     playing(play, lease_s=0.2)
@@ -108,12 +108,12 @@ def test_who_is_cancelled_gives_back_all_the_same() -> None:
         has_it = asyncio.Event()
 
         async def work() -> None:
-            lent = await leaser.lend(SHOP)
+            lease = await leaser.acquire(SHOP)
             has_it.set()
             try:
                 await asyncio.Event().wait()
             finally:
-                await leaser.give_back(lent, ())
+                await leaser.release(lease, ())
 
         task = asyncio.create_task(work())
         await has_it.wait()
@@ -130,7 +130,7 @@ def test_who_is_cancelled_gives_back_all_the_same() -> None:
 def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest.LogCaptureFixture) -> None:
     async def play(leaser: ProxyLeaser, _pool: FarPool) -> None:
         with pytest.raises(NoProxyYet, match="no proxies") as told:
-            await leaser.lend(SHOP)
+            await leaser.acquire(SHOP)
         assert 0 < told.value.until - Clock().now() <= 0.4
         assert len(caplog.messages) == 1
         assert "waits, for up to 0.4 s (proxy_wait)" in caplog.messages[0]
@@ -145,14 +145,14 @@ def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest
 def test_that_there_are_proxies_again_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
     async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
         with pytest.raises(NoProxyYet):
-            await leaser.lend(SHOP)
+            await leaser.acquire(SHOP)
         assert "the crawl waits" in caplog.messages[0]
         assert not caplog.messages[0].endswith("(proxy_wait)")
         await pool.add([A])
-        await leaser.lend(SHOP)
+        await leaser.acquire(SHOP)
         assert len(caplog.messages) == 1, "it may be as dead as the others"
-        leaser.worked()
-        leaser.worked()
+        leaser.proxy_worked()
+        leaser.proxy_worked()
         assert len(caplog.messages) == 2
         assert caplog.messages[1].startswith("proxies work again, after")
 

@@ -16,111 +16,113 @@ def tagged(proxy: Proxy, **tags: str) -> Proxy:
 
 def test_only_what_is_new_or_different_is_told_to_the_pool() -> None:
     ledger = Ledger(["one"])
-    assert ledger.heard("one", [A, B], 0.0) == [A, B]
-    assert ledger.heard("one", [A, B], 1.0) == []
-    assert ledger.heard("one", [A, tagged(B, country="de")], 2.0) == [B]
-    assert ledger.heard("one", [A, replace(B, tags={"country": "de"}, price_gb=2.0)], 3.0) == [B]
-    assert ledger.count("one") == 2
+    assert ledger.update("one", [A, B], 0.0) == [A, B]
+    assert ledger.update("one", [A, B], 1.0) == []
+    assert ledger.update("one", [A, tagged(B, country="de")], 2.0) == [B]
+    assert ledger.update("one", [A, replace(B, tags={"country": "de"}, price_gb=2.0)], 3.0) == [B]
+    assert len(ledger._sources["one"].proxies) == 2
 
 
 def test_what_vanished_goes_when_its_time_is_over() -> None:
     ledger = Ledger(["one"])
-    ledger.heard("one", [A, B], 0.0)
-    ledger.heard("one", [A], 100.0)
-    assert ledger.gone("one", 60.0, 159.0) == ([], [])
-    assert ledger.gone("one", 60.0, 160.0) == ([B.key], [])
-    assert ledger.gone("one", 60.0, 999.0) == ([], []), "once"
+    ledger.update("one", [A, B], 0.0)
+    ledger.update("one", [A], 100.0)
+    assert ledger.pop_expired("one", 60.0, 159.0) == ([], [])
+    assert ledger.pop_expired("one", 60.0, 160.0) == ([B.key], [])
+    assert ledger.pop_expired("one", 60.0, 999.0) == ([], []), "once"
 
 
 def test_a_source_that_says_nothing_takes_nothing_away() -> None:
     ledger = Ledger(["one"])
-    ledger.heard("one", [A, B], 0.0)
-    assert ledger.gone("one", 0.0, 1e9) == ([], [])
+    ledger.update("one", [A, B], 0.0)
+    assert ledger.pop_expired("one", 0.0, 1e9) == ([], [])
 
 
 def test_what_is_listed_again_in_time_stays() -> None:
     ledger = Ledger(["one"])
-    ledger.heard("one", [A, B], 0.0)
-    ledger.heard("one", [A], 10.0)
-    assert ledger.heard("one", [A, B], 20.0) == [B]
-    assert ledger.gone("one", 5.0, 1e9) == ([], [])
+    ledger.update("one", [A, B], 0.0)
+    ledger.update("one", [A], 10.0)
+    assert ledger.update("one", [A, B], 20.0) == [B]
+    assert ledger.pop_expired("one", 5.0, 1e9) == ([], [])
 
 
 def test_what_another_source_has_stays_with_the_tags_of_that_one() -> None:
     ledger = Ledger(["one", "two"])
     mine, theirs = tagged(A, source="one"), tagged(A, source="two")
-    assert ledger.heard("one", [mine], 0.0) == [mine]
-    assert ledger.heard("two", [theirs], 0.0) == [], "the first source says its tags"
-    ledger.heard("one", [C], 10.0)
-    keys, others = ledger.gone("one", 5.0, 20.0)
+    assert ledger.update("one", [mine], 0.0) == [mine]
+    assert ledger.update("two", [theirs], 0.0) == [], "the first source says its tags"
+    ledger.update("one", [C], 10.0)
+    keys, others = ledger.pop_expired("one", 5.0, 20.0)
     assert (keys, [dict(each.tags) for each in others]) == ([], [{"source": "two"}])
-    ledger.heard("two", [C], 30.0)
-    assert ledger.gone("two", 5.0, 40.0) == ([A.key], [])
+    ledger.update("two", [C], 30.0)
+    assert ledger.pop_expired("two", 5.0, 40.0) == ([A.key], [])
 
 
 def test_what_vanished_from_two_sources_goes_with_the_longer_time() -> None:
     ledger = Ledger(["one", "two"])
     for name in ("one", "two"):
-        ledger.heard(name, [A], 0.0)
-        ledger.heard(name, [C], 10.0)
-    assert ledger.gone("one", 5.0, 20.0) == ([], [])
-    assert ledger.gone("two", 50.0, 60.0) == ([A.key], [])
+        ledger.update(name, [A], 0.0)
+        ledger.update(name, [C], 10.0)
+    assert ledger.pop_expired("one", 5.0, 20.0) == ([], [])
+    assert ledger.pop_expired("two", 50.0, 60.0) == ([A.key], [])
 
 
 def test_what_the_pool_did_not_hear_of_is_told_again() -> None:
     ledger = Ledger(["one"])
-    changed = ledger.heard("one", [A, B], 0.0)
-    ledger.untold("one", changed[:1])
-    assert ledger.heard("one", [A, B], 1.0) == [A]
-    assert ledger.heard("one", [A, B], 2.0) == []
+    changed = ledger.update("one", [A, B], 0.0)
+    ledger.not_added("one", changed[:1])
+    assert ledger.update("one", [A, B], 1.0) == [A]
+    assert ledger.update("one", [A, B], 2.0) == []
 
 
 def test_a_part_of_a_list_says_nothing_of_the_rest() -> None:
     ledger = Ledger(["one"])
-    ledger.heard("one", [A, B], 0.0)
-    assert ledger.heard("one", [A, C], 1.0, whole=False) == [C]
-    assert ledger.gone("one", 0.0, 1e9) == ([], [])
-    assert ledger.count("one") == 3
+    ledger.update("one", [A, B], 0.0)
+    assert ledger.update("one", [A, C], 1.0, complete=False) == [C]
+    assert ledger.pop_expired("one", 0.0, 1e9) == ([], [])
+    assert len(ledger._sources["one"].proxies) == 3
 
 
 def test_proxies_of_an_earlier_run_go_only_after_a_list_without_them() -> None:
     ledger = Ledger(["one"])
     ledger.recall("one", [A.key, B.key])
-    assert ledger.gone("one", 0.0, 1e9) == ([], []), "the source did not answer yet"
-    ledger.heard("one", [A], 100.0)
-    assert ledger.gone("one", 60.0, 159.0) == ([], [])
-    assert ledger.gone("one", 60.0, 160.0) == ([B.key], [])
+    assert ledger.pop_expired("one", 0.0, 1e9) == ([], []), "the source did not answer yet"
+    ledger.update("one", [A], 100.0)
+    assert ledger.pop_expired("one", 60.0, 159.0) == ([], [])
+    assert ledger.pop_expired("one", 60.0, 160.0) == ([B.key], [])
 
 
 def test_what_the_pool_has_forgotten_is_told_again_as_long_as_it_is_listed() -> None:
     ledger = Ledger(["one", "two"])
-    ledger.heard("one", [A, B], 0.0)
-    ledger.heard("two", [B, C], 0.0)
+    ledger.update("one", [A, B], 0.0)
+    ledger.update("two", [B, C], 0.0)
     ledger.forgotten([A.key, B.key, C.key])
-    assert ledger.heard("one", [B], 1.0) == [B]
+    assert ledger.update("one", [B], 1.0) == [B]
     assert [ledger.was_forgotten("one", each.key) for each in (A, B)] == [False, True]
     ledger.returned([B])
-    assert ledger.heard("two", [B, C], 1.0) == [C], "the other one is back by the first source"
+    assert ledger.update("two", [B, C], 1.0) == [C], "the other one is back by the first source"
     assert [ledger.was_forgotten("two", each.key) for each in (B, C)] == [False, True]
     ledger.returned([C])
-    assert (ledger.heard("one", [B], 2.0), ledger.heard("two", [B, C], 2.0)) == ([], [])
+    assert (ledger.update("one", [B], 2.0), ledger.update("two", [B, C], 2.0)) == ([], [])
 
 
 def test_what_was_forgotten_is_not_removed_later() -> None:
     ledger = Ledger(["one"])
     ledger.recall("one", [C.key])
-    ledger.heard("one", [A], 0.0, whole=False)
+    ledger.update("one", [A], 0.0, complete=False)
     ledger.forgotten([A.key, C.key])
-    ledger.heard("one", [B], 10.0)
-    assert ledger.gone("one", 0.0, 1e9) == ([A.key], []), "that the source listed: it is no loss to be told twice"
-    ledger.heard("one", [], 20.0)
+    ledger.update("one", [B], 10.0)
+    assert ledger.pop_expired("one", 0.0, 1e9) == ([A.key], []), (
+        "that the source listed: it is no loss to be told twice"
+    )
+    ledger.update("one", [], 20.0)
     ledger.forgotten([B.key])
-    assert ledger.gone("one", 0.0, 1e9) == ([], [])
+    assert ledger.pop_expired("one", 0.0, 1e9) == ([], [])
 
 
 def test_a_part_of_a_list_leaves_what_the_pool_did_not_hear_of() -> None:
     ledger = Ledger(["one"])
-    ledger.heard("one", [A, B], 0.0)
-    ledger.untold("one", [A, B])
-    assert ledger.heard("one", [A], 1.0, whole=False) == [A]
-    assert ledger.heard("one", [A, B], 2.0) == [B]
+    ledger.update("one", [A, B], 0.0)
+    ledger.not_added("one", [A, B])
+    assert ledger.update("one", [A], 1.0, complete=False) == [A]
+    assert ledger.update("one", [A, B], 2.0) == [B]

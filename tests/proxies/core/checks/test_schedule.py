@@ -1,0 +1,89 @@
+"""When things are done again (P6): in their usual time, or after growing pauses; never twice at a time."""
+
+from __future__ import annotations
+
+import random
+
+from lycosa.proxies.core.checks.schedule import JITTER, Schedule
+
+
+def test_what_went_well_is_due_again_in_its_usual_time() -> None:
+    schedule = Schedule(30, 3600)
+    schedule.add("a", 100.0)
+    assert schedule.start_due(99.0, 10) == []
+    assert schedule.start_due(100.0, 10) == ["a"]
+    assert schedule.start_due(9999.0, 10) == [], "it is under way"
+    schedule.finish("a", 200.0, 0.0, 600, success=True)
+    assert schedule.next_at() == 200 + 600 * (1 - JITTER)
+
+
+def test_pauses_grow_with_each_failure_and_are_bounded() -> None:
+    schedule = Schedule(30, 3600)
+    schedule.add("a", 0.0)
+    now, pauses = 0.0, []
+    for _ in range(12):
+        assert schedule.start_due(now, 1) == ["a"]
+        schedule.finish("a", now, 1.0, 600, success=False)
+        pauses.append((schedule.next_at() or 0) - now)
+        now += pauses[-1]
+    assert pauses[:4] == [30, 60, 120, 240]
+    assert pauses[-1] == 3600
+    assert schedule.failures("a") == 12
+    schedule.start_due(now, 1)
+    schedule.finish("a", now, 0.5, 600, success=True)
+    assert (schedule.failures("a"), schedule.next_at()) == (0, now + 600)
+
+
+def test_half_of_a_pause_is_certain() -> None:
+    schedule = Schedule(30, 3600)
+    schedule.add("a", 0.0)
+    schedule.start_due(0.0, 1)
+    schedule.finish("a", 0.0, 0.0, 600, success=False)
+    assert schedule.next_at() == 15
+
+
+def test_the_longest_overdue_come_first_and_not_all_at_once() -> None:
+    schedule = Schedule(30, 3600)
+    for name, at in (("c", 3.0), ("a", 1.0), ("b", 2.0), ("d", 9.0)):
+        schedule.add(name, at)
+    assert schedule.start_due(5.0, 2) == ["a", "b"]
+    assert schedule.start_due(5.0, 2) == ["c"]
+    assert schedule.next_at() == 9.0
+
+
+def test_no_result_is_no_failure() -> None:
+    schedule = Schedule(30, 3600)
+    schedule.add("a", 0.0)
+    schedule.start_due(0.0, 1)
+    schedule.reschedule("a", 50.0)
+    assert (schedule.failures("a"), schedule.next_at()) == (0, 50.0)
+
+
+def test_what_was_dropped_does_not_come_back() -> None:
+    schedule = Schedule(30, 3600)
+    schedule.add("a", 0.0)
+    schedule.start_due(0.0, 1)
+    schedule.remove("a")
+    schedule.finish("a", 1.0, 0.5, 600, success=True)
+    assert (schedule.next_at(), len(schedule), "a" in schedule) == (None, 0, False)
+
+
+def test_random_histories_end_each_turn_once_and_keep_few_entries() -> None:
+    seed = random.randrange(1 << 32)
+    chance, schedule, now = random.Random(seed), Schedule(5, 100), 0.0
+    under_way: set[str] = set()
+    for _ in range(5_000):
+        now += chance.random()
+        name = str(chance.randrange(20))
+        schedule.add(name, now)
+        begun = schedule.start_due(now, chance.randint(0, 4))
+        assert under_way.isdisjoint(begun), seed
+        under_way.update(begun)
+        if under_way and chance.random() < 0.3:
+            done = under_way.pop()
+            schedule.finish(done, now, chance.random(), 10, success=chance.random() < 0.5)
+        if chance.random() < 0.3:  # leaves an outdated entry behind
+            schedule.remove(name)
+            under_way.discard(name)
+            schedule.add(name, now + 1000 * chance.random())
+    assert len(schedule._heap) <= 4 * 20 + 64 + 1, seed
