@@ -173,7 +173,7 @@ def test_where_a_redirect_leads() -> None:
 
 
 @pytest.mark.parametrize("meta", [{"dont_redirect": True}, {"handle_httpstatus_list": [302]}, {"redirect_ttl": 1}, {}])
-def test_who_decides_about_a_redirect(meta: dict[str, Any]) -> None:
+def test_meta_keys_that_stop_redirects(meta: dict[str, Any]) -> None:
     both = redirect_both("GET", 302, b"/x", {}, meta)
     assert (both[0].url, both[0].method) == (both[1].url, both[1].method)
 
@@ -220,12 +220,12 @@ def again_both(meta: str, attempts: int, status: int = 0, error: str = "") -> tu
     return isinstance(again, http.Request), isinstance(found, Failed) and found.retry_at is not None
 
 
-def test_which_statuses_are_tried_again_and_how_often() -> None:
+def test_which_statuses_are_retried_and_how_often() -> None:
     cases = product(RETRY_METAS, ATTEMPTS, STATUSES)
     assert_listed(differences(cases, lambda case: again_both(*case)), {})
 
 
-def test_which_errors_are_tried_again_and_how_often() -> None:
+def test_which_errors_are_retried_and_how_often() -> None:
     cases = product(RETRY_METAS, ATTEMPTS, ERRORS)
     assert_listed(differences(cases, lambda case: again_both(*case[:2], error=case[2])), {})
 
@@ -271,12 +271,12 @@ def passes_ours(middleware: HttpErrors, meta: dict[str, Any], status: int) -> bo
     return True
 
 
-def test_which_statuses_a_callback_sees() -> None:
+def test_which_statuses_reach_the_callback() -> None:
     assert_listed(differences(WANTED, passes_both), {})
 
 
 @pytest.mark.parametrize(("meta", "of_spider"), list(product(range(len(LISTS)), (None, (302,)))))
-def test_a_status_that_is_asked_for_is_no_redirect(meta: int, of_spider: Any) -> None:
+def test_a_handled_status_is_not_followed_as_a_redirect(meta: int, of_spider: Any) -> None:
     asked = {key: [302] if value == [404] else value for key, value in LISTS[meta].items()}
     crawler = crawler_of({"HTTPERROR_ALLOW_ALL": True}, **({"handle_httpstatus_list": of_spider} if of_spider else {}))
     middleware = build_from_crawler(RedirectMiddleware, crawler)
@@ -324,7 +324,7 @@ def onsite_both(domains: tuple[str, ...], url: str, allowed: bool) -> tuple[bool
     return theirs_says, Offsite(scope).process_request(to_request(record)) is None
 
 
-def test_which_hosts_a_spider_goes_to() -> None:
+def test_which_hosts_are_allowed_for_a_spider() -> None:
     found = differences(product(DOMAINS, URLS, (False, True)), lambda case: onsite_both(*case))
     assert {url for _, url, _ in found} == {NO_URL}
 
@@ -384,7 +384,7 @@ def same_both(case: str) -> tuple[bool, bool]:
     return theirs_say[0] == theirs_say[1], ours_say[0] == ours_say[1]
 
 
-def test_what_counts_as_the_same_request() -> None:
+def test_which_requests_have_the_same_fingerprint() -> None:
     assert_listed(differences(SAME_AS, same_both), IDENTITY_DIFFERS)
 
 

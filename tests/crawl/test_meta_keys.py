@@ -61,7 +61,7 @@ def test_proxy(server):
     assert len(crawled(server, straight, proxy="http://127.0.0.1:1").items) == 1
 
 
-def test_download_delay_holds_for_the_next_request_of_the_host_whichever_it_is(server):
+def test_download_delay_holds_for_any_next_request_of_the_host(server):
     first = Request(server.url("/good?0"), delay=DELAY_S, priority=2)
     others = [Request(server.url(f"/good?{number}"), priority=1) for number in range(1, 4)]
 
@@ -86,13 +86,13 @@ def test_download_delay_is_at_least_that_of_the_crawl(server):
 
 
 @pytest.mark.parametrize("delay", [-1, "2", 1e9, float("nan")])
-def test_download_delay_that_is_none(server, delay):
+def test_a_download_delay_that_is_not_a_number_of_seconds_is_refused(server, delay):
     request = Request(server.url("/good"), meta={"download_delay": delay})
     state, reason = crawled(server, request).of("/good")
     assert (state, reason[:24], server.hits) == ("dead", "download_delay in meta i", [])
 
 
-def test_what_is_not_fetched_delays_nothing(server):
+def test_a_request_that_is_not_sent_delays_nothing(server):
     class Local:
         def process_request(self, request):
             return Response(request.url, 200)
@@ -254,7 +254,7 @@ def test_the_cache_replays(server, tmp_path):
     assert (missing.hits, missing.of("/index")) == ({}, ("done", "not in the cache"))
 
 
-def test_the_cache_keeps_what_rfc_9111_lets_it(server, tmp_path):
+def test_the_cache_stores_what_rfc_9111_allows(server, tmp_path):
     settings = {"http_cache": "rfc9111", "http_cache_dir": str(tmp_path)}
     fresh, stale, never = paths = [
         f"/cached?{query}" for query in ("control=max-age%3D60", "etag=x&control=no-cache", "control=no-store")

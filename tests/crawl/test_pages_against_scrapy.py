@@ -114,7 +114,7 @@ def canonical(links: list[Any]) -> list[tuple[str, str]]:
     return list(found.items())
 
 
-def test_the_links_of_pages_that_are_made_to_be_difficult() -> None:
+def test_the_links_of_difficult_pages() -> None:
     assert_listed(differences(PAGES, lambda name: links_both(PAGES[name])), LINKS_DIFFER)
 
 
@@ -311,14 +311,14 @@ def test_the_text_of_responses() -> None:
 FOLLOWED = ("x", "/y", "?z", "#f", " b ", "http://b.example", "//c.example/", "ä", "a b", "", "../up", "x?ä=ö")
 
 
-def test_what_follow_means() -> None:
+def test_response_follow() -> None:
     def both(link: str) -> tuple[str, str]:
         return canonicalize(their_page(b"").follow(link).url), canonicalize(our_page(b"").follow(link).url)
 
     assert_listed(differences(FOLLOWED, both), {})
 
 
-def test_selectors_give_the_same() -> None:
+def test_selectors_return_the_same() -> None:
     body = b"<title>T</title><ul><li class=a>1<li>2</ul><a href=x>x</a><p>text \xc3\xa4</p>"
     theirs, ours = their_page(body), our_page(body)
     for query in ("title::text", "li::text", "li.a::text", "a::attr(href)", "p::text", "none::text"):
@@ -333,7 +333,7 @@ def test_selectors_give_the_same() -> None:
     assert theirs.json() == ours.json()
 
 
-def test_what_a_request_that_is_followed_has() -> None:
+def test_the_attributes_of_a_followed_request() -> None:
     theirs = their_page(b"").follow("x", method="POST", headers={"A": "b"}, meta={"k": 1}, priority=3, flags=["f"])
     ours = our_page(b"").follow("x", method="POST", headers={"A": "b"}, meta={"k": 1}, priority=3, flags=["f"])
     for name in ("url", "method", "body", "meta", "priority", "dont_filter", "flags", "cb_kwargs", "encoding"):

@@ -185,7 +185,7 @@ class Cell:
         for has_errback in ((False, True) if "errback" in text else (False,))
     ],
 )
-def test_a_cell_of_the_tables(
+def test_each_cell_of_the_tables(
     server: Server, monkeypatch: pytest.MonkeyPatch, row: str, stage: str, text: str, has_errback: bool
 ):
     cell = Cell(server, row, stage, has_errback=has_errback)
@@ -227,5 +227,5 @@ def documented(stages: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     [(deciding.FETCH_STAGES, deciding.FETCH_SIDE), (deciding.SPIDER_STAGES, deciding.SPIDER_SIDE)],
     ids=["fetch", "spider"],
 )
-def test_the_document_says_what_is_tested(stages: tuple[str, ...], table: dict[str, tuple[str, ...]]):
+def test_the_document_matches_the_tested_table(stages: tuple[str, ...], table: dict[str, tuple[str, ...]]):
     assert documented(stages) == table

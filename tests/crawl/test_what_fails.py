@@ -126,7 +126,7 @@ def expected(failing: Failing, text: str) -> tuple[str, str, list[Any], int]:
 
 @pytest.mark.parametrize("column", METAS)
 @pytest.mark.parametrize("failing", FAILURES.values(), ids=FAILURES)
-def test_a_failure_takes_its_path(certificate: Path, failing: Failing, column: str):
+def test_each_failure_has_the_documented_outcome(certificate: Path, failing: Failing, column: str):
     text = failing.cells[list(METAS).index(column)]
     played = asyncio.run(crawled(certificate, failing, column))
     state, reason, items, requests = expected(failing, text)
@@ -140,7 +140,7 @@ def test_a_failure_takes_its_path(certificate: Path, failing: Failing, column: s
 
 
 @pytest.mark.parametrize("failing", FAILURES.values(), ids=FAILURES)
-def test_a_host_rests_when_it_is_overloaded_or_away(certificate: Path, failing: Failing):
+def test_a_host_is_blocked_when_it_is_overloaded_or_unreachable(certificate: Path, failing: Failing):
     settings = {"backoff_base": 100, "max_backoff": 100, "retries": 0}
     rests: list[float] = []
 
@@ -165,7 +165,7 @@ def test_a_host_rests_when_it_is_overloaded_or_away(certificate: Path, failing: 
     assert least <= rests[0] <= most
 
 
-def test_the_document_says_what_is_tested():
+def test_the_document_matches_the_tested_table():
     page = (ROOT / "docs" / "middlewares.md").read_text(encoding="utf-8")
     head = f"| what fails | {' | '.join(COLUMNS)} |\n"
     assert head in page, head

@@ -197,7 +197,7 @@ class Mistaken(Spider):
         yield {"a": 1}
 
 
-def test_arguments_that_do_not_fit_and_a_parse_that_is_not_written_are_told_in_a_line() -> None:
+def test_wrong_arguments_and_a_missing_parse_are_explained_in_one_line() -> None:
     played = asyncio.run(played_by(Mistaken))
     assert played.of("/echo/1") == (
         "dead",
@@ -228,7 +228,7 @@ class Forgets(Spider):
         yield {"kind": response.headers["Content-Type"].decode()}
 
 
-def test_what_was_forgotten_is_hinted_at() -> None:
+def test_usual_causes_are_added_to_misleading_messages() -> None:
     played = asyncio.run(played_by(Forgets))
     awaits = "'coroutine' object has no attribute 'json': await what is async, such as self.fetch(...)"
     assert played.of("/echo/1") == ("dead", f"AttributeError in parse: {awaits}")
@@ -236,7 +236,7 @@ def test_what_was_forgotten_is_hinted_at() -> None:
     assert played.of("/echo/2") == ("dead", f"AttributeError in decodes: {decodes}")
 
 
-def test_a_reason_that_is_cut_off_says_so() -> None:
+def test_a_truncated_reason_ends_with_dots() -> None:
     assert reason_text("x" * REASON_MAX + "\nmore") == "x" * REASON_MAX
     assert reason_text("x" * REASON_MAX + "y") == "x" * (REASON_MAX - 3) + "..."
 
@@ -254,7 +254,7 @@ class Relative(Spider):
         yield Request("javascript:void(0)")
 
 
-def test_requests_for_relative_urls_are_hinted_at_once() -> None:
+def test_requests_for_relative_urls_cause_one_hint() -> None:
     played = asyncio.run(played_by(Relative))
     assert (len(played.items), played.summary.skipped) == (1, {"bad URL": 3})
     (note,) = played.summary.notes
@@ -298,7 +298,7 @@ class Returns(Spider):
         return 1
 
 
-def test_a_value_that_a_callback_returns_after_yielding_is_told_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_return_value_is_reported_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     Returns()
     line = Returns.parse.__code__.co_firstlineno + 3
     told = f"Returns.parse yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"

@@ -46,7 +46,7 @@ def outside(response: Any) -> None:
 
 
 @pytest.mark.parametrize("given", ["parse_book", QUOTES.parse, QUOTES.parse_later])
-def test_a_right_callback(given: Any) -> None:
+def test_a_correct_callback_has_no_message(given: Any) -> None:
     assert user_errors.check_callback(given, QUOTES) == ""
 
 
@@ -82,7 +82,7 @@ def test_a_right_callback(given: Any) -> None:
     ],
     ids=lambda value: str(value).partition(" at 0x")[0],
 )
-def test_a_wrong_callback(given: Any, line: str) -> None:
+def test_a_wrong_callback_is_explained(given: Any, line: str) -> None:
     assert user_errors.check_callback(given, QUOTES) == line
 
 
@@ -112,7 +112,7 @@ def test_a_coroutine_as_errback() -> None:
         (print, {}, ""),
     ],
 )
-def test_arguments(method: Any, given: dict[str, Any], line: str) -> None:
+def test_wrong_arguments_are_explained(method: Any, given: dict[str, Any], line: str) -> None:
     assert user_errors.check_arguments(method, given) == line
 
 
@@ -127,7 +127,7 @@ class Point:
     x: int
 
 
-def test_plain_data_and_what_can_be_written_as_such() -> None:
+def test_plain_data_can_be_stored() -> None:
     assert (
         user_errors.check_storable("meta", {"a": [1, 2.5, "x", b"y", None, {"b": (1,)}], 3: True, "point": Point(1)})
         == ""
@@ -171,7 +171,7 @@ def test_plain_data_and_what_can_be_written_as_such() -> None:
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_data_that_cannot_be_stored(value: dict[str, Any], line: str) -> None:
+def test_data_that_cannot_be_stored_is_explained(value: dict[str, Any], line: str) -> None:
     assert user_errors.check_storable("meta", value) == line
 
 
@@ -222,11 +222,11 @@ class Odd:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_wrong_result(value: Any, line: str) -> None:
+def test_a_wrong_result_is_explained(value: Any, line: str) -> None:
     assert user_errors.check_result(value, "parse") == f"parse yielded {line}"
 
 
-def test_results_that_have_to_be_looped_over_or_awaited() -> None:
+def test_generators_and_coroutines_as_results_are_explained() -> None:
     assert user_errors.check_result(QUOTES.parse(PAGE), "p").endswith(
         ": write yield from, to yield each of its elements"
     )
@@ -239,7 +239,7 @@ def test_results_that_have_to_be_looped_over_or_awaited() -> None:
     coroutine.close()
 
 
-def test_an_object_of_scrapy() -> None:
+def test_objects_of_scrapy_are_explained() -> None:
     kind = type("FormRequest", (), {"__module__": "scrapy.http.request.form"})
     assert user_errors.check_result(kind(), "parse").endswith(": write from lycosa import FormRequest")
 
@@ -266,7 +266,7 @@ def plain(response: Any) -> dict[str, Any]:
     return {}
 
 
-def test_a_value_lost_in_a_generator() -> None:
+def test_a_return_value_lost_in_a_generator_is_found() -> None:
     line = returns_late.__code__.co_firstlineno + 3
     expected = f"returns_late yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"
     assert user_errors.check_lost_return(returns_late) == expected
@@ -275,7 +275,7 @@ def test_a_value_lost_in_a_generator() -> None:
 
 
 @pytest.mark.parametrize("function", [returns_nothing, plain, QUOTES.parse_later, QUOTES.parse, print])
-def test_no_value_lost(function: Any) -> None:
+def test_functions_without_a_lost_value_have_no_message(function: Any) -> None:
     assert user_errors.check_lost_return(function) == ""
 
 
@@ -358,12 +358,12 @@ def test_allowed_domains(domain: str) -> None:
         ("http://[::1]:80/", "[::1]:80"),
     ],
 )
-def test_a_url_or_a_port_among_the_domains(domain: str, right: str) -> None:
+def test_a_url_or_port_in_allowed_domains_is_explained(domain: str, right: str) -> None:
     line = user_errors.check_allowed_domains(["a.example", domain], "Q")
     assert line == f"allowed_domains of Q has {domain!r}: write {right!r}, which includes its subdomains"
 
 
-def test_domains_that_are_no_list_of_text() -> None:
+def test_domains_that_are_not_a_list_of_text_are_explained() -> None:
     text = "allowed_domains of Q is text: write a list, ['example.com']"
     assert user_errors.check_allowed_domains("example.com", "Q") == text
     assert user_errors.check_allowed_domains(7, "Q") == "allowed_domains of Q is an int (7): write a list of domains"
@@ -371,7 +371,7 @@ def test_domains_that_are_no_list_of_text() -> None:
     assert user_errors.check_allowed_domains([b"x"], "Q") == line
 
 
-def test_misspelt_attributes() -> None:
+def test_misspelled_attributes_are_found() -> None:
     wrong = type("Wrong", (Spider,), {"name": "w", "start_url": "http://a.example/"})
     assert user_errors.check_attributes(wrong()) == "Wrong.start_url has no effect: did you mean start_urls?"
     assert user_errors.check_attributes(QUOTES) == ""
@@ -411,11 +411,11 @@ class Forgets(Spider):
 
 
 @pytest.mark.parametrize("spider", [UsesIt, HasBoth, Starts, BuildsOn])
-def test_attributes_that_the_spider_uses_itself_are_its_own(spider: type[Spider]) -> None:
+def test_attributes_that_the_spider_uses_have_no_message(spider: type[Spider]) -> None:
     assert user_errors.check_attributes(spider(start_url="http://c.example/")) == ""
 
 
-def test_an_attribute_that_the_source_never_uses_is_blamed() -> None:
+def test_an_attribute_that_is_never_used_is_found() -> None:
     line = "Forgets.allowed_domain has no effect: did you mean allowed_domains?"
     assert user_errors.check_attributes(Forgets()) == line
 
@@ -444,12 +444,12 @@ def part(name: str) -> object:
         ("process_spider_output_async", "process_spider_output may be an async generator itself"),
     ],
 )
-def test_methods_of_a_middleware_that_nobody_calls(name: str, rest: str) -> None:
+def test_methods_that_are_never_called_are_found(name: str, rest: str) -> None:
     assert user_errors.check_methods(part(name), METHODS) == f"Part.{name} is never called: {rest}"
     assert user_errors.check_methods(type(part(name)), METHODS) == f"Part.{name} is never called: {rest}"
 
 
-def test_methods_that_are_right_or_nobodys_business() -> None:
+def test_correct_and_private_methods_have_no_message() -> None:
     assert user_errors.check_methods(Good(), METHODS) == ""
     assert user_errors.check_methods(part("process_items"), ["process_item"]) == (
         "Part.process_items is never called: did you mean process_item?"
@@ -486,18 +486,18 @@ def test_every_method_has_a_line_for_what_it_may_return() -> None:
         ("Part.other", 1, "returned an int (1): return what it is asked for"),
     ],
 )
-def test_nonsense_returned(where: str, value: Any, line: str) -> None:
+def test_a_wrong_return_value_is_explained(where: str, value: Any, line: str) -> None:
     assert user_errors.check_returned(where, value) == f"{where} {line}"
 
 
-def test_a_coroutine_within_what_was_awaited() -> None:
+def test_a_coroutine_that_was_not_awaited_is_explained() -> None:
     coroutine = QUOTES.parse_later(PAGE)
     line = user_errors.check_returned("Part.process_exception", coroutine)
     coroutine.close()
     assert line.endswith("(a plain method that calls an async one has to be async too, and await it)")
 
 
-def test_lines_are_lines() -> None:
+def test_messages_have_one_line() -> None:
     line = user_errors.check_result("two\nlines " * 40, "parse")
     assert "\n" not in line
     assert len(line) < 250
@@ -508,12 +508,12 @@ class Old(Spider):
     user_agent = "Mine/1.0"
 
 
-def test_an_attribute_that_is_a_setting_now_is_blamed() -> None:
+def test_an_attribute_that_became_a_setting_is_found() -> None:
     line = "Old.user_agent has no effect: write custom_settings = {'USER_AGENT': 'Mine/1.0'}"
     assert user_errors.check_attributes(Old()) == line
 
 
-def test_a_start_of_old_is_named_where_there_is_nothing_to_start_with() -> None:
+def test_an_old_start_requests_is_found_when_nothing_starts() -> None:
     class Before(Spider):
         name = "before"
 

@@ -100,7 +100,7 @@ def line_of(function: Callable[..., Any], text: str) -> int:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_the_innermost_call_of_the_user_is_named_and_its_end_told(told: Told, run: Any) -> None:
+def test_the_innermost_call_of_the_user_is_named_and_its_end_logged(told: Told, run: Any) -> None:
     dog = watched(Quotes(told).parse_outer, run)
     warning, over = told.lines
     line = line_of(Quotes.parse, "self.told.wait")
@@ -114,7 +114,7 @@ def test_the_innermost_call_of_the_user_is_named_and_its_end_told(told: Told, ru
     assert AFTER_S <= dog.blocked_s < DEADLINE_S
 
 
-def test_sleep_and_network_get_advice_of_their_own(told: Told) -> None:
+def test_sleep_and_network_calls_have_their_own_advice(told: Told) -> None:
     quotes = Quotes(told)
     watched(quotes.parse_asleep)
     assert "(time.sleep): use await asyncio.sleep(...)" in told.lines[0]
@@ -124,12 +124,12 @@ def test_sleep_and_network_get_advice_of_their_own(told: Told) -> None:
     assert "(connection.makefile('rb').read): use await self.fetch(...), or callback_mode = 'thread'" in told.lines[0]
 
 
-def test_a_loop_that_computes_is_a_place_without_a_call(told: Told) -> None:
+def test_a_computation_is_reported_without_a_call(told: Told) -> None:
     watched(Quotes(told).parse_busy)
     assert re.search(r"Quotes.parse_busy .* at test_watchdog.py:\d+(?: \(\S+\))?: run it in a thread", told.lines[0])
 
 
-def test_what_holds_the_interpreter_is_seen_when_it_ends(told: Told) -> None:
+def test_a_call_that_holds_the_interpreter_is_noticed_when_it_ends(told: Told) -> None:
     def parse() -> None:
         re.match(r"(a+)+$", "a" * 24 + "b")
 
@@ -140,18 +140,18 @@ def test_what_holds_the_interpreter_is_seen_when_it_ends(told: Told) -> None:
     assert f"test_watchdog.py:{line_of(parse, 're.match')}" in told.lines[0]
 
 
-def test_one_warning_a_place_and_a_bound_on_all(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_one_warning_per_line_and_a_limit_for_all(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "WARNINGS_MAX", 2)
     dog = Watchdog(AFTER_S)
     blocked = threading.Event()
 
-    def seen(thread_id: int, still_s: float, tell: Any = dog._tell) -> Any:
+    def seen(thread_id: int, still_s: float, tell: Any = dog._warn) -> Any:
         try:
             return tell(thread_id, still_s)
         finally:
             blocked.set()
 
-    monkeypatch.setattr(dog, "_tell", seen)
+    monkeypatch.setattr(dog, "_warn", seen)
 
     def first() -> None:
         assert blocked.wait(DEADLINE_S)
@@ -174,7 +174,7 @@ def test_one_warning_a_place_and_a_bound_on_all(told: Told, monkeypatch: pytest.
     assert [name[1] for name in names if name] == ["first", "second"]
 
 
-def test_a_loop_that_runs_is_left_alone(told: Told) -> None:
+def test_a_loop_that_is_not_blocked_causes_no_warning(told: Told) -> None:
     async def crawl() -> None:
         async with Watchdog(AFTER_S):
             for _ in range(20):
@@ -186,7 +186,7 @@ def test_a_loop_that_runs_is_left_alone(told: Told) -> None:
     assert [line for line in told.lines if "test_watchdog" in line] == []
 
 
-def test_what_runs_the_loop_is_not_blamed(told: Told) -> None:
+def test_the_code_that_runs_the_loop_is_not_reported(told: Told) -> None:
     """The stack below the loop is the user's program, which waits for the crawl rightly."""
     dog = Watchdog(AFTER_S)
 
@@ -203,7 +203,7 @@ def test_what_runs_the_loop_is_not_blamed(told: Told) -> None:
     assert "program" not in names
 
 
-def test_our_own_blocking_is_no_warning(told: Told) -> None:
+def test_blocking_without_user_code_is_no_warning(told: Told) -> None:
     """Code of the standard library and of Lycosa, without a frame of the user's: told at INFO."""
     logging.getLogger("lycosa.crawl.diagnostics.watchdog").setLevel(logging.INFO)
     namespace: dict[str, Any] = {"told": told.told}
@@ -222,7 +222,7 @@ def test_our_own_blocking_is_no_warning(told: Told) -> None:
     assert len(told.lines) == 1
 
 
-def test_a_debugger_is_no_offence(told: Told) -> None:
+def test_a_debugger_causes_no_warning(told: Told) -> None:
     frame = sys._getframe()
     assert watchdog.blocking_location([frame]) is not None
     source = "def interact(look):\n    return look()\n"
@@ -231,7 +231,7 @@ def test_a_debugger_is_no_offence(told: Told) -> None:
     assert namespace["interact"](lambda: watchdog.blocking_location(list(watchdog._outwards(sys._getframe())))) is None
 
 
-def test_zero_switches_it_off() -> None:
+def test_zero_disables_the_watchdog() -> None:
     threads = threading.active_count()
 
     async def crawl() -> int:

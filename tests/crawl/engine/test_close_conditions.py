@@ -43,7 +43,7 @@ def test_each_condition_at_its_limit(name: str, limit: int, just_below: dict, me
     assert f"closespider_{name}" in FINISH_REASONS
 
 
-def test_no_condition_is_false() -> None:
+def test_conditions_without_limits_are_false() -> None:
     assert not CloseConditions()
     assert not CloseTracker(CloseConditions(), 0.0)
     assert CloseTracker(CloseConditions(errorcount=1), 0.0)
@@ -54,14 +54,14 @@ def test_a_negative_limit_is_refused_by_its_setting() -> None:
         CloseConditions(pagecount_no_item=-1)
 
 
-def test_when_to_look_again() -> None:
+def test_the_time_of_the_next_check() -> None:
     assert CloseConditions(itemcount=3).next_at(NOTHING) is None
     assert CloseConditions(timeout=30).next_at(NOTHING) == 130.0
     assert CloseConditions(timeout=30, timeout_no_item=5).next_at(NOTHING._replace(item_at=110.0)) == 115.0
     assert CloseConditions(timeout=30, timeout_no_item=50).next_at(NOTHING._replace(item_at=110.0)) == 130.0
 
 
-def test_a_run_without_items_closes_when_the_time_it_named_has_come() -> None:
+def test_a_run_without_items_closes_at_the_time_of_the_next_check() -> None:
     tracker = CloseTracker(CloseConditions(timeout_no_item=10), 0.0)
     assert tracker.next_at() == 10.0
     assert tracker.check(items=1, pages=1, errors=0, now=9.0) == ""
@@ -100,7 +100,7 @@ def test_memory_is_watched_until_the_limit() -> None:
     assert next(held, None) is None
 
 
-def test_memory_without_limits_only_notes() -> None:
+def test_memory_without_limits_is_only_measured() -> None:
     stats = StatsCollector()
     memory = MemoryMonitor(stats, lambda: pytest.fail("warned"))
     assert memory.check() == ""
@@ -109,7 +109,7 @@ def test_memory_without_limits_only_notes() -> None:
         MemoryMonitor(stats, lambda: None, limit_mb=-1)
 
 
-def test_resident_memory_follows_what_is_held() -> None:
+def test_resident_memory_follows_allocations() -> None:
     before = resident_bytes()
     with mmap.mmap(-1, 64 * MIB) as block:  # not malloc, which may have that much left over from other tests
         block.write(bytes(64 * MIB))
@@ -121,5 +121,5 @@ def test_resident_memory_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path)
     assert resident_bytes() > 10 * MIB
 
 
-def test_the_words_are_words() -> None:
+def test_finish_reasons_are_lower_case_words_with_a_meaning() -> None:
     assert all(re.fullmatch(r"[a-z_]+", word) and meaning for word, meaning in FINISH_REASONS.items())

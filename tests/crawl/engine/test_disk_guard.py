@@ -37,14 +37,14 @@ class Device:
     ("total", "floor"),
     [(1000 * GB, FLOOR_BYTES), (10 * GB, GB // 10), (200 * 10**6, 2 * 10**6), (64 << 20, 0), (64 << 10, 0), (0, 0)],
 )
-def test_the_usual_floor_depends_on_the_device(total, floor):
+def test_the_default_floor_depends_on_the_device(total, floor):
     for free, short in ((floor - 1, True), (floor, False)):
         space = Device(max(0, free), total).watched()
         space.check()
         assert bool(space.shortage) == (short and floor > 0)
 
 
-def test_a_shortage_begins_and_ends_once_and_both_are_said(caplog):
+def test_the_begin_and_end_of_a_shortage_are_logged_once(caplog):
     device = Device(2000 * MB)
     space = device.watched(1000 * MB)
     said = []
@@ -61,14 +61,14 @@ def test_a_shortage_begins_and_ends_once_and_both_are_said(caplog):
     ]
 
 
-def test_a_floor_of_nothing_is_none_and_a_place_that_cannot_be_looked_at_is_no_shortage():
+def test_neither_a_floor_of_zero_nor_an_unreadable_device_is_a_shortage():
     for floor, room in ((0, lambda path: DiskSpace(0, GB)), (GB, lambda path: (_ for _ in ()).throw(OSError()))):
         space = FreeSpace([Path("/")], floor, room)
         space.check()
         assert space.shortage is None
 
 
-def test_the_room_of_what_does_not_exist_yet_is_that_of_its_parent(tmp_path):
+def test_the_space_of_a_path_that_does_not_exist_is_that_of_its_parent(tmp_path):
     assert disk_space(tmp_path / "not" / "yet").total_bytes == disk_space(tmp_path).total_bytes > 0
 
 
@@ -89,7 +89,7 @@ class Site(Spider):
         yield from response.follow_all(css="li a")
 
 
-def test_what_is_under_way_is_finished_and_the_rest_waits_for_room(monkeypatch):
+def test_visits_under_way_finish_and_the_rest_waits_for_space(monkeypatch):
     monkeypatch.setattr("lycosa.crawl.engine.engine.SHORTAGE_CHECK_S", 0.05)
 
     async def story(url: str) -> None:

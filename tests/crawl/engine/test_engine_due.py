@@ -52,7 +52,7 @@ async def until_waiting(crawl: Crawl) -> float:
     return snapshot.waiting_until
 
 
-def test_it_sleeps_until_exactly_the_next_due_time_whatever_else_is_due_later():
+def test_the_engine_sleeps_until_the_next_due_time():
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Later([after(url + "3", DAY_S), after(url + "2", 0.9), after(url + "1", 0.4)])
@@ -67,7 +67,7 @@ def test_it_sleeps_until_exactly_the_next_due_time_whatever_else_is_due_later():
         asyncio.run(story(tree.url[:-1]))
 
 
-def test_a_push_from_outside_wakes_it_and_so_does_a_stop():
+def test_a_push_from_outside_and_a_stop_wake_the_engine():
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Later([after(url + "1", DAY_S)])
@@ -89,7 +89,7 @@ def test_a_push_from_outside_wakes_it_and_so_does_a_stop():
         asyncio.run(story(tree.url[:-1]))
 
 
-def test_a_due_time_is_met_although_the_machine_slept_through_the_timer(monkeypatch):
+def test_a_due_time_is_noticed_after_the_machine_slept_through_the_timer(monkeypatch):
     """Timers stand still while a machine sleeps, so the clock is looked at again from time to time."""
     monkeypatch.setattr("lycosa.crawl.engine.engine.CLOCK_CHECK_S", 0.2)
     monkeypatch.setattr("lycosa.infra.clock.CHECK_S", 0.05)
@@ -109,7 +109,7 @@ def test_a_due_time_is_met_although_the_machine_slept_through_the_timer(monkeypa
         asyncio.run(story(tree.url[:-1]))
 
 
-def test_a_retry_of_an_earlier_run_is_work_and_a_request_for_later_is_not(monkeypatch):
+def test_a_retry_of_an_earlier_run_is_work_but_a_request_for_later_is_not(monkeypatch):
     monkeypatch.setattr("lycosa.crawl.engine.engine.IDLE_AFTER_S", 0.1)
 
     async def story(url: str) -> None:
@@ -127,7 +127,7 @@ def test_a_retry_of_an_earlier_run_is_work_and_a_request_for_later_is_not(monkey
         asyncio.run(story(tree.url[:-1]))
 
 
-def test_a_host_that_rests_is_work(monkeypatch):
+def test_a_blocked_host_is_work(monkeypatch):
     monkeypatch.setattr("lycosa.crawl.engine.engine.IDLE_AFTER_S", 0.1)
 
     async def story(url: str) -> None:
@@ -143,7 +143,7 @@ def test_a_host_that_rests_is_work(monkeypatch):
         asyncio.run(story(tree.url[:-1]))
 
 
-def test_more_is_asked_for_when_nothing_is_left():
+def test_more_is_called_when_nothing_is_left():
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Later([Request(url + "1")])

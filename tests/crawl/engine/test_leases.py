@@ -46,7 +46,7 @@ class Slow(Spider):
 
 
 @pytest.mark.parametrize("blocks", [False, True])
-def test_a_callback_that_takes_three_times_its_lease_is_run_once(blocks: bool) -> None:
+def test_a_callback_that_takes_three_times_its_lease_runs_once(blocks: bool) -> None:
     async def story(urls: list[str]) -> None:
         async with AsyncExitStack() as stack:
             spider = Slow(urls, blocks=blocks)
@@ -60,7 +60,7 @@ def test_a_callback_that_takes_three_times_its_lease_is_run_once(blocks: bool) -
         asyncio.run(story([tree.url, tree.url[:-1] + "1"]))
 
 
-def test_what_takes_longer_than_all_its_leases_is_tried_again_and_then_dead() -> None:
+def test_a_visit_over_the_time_limit_is_retried_and_then_dead() -> None:
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Slow([url], blocks=False)
@@ -73,7 +73,7 @@ def test_what_takes_longer_than_all_its_leases_is_tried_again_and_then_dead() ->
         asyncio.run(story(tree.url))
 
 
-def test_a_lease_that_ran_out_unseen_lives_on_and_one_that_was_taken_back_does_not() -> None:
+def test_a_lease_that_ran_out_unnoticed_is_renewed_but_a_released_one_is_not() -> None:
     async def story() -> None:
         frontier = memory_frontier(POLICY)
         host = "http://a.example:80"

@@ -42,7 +42,7 @@ def redirected(record: UrlRecord, target: str, status: int, naming: Naming = DEF
     return replacement_record(record, redirect_request(to_request(record), target, status), SHOP, naming)
 
 
-def test_a_plain_link_stores_nothing_but_itself() -> None:
+def test_a_plain_link_stores_no_extras() -> None:
     record = to_record(Request("http://a.example/x#frag"), SHOP)
     assert (record.url, record.host, record.depth, record.extras) == (
         "http://a.example/x",
@@ -53,7 +53,7 @@ def test_a_plain_link_stores_nothing_but_itself() -> None:
     assert to_request(record) == Request("http://a.example/x")
 
 
-def test_everything_that_is_asked_for_comes_back() -> None:
+def test_every_attribute_of_a_request_comes_back() -> None:
     asked = Request(
         "http://a.example/x",
         SHOP.parse_item,
@@ -95,7 +95,7 @@ def test_method_and_body_make_another_request() -> None:
 
 
 @pytest.mark.parametrize("callback", ["parse", None, SHOP.parse])
-def test_parse_is_the_callback_that_needs_no_name(callback: Any) -> None:
+def test_parse_is_the_default_callback_and_is_not_stored(callback: Any) -> None:
     assert to_record(Request("http://a.example/", callback), SHOP).extras is None
 
 
@@ -107,13 +107,13 @@ def test_parse_is_the_callback_that_needs_no_name(callback: Any) -> None:
         ("number", "Shop has no method 'number'"),
     ],
 )
-def test_a_callback_that_could_not_be_found_again_is_refused(callback: Any, told: str) -> None:
+def test_a_callback_that_is_no_method_is_refused(callback: Any, told: str) -> None:
     with pytest.raises(BadSpider, match=re.escape(told)):
         to_record(Request("http://a.example/", callback), SHOP)
 
 
 @pytest.mark.parametrize("field", ["meta", "cb_kwargs"])
-def test_data_that_cannot_be_stored_is_refused_by_name(field: str) -> None:
+def test_data_that_cannot_be_stored_is_refused_with_its_key(field: str) -> None:
     with pytest.raises(BadSpider, match=rf"http://a.example/: {field}\['where'\] is an object"):
         to_record(Request("http://a.example/", **{field: {"where": object()}}), SHOP)
 
@@ -127,17 +127,17 @@ def test_data_that_cannot_be_stored_is_refused_by_name(field: str) -> None:
         ({"cookies": "a=b"}, "cookies='a=b': write a dict"),
     ],
 )
-def test_what_is_of_another_kind_is_refused_by_name(given: dict[str, Any], told: str) -> None:
+def test_attributes_of_a_wrong_type_are_refused_with_their_name(given: dict[str, Any], told: str) -> None:
     with pytest.raises(BadSpider, match=re.escape(f"the request for http://a.example/ has {told}")):
         to_record(Request("http://a.example/", **given), SHOP)
 
 
-def test_no_url_no_record() -> None:
+def test_a_bad_url_is_refused() -> None:
     with pytest.raises(BadUrl):
         to_record(Request("not a url"), SHOP)
 
 
-def test_a_callback_that_has_gone_is_told() -> None:
+def test_a_stored_callback_that_no_longer_exists_is_refused() -> None:
     record = to_record(Request("http://a.example/", "parse_item"), SHOP)
     with pytest.raises(BadSpider, match="parse_item"):
         resolve_callback(object(), to_request(record).callback)
@@ -173,7 +173,7 @@ def test_redirects_change_the_method_as_rfc_9110_says(method: str, status: int, 
     )
 
 
-def test_a_redirect_takes_no_secret_to_another_host_and_no_description_of_a_body_that_is_gone() -> None:
+def test_a_redirect_drops_secrets_for_another_host_and_content_fields_of_a_dropped_body() -> None:
     headers = {"Authorization": "Bearer x", "cookie": "a=b", "X-A": "1", "Content-Type": "text/plain"}
     record = to_record(Request("http://a.example/old", method="POST", body=b"body", headers=headers), SHOP)
     assert to_request(redirected(record, "http://b.example/new", 307)).headers == {
@@ -197,7 +197,7 @@ def test_a_redirect_takes_no_secret_to_another_host_and_no_description_of_a_body
         ("nonsense", "http://b.example/", None),
     ],
 )
-def test_a_redirect_does_not_tell_another_host_which_page_led_there(referer: str, target: str, told: str) -> None:
+def test_a_redirect_to_another_host_shortens_the_referer(referer: str, target: str, told: str) -> None:
     record = to_record(Request("http://a.example/old", headers={"Referer": referer}), SHOP)
     assert to_request(redirected(record, target, 302)).headers.get("Referer") == told
 
@@ -218,7 +218,7 @@ NOON = 20_778.5 * DAY_S  # of 2026-11-21
         (NOT_BEFORE_MAX, "5138-11-16"),
     ],
 )
-def test_what_is_due_later_goes_into_the_segment_of_that_time(not_before: float, segment: str) -> None:
+def test_a_request_for_later_goes_into_the_segment_of_that_time(not_before: float, segment: str) -> None:
     request = Request("http://a.example/", not_before=not_before)
     seed = to_record(request, SHOP, naming=BY_DAY, segment="2026-11-21")
     parent = to_record(Request("http://a.example/p"), SHOP, segment="2026-11-21")
@@ -229,12 +229,12 @@ def test_what_is_due_later_goes_into_the_segment_of_that_time(not_before: float,
 
 
 @pytest.mark.parametrize("not_before", [float("nan"), float("inf"), -1.0, NOT_BEFORE_MAX * 2, "noon"])
-def test_a_time_that_is_none_is_refused_before_it_names_a_segment(not_before: Any) -> None:
+def test_a_bad_time_is_refused_before_it_selects_a_segment(not_before: Any) -> None:
     with pytest.raises(BadSpider, match=r"http://a\.example/"):
         to_record(Request("http://a.example/", not_before=not_before), SHOP, naming=BY_DAY)
 
 
-def test_the_key_of_the_crawl_makes_the_fingerprint_and_leaves_the_url() -> None:
+def test_fingerprint_rules_change_the_fingerprint_but_not_the_url() -> None:
     naming = Naming(parse_rules(["tracking"]).fingerprint)
     record = to_record(Request("http://a.example/?id=1&gclid=2"), SHOP, naming=naming)
     assert record.url == "http://a.example/?id=1&gclid=2"
@@ -245,7 +245,7 @@ def test_the_key_of_the_crawl_makes_the_fingerprint_and_leaves_the_url() -> None
     assert target.fingerprint == fingerprint("GET", "http://a.example/?id=3")
 
 
-def test_a_redirect_to_what_counts_as_the_same_is_fetched_all_the_same() -> None:
+def test_a_redirect_to_a_url_with_the_same_fingerprint_is_fetched() -> None:
     naming = Naming(parse_rules(["tracking", "slash"]).fingerprint)
     record = to_record(Request("http://a.example/x?gclid=2"), SHOP, naming=naming)
     same = redirected(record, "http://a.example/x/", 302, naming)
@@ -256,13 +256,13 @@ def test_a_redirect_to_what_counts_as_the_same_is_fetched_all_the_same() -> None
     assert not redirected(record, record.url, 302, naming).dont_filter
 
 
-def test_without_a_key_a_redirect_is_known_or_new_like_any_link() -> None:
+def test_without_fingerprint_rules_a_redirect_is_deduplicated_like_a_link() -> None:
     record = to_record(Request("http://a.example/x", method="POST", body=b"1"), SHOP)
     for target in ("http://a.example/x", "http://a.example/y"):
         assert not redirected(record, target, 303).dont_filter
 
 
-def test_a_resolver_that_fails_is_told() -> None:
+def test_the_error_of_a_key_resolver_is_reported() -> None:
     naming = Naming(parse_rules([], lambda *_: None, "shop:key").fingerprint)  # type: ignore[arg-type,return-value]
     with pytest.raises(BadSpider, match=r"the key resolver shop:key returned a NoneType for http://a\.example/"):
         to_record(Request("http://a.example/"), SHOP, naming=naming)

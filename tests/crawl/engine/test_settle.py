@@ -21,7 +21,7 @@ from lycosa.infra.clock import Clock
 from lycosa.storage.sinks.memory import MemorySink
 
 
-def test_nobody_settles_while_one_is_alone():
+def test_no_settler_enters_during_exclusive_access():
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
@@ -70,7 +70,7 @@ def test_nobody_settles_while_one_is_alone():
         assert asyncio.run(play()) == 40
 
 
-def test_those_who_waited_go_on_together():
+def test_waiting_settlers_enter_together():
     """One after the other they would take a turn of the loop each, and others would wait behind them: for ever."""
 
     async def play() -> int:
@@ -95,7 +95,7 @@ def test_those_who_waited_go_on_together():
     assert asyncio.run(play()) == 64
 
 
-def test_who_wants_to_be_alone_is_not_kept_waiting_by_newcomers():
+def test_new_settlers_do_not_delay_exclusive_access():
     async def play() -> None:
         gate, done = SettleLock(), asyncio.Event()
 
@@ -113,7 +113,7 @@ def test_who_wants_to_be_alone_is_not_kept_waiting_by_newcomers():
     asyncio.run(play())
 
 
-def test_who_is_cancelled_while_it_waits_to_be_alone_locks_nobody_out():
+def test_a_cancelled_wait_for_exclusive_access_releases_the_lock():
     async def play() -> None:
         gate = SettleLock()
 
@@ -144,7 +144,7 @@ class SlowSink(MemorySink):
         return len(self.items)
 
 
-def test_what_is_committed_as_done_has_its_item_in_the_output():
+def test_every_record_committed_as_done_has_its_item_in_the_output():
     async def play() -> int:
         frontier: Any = memory_frontier(Policy(concurrency_per_host=64, robots=False))
         sink, commits = SlowSink(), 0

@@ -34,12 +34,12 @@ def reporter(stats: RunStats | None = None, counted: StatsCollector | None = Non
         ({"stopping": True, "close_reason": "closespider_timeout"}, "ending", "closespider_timeout"),
     ],
 )
-def test_what_it_is_at(engine, state, why):
+def test_the_state_of_a_worker(engine, state, why):
     told = reporter(**engine).report()
     assert (told.state, told.why, told.under_way) == (state, why, engine.get("active_count", 0))
 
 
-def test_between_two_turns_it_crawls():
+def test_between_two_crawl_delays_it_is_crawling():
     stats = RunStats(0.0)
     asked = reporter(stats)
     assert asked.report().state == "waiting"
@@ -49,7 +49,7 @@ def test_between_two_turns_it_crawls():
     assert asked.report().state == "waiting"
 
 
-def test_its_end_has_the_word_of_the_run():
+def test_the_last_report_has_the_finish_reason():
     counted = StatsCollector()
     assert reporter(counted=counted).report(ended=True).why == "nothing to do"
     counted.end(9.0, "shutdown")
@@ -57,7 +57,7 @@ def test_its_end_has_the_word_of_the_run():
     assert (told.state, told.why) == ("ended", "shutdown")
 
 
-def test_one_that_cannot_tell_of_itself(caplog):
+def test_a_report_that_fails_is_empty(caplog):
     """Nothing that is told is worth a life: the heart beats on, and whoever ends leaves."""
     broken = reporter()
     del broken._engine.active_count
@@ -67,7 +67,7 @@ def test_one_that_cannot_tell_of_itself(caplog):
     assert "cannot make the report of this worker" in caplog.text
 
 
-def test_its_numbers():
+def test_the_numbers_of_a_report():
     stats = RunStats(0.0, pages=5, unchanged=1, items=4, dropped=2, bytes=10**10, failures=3)
     counted = StatsCollector()
     counted.inc_value("retry/count", 7)
@@ -84,7 +84,7 @@ def test_its_numbers():
     assert told.memory_bytes > 1_000_000
 
 
-def test_it_is_asked_while_others_count():
+def test_a_report_can_be_made_while_other_threads_count():
     counted = StatsCollector()
     asked = reporter(counted=counted)
     stop = threading.Event()

@@ -116,7 +116,7 @@ def test_unknown_signals_are_refused_with_the_nearest_name(signal: Any, message:
         assert message in str(caught.value)
 
 
-def test_twice_is_once_and_disconnected_is_not_called() -> None:
+def test_connecting_twice_calls_once_and_disconnecting_stops_calls() -> None:
     class Part:
         count = 0
 
@@ -140,7 +140,7 @@ def test_twice_is_once_and_disconnected_is_not_called() -> None:
     assert hooks == []
 
 
-def test_receivers_are_held() -> None:
+def test_receivers_are_kept_alive() -> None:
     got: list[str] = []
 
     class Part:
@@ -155,7 +155,7 @@ def test_receivers_are_held() -> None:
     assert got == ["method", "lambda"]
 
 
-def test_a_receiver_that_fails_is_named_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_receiver_that_fails_is_logged_and_the_others_are_called(caplog: pytest.LogCaptureFixture) -> None:
     got: list[str] = []
 
     def broken() -> None:
@@ -178,7 +178,7 @@ def test_a_receiver_that_fails_is_named_and_the_others_go_on(caplog: pytest.LogC
     assert all(record.levelno == logging.ERROR and record.exc_info for record in caplog.records)
 
 
-def test_send_waits_for_async_receivers_which_run_side_by_side() -> None:
+def test_send_waits_for_async_receivers_which_run_concurrently() -> None:
     async def crawl() -> list[str]:
         got: list[str] = []
         both = asyncio.Barrier(2)
@@ -236,7 +236,7 @@ def raising(error: Exception) -> Any:
     return receiver
 
 
-def test_dont_close_spider_answers_spider_idle_and_is_stronger_than_closing() -> None:
+def test_dont_close_spider_answers_spider_idle_and_overrides_close_spider() -> None:
     closed: list[str] = []
     signals = Signals(close=closed.append)
     signals.connect(raising(CloseSpider("done")), spider_idle)
@@ -256,7 +256,7 @@ def test_stop_download_answers_bytes_received() -> None:
     assert caught.value.fail is False
 
 
-def test_answers_mean_nothing_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+def test_answers_of_other_signals_are_errors(caplog: pytest.LogCaptureFixture) -> None:
     signals = Signals()
     signals.connect(raising(DontCloseSpider()), spider_closed)
     signals.connect(raising(StopDownload()), spider_closed)
@@ -307,7 +307,7 @@ def test_posted_tasks_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert [f"{TASKS_MAX} calls" in record.getMessage() for record in caplog.records] == [True]
 
 
-def test_settle_has_a_grace(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_settle_cancels_slow_receivers(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(all_signals, "SETTLE_GRACE_S", 0.01)
 
     async def crawl() -> bool:
@@ -331,7 +331,7 @@ def test_settle_has_a_grace(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
     assert "cancelled 1 signal receivers" in caplog.text
 
 
-def test_a_signal_of_ones_own() -> None:
+def test_projects_may_define_signals() -> None:
     got: list[Any] = []
     login = Signal("login", ("user",))
     signals = Signals()
@@ -342,7 +342,7 @@ def test_a_signal_of_ones_own() -> None:
     assert got == [("u", login)]
 
 
-def test_what_we_send_must_be_complete() -> None:
+def test_a_signal_without_all_its_arguments_fails() -> None:
     signals = Signals()
     signals.connect(lambda item: None, item_scraped)
     with pytest.raises(KeyError):

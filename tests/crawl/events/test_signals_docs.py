@@ -19,7 +19,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_the_page_has_this_row(row: str) -> None:
+def test_the_page_has_a_row_for_each_name(row: str) -> None:
     assert f"\n{row}" in PAGE
 
 

@@ -275,7 +275,7 @@ def test_the_numbers_are_right(server, tmp_path):
 # ------------------------------------------------------------------------------------------------- idle
 
 
-def test_a_crawl_that_is_kept_alive_is_asked_again_and_takes_what_is_pushed(server, monkeypatch):
+def test_a_crawl_that_is_kept_alive_sends_spider_idle_again_and_fetches_pushed_requests(server, monkeypatch):
     monkeypatch.setattr(engine_module, "IDLE_AGAIN_S", 0.2)
 
     class Waits(Hears):
@@ -322,7 +322,7 @@ def test_a_push_wakes_a_crawl_that_is_kept_alive(server, monkeypatch):
     assert stats["elapsed_time_seconds"] < 20
 
 
-def test_a_spider_may_begin_with_nothing_and_be_fed_when_it_is_idle(server):
+def test_a_spider_may_start_empty_and_get_requests_when_idle(server):
     class Fed(Hears):
         name = "fed"
         wanted = (signals.spider_idle,)
@@ -346,7 +346,7 @@ def test_close_spider_when_idle(server):
     assert crawled(Closes, [server.url("/index")])[1]["finish_reason"] == "nothing more"
 
 
-def test_crawl_needs_a_crawl_that_runs():
+def test_crawler_crawl_needs_a_running_crawl():
     class Early(Hears):
         name = "early"
         wanted = ()
@@ -397,7 +397,7 @@ def test_stop_download(server, at, fail):
     assert stats["finish_reason"] == "finished"
 
 
-def test_the_pieces_are_the_body(server):
+def test_the_pieces_make_up_the_body(server):
     class Takes(Hears):
         name = "takes"
         wanted = (signals.headers_received, signals.bytes_received)

@@ -19,7 +19,7 @@ VERBS = {"inc_value", "set_value", "max_value", "min_value"}
 PACKAGE = Path(lycosa.__file__).parent
 
 
-def test_the_verbs() -> None:
+def test_the_methods_of_the_collector() -> None:
     stats = StatsCollector()
     assert stats.get_value("n") is None
     assert stats.get_value("n", 7) == 7
@@ -76,7 +76,7 @@ def test_names_are_bounded_and_ours_always_fit() -> None:
     assert len(stats.get_stats()) == NAMES_MAX + 2
 
 
-def test_threads_count_every_one() -> None:
+def test_threads_lose_no_count() -> None:
     stats = StatsCollector()
     stats.inc_value("n", 0)
     before = sys.getswitchinterval()
@@ -92,7 +92,7 @@ def test_threads_count_every_one() -> None:
     assert stats.get_value("n") == 80_000
 
 
-def test_logs_are_counted_by_level_while_asked_to() -> None:
+def test_log_records_are_counted_by_level_within_the_block() -> None:
     stats = StatsCollector()
     log = logging.getLogger("some.spider")
     with counting_logs(stats, logging.WARNING):
@@ -114,12 +114,12 @@ def test_the_dump_is_sorted() -> None:
 @pytest.mark.parametrize(
     "name", ["downloader/response_status_count/200", "log_count/ERROR", "retry/reason_count/a/b c"]
 )
-def test_names_with_a_free_part_are_listed(name: str) -> None:
+def test_names_with_a_placeholder_are_listed(name: str) -> None:
     assert unlisted([name]) == []
 
 
 @pytest.mark.parametrize("name", ["downloader/response_status_count/", "item_scraped", "my/item_scraped_count"])
-def test_other_names_are_not(name: str) -> None:
+def test_other_names_are_not_listed(name: str) -> None:
     assert unlisted([name]) == [name]
 
 
@@ -156,7 +156,7 @@ def test_every_name_in_the_code_is_listed() -> None:
     assert [name for source in sources for name in unlisted_in(source)] == []
 
 
-def test_that_check_bites() -> None:
+def test_the_check_finds_unlisted_names() -> None:
     right = "stats.inc_value(f'httpcache/{what}')\nstats.inc_value(f'log_count/{level}')\nstats.inc_value(name)"
     wrong = "stats.inc_value(f'retry/reasons/{why}')\nself._stats.set_value('strat_time', 1)"
     assert unlisted_in(right) == []

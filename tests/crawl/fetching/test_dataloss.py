@@ -36,7 +36,7 @@ class Reading(Spider):
     ],
     ids=str,
 )
-def test_a_body_that_is_cut_off(settings: dict[str, Any], meta: dict[str, Any], items: list[Any]):
+def test_a_truncated_body_fails_unless_allowed(settings: dict[str, Any], meta: dict[str, Any], items: list[Any]):
     async def story() -> list[Any]:
         async with serving() as server:
             spider = Reading(url=server.url("/short"), meta=meta)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def gaps(server: Server) -> list[float]:
     return [after.at - before.at for before, after in itertools.pairwise(server.hits)]
 
 
-def test_it_is_tried_again_and_redirected(server):
+def test_an_inline_fetch_is_retried_and_redirected(server):
     async def does(spider, response):
         found = [await spider.fetch(response.urljoin(path)) for path in ("/flaky/1", "/redirect-good", "/503", "/404")]
         return {"found": [(each.url.removeprefix(server.url("")), each.status) for each in found]}
@@ -59,7 +59,7 @@ def test_it_is_tried_again_and_redirected(server):
     assert list(done.rows) == ["/good"], "the frontier remembers none of them"
 
 
-def test_what_is_final_is_raised(server):
+def test_a_final_failure_is_raised(server):
     async def does(spider, response):
         raised = []
         for path in ("/short", "/endless", "/redirect-chain/0"):
@@ -75,14 +75,14 @@ def test_what_is_final_is_raised(server):
     assert (done.hits["/short"], done.hits["/redirect-chain/3"]) == (2, 1)
 
 
-def test_a_failure_that_nobody_catches_is_that_of_the_page(server):
+def test_an_uncaught_failure_kills_the_page(server):
     async def does(spider, response):
         await spider.fetch(response.urljoin("/short"))
 
     assert crawled(server, does).of("/good") == ("dead", "connection lost within the body")
 
 
-def test_it_obeys_robots_txt_also_that_of_another_host():
+def test_it_obeys_the_robots_txt_of_each_host():
     async def does(spider, response):
         told = []
         for base in (response.url, spider.other):
@@ -106,7 +106,7 @@ def test_it_obeys_robots_txt_also_that_of_another_host():
     asyncio.run(both())
 
 
-def test_one_that_is_ignored_and_not_caught_makes_the_page_dead_and_loses_no_item_silently():
+def test_an_uncaught_ignored_fetch_kills_the_page_instead_of_losing_its_items():
     async def does(spider, response):
         await spider.fetch(response.urljoin("/private"))
         return {"never": "written"}
@@ -120,7 +120,7 @@ def test_one_that_is_ignored_and_not_caught_makes_the_page_dead_and_loses_no_ite
     asyncio.run(one())
 
 
-def test_it_waits_for_the_turn_of_its_host_and_of_others():
+def test_it_keeps_the_crawl_delay_of_each_host():
     async def does(spider, response):
         urls = [
             base.replace("/good", f"/good?{number}") for number in range(3) for base in (response.url, spider.other)
@@ -141,7 +141,7 @@ def test_it_waits_for_the_turn_of_its_host_and_of_others():
     asyncio.run(both())
 
 
-def test_it_shares_the_pace_with_the_pages_of_the_crawl(server):
+def test_it_shares_the_crawl_delay_with_the_pages_of_the_crawl(server):
     class Paced(Fetching):
         async def start(self):
             for number in range(3):
@@ -161,7 +161,7 @@ def test_it_shares_the_pace_with_the_pages_of_the_crawl(server):
 
 
 @pytest.mark.parametrize("settings", [{"concurrency": 1}, {"concurrency_per_host": 1}, {"concurrency": 4}])
-def test_fifty_at_once_never_lock_each_other_out(server, settings):
+def test_fifty_concurrent_fetches_do_not_deadlock(server, settings):
     class Wide(Fetching):
         async def start(self):
             for number in range(4):
@@ -209,7 +209,7 @@ def test_from_an_errback_a_pipeline_and_an_inner_page(server):
     assert done.items == [{"instead": 200, "statuses": [200, 200]}]
 
 
-def test_middlewares_see_it_and_may_answer_it(server):
+def test_middlewares_process_it_and_may_answer_it(server):
     class Answers:
         def process_request(self, request):
             if "made" in request.url:
@@ -252,7 +252,7 @@ def test_a_delay_of_its_own(server):
     assert_paced(gaps(server)[1:], 0.3)
 
 
-def test_nonsense_is_named(server):
+def test_wrong_values_are_named(server):
     async def does(spider, response):
         await spider.fetch(5)
 

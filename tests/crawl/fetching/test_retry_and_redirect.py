@@ -49,7 +49,7 @@ def gaps(server: Server, path: str) -> list[float]:
     return [after - before for before, after in itertools.pairwise(at)]
 
 
-def test_each_wait_is_twice_as_long_and_half_of_it_is_chance(server):
+def test_backoff_doubles_with_a_random_half(server):
     requests = [Request(server.url(f"/flaky/2?{number}")) for number in range(8)]
     played = crawled(server, *requests, retries=2, backoff_base=0.2, max_backoff=0.3, concurrency_per_host=8)
     assert len(played.items) == 8
@@ -62,7 +62,7 @@ def test_each_wait_is_twice_as_long_and_half_of_it_is_chance(server):
 
 
 @pytest.mark.parametrize(("path", "least"), [("/429?after=1", 1.0), ("/503-date?after=2", 0.9)])
-def test_retry_after_is_honoured_and_the_host_rests(server, path, least):
+def test_retry_after_is_honoured_for_the_whole_host(server, path, least):
     other = Request(server.url("/good"), priority=-1)
     played = crawled(server, Request(server.url(path)), other, concurrency_per_host=1)
     assert gaps(server, path)[0] >= least
@@ -71,7 +71,7 @@ def test_retry_after_is_honoured_and_the_host_rests(server, path, least):
     assert len(played.items) == 2
 
 
-def test_a_crawl_says_which_statuses_are_tried_again(server):
+def test_settings_choose_which_statuses_are_retried(server):
     wanted = [Request(server.url(path)) for path in ("/404", "/500")]
     played = crawled(server, *wanted, retry_statuses=[404])
     assert (played.of("/404"), played.hits["/404"]) == (("dead", "404"), 2)
@@ -84,20 +84,20 @@ def test_a_crawl_says_which_statuses_are_tried_again(server):
     ("options", "tries"),
     [({}, 2), ({"retries": 4}, 5), ({"retries": 0}, 1), ({"meta": {"dont_retry": True}}, 1)],
 )
-def test_a_request_says_how_often(server, options, tries):
+def test_a_request_chooses_how_often_it_is_retried(server, options, tries):
     paths = ("/500", "/short")
     played = crawled(server, *(Request(server.url(path), **options) for path in paths))
     assert played.hits == dict.fromkeys(paths, tries)
     assert [played.rows[path].state for path in paths] == ["dead", "dead"]
 
 
-def test_a_final_failure_is_no_retry_that_ran_out(server):
+def test_a_final_failure_does_not_count_as_max_retries_reached(server):
     played = crawled(server, Request(server.url("/endless")), max_body=1000)
     assert played.of("/endless") == ("dead", "body over 1000 bytes")
     assert not {"retry/count", "retry/max_reached"} & set(played.stats)
 
 
-def test_a_callback_wants_it_again_after_a_while(server):
+def test_a_callback_may_request_a_retry_with_a_delay(server):
     class Again(Asked):
         def parse(self, response):
             tries = response.record.attempts
@@ -111,7 +111,7 @@ def test_a_callback_wants_it_again_after_a_while(server):
     assert (played.items, played.stats["retry/reason_count/not yet"]) == ([{"tries": 2}], 2)
 
 
-def test_a_chain_is_followed_so_far(server):
+def test_a_redirect_chain_is_followed_up_to_the_limit(server):
     start = Request(server.url("/redirect-chain/0"), errback="told")
     played = crawled(server, start, max_redirects=3)
     assert list(played.hits) == [f"/redirect-chain/{number}" for number in range(4)]
@@ -119,13 +119,13 @@ def test_a_chain_is_followed_so_far(server):
     assert played.items == [{"failure": "HttpError"}]
 
 
-def test_a_loop_is_dead(server):
+def test_a_redirect_loop_is_dead(server):
     played = crawled(server, Request(server.url("/redirect-loop/a")))
     assert played.hits == {"/redirect-loop/a": 1, "/redirect-loop/b": 1}
     assert played.of("/redirect-loop/b") == ("dead", "redirect loop")
 
 
-def test_a_target_that_is_known_is_not_fetched_twice(server):
+def test_a_known_redirect_target_is_not_fetched_again(server):
     played = crawled(server, Request(server.url("/good")), Request(server.url("/redirect-good")), concurrency=1)
     assert (played.hits["/good"], played.of("/redirect-good")) == (1, ("done", "redirect"))
 
@@ -153,7 +153,7 @@ def test_the_method_after_a_redirect(server, status, method, then):
     assert item["meta"]["redirect_reasons"] == [status]
 
 
-def test_a_site_that_redirects_until_it_has_its_cookie(server):
+def test_a_site_that_redirects_until_it_receives_its_cookie(server):
     paths = ["/cookies-required", "/identity/a"]
     played = crawled(server, *(Request(server.url(path)) for path in paths), concurrency=1)
     assert [item["status"] for item in played.items] == [200, 200]
@@ -162,7 +162,7 @@ def test_a_site_that_redirects_until_it_has_its_cookie(server):
     assert [dead.rows[path].reason for path in paths] == ["redirect loop"] * 2
 
 
-def test_another_host_is_not_told_the_credentials():
+def test_credentials_are_not_sent_to_another_host():
     async def played(target: str) -> dict[str, str]:
         async with serving() as server, serving(host="127.0.0.2") as other:
             there = (other if target == "other" else server).url("/echo")
@@ -217,7 +217,7 @@ class Seeing(Asked):
 
 
 @pytest.mark.parametrize("way", ["errback", "handled", "not tried again", "inline"])
-def test_a_host_rests_after_the_last_try_too_whoever_handles_that(server, way):
+def test_a_host_is_blocked_after_the_last_try_too(server, way):
     spider = Seeing(start_urls=[server.url("/links/1")], way=way)
     played = asyncio.run(play(server, spider, concurrency_per_host=1, retries=0))
     (busy,) = (hit.at for hit in server.hits if hit.path == "/429")

@@ -58,7 +58,7 @@ def crawled(server: Server, *spiders: type[Spider]) -> tuple[set[tuple[str, str]
 
 
 @pytest.mark.parametrize("order", [(Alpha, Beta), (Beta, Alpha)])
-def test_each_obeys_for_its_own_name_and_the_file_is_fetched_once(server, order):
+def test_each_spider_obeys_its_own_rules_and_the_file_is_fetched_once(server, order):
     found, summary = crawled(server, *order)
     assert found == {("alpha", "index"), ("beta", "good")}
     assert server.paths().count("/robots.txt") == 1
@@ -67,12 +67,12 @@ def test_each_obeys_for_its_own_name_and_the_file_is_fetched_once(server, order)
     assert at[-1] - at[-2] > 0.15, "the larger Crawl-delay of the two holds for the host they share"
 
 
-def test_one_that_obeys_does_so_beside_one_that_does_not(server):
+def test_a_spider_obeys_robots_txt_beside_one_that_does_not(server):
     found, _ = crawled(server, Rude, Beta)
     assert found == {("rude", "good"), ("rude", "index"), ("beta", "good")}
 
 
-def test_what_one_gate_learns_again_all_know():
+def test_all_gates_receive_what_one_fetches_again():
     async def story(server: Server) -> None:
         frontier = memory_frontier(Policy())
         fetcher = CurlFetcher(FetchSettings())
@@ -96,7 +96,7 @@ def test_what_one_gate_learns_again_all_know():
         asyncio.run(story(server))
 
 
-def test_what_another_worker_has_asked_again_is_known_when_it_is_time():
+def test_a_robots_txt_refetched_by_another_worker_is_read_in_time():
     """Both are at one frontier, and only one of them was lent the question."""
     host, now = "http://a.example:80", [1e9]
 

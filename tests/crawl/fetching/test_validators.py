@@ -29,7 +29,7 @@ def test_both_validators_are_sent():
 
 
 @pytest.mark.parametrize("known", [None, Validators(), Validators(fetched_at=5.0)])
-def test_without_validators_a_request_stays_what_it_is(known):
+def test_without_validators_a_request_is_unchanged(known):
     request = Request(URL)
     assert conditional(request, replace(RECORD, validators=known), {}) is request
 
@@ -45,22 +45,22 @@ def test_without_validators_a_request_stays_what_it_is(known):
         Request(URL, headers={"Range": "bytes=0-9"}),
     ],
 )
-def test_what_asks_something_else_is_left_alone(request_):
+def test_requests_other_than_plain_gets_are_unchanged(request_):
     assert conditional(request_, RECORD, {}) is request_
 
 
-def test_a_condition_for_every_request_is_the_users_business():
+def test_conditions_of_the_user_are_not_overridden():
     request = Request(URL)
     assert conditional(request, RECORD, {"If-None-Match": "*"}) is request
 
 
 @pytest.mark.parametrize("etag", ['"abc"', 'W/"abc"', '""', '"a,b;c\'"', '"' + "x" * 1000 + '"'])
-def test_entity_tags_are_kept_as_they_are(etag):
+def test_entity_tags_are_kept_unchanged(etag):
     assert validators_of(Headers.of([("ETag", etag)]), 5.0) == Validators(etag, "", 5.0)
 
 
 @pytest.mark.parametrize("date", [DATE, "Saturday, 21-Nov-26 10:00:00 GMT", "Sat Nov 21 10:00:00 2026"])
-def test_dates_are_kept_as_they_are(date):
+def test_dates_are_kept_unchanged(date):
     assert validators_of(Headers.of([("Last-Modified", date)]), 5.0) == Validators("", date, 5.0)
 
 
@@ -71,20 +71,20 @@ def test_dates_are_kept_as_they_are(date):
         "", "yesterday", DATE + " ", DATE + "\rX: 1", "Sat, 21 Nov 2026 10:00:00 CET", "9" * 5000, "-1", "0",
     ],
 )  # fmt: skip
-def test_nonsense_is_dropped(value):
+def test_invalid_validators_are_dropped(value):
     for name in ("ETag", "Last-Modified"):
         fields = Headers(f"{name}: {value}".encode("latin-1"))
         kept = validators_of(fields, 5.0)
         assert kept is None or kept.modified == DATE == value.strip()
 
 
-def test_a_304_keeps_what_is_known_and_takes_what_is_newer():
+def test_a_304_updates_the_validators():
     assert confirmed(KNOWN, Headers(), 200.0) == Validators('W/"1"', DATE, 200.0)
     assert confirmed(KNOWN, Headers.of([("ETag", '"2"')]), 200.0) == Validators('"2"', DATE, 200.0)
     assert confirmed(KNOWN, Headers.of([("ETag", "evil")]), 200.0) == Validators('W/"1"', DATE, 200.0)
 
 
-def test_the_target_of_a_redirect_is_another_page():
+def test_validators_are_not_sent_to_a_redirect_target():
     assert (
         replacement_record(RECORD, redirect_request(to_request(RECORD), "http://a.example/b", 301), object()).validators
         is None

@@ -41,7 +41,7 @@ WRAPPERS = {
 
 
 @pytest.mark.parametrize("kind", WRAPPERS, ids=lambda kind: kind.__name__)
-def test_a_wrapper_passes_every_option_on_and_leaves_the_request_as_it_is(kind):
+def test_a_wrapper_passes_on_every_option_and_does_not_change_the_request(kind):
     async def main() -> None:
         inner, request = RecordingFetcher(), Request(PAGE, meta={"proxy": "http://other.example"})
         answer = await WRAPPERS[kind](inner).fetch(request, **OPTIONS)

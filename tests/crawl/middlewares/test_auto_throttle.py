@@ -51,7 +51,7 @@ def made(told: Told, **more: Any) -> Throttle:
     return Throttle(AutoThrottle(ThrottleSettings(5.0)), told, lambda: 200.0, **more)
 
 
-def test_it_learns_from_an_answer_and_passes_it_on() -> None:
+def test_it_adapts_to_a_response_and_passes_it_on() -> None:
     told = Told()
     request = Request(URL)
     answer = response(request)
@@ -59,7 +59,7 @@ def test_it_learns_from_an_answer_and_passes_it_on() -> None:
     assert told.delays == [(HOST, 3.0)]
 
 
-def test_it_waits_for_one_who_takes_a_while() -> None:
+def test_it_awaits_an_async_set_delay() -> None:
     told, request = Told(later=True), Request(URL)
     answer = response(request)
     found: Any = made(told).process_response(request, answer)
@@ -67,7 +67,7 @@ def test_it_waits_for_one_who_takes_a_while() -> None:
     assert told.delays == [(HOST, 3.0)]
 
 
-def test_the_host_is_that_of_the_record() -> None:
+def test_the_delay_is_set_for_the_host_of_the_record() -> None:
     told, request = Told(), Request(URL)
     request.record = UrlRecord(1, 1, URL, "http://other.example:80")
     made(told).process_response(request, response(request))
@@ -75,7 +75,7 @@ def test_the_host_is_that_of_the_record() -> None:
 
 
 @pytest.mark.parametrize(("latency_s", "meta"), [(0.0, {}), (1.0, {"autothrottle_dont_adjust_delay": True})])
-def test_what_tells_nothing(latency_s: float, meta: dict[str, Any]) -> None:
+def test_responses_that_are_ignored(latency_s: float, meta: dict[str, Any]) -> None:
     told, request = Told(later=True), Request(URL, meta=meta)
     answer = response(request, latency_s=latency_s)
     throttle = made(told)
@@ -85,7 +85,7 @@ def test_what_tells_nothing(latency_s: float, meta: dict[str, Any]) -> None:
     assert told.delays == []
 
 
-def test_a_retry_after_counts_for_a_host_that_has_too_much() -> None:
+def test_retry_after_counts_for_an_overloaded_host() -> None:
     told, request = Told(), Request(URL)
     throttle = made(told)
     throttle.process_response(request, response(request, 404, Retry_After="77"))
@@ -94,7 +94,7 @@ def test_a_retry_after_counts_for_a_host_that_has_too_much() -> None:
     assert told.delays == [(HOST, 5.0), (HOST, 30.0), (HOST, 20.0)]
 
 
-def test_failures_that_are_those_of_the_host() -> None:
+def test_connection_failures_and_timeouts_count_for_the_host() -> None:
     told, request = Told(later=True), Request(URL)
     throttle = made(told)
     for error in (TlsFailed(), ValueError(), ConnectFailed(), FetchTimeout()):
@@ -102,7 +102,7 @@ def test_failures_that_are_those_of_the_host() -> None:
     assert told.delays == [(HOST, 10.0)]
 
 
-def test_debug_tells_what_changes(caplog: pytest.LogCaptureFixture) -> None:
+def test_debug_logs_changes(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     request = Request(URL)
     made(Told()).process_response(request, response(request))

@@ -61,7 +61,7 @@ def seen(server: Server, path: str, *orders: int, **settings: Any) -> list[str]:
     return log
 
 
-def test_requests_go_up_and_responses_come_down(server):
+def test_requests_pass_in_order_and_responses_in_reverse_order(server):
     assert seen(server, "/good", 300, 100, 200) == [
         "100 > -",
         "200 > -",
@@ -72,32 +72,32 @@ def test_requests_go_up_and_responses_come_down(server):
     ]
 
 
-def test_of_equal_numbers_the_first_is_nearer_to_the_engine(server):
+def test_of_equal_numbers_the_first_one_is_nearer_to_the_engine(server):
     log: list[str] = []
     parts = {Seen("a", log): 10, Seen("b", log): 10}
     crawled(server, downloader_middlewares=parts)
     assert log == ["a > -", "b > -", "b < 200", "a < 200"]
 
 
-def test_a_503_is_seen_before_it_is_tried_again_or_after_the_last_try(server):
+def test_a_503_is_seen_at_every_try_or_after_the_last_one(server):
     assert seen(server, "/503", 560) == ["560 > -", "560 < 503"] * 2
     assert seen(server, "/503", 540) == ["540 > -", "540 > -", "540 < 503"]
     assert seen(server, "/fails?status=503", 540) == ["540 > -", "540 > -", "540 < 200"]
 
 
-def test_an_exception_is_seen_before_it_is_tried_again_or_after_the_last_try(server):
+def test_an_exception_is_seen_at_every_try_or_after_the_last_one(server):
     assert seen(server, "/drop", 560) == ["560 > -", "560 ! ConnectionLost"] * 2
     assert seen(server, "/drop", 540) == ["540 > -", "540 > -", "540 ! ConnectionLost"]
 
 
-def test_a_redirect_is_seen_on_one_side_and_its_cookies_on_the_other(server):
+def test_redirects_and_cookies_are_seen_on_the_fetcher_side_of_their_middlewares(server):
     asked = ["0 > -", "1 > -", "1 < 302", "0 > -", "1 > session=7", "1 < 200", "0 < 200"]
     log: list[str] = []
     crawled(server, "/cookies-required", downloader_middlewares={Seen("0", log): 590, Seen("1", log): 710})
     assert log == asked
 
 
-def test_who_comes_late_may_have_something_in_place_of_a_failure(server):
+def test_a_later_middleware_may_replace_a_failure(server):
     class Else:
         def process_response(self, request, response):
             return response.replace(status=200) if response.status == 503 else response
@@ -112,7 +112,7 @@ def test_who_comes_late_may_have_something_in_place_of_a_failure(server):
         assert played.hits[path] == 2
 
 
-def test_orders_are_no_exceptions_and_an_errback_gets_what_was_raised(server):
+def test_control_exceptions_bypass_process_exception_and_errbacks_get_what_was_raised(server):
     log: list[str] = []
 
     class Own(IgnoreRequest):
@@ -172,7 +172,7 @@ def test_close_spider_of_functions_that_yield_nothing(server, mode):
         assert (played.summary.closing, played.items, played.rows[path].state) == (why, [], "done")
 
 
-def test_one_that_waits_and_gives_the_same_response_does_not_undo_a_failure(server):
+def test_an_async_middleware_that_returns_the_same_response_does_not_undo_a_failure(server):
     class Waits:
         async def process_response(self, request, response):
             await asyncio.sleep(0)
@@ -181,7 +181,7 @@ def test_one_that_waits_and_gives_the_same_response_does_not_undo_a_failure(serv
     assert crawled(server, "/503", downloader_middlewares={Waits: 540}).of("/503") == ("dead", "503")
 
 
-def test_a_built_in_one_is_switched_off_replaced_and_moved(server):
+def test_built_in_middlewares_can_be_disabled_replaced_and_moved(server):
     class Own:
         def process_response(self, request, response):
             return request.replace(url=server.url("/good")) if response.status == 500 else response
@@ -195,11 +195,11 @@ def test_a_built_in_one_is_switched_off_replaced_and_moved(server):
     assert log == ["540 > -", "540 < 503"] * 2
 
 
-def test_a_spider_middleware_is_switched_off(server):
+def test_a_spider_middleware_can_be_disabled(server):
     assert crawled(server, "/404", spider_middlewares={"httperror": None}).items == [{"page": 404}]
 
 
-def test_names_of_scrapy_stand_for_ours(server):
+def test_scrapys_names_stand_for_ours(server):
     off = {"scrapy.downloadermiddlewares.retry.RetryMiddleware": None}
     assert crawled(server, "/500", downloader_middlewares=off).of("/500") == ("done", "500")
 
@@ -211,14 +211,14 @@ class Named:
         raise IgnoreRequest("found by its name")
 
 
-def test_a_class_an_object_and_a_name(server):
+def test_a_middleware_may_be_a_class_an_object_or_a_name(server):
     for part in (Named, Named(), f"{__name__}:Named"):
         played = crawled(server, downloader_middlewares={part: 5})
         assert played.of("/good") == ("done", "found by its name")
     assert crawled(server, downloader_middlewares=[Named]).of("/good") == ("done", "found by its name")
 
 
-def test_custom_settings_name_them_too(server):
+def test_custom_settings_may_name_middlewares(server):
     class Custom(Page):
         custom_settings = {"DOWNLOADER_MIDDLEWARES": {Named: 5}}
 
@@ -253,7 +253,7 @@ def test_from_crawler_and_the_spider_as_an_argument(server):
     assert played.items == [{"page": 200, "by": "page", "after": "page"}]
 
 
-def test_one_that_is_not_configured_is_left_out(server, caplog):
+def test_a_middleware_that_raises_not_configured_is_not_used(server, caplog):
     class Unset:
         @classmethod
         def from_crawler(cls, crawler):
@@ -266,7 +266,7 @@ def test_one_that_is_not_configured_is_left_out(server, caplog):
     assert "Unset is not used: MIRROR is not set" in caplog.text
 
 
-def test_first_requests_go_through_process_start(server):
+def test_start_requests_pass_process_start(server):
     class Twice:
         async def process_start(self, start):
             async for request in start:
@@ -292,7 +292,7 @@ def test_first_requests_go_through_process_start(server):
     assert played.items == [{"flags": ["page", "again"]}] * 2
 
 
-def test_what_rescues_a_page_goes_on_through_those_nearer_to_the_engine(server):
+def test_the_result_of_process_spider_exception_passes_the_middlewares_nearer_to_the_engine(server):
     log: list[str] = []
 
     class Through:
@@ -340,13 +340,13 @@ def test_what_rescues_a_page_goes_on_through_those_nearer_to_the_engine(server):
         ("downloader_middlewares", {Exception: 5}, "Exception of Page has none of the methods process_request"),
     ],
 )
-def test_what_cannot_be_a_middleware_is_told_before_the_crawl(server, setting, part, message):
+def test_an_invalid_middleware_is_refused_before_the_crawl(server, setting, part, message):
     with pytest.raises((BadSetting, BadMiddleware), match=message):
         crawled(server, **{setting: part})
     assert server.hits == []
 
 
-def test_a_method_that_takes_something_else_is_told_before_the_crawl(server):
+def test_a_method_with_wrong_arguments_is_refused_before_the_crawl(server):
     class Wrong:
         def process_request(self):
             pass
@@ -355,7 +355,7 @@ def test_a_method_that_takes_something_else_is_told_before_the_crawl(server):
         crawled(server, downloader_middlewares={Wrong: 5})
 
 
-def test_a_misspelled_method_is_told(server, caplog):
+def test_a_misspelled_method_is_reported(server, caplog):
     class Misspelled:
         def process_request(self, request):
             pass
@@ -396,14 +396,14 @@ class Nonsense:
         ("spider", "process_results", "process_results returned None: return the Results"),
     ],
 )
-def test_nonsense_is_named(server, side, method, message):
+def test_wrong_values_are_named(server, side, method, message):
     part = type("Nonsense", (), {method: vars(Nonsense)[method]})
     state, reason = crawled(server, **{f"{side}_middlewares": {part: 5}}).of("/good")
     assert state == "dead"
     assert message.replace("\\", "") in reason
 
 
-def test_a_request_that_is_replaced_for_ever_is_dead(server):
+def test_a_request_that_is_replaced_too_often_is_dead(server):
     class Always:
         def process_response(self, request, response):
             return request
@@ -413,7 +413,7 @@ def test_a_request_that_is_replaced_for_ever_is_dead(server):
     assert played.hits["/good"] == 21
 
 
-def test_a_host_that_was_not_asked_need_not_rest(server):
+def test_a_host_that_was_not_contacted_has_no_delay(server):
     class Local:
         def process_request(self, request):
             if "local" in request.url:
@@ -442,12 +442,12 @@ def documented(kind: str) -> dict[str, int]:
     return {name: int(number) for name, number in re.findall(r"^\| `(\w+)` \| (\d+) \|", rows, re.MULTILINE)}
 
 
-def test_the_document_has_the_orders():
+def test_the_document_lists_the_orders():
     assert documented("downloader") == DOWNLOADER_ORDER
     assert documented("spider") == SPIDER_ORDER
 
 
-def test_a_fetch_error_of_a_middleware_is_tried_again(server):
+def test_a_fetch_error_of_a_middleware_is_retried(server):
     class Flaky:
         tries = 0
 

@@ -48,7 +48,7 @@ def receive(middleware: Cookies, url: str, *lines: str, **arguments) -> Response
     return response
 
 
-def test_what_a_site_sets_it_gets(cookies):
+def test_a_site_gets_the_cookies_it_set(cookies):
     assert sent(cookies, SITE) is None
     receive(cookies, SITE, "C1=value1; path=/", "bad\x01=x", "other=x; Domain=elsewhere.org")
     assert sent(cookies, SITE + "sub/") == "C1=value1"
@@ -57,7 +57,7 @@ def test_what_a_site_sets_it_gets(cookies):
     assert sent(cookies, "file:///tmp/x") is None
 
 
-def test_the_name_of_the_field_is_read_in_any_case_parsed_or_not():
+def test_the_field_name_is_case_insensitive():
     for raw in (b"SET-COOKIE: a=b\r\n", b"set-cookie: a=b\r\n", b"X: y\r\nsEt-CoOkIe:a=b\r\n"):
         for headers in (Headers(raw), Headers(raw)):
             middleware = Cookies(MemoryKeyStore(), Clock())
@@ -70,18 +70,18 @@ def test_the_name_of_the_field_is_read_in_any_case_parsed_or_not():
     assert Headers(b"X: set-cookie").may_have(b"set-cookie")
 
 
-def test_octets_that_are_no_utf8_break_nothing(cookies):
+def test_cookies_that_are_not_utf8_are_sent_back(cookies):
     receive(cookies, SITE, "C1=in\xa3valid; path=/", "C2=\xc3\xa1; path=/")
     assert sent(cookies, SITE) == "C1=in\xa3valid; C2=\xe1"
 
 
-def test_a_response_that_changed_a_jar_says_so(cookies):
+def test_a_response_that_changed_a_jar_is_flagged(cookies):
     assert receive(cookies, SITE, "a=b").flags == [COOKIES_CHANGED]
     assert receive(cookies, SITE, "a=b").flags == []
     assert receive(cookies, SITE).flags == []
 
 
-def test_cookies_of_a_request_stay_for_the_next_ones(cookies):
+def test_cookies_of_a_request_are_sent_with_later_ones(cookies):
     assert sent(cookies, SITE, cookies={"galleta": "salada"}) == "galleta=salada"
     receive(cookies, SITE, "C1=value1; path=/")
     assert sent(cookies, SITE + "sub/") == "galleta=salada; C1=value1"
@@ -113,7 +113,7 @@ def test_cookies_of_a_request_with_path_and_domain(cookies):
         ("http://127.0.0.1/", "http://127.0.0.1/", "127.0.0.1", "a=b", "a=b"),
     ],
 )
-def test_nobody_sets_a_cookie_for_a_public_suffix(cookies, url, next_url, domain, first, second):
+def test_cookies_for_a_public_suffix_are_rejected(cookies, url, next_url, domain, first, second):
     assert sent(cookies, url, cookies=[{"name": "a", "value": "b", "domain": domain}]) == first
     assert sent(cookies, next_url) == second
     other = Cookies(MemoryKeyStore(), Clock())
@@ -167,12 +167,12 @@ def test_several_jars(cookies):
     assert sent(cookies, SITE, meta={"cookiejar": ["a", 1]}, cookies={"x": "y"}) == "x=y"
 
 
-def test_a_jar_without_a_name(cookies):
+def test_a_cookiejar_of_a_wrong_type_is_refused(cookies):
     with pytest.raises(BadSpider, match="cookiejar"):
         sent(cookies, SITE, meta={"cookiejar": object()})
 
 
-def test_cookies_that_cannot_be_sent_are_told_a_few_times(cookies, caplog):
+def test_warnings_about_invalid_cookies_are_limited(cookies, caplog):
     bad = [{"value": "bar"}, {"name": "key", "value": None}, "text", {"name": "ok", "value": ""}]
     assert sent(cookies, SITE, cookies=bad) == "ok="
     assert [SITE in record.getMessage() for record in caplog.records] == [True] * 3
@@ -198,7 +198,7 @@ def test_debug(debug, caplog):
 # --------------------------------------------------------------------------------------------------------------- kept
 
 
-def test_what_was_kept_comes_back_session_cookies_too():
+def test_saved_cookies_are_restored_session_cookies_too():
     store, clock = MemoryKeyStore(), Clock()
     first = Cookies(store, clock)
     receive(first, SITE, "session=1; path=/")
@@ -211,7 +211,7 @@ def test_what_was_kept_comes_back_session_cookies_too():
     assert sent(again, SITE, meta={"cookiejar": "a"}) == "named=2"
 
 
-def test_two_spiders_share_a_store_and_no_cookie():
+def test_two_spiders_share_a_store_but_no_cookies():
     store, clock = MemoryKeyStore(), Clock()
     for round_ in ("=1", "=2"):
         for owner in ("a", "b"):
@@ -224,7 +224,7 @@ def test_two_spiders_share_a_store_and_no_cookie():
             middleware.save()
 
 
-def test_only_what_changed_is_kept():
+def test_only_changed_jars_are_saved():
     class Counting(MemoryKeyStore):
         puts = 0
 
@@ -248,7 +248,7 @@ def test_only_what_changed_is_kept():
     assert list(store.items(TABLE)) == []
 
 
-def test_a_jar_that_left_the_memory_loses_nothing():
+def test_an_evicted_jar_loses_nothing():
     middleware = Cookies(MemoryKeyStore(), Clock(), jars_max=2)
     for number in range(5):
         receive(middleware, SITE, f"n={number}; path=/", meta={"cookiejar": number})
@@ -256,7 +256,7 @@ def test_a_jar_that_left_the_memory_loses_nothing():
         assert sent(middleware, SITE, meta={"cookiejar": number}) == f"n={number}"
 
 
-def test_stored_cookies_that_cannot_be_read_are_told():
+def test_unreadable_stored_cookies_are_reported():
     store = MemoryKeyStore()
     store.put(TABLE, '["",null]', b"\xff")
     with pytest.raises(StorageError, match="cookies"):
@@ -303,7 +303,7 @@ def test_a_server_that_redirects_to_itself_until_its_cookie_comes():
     run(story)
 
 
-def test_what_a_server_may_set_comes_back_to_it():
+def test_every_valid_cookie_is_sent_back():
     lines = ["a=1", "b=2; Path=/", "c=3; Path=/show-cookies; Secure", "d=4; Domain=example.com", "e=5; Max-Age=0"]
 
     async def story(server, fetcher):

@@ -41,24 +41,24 @@ def spider(**attributes: object) -> Spider:
         (None, "http://anywhere.com/", True),
     ],
 )
-def test_who_is_told(domain: str | None, url: str, told: bool):
+def test_which_urls_receive_the_password(domain: str | None, url: str, told: bool):
     middleware = HttpAuth.of(spider(http_user="foo", http_pass="bar", http_auth_domain=domain))
     assert middleware is not None
     assert [authorization(middleware, url) for _ in range(2)] == [FOO_BAR if told else None] * 2
 
 
-def test_a_url_without_a_path_says_nothing_about_another_host():
+def test_a_url_without_a_path_is_not_taken_for_another_host():
     middleware = HttpAuth("foo", "bar", "example.co")
     assert authorization(middleware, "http://example.com") is None
     assert authorization(middleware, "http://example.co/") == FOO_BAR
     assert authorization(middleware, "http://example.com/") is None
 
 
-def test_a_header_of_the_request_stays():
+def test_a_header_of_the_request_is_kept():
     assert authorization(HttpAuth("foo", "bar", None), "http://example.com/", authorization="Digest 1") == "Digest 1"
 
 
-def test_a_redirect_to_another_host_leaves_the_password_behind():
+def test_a_redirect_to_another_host_drops_the_password():
     middleware = HttpAuth("foo", "bar", "example.com")
     request = Request("http://example.com/")
     middleware.process_request(request)
@@ -70,19 +70,19 @@ def test_a_redirect_to_another_host_leaves_the_password_behind():
 
 
 @pytest.mark.parametrize("attributes", [{}, {"http_user": ""}, {"http_auth_domain": "example.com"}])
-def test_nothing_to_do(attributes: dict[str, str]):
+def test_without_user_and_password_there_is_no_middleware(attributes: dict[str, str]):
     assert HttpAuth.of(spider(**attributes)) is None
 
 
 @pytest.mark.parametrize("attributes", [{"http_user": "foo"}, {"http_pass": "bar"}])
-def test_the_domain_has_to_be_said(attributes: dict[str, str]):
+def test_a_missing_domain_is_refused(attributes: dict[str, str]):
     with pytest.raises(BadSpider, match="http_auth_domain"):
         HttpAuth.of(spider(**attributes), "u", "p", "example.com")
     with pytest.raises(BadSetting, match="http_auth_domain"):
         HttpAuth.of(spider(), "foo", "bar")
 
 
-def test_attributes_of_the_spider_come_before_settings():
+def test_attributes_of_the_spider_override_settings():
     middleware = HttpAuth.of(spider(), "foo", "bar", "example.com")
     assert middleware is not None
     assert authorization(middleware, "http://example.com/") == FOO_BAR
@@ -99,6 +99,6 @@ def test_the_header(user: str, password: str, header: str):
     assert authorization(HttpAuth(user, password, None), "http://example.com/") == header
 
 
-def test_a_user_name_cannot_hold_a_colon():
+def test_a_user_name_with_a_colon_is_refused():
     with pytest.raises(BadSpider, match="http_user"):
         HttpAuth("a:b", "c", None)

@@ -140,7 +140,7 @@ def test_a_fresh_response_is_served_without_the_host():
     play(played)
 
 
-def test_a_304_brings_the_kept_body_and_new_fields():
+def test_a_304_serves_the_stored_body_with_new_fields():
     async def played(it: World):
         again = Answer(304, "", ETAG | {"X_New": "1", "Set_Cookie": "c=d"})
         it.answers = [Answer(fields=ETAG | {"Last_Modified": MODIFIED}), again]
@@ -160,7 +160,7 @@ def test_a_304_brings_the_kept_body_and_new_fields():
     play(played)
 
 
-def test_a_changed_page_takes_the_place_of_the_old_one():
+def test_a_changed_page_replaces_the_stored_one():
     async def played(it: World):
         it.answers = [Answer(fields=ETAG), Answer(body="new", fields=ETAG | {"ETag": '"2"'})]
         await it.get()
@@ -172,7 +172,7 @@ def test_a_changed_page_takes_the_place_of_the_old_one():
     play(played)
 
 
-def test_a_page_that_may_not_be_kept_any_more_is_forgotten():
+def test_a_page_that_may_no_longer_be_stored_is_deleted():
     async def played(it: World):
         it.answers = [Answer(fields=ETAG), Answer(body="secret", fields={"Cache_Control": "no-store"})]
         await it.get()
@@ -184,7 +184,7 @@ def test_a_page_that_may_not_be_kept_any_more_is_forgotten():
 
 
 @pytest.mark.parametrize("failure", [Answer(0), Answer(503, "down"), Answer(500, "broken")])
-def test_a_stale_one_stands_in_for_a_host_that_fails(failure):
+def test_a_stale_response_replaces_one_of_a_failing_host(failure):
     async def played(it: World):
         it.answers = [Answer(fields=ETAG), failure]
         await it.get()
@@ -199,7 +199,7 @@ def test_a_stale_one_stands_in_for_a_host_that_fails(failure):
 
 
 @pytest.mark.parametrize("forbidden", ["max-age=60, must-revalidate", "max-age=60, stale-if-error=1"])
-def test_a_stale_one_that_may_not_does_not_stand_in(forbidden):
+def test_a_stale_response_is_not_used_where_that_is_forbidden(forbidden):
     async def played(it: World):
         it.answers = [Answer(fields=ETAG | {"Cache_Control": forbidden}), Answer(0)]
         await it.get()
@@ -214,7 +214,7 @@ def test_a_stale_one_that_may_not_does_not_stand_in(forbidden):
     play(played)
 
 
-def test_dont_cache_and_no_store_pass():
+def test_dont_cache_and_no_store_bypass_the_cache():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
         for _ in range(2):
@@ -228,7 +228,7 @@ def test_dont_cache_and_no_store_pass():
     play(played)
 
 
-def test_a_request_with_conditions_of_its_own_gets_what_the_host_says():
+def test_a_request_with_its_own_conditions_bypasses_the_cache():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR | ETAG), Answer(304, "", ETAG)]
         await it.get()
@@ -244,7 +244,7 @@ def refreshed(url: str) -> Request:
     return request
 
 
-def test_a_refresh_asks_the_host_and_hears_unchanged():
+def test_a_refetch_contacts_the_host_and_is_unchanged():
     async def played(it: World):
         it.answers = [
             Answer(fields=HOUR | ETAG),
@@ -260,7 +260,7 @@ def test_a_refresh_asks_the_host_and_hears_unchanged():
     play(played)
 
 
-def test_vary_by_what_goes_with_every_request_and_by_user():
+def test_vary_covers_default_headers_and_users():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR | {"Vary": "Accept-Language, User-Agent"})]
         await it.get(Request(it.url, headers={"accept-language": "de"}))
@@ -276,7 +276,7 @@ def test_vary_by_what_goes_with_every_request_and_by_user():
     play(played, defaults={"user-agent": "Lycosa"})
 
 
-def test_a_post_makes_the_kept_one_wrong():
+def test_a_post_invalidates_the_stored_response():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
         await it.get()
@@ -287,7 +287,7 @@ def test_a_post_makes_the_kept_one_wrong():
     play(played)
 
 
-def test_head_and_get_are_apart():
+def test_head_and_get_are_stored_separately():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
         assert (await it.get(Request(it.url, method="HEAD"))).body == b""
@@ -297,7 +297,7 @@ def test_head_and_get_are_apart():
     play(played)
 
 
-def test_only_if_cached_never_asks_the_host():
+def test_only_if_cached_never_contacts_the_host():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
         found = await it.get(Request(it.url, headers={"Cache-Control": "only-if-cached"}))
@@ -310,7 +310,7 @@ def test_only_if_cached_never_asks_the_host():
     play(played)
 
 
-def test_a_kept_redirect_costs_the_host_no_turn():
+def test_a_stored_redirect_does_not_delay_the_host():
     async def played(it: World):
         it.answers = [Answer(301, "", {"Location": "/there"})]
         it.downloader._chain.responses.append(Redirect(20, HandledStatuses()).process_response)
@@ -319,7 +319,7 @@ def test_a_kept_redirect_costs_the_host_no_turn():
     play(played)
 
 
-def test_a_kept_body_of_a_type_that_is_not_wanted_now():
+def test_a_stored_body_of_a_refused_content_type_is_skipped():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
         await it.get()
@@ -329,7 +329,7 @@ def test_a_kept_body_of_a_type_that_is_not_wanted_now():
     play(played)
 
 
-def test_a_body_that_was_not_wanted_is_not_kept():
+def test_a_skipped_body_is_not_stored():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
         assert (await it.get()).raw.skipped
@@ -338,7 +338,7 @@ def test_a_body_that_was_not_wanted_is_not_kept():
     play(played, accept=accept_types(["text/plain"]))
 
 
-def test_many_at_once_get_their_own():
+def test_concurrent_requests_get_their_own_responses():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
         found = await asyncio.gather(*(it.get(f"?{number % 5}") for number in range(50)))
@@ -351,7 +351,7 @@ def test_many_at_once_get_their_own():
 # ------------------------------------------------------------------------------------------------------------- replay
 
 
-def test_replay_serves_whatever_was_there(tmp_path: Path):
+def test_replay_serves_every_stored_response(tmp_path: Path):
     async def first(it: World):
         it.answers = [Answer(404, "gone", {"Cache_Control": "no-store"}), Answer(body="x" * 10_000)]
         await it.get()
@@ -379,7 +379,7 @@ def test_replay_serves_whatever_was_there(tmp_path: Path):
     asyncio.run(main())
 
 
-def test_what_a_spider_gets_for_its_cookies_is_for_no_other_one():
+def test_responses_to_cookies_are_not_shared_between_spiders():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
         mine, nobodys = Request(it.url, headers={"Cookie": "who=ann"}), Request(it.url)
@@ -393,7 +393,7 @@ def test_what_a_spider_gets_for_its_cookies_is_for_no_other_one():
     play(played, owner="ann")
 
 
-def test_replay_does_not_look_at_header_fields():
+def test_replay_ignores_header_fields():
     async def played(it: World):
         it.answers = [Answer(fields={"Vary": "X"})]
         await it.get(Request(it.url, headers={"Authorization": "Bearer 1", "X": "1"}))
@@ -413,7 +413,7 @@ def test_replay_without_the_network():
     play(played, rules=ReplayRules(ignore_missing=True))
 
 
-def test_replay_does_not_keep_what_is_tried_again():
+def test_replay_does_not_store_responses_that_are_retried():
     async def played(it: World):
         it.answers = [Answer(503), Answer(body="up")]
         assert (await it.get()).status == 503
@@ -425,7 +425,7 @@ def test_replay_does_not_keep_what_is_tried_again():
 # ------------------------------------------------------------------------------------------------------------- damage
 
 
-def test_a_cache_that_cannot_be_used_is_left_out(tmp_path: Path, caplog):
+def test_a_cache_that_fails_is_not_used_any_more(tmp_path: Path, caplog):
     (tmp_path / "httpcache.sqlite").write_bytes(b"not a database" * 100)
 
     async def played(it: World):

@@ -30,7 +30,7 @@ def followed(request: Request, content: str = "5; url=/there", middleware: MetaR
     return None
 
 
-def test_it_is_followed_like_a_redirect():
+def test_a_meta_refresh_is_followed_like_a_redirect():
     request = Request(URL, "parse_it", meta={"mine": 1}, cb_kwargs={"a": 1}, priority=3, headers={"X": "1"})
     there = followed(request)
     assert (there.url, there.callback, there.cb_kwargs, there.priority) == (THERE, "parse_it", {"a": 1}, 3)
@@ -44,23 +44,23 @@ def test_a_post_becomes_a_get_without_its_body():
     assert (there.method, there.body, dict(there.headers)) == ("GET", b"", {})
 
 
-def test_another_host_is_told_no_secrets():
+def test_secrets_are_not_sent_to_another_host():
     request = Request(URL, headers={"Authorization": "x", "Cookie": "y", "X": "z"}, cookies={"a": "b"})
     there = followed(request, "0;url=http://b.example/")
     assert (dict(there.headers), there.cookies) == ({"X": "z"}, None)
 
 
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/xhtml+xml", "TEXT/HTML", ""])
-def test_html_only(kind):
+def test_only_html_is_searched(kind):
     assert followed(Request(URL), kind=kind)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", "image/svg+xml", "application/xml"])
-def test_nothing_else(kind):
+def test_other_content_types_are_passed_on(kind):
     assert not followed(Request(URL), kind=kind)
 
 
-def test_what_is_not_followed():
+def test_refreshes_that_are_not_followed():
     assert followed(Request(URL), "100; url=/there")
     assert not followed(Request(URL), "101; url=/there")
     assert not followed(Request(URL), "5; url=/there", MetaRefresh(20, 4))
@@ -70,12 +70,12 @@ def test_what_is_not_followed():
     assert not followed(Request(URL), "0;url=javascript:x")
 
 
-def test_a_page_that_reloads_itself_is_a_page():
+def test_a_page_that_reloads_itself_is_passed_on():
     for content in ("30", "30; url=", f"30; url={URL}", "30; url=/", "30; url=#top"):
         assert not followed(Request(URL), content)
 
 
-def test_unless_it_wants_its_cookie_back():
+def test_a_page_that_checks_for_its_cookie_is_followed():
     changed = {"flags": [COOKIES_CHANGED]}
     there = followed(Request(URL), "0; url=/", **changed)
     assert (there.url, there.dont_filter) == (URL, True)
@@ -83,7 +83,7 @@ def test_unless_it_wants_its_cookie_back():
     assert not followed(there, "0; url=/", **changed)  # once
 
 
-def test_a_slide_show_is_pages():
+def test_a_slide_show_is_passed_on():
     back = Request(THERE, meta={"redirect_urls": [URL]})
     assert not followed(back, "5; url=/")
     assert followed(Request(THERE, meta={"redirect_urls": ["x"] * 19}), "5; url=/")

@@ -21,24 +21,24 @@ def told(middleware: Referer, target: str = OTHER, header: object = None, **argu
     return results.requests[0].headers.get("Referer")
 
 
-def test_the_default_is_the_one_of_scrapy():
+def test_the_default_policy_is_scrapys():
     middleware = Referer()
     assert told(middleware) == PAGE
     assert told(middleware, PAGE) == PAGE
     assert told(middleware, "http://other.org/") is None
 
 
-def test_the_setting_counts_in_any_case_and_as_a_list():
+def test_the_setting_is_case_insensitive_and_may_be_a_list():
     assert told(Referer("ORIGIN")) == "https://example.com/"
     assert told(Referer("unknown, same-origin, unknown")) is None
 
 
-def test_a_setting_that_is_no_policy():
+def test_an_unknown_policy_in_the_settings_is_refused():
     with pytest.raises(BadSetting, match="strict-origin-when-cross-origin"):
         Referer("no-refferer")
 
 
-def test_a_header_of_the_request_stays():
+def test_a_header_of_the_request_is_kept():
     assert told(Referer(), headers={"referer": "https://mine.org/"}) == "https://mine.org/"
 
 
@@ -57,7 +57,7 @@ def test_a_header_of_the_request_stays():
         ("no-referrer", None, "Unsafe-URL", PAGE),
     ],
 )
-def test_meta_before_the_page_before_the_setting(
+def test_meta_overrides_the_page_which_overrides_the_setting(
     setting: str, header: str | None, meta: str | None, referrer: str | None
 ):
     assert told(Referer(setting), header=header, meta={"referrer_policy": meta}) == referrer
@@ -70,7 +70,7 @@ def test_several_header_fields_are_one_list():
     assert results.requests[0].headers["Referer"] == "https://example.com/"
 
 
-def test_an_unknown_policy_is_told_once_and_not_for_ever(caplog: pytest.LogCaptureFixture):
+def test_an_unknown_policy_is_logged_once(caplog: pytest.LogCaptureFixture):
     middleware = Referer()
     for _ in range(3):
         told(middleware, meta={"referrer_policy": "a" * 1000})
@@ -81,13 +81,13 @@ def test_an_unknown_policy_is_told_once_and_not_for_ever(caplog: pytest.LogCaptu
     assert len(caplog.records) == WARNINGS_MAX
 
 
-def test_many_requests_of_a_page_each_get_their_own():
+def test_each_request_of_a_page_gets_its_own_header():
     requests = [Request(PAGE), Request("http://other.org/"), Request(OTHER, meta={"referrer_policy": "origin"})]
     Referer().process_results(Response(PAGE), Results([], requests, []))
     assert [request.headers.get("Referer") for request in requests] == [PAGE, None, "https://example.com/"]
 
 
-def test_a_page_that_never_came_refers_to_nothing():
+def test_a_failed_page_gives_no_referer():
     requests = [Request(OTHER)]
     Referer().process_results(Response(PAGE, 0), Results([], requests, []))
     assert not requests[0].has_header("Referer")
