@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -88,12 +88,11 @@ class OperationsService(Service):
         super().__init__(METHODS, operations)
         self._lock = asyncio.Lock()
 
-    @asynccontextmanager
-    async def around_call(self) -> AsyncIterator[None]:
+    async def schedule(self, serve: Callable[[], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
         async with self._lock:
             started = loop.time()
-            yield
+            await serve()
             await asyncio.sleep(loop.time() - started)  # the crawl gets at least half of the time
 
     async def answer(self, method: Method, arguments: tuple[Any, ...]) -> Any:

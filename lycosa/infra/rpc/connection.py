@@ -21,6 +21,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Union, cast
 
@@ -345,8 +346,10 @@ class Connection(asyncio.Protocol):
             text = f"{self.limits.calls_max:,} calls of one process at a time: wait for some of them"
             self._fail(call.number, errors.UsageError(text))
             return
-        task = self.calls[call.number] = self._loop.create_task(self._serve(call))
-        task.add_done_callback(lambda _: self._end_call(call.number, task))
+        assert self.service is not None
+        serving = self.service.schedule(partial(self._serve, self.service, call))
+        task = self.calls[call.number] = self._loop.create_task(serving)
+        task.add_done_callback(partial(self._end_call, call.number))
 
     def _on_cancel(self, cancel: RpcCancel) -> None:
         assert self.service is not None
@@ -362,25 +365,23 @@ class Connection(asyncio.Protocol):
     def _fail(self, number: int, error: errors.LycosaError) -> None:
         self.send(RpcError(number, type(error).__name__, str(error)))
 
-    async def _serve(self, call: RpcCall) -> None:
-        service = self.service
-        assert service is not None
-        async with service.around_call():
-            try:
-                method, arguments = _parse_call(service.methods, call)
-                result = await service.answer(method, arguments)
-                if not self._is_closing:
-                    self._send_result(call.number, result)
-                    self.flush()  # before the results of other calls: they may notice, then, that the caller is gone
+    async def _serve(self, service: Service, call: RpcCall) -> None:
+        try:
+            method, arguments = _parse_call(service.methods, call)
+            result = await service.answer(method, arguments)
+            if not self._is_closing:
+                self._send_result(call.number, result)
+            if service.undelivered is not None:
+                self.flush()  # at once: if it fails, the results of other calls are not sent in vain
                 if self._is_closing:
                     await service.undelivered(method, result)
-            except FrameTooLong as error:
-                self._fail(call.number, errors.StorageError(f"one answer has {error}"))
-            except errors.LycosaError as error:
-                self._fail(call.number, error)
-            except Exception:
-                log.exception("a call of another process failed (%s); this one goes on", call.method)
-                self._fail(call.number, errors.StateError("the call failed: the log of the owner says why"))
+        except FrameTooLong as error:
+            self._fail(call.number, errors.StorageError(f"one answer has {error}"))
+        except errors.LycosaError as error:
+            self._fail(call.number, error)
+        except Exception:
+            log.exception("a call of another process failed (%s); this one goes on", call.method)
+            self._fail(call.number, errors.StateError("the call failed: the log of the owner says why"))
 
     def _send_result(self, number: int, result: Any) -> None:
         parts = [result]

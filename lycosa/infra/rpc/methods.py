@@ -9,8 +9,7 @@ class RemotePool(RpcClient):                       the other end: a line a metho
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -28,7 +27,7 @@ class Method:
         parameters = [*inspect.signature(function).parameters.values()][1:]
         self.name = function.__name__
         self._parameters = [(each.name, each.default) for each in parameters]
-        self._positional = sum(each.kind is not each.KEYWORD_ONLY for each in parameters)
+        self._keywords = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
         types = tuple(_decodable(hints[each.name]) for each in parameters)
         self.decode_arguments = msgspec.msgpack.Decoder(tuple[types]).decode  # type: ignore[valid-type]
         self.decode_result = msgspec.msgpack.Decoder(hints["return"]).decode
@@ -37,11 +36,13 @@ class Method:
         """Return all arguments of a call, with the defaults of those that are not given."""
         return (*args, *[kwargs.get(name, default) for name, default in self._parameters[len(args) :]])
 
-    async def invoke(self, target: Any, arguments: tuple[Any, ...]) -> Any:
+    def invoke(self, target: Any, arguments: tuple[Any, ...]) -> Awaitable[Any]:
         """Call the method of an implementation of the port."""
-        named = zip(self._parameters[self._positional :], arguments[self._positional :], strict=True)
-        keywords = {name: value for (name, _), value in named}
-        return await getattr(target, self.name)(*arguments[: self._positional], **keywords)
+        if not self._keywords:
+            return cast(Awaitable[Any], getattr(target, self.name)(*arguments))
+        positional = len(arguments) - len(self._keywords)
+        keywords = dict(zip(self._keywords, arguments[positional:], strict=True))
+        return cast(Awaitable[Any], getattr(target, self.name)(*arguments[:positional], **keywords))
 
 
 def _decodable(hint: Any) -> Any:
@@ -78,17 +79,17 @@ class Service:
     cancels = True
     """Whether a call ends when its caller cancels it or is gone."""
 
+    undelivered: Callable[[Method, Any], Awaitable[None]] | None = None
+    """Called with a result whose caller was gone before it could be sent."""
+
     def __init__(self, methods: Mapping[str, Method], target: Any) -> None:
         self.methods = methods
         self.target = target
 
-    def around_call(self) -> AbstractAsyncContextManager[None]:
-        """Return what is entered before a call and left after its answer was sent."""
-        return nullcontext()
+    async def schedule(self, serve: Callable[[], Awaitable[None]]) -> None:
+        """Serve a call, and send its answer."""
+        await serve()
 
-    async def answer(self, method: Method, arguments: tuple[Any, ...]) -> Any:
+    def answer(self, method: Method, arguments: tuple[Any, ...]) -> Awaitable[Any]:
         """Return the result of a call, or a `msgspec.Raw` with it."""
-        return await method.invoke(self.target, arguments)
-
-    async def undelivered(self, method: Method, result: Any) -> None:
-        """Take back a result whose caller was gone before it could be sent."""
+        return method.invoke(self.target, arguments)
