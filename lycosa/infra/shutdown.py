@@ -1,10 +1,10 @@
-"""How long a run waits for servers that are away: as long as each call wants to, until the run is told to hurry.
+"""How long the calls to servers may take: as long as each call wants, and almost no time after a fast shutdown began.
 
-    with patience() as patient:      # for all servers that are opened in the block
+    with shutdown_deadline() as deadline:   # for all servers that are opened in the block
         ...
-        patient.hurry()              # what is under way has HURRY_S; after the first that fails nothing is waited for
+        deadline.start()                    # calls under way end within FAST_TIMEOUT_S
 
-A server that answers is asked all that is left to be asked; one that does not is left, and `left` says why.
+A server that answers is still called. A server that does not is abandoned: no further call is made to it.
 """
 
 from __future__ import annotations
@@ -14,65 +14,65 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
-HURRY_S = 0.7
-"""An answer that is under way gets so long: a second time Ctrl-C has to end a program before it is given a third."""
+FAST_TIMEOUT_S = 0.7
+"""The second Ctrl-C has to end a program before the user gives a third."""
 
 
-class Patience:
+class ShutdownDeadline:
     """That of one run."""
 
     def __init__(self) -> None:
-        self.left: dict[str, str] = {}
-        """Servers that were not waited for in the end, and what was wrong with each."""
-        self.hurries = False
-        self._most_s: float | None = None
+        self.abandoned: dict[str, str] = {}
+        """Servers that did not answer, and what was wrong with each."""
+        self.is_started = False
+        self._timeout_s: float | None = None
         self._calls: set[asyncio.Timeout] = set()
-        self._hurry = asyncio.Event()
+        self._started = asyncio.Event()
 
-    def hurry(self) -> None:
-        """Wait for nothing that does not come at once, from now on; call it on the loop."""
-        if self.hurries:
+    def start(self) -> None:
+        """Start the fast shutdown. To be called on the event loop."""
+        if self.is_started:
             return
-        self.hurries, self._most_s = True, HURRY_S
-        self._hurry.set()
+        self.is_started, self._timeout_s = True, FAST_TIMEOUT_S
+        self._started.set()
         for call in self._calls:
-            call.reschedule(asyncio.get_running_loop().time() + HURRY_S)
+            call.reschedule(asyncio.get_running_loop().time() + FAST_TIMEOUT_S)
 
-    def leave(self, server: str, why: str) -> None:
-        """Ask a server nothing any more; `why` is told."""
-        self.left.setdefault(server, why)
+    def abandon(self, server: str, why: str) -> None:
+        """Make no further call to a server."""
+        self.abandoned.setdefault(server, why)
 
-    def begun(self, server: str) -> asyncio.Timeout:
-        """Return how long a call may last, to be entered; `over` is told of its end."""
-        call = asyncio.timeout(0.0 if server in self.left else self._most_s)
+    def begin_call(self, server: str) -> asyncio.Timeout:
+        """Return the timeout of a call, to be entered by the caller, who ends it with `end_call`."""
+        call = asyncio.timeout(0.0 if server in self.abandoned else self._timeout_s)
         self._calls.add(call)
         return call
 
-    def over(self, call: asyncio.Timeout) -> None:
+    def end_call(self, call: asyncio.Timeout) -> None:
         """Forget a call."""
         self._calls.discard(call)
 
-    async def pause(self, seconds: float) -> None:
-        """Sleep, unless it is to hurry."""
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until the fast shutdown starts, at most for so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._hurry.wait()
+                await self._started.wait()
 
 
-_of_this_run: ContextVar[Patience] = ContextVar("patience")
+_current: ContextVar[ShutdownDeadline] = ContextVar("shutdown_deadline")
 
 
 @contextmanager
-def patience() -> Iterator[Patience]:
-    """Have a patience for the servers that are opened in the block."""
-    made = Patience()
-    token = _of_this_run.set(made)
+def shutdown_deadline() -> Iterator[ShutdownDeadline]:
+    """Make the deadline of a run: servers that are opened in the block use it."""
+    deadline = ShutdownDeadline()
+    token = _current.set(deadline)
     try:
-        yield made
+        yield deadline
     finally:
-        _of_this_run.reset(token)
+        _current.reset(token)
 
 
-def patience_of_this_run() -> Patience:
-    """Return the one that was made around us, a new one if there is none."""
-    return _of_this_run.get(None) or Patience()
+def current_deadline() -> ShutdownDeadline:
+    """Return the deadline of the block around the caller, or a new one."""
+    return _current.get(None) or ShutdownDeadline()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from lycosa.config import Settings
-from lycosa.infra.shutdown import Patience, patience
+from lycosa.infra.shutdown import ShutdownDeadline, shutdown_deadline
 
 log = logging.getLogger(__name__)
 
@@ -16,13 +16,13 @@ PROXIES = "proxies on loan come back when their leases are over, and their last 
 
 
 @contextmanager
-def hurrying(lost: str = PROXIES, say: Callable[[str], None] = log.warning) -> Iterator[Patience]:
+def hurrying(lost: str = PROXIES, say: Callable[[str], None] = log.warning) -> Iterator[ShutdownDeadline]:
     """Have what is told to hurry, for the servers that a run opens in the block; `lost` is what one does not hear."""
-    with patience() as patient:
+    with shutdown_deadline() as deadline:
         try:
-            yield patient
+            yield deadline
         finally:
-            for why in patient.left.values():
+            for why in deadline.abandoned.values():
                 say(f"{why}: not waited for any more: {lost}")
 
 

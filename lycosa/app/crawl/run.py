@@ -28,7 +28,7 @@ from lycosa.crawl.events.stats import Summary
 from lycosa.frontier.core.crawl_metrics import metrics_of
 from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
-from lycosa.infra.shutdown import Patience
+from lycosa.infra.shutdown import ShutdownDeadline
 from lycosa.infra.web.metrics_page import serving
 
 log = logging.getLogger(__name__)
@@ -77,16 +77,16 @@ async def crawl(crew: Crew, observe: Observer | None = None, *, again: bool = Fa
 
     Who interrupts it twice waits for no server, and hears what one that is away has not heard.
     """
-    with hurrying(lost_of(crew.settings)) as patient:
+    with hurrying(lost_of(crew.settings)) as deadline:
         try:
-            return await _crawl(crew, observe, patient, again=again)
+            return await _crawl(crew, observe, deadline, again=again)
         except StateError:
-            if not patient.left:
+            if not deadline.abandoned:
                 raise
             raise KeyboardInterrupt from None
 
 
-async def _crawl(crew: Crew, observe: Observer | None, patient: Patience, *, again: bool) -> Summary:
+async def _crawl(crew: Crew, observe: Observer | None, deadline: ShutdownDeadline, *, again: bool) -> Summary:
     settings = crew.settings
     refuse_processes(crew)
     async with AsyncExitStack() as stack:
@@ -104,7 +104,7 @@ async def _crawl(crew: Crew, observe: Observer | None, patient: Patience, *, aga
         opened = await frontier_of(stack, crew, state, again=again)
         sinks = sinks_of(settings, state, crew.target.name)
         job = await stack.enter_async_context(wired(crew, state, opened, sinks))
-        job.hurry = patient.hurry
+        job.hurry = deadline.start
         opened.set_reporter(job.reporter)
         await stack.enter_async_context(serve(state.socket, job.operations))
         if settings.metrics:

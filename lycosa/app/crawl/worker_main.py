@@ -148,7 +148,7 @@ async def _visit_pages(process: WorkerProcess) -> None:
     crew = crew_of(process.task.settings, process.task.crawled, process.task.arguments, process.collector)
     counts = WorkerCounts(process.collector, process.stats)
     async with AsyncExitStack() as stack:
-        patient = stack.enter_context(hurrying(lost_of(crew.settings)))
+        deadline = stack.enter_context(hurrying(lost_of(crew.settings)))
         await stack.enter_async_context(Watchdog(crew.settings.slow_callback_after))
         begin = await _build(stack, process, crew, counts)
         for member in crew.members:
@@ -159,7 +159,7 @@ async def _visit_pages(process: WorkerProcess) -> None:
         states = [_state_of(member) for member in crew.members]
         close = await process.visits.closing
         if close.fast:
-            patient.hurry()
+            deadline.start()
         await process.visits.end()
         for member, state in zip(crew.members, states, strict=True):
             await _close_spider(member, close.reason)

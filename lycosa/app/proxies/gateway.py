@@ -45,11 +45,11 @@ async def gateway_over(
     """
     tls = trusting(authorities) if authorities else None
     allow_connections(limits)
-    with hurrying(say=say) as patient:
+    with hurrying(say=say) as deadline:
         pool = await open_for_leasing(address, policies, Path(), say)
         try:
             async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:
-                gateway.hurried = patient.hurry
+                gateway.hurried = deadline.start
                 yield gateway
         finally:
             await pool.close()

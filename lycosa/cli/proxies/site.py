@@ -67,7 +67,7 @@ async def _serve(address: str, name: str, key: str, listener: socket.socket, say
     from lycosa.proxies.api.app import build_desk
 
     rules_of = project_policies(Path()).rules_of
-    with listener, hurrying(say=say_aside) as patient:
+    with listener, hurrying(say=say_aside) as deadline:
         async with opened(address) as pool:
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
@@ -77,7 +77,7 @@ async def _serve(address: str, name: str, key: str, listener: socket.socket, say
             )
             await server.serve(sockets=[listener])
             if server.force_exit:
-                patient.hurry()
+                deadline.start()
     return INTERRUPTED if server.interrupted else DONE
 
 

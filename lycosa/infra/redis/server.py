@@ -18,7 +18,7 @@ from lycosa.core.redis_url import RedisAddress
 from lycosa.infra.connections import is_closed
 from lycosa.infra.redis.clients import all_masters, asyncio_client, blocking_client, resolve_mode
 from lycosa.infra.redis.driver import driver_errors, hides_info, is_resharding, is_transient, translate
-from lycosa.infra.shutdown import patience_of_this_run
+from lycosa.infra.shutdown import current_deadline
 
 VERSION_MIN = (7, 0)
 
@@ -85,7 +85,7 @@ class RedisServer:
         self.report = report
         self._subject = subject
         self._option = option
-        self._shutdown = patience_of_this_run()
+        self._shutdown = current_deadline()
 
     async def clients(self, away_max_s: float = JOIN_MAX_S) -> Clients:
         """Connect. Raises `UsageError`, or `StateError` for a server that is away, too old, or may drop keys."""
@@ -149,7 +149,7 @@ class RedisServer:
         retries = _Retries(self, limits or RetryLimits(RECONNECT_MAX_S), loop.time())
         failures = (RuntimeError, *driver_errors())
         while True:
-            deadline = self._shutdown.begun(self.text)
+            deadline = self._shutdown.begin_call(self.text)
             try:
                 async with deadline:
                     result = await call()
@@ -159,14 +159,14 @@ class RedisServer:
                 if isinstance(error, RuntimeError) and not is_closed(error):
                     raise
                 cause = TimeoutError("none at once") if deadline.expired() else error
-                failure = retries.failed(cause, loop.time(), gives_up=self._shutdown.hurries)
-                if self._shutdown.hurries and failure.is_transient:
-                    self._shutdown.leave(self.text, str(failure.error))
+                failure = retries.failed(cause, loop.time(), gives_up=self._shutdown.is_started)
+                if self._shutdown.is_started and failure.is_transient:
+                    self._shutdown.abandon(self.text, str(failure.error))
                 if failure.pause_s is None:
                     raise failure.error from error
             finally:
-                self._shutdown.over(deadline)
-            await self._shutdown.pause(failure.pause_s)
+                self._shutdown.end_call(deadline)
+            await self._shutdown.sleep(failure.pause_s)
 
     def retry_blocking(self, call: Callable[[], Result], limits: RetryLimits, stop: Event | None = None) -> Result:
         """Make a call likewise in a thread; when `stop` is set, a failed call is not made again."""

@@ -16,7 +16,7 @@ from lycosa.core.errors import FetchError
 from lycosa.crawl.events.signals import Signals
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
-from lycosa.crawl.workers.remote import FarAddresses, FarFrontier
+from lycosa.crawl.workers.remote import RemoteAddresses, RemoteFrontier
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.http.core.request import Request
@@ -31,7 +31,7 @@ ALONE = ["SignallingFetcher", "ResolvedHostFetcher", "CurlFetcher"]
 def built(stack: AsyncExitStack, report_starts: Any = lambda fetcher: fetcher, leaser: Any = None) -> Fetchers:
     crawler = SimpleNamespace(signals=Signals(), stats=StatsCollector())
     member = SimpleNamespace(settings=Settings(), spider=None, target=SimpleNamespace(crawler=crawler))
-    return fetchers_of(stack, member, FarAddresses(), report_starts, leaser, MemoryKeyStore(), Clock())  # type: ignore[arg-type]
+    return fetchers_of(stack, member, RemoteAddresses(), report_starts, leaser, MemoryKeyStore(), Clock())  # type: ignore[arg-type]
 
 
 def shared() -> Any:
@@ -39,7 +39,7 @@ def shared() -> Any:
 
 
 def to_owner(fetcher: Any) -> Any:
-    return OwnerReportingFetcher(fetcher, FarFrontier(print, print))
+    return OwnerReportingFetcher(fetcher, RemoteFrontier(None, RemoteAddresses()))  # type: ignore[arg-type]
 
 
 def inwards(fetcher: Any) -> list[str]:

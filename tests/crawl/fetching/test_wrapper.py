@@ -14,7 +14,7 @@ from lycosa.crawl.fetching.addresses import ResolvedHostFetcher
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.signalling import SignallingFetcher
 from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher, StartReportingFetcher
-from lycosa.crawl.workers.remote import FarAddresses
+from lycosa.crawl.workers.remote import RemoteAddresses
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 from tests.crawl.fetching.recording import RecordingFetcher, StartedHosts
@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 WRAPPERS = {
-    ResolvedHostFetcher: lambda inner: ResolvedHostFetcher(inner, FarAddresses()),
+    ResolvedHostFetcher: lambda inner: ResolvedHostFetcher(inner, RemoteAddresses()),
     StartReportingFetcher: lambda inner: StartReportingFetcher(inner, StartedHosts(), Clock()),
     OwnerReportingFetcher: lambda inner: OwnerReportingFetcher(inner, StartedHosts()),
     PooledFetcher: lambda inner: PooledFetcher(inner, None, None, StatsCollector(), Clock()),
@@ -78,8 +78,8 @@ def test_closing_a_wrapper_closes_the_wrapped_fetcher(kind):
 )
 def test_a_host_without_an_address_is_reached_through_a_proxy_only(meta, options, is_fetched):
     async def main() -> None:
-        inner, addresses = RecordingFetcher(), FarAddresses()
-        addresses.heard("http://a.example:80", "host not found")
+        inner, addresses = RecordingFetcher(), RemoteAddresses()
+        addresses.set_error("http://a.example:80", "host not found")
         fetcher = ResolvedHostFetcher(inner, addresses)
         if is_fetched:
             await fetcher.fetch(Request(PAGE, meta=meta), **options)
