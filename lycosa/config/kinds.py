@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.core.units import parse_duration, parse_size
-from lycosa.proxies.core.pool_url import read_address as read_pool
+from lycosa.proxies.core.pool_url import parse_pool_address as read_pool
 from lycosa.storage.core.stream_url import is_address, read_address
 
 BODY_MAX = 1024**3

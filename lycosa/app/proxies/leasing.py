@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Any, TypedDict, Unpack, overload
 
 from lycosa.core.errors import LycosaError, UsageError
-from lycosa.proxies.core.outcomes.clients import heard, heard_error
+from lycosa.proxies.core.outcomes.clients import outcome_of_error, outcome_of_response
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.project_policies import Policies
@@ -121,9 +121,11 @@ class LeasedProxy:
         if blame is not None:
             outcome = Outcome(_blame(blame), str(reason)[:TEXT_MAX], rest_s, latency_s)
         elif isinstance(result, BaseException):
-            outcome = heard_error(result, latency_s) or Outcome(Blame.NOBODY, type(result).__name__, None, latency_s)
+            outcome = outcome_of_error(result, latency_s) or Outcome(
+                Blame.NOBODY, type(result).__name__, None, latency_s
+            )
         else:
-            outcome = heard(result, body=body, rules=self._rules, now=time.time(), latency_s=latency_s)
+            outcome = outcome_of_response(result, body=body, rules=self._rules, now=time.time(), latency_s=latency_s)
         self.outcomes.append(outcome)
         return outcome
 
@@ -243,7 +245,7 @@ class Pool:
 
 def _report(leased: Sequence[LeasedProxy], error: BaseException) -> None:
     """An exception of a block with one proxy is its fault, or not; of several nobody knows whose."""
-    outcome = heard_error(error)
+    outcome = outcome_of_error(error)
     if len(leased) == 1 and outcome is not None and len(leased[0].outcomes) < REPORTS_MAX:
         leased[0].outcomes.append(outcome)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
 from lycosa.config.project import read_proxies
 from lycosa.core.errors import BadSetting, UsageError
-from lycosa.proxies.core.pool_url import MEMORY, PoolAddress, read_address
+from lycosa.proxies.core.pool_url import MEMORY, PoolAddress, parse_pool_address
 from lycosa.proxies.core.project_policies import Policies, policies_from
 from lycosa.proxies.folder.folder import is_there
 from lycosa.proxies.folder.pool import embedded_pool
@@ -43,7 +43,7 @@ async def open_pool(
     without it that is an error, as the address may be mistyped. Raises `UsageError` for that, for an invalid address
     and for a refused login; `StateError` for a folder or server that cannot be used.
     """
-    place = read_address(str(address))
+    place = parse_pool_address(str(address))
     policy_of = (policies or Policies()).policy_of
     if place.url:
         from lycosa.proxies.redis.pool import redis_pool  # an extra
@@ -66,7 +66,7 @@ async def open_for_leasing(
 
     An empty pool is an error (`UsageError`), unless the project has sources, from which `lycosa proxies keep` fills it.
     """
-    place = read_address(str(address))
+    place = parse_pool_address(str(address))
     async with _closed_on_error(await open_pool(address, policies, report)) as pool:
         if place.text != MEMORY and not has_sources(folder) and not await pool.count():
             wrong = f"the pool {place.text} has no proxies, and the project no [[proxies.sources]]"

@@ -20,7 +20,7 @@ from lycosa.cli.parameters import Number
 from lycosa.cli.proxies.pool import COLORS, json_option, latency, meant, pool_option, run
 from lycosa.proxies.core.checks.anonymity import Anonymity
 from lycosa.proxies.core.checks.checks import CONCURRENCY_MAX, GRAVE, TIMEOUT_MAX_S, TIMEOUT_MIN_S, Checks, Finding
-from lycosa.proxies.core.checks.judging import read_address
+from lycosa.proxies.core.checks.judging import parse_judge_address
 from lycosa.proxies.ports import ProxyPool, ProxyView
 
 PLAIN_EVERY_S = 5.0
@@ -96,7 +96,7 @@ def told_of(results: Counter[str]) -> str:
 def _wanted(checks: Checks, judges: Sequence[str], timeout_s: float | None, concurrency: int | None) -> Checks:
     """Return the checks of the project with what options say. Raises `UsageError`."""
     if judges:
-        checks = replace(checks, judges=tuple(read_address(each) for each in judges))
+        checks = replace(checks, judges=tuple(parse_judge_address(each) for each in judges))
     return replace(checks, timeout_s=timeout_s or checks.timeout_s, concurrency=concurrency or checks.concurrency)
 
 

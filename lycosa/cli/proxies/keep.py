@@ -15,7 +15,7 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, INTERRUPTED, one_line
 from lycosa.cli.proxies.pool import pool_option, run
 from lycosa.proxies.core.checks.checks import Checks, Finding
-from lycosa.proxies.core.checks.judging import read_address
+from lycosa.proxies.core.checks.judging import parse_judge_address
 from lycosa.proxies.core.sources.sources import RefreshResult
 from lycosa.proxies.ports import ProxyPool
 
@@ -44,7 +44,7 @@ def command(address: str | None, judges: Sequence[str]) -> int:
     folder = Path()
     checks = project_checks(folder)
     if judges:
-        checks = replace(checks, judges=tuple(map(read_address, judges)))
+        checks = replace(checks, judges=tuple(map(parse_judge_address, judges)))
     sources, said = project_sources(folder, os.environ), ChangeReporter(checks)
     refuse_nothing(sources, checks)
 

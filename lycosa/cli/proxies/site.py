@@ -43,7 +43,7 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     """
     from lycosa.cli.serving import listen
     from lycosa.proxies.api.access import checked_key, is_loopback
-    from lycosa.proxies.core.pool_url import read_address
+    from lycosa.proxies.core.pool_url import parse_pool_address
 
     where = pool_address(address)
     key = _key(key_file)
@@ -57,7 +57,7 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     def say(line: str) -> None:
         print(line, flush=True)
 
-    return asyncio.run(_serve(where, read_address(where).text, key, listener, say))
+    return asyncio.run(_serve(where, parse_pool_address(where).text, key, listener, say))
 
 
 async def _serve(address: str, name: str, key: str, listener: socket.socket, say: Callable[[str], None]) -> int:

@@ -21,7 +21,7 @@ from lycosa.core.errors import FetchError, NoJudge, TlsFailed
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
 from lycosa.proxies.checking.judges import Judges, Ready
-from lycosa.proxies.core.checks.anonymity import Seen, anonymity, exit_ip
+from lycosa.proxies.core.checks.anonymity import SeenRequest, anonymity, exit_ip
 from lycosa.proxies.core.checks.checks import LOOKED_AT, Checks, Finding, TargetPage
 from lycosa.proxies.core.checks.judging import PAGE_FIELDS
 from lycosa.proxies.core.checks.tampering import CERTIFICATE, PAGE, answer_changes, request_changes
@@ -39,7 +39,7 @@ TRIES_MAX = 3
 class Carried(NamedTuple):
     """What came of a look through a proxy: what the judge saw, or why it saw nothing, and what was changed."""
 
-    seen: Seen | None = None
+    seen: SeenRequest | None = None
     latency_s: float | None = None
     problem: str = ""
     changes: tuple[str, ...] = ()

@@ -25,8 +25,17 @@ from urllib.parse import urlsplit
 from lycosa.core.errors import StateError, UsageError
 from lycosa.infra.web.bind_errors import refusal
 from lycosa.infra.web.one_request import REQUEST_MAX_S, Answer, Asked, OneRequest
-from lycosa.proxies.core.checks.anonymity import Seen, canonical
-from lycosa.proxies.core.checks.judging import KEY, LOOK, PAGE_FIELDS, JudgeAddress, answer, asked_for, page, pin_of
+from lycosa.proxies.core.checks.anonymity import SeenRequest, canonical_ip
+from lycosa.proxies.core.checks.judging import (
+    KEY,
+    LOOK,
+    PAGE_FIELDS,
+    JudgeAddress,
+    encode_answer,
+    make_page,
+    parse_target,
+    pin_of,
+)
 
 LOOPBACK = "127.0.0.1"
 HEAD_MAX = 16_384
@@ -106,16 +115,16 @@ class Judge:
 
     async def answer(self, asked: Asked) -> Answer:
         """Say what was seen of a request, to those who have the key."""
-        wanted = asked_for(_path(asked.target), self._key) if asked.method == "GET" else None
+        wanted = parse_target(_path(asked.target), self._key) if asked.method == "GET" else None
         if wanted is None:
             self.strangers += 1
             return STRANGE
         self.asked += 1
         kind, nonce = wanted
         if kind == LOOK:
-            seen = Seen(canonical(asked.address), asked.fields, asked.is_tls)
-            return Answer(200, answer(self._key, nonce, seen), LOOKED)
-        return Answer(200, page(self._key, nonce), PAGE_FIELDS)
+            seen = SeenRequest(canonical_ip(asked.address), asked.fields, asked.is_tls)
+            return Answer(200, encode_answer(self._key, nonce, seen), LOOKED)
+        return Answer(200, make_page(self._key, nonce), PAGE_FIELDS)
 
 
 @asynccontextmanager

@@ -14,8 +14,8 @@ from lycosa.core.errors import FetchError, NoJudge
 from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
-from lycosa.proxies.core.checks.anonymity import Seen
-from lycosa.proxies.core.checks.judging import ANSWER_MAX, LOOK, PAGE, JudgeAddress, page, read_answer
+from lycosa.proxies.core.checks.anonymity import SeenRequest
+from lycosa.proxies.core.checks.judging import ANSWER_MAX, LOOK, PAGE, JudgeAddress, decode_answer, make_page
 from lycosa.proxies.core.proxy import Proxy
 
 FRESH_S = 30.0
@@ -33,13 +33,13 @@ class Ready(NamedTuple):
     """A judge that answers, and what it sees of requests without a proxy."""
 
     address: JudgeAddress
-    direct: Seen
+    direct: SeenRequest
 
 
 class Look(NamedTuple):
     """What came of a look: what the judge saw, None when somebody else answered; and the response."""
 
-    seen: Seen | None
+    seen: SeenRequest | None
     response: HttpResponse
 
 
@@ -79,12 +79,12 @@ class Judges:
         """Let the judge look at a request through a proxy (URL, or NO_PROXY). Raises `FetchError`."""
         nonce = self._nonce()
         response = await self._fetch(address.ask(LOOK, nonce, tls=tls), proxy)
-        return Look(read_answer(response.body, address.key, nonce), response)
+        return Look(decode_answer(response.body, address.key, nonce), response)
 
     async def page(self, address: JudgeAddress, proxy: Proxy) -> tuple[bytes, HttpResponse]:
         """Get a page through a proxy. Return it as it should be, and what came. Raises `FetchError`."""
         nonce = self._nonce()
-        return page(address.key, nonce), await self._fetch(address.ask(PAGE, nonce), proxy.url)
+        return make_page(address.key, nonce), await self._fetch(address.ask(PAGE, nonce), proxy.url)
 
     def _fresh(self) -> list[Ready]:
         now = asyncio.get_running_loop().time()
@@ -116,7 +116,7 @@ class Judges:
             return str(error)
         if look.seen is None:
             return "what answers there is not this judge, or has another key"
-        direct = Seen(look.seen.address, look.seen.fields)
+        direct = SeenRequest(look.seen.address, look.seen.fields)
         self._ready[address.url] = Ready(address, direct), asyncio.get_running_loop().time()
         return ""
 

@@ -1,4 +1,4 @@
-"""How the proxies of one target are used."""
+"""How the proxies of one target are used: settings with their defaults."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TargetPolicy:
-    """All times in seconds. A use is one request; a lease may be used more than once.
+    """Times in seconds. A use is one request; a lease may have several.
 
-    concurrency     leases of one proxy for this target at a time; 1: exclusive
-    delay_s         least time between the starts of two leases of one proxy for this target
-    lease_s         a lease that is neither renewed nor returned comes back after this time
-    members         usable proxies that this target has, as long as the global pool can fill it up
-    cool_s          the first cool-down after a ban: it doubles with each ban in a row, is drawn from zero to that
-                    (full jitter), and is at most `cool_max_s`; a Retry-After is kept as it is, to `cool_max_s`
+    concurrency     concurrent leases of one proxy for this target; 1: exclusive
+    delay_s         minimum time between the starts of two leases of one proxy for this target
+    lease_s         a lease that is neither renewed nor released ends after this time
+    members         usable proxies of this target, as far as the global pool has them
+    cool_s          the first cool-down after a ban. It doubles with each ban in a row, up to `cool_max_s`, and is drawn
+                    from zero to that (full jitter); a Retry-After counts instead, up to `cool_max_s`
     misses_max      broken connections in a row that count as a ban
-    bans_max        bans in a row after which a proxy stays banned until somebody lifts it; 0: never
-    sticky_s        a session keeps its proxy for so long after its last use
+    bans_max        bans in a row after which a proxy stays banned until a person lifts it; 0: never
+    sticky_s        how long a session keeps its proxy after its last use
     guarded         a ban or failure never raises the rate at which the other proxies are used (`pool.rate_guard`)
     """
 

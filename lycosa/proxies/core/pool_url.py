@@ -1,7 +1,7 @@
-"""Where a pool of proxies is. Pure: nothing need be there.
+"""The address of a pool of proxies. Nothing is opened here.
 
-    memory:                             in this process, and gone with it
-    DIR                                 in a folder: kept, and shared by the processes of a machine
+    memory:                             in this process, and lost with it
+    DIR                                 in a folder: durable, shared by the processes of a machine
     redis://HOST:6379/0?pool=NAME       on a server (`core.redis_url`, in all its forms), shared by machines
 
 Without ?pool= the name is "default".
@@ -22,13 +22,13 @@ FOLDER_MAX = 4_000
 """Characters of the path of a folder: systems take 4,096 bytes."""
 
 PART_MAX = 255
-"""Bytes of one name in it."""
+"""Bytes of one component of the path."""
 
 
 class PoolAddress(NamedTuple):
-    """An address, read: in a `folder`, or on the server `url` under a `name`; both are "" for memory.
+    """A pool in a `folder`, or on the server `url` under a `name`; all are "" for memory.
 
-    `text` is for messages: it has no secrets.
+    `text` is for messages: it has no password.
     """
 
     text: str
@@ -40,23 +40,25 @@ class PoolAddress(NamedTuple):
         return f"PoolAddress({self.text!r})"
 
 
-def read_address(address: str) -> PoolAddress:
-    """Return what an address says. Raises `UsageError`, without the password."""
+def parse_pool_address(address: str) -> PoolAddress:
+    """Parse an address. Raises `UsageError`, without the password."""
     if address == MEMORY:
         return PoolAddress(MEMORY)
     if not redis_url.is_redis_url(address):
         if not address or "://" in address or address.startswith(MEMORY) or "\0" in address:
             shown = address.rpartition("@")[2].partition("?")[0]
-            raise UsageError(f"{shown!r} is no pool of proxies: write memory:, a folder, or redis://HOST:6379/0")
+            raise UsageError(f"{shown!r} is not a pool of proxies: write memory:, a folder, or redis://HOST:6379/0")
         if len(address) > FOLDER_MAX or any(
             len(name.encode("utf-8", "replace")) > PART_MAX for name in address.split("/")
         ):
-            raise UsageError(f"{address[:40]!r}... is no pool of proxies: the name is too long")
+            raise UsageError(f"{address[:40]!r}... is not a pool of proxies: the name is too long")
         return PoolAddress(address, folder=address)
     read = redis_url.parse_redis_url(address, extra=(OPTION,))
     name = read.extra.get(OPTION, DEFAULT)
     if not (0 < len(name) <= NAME_MAX and name.isprintable()) or set(name) & set("{}/"):
-        raise UsageError(f"{read.text}: {OPTION}={name:.{NAME_MAX}} is no name: at most {NAME_MAX} letters, no {{}}/")
+        raise UsageError(
+            f"{read.text}: {OPTION}={name:.{NAME_MAX}} is not a name: write at most {NAME_MAX} letters, no {{}}/"
+        )
     server, _, query = address.partition("?")
     options = urlencode([(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != OPTION])
     url = f"{server}?{options}" if options else server

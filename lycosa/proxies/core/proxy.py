@@ -1,10 +1,10 @@
-"""Who a proxy is: scheme, host, port and login. Two logins on one host and port are two proxies.
+"""A proxy: scheme, host, port and login. Two logins on one host and port are two proxies.
 
-The login is a secret, often the user name, too: providers put sessions and tokens there. So a proxy has a `name` for
-everybody (address, and a digest where there is a login) and a `url` for whoever connects through it.
+The login is a secret, often including the user name: providers put sessions and tokens there. So a proxy has a public
+`name` (the address, and a digest of the login) and a `url` to connect with.
 
-`host:port` alone is an HTTP proxy. Of SOCKS, `socks4a` and `socks5h` let the proxy find the host, `socks4` and `socks5`
-ask for an address.
+`host:port` alone is an HTTP proxy. With `socks4a` and `socks5h` the proxy resolves host names, with `socks4` and
+`socks5` the client does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lycosa.core.errors import BadProxy
 
 Scheme = Literal["http", "https", "socks4", "socks4a", "socks5", "socks5h"]
 PORTS = {"http": 80, "https": 443, "socks4": 1080, "socks4a": 1080, "socks5": 1080, "socks5h": 1080}
-"""The schemes, and the port that is meant where none stands."""
+"""The schemes and their default ports."""
 
 ADDRESS_MAX = 1024
 """Characters of the address of a proxy."""
@@ -35,17 +35,17 @@ LOGIN_MAX = 255
 SHOWN_MAX = 60
 IPV4 = re.compile(r"(?:\d+\.){3}\d+")
 NAME = re.compile(r"(?=.{1,254}$)(?:[^.]{1,63}\.)*[^.]{1,63}\.?")
-"""Of a host (RFC 1035, section 2.3.4)."""
+"""A host name (RFC 1035, section 2.3.4)."""
 
 COLONS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?P<host>[^\s:@/\\\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})"
     r":(?P<user>[^\s:]+):(?P<password>\S*)",
     re.IGNORECASE,
 )
-"""[scheme://]host:port:user:password, as providers print it: nothing in it is quoted."""
+"""[scheme://]host:port:user:password, as providers print it, without percent-encoding."""
 
 REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
-"""What stands in the place of a login when that is a number, and comes first: it would be shown as an address."""
+"""In place of the login: then the login comes first, and would be shown as the address."""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
@@ -53,17 +53,17 @@ ADDRESS = re.compile(
     re.IGNORECASE,
 )
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""What Python makes of bytes that are not UTF-8, and nobody can send."""
+"""Bytes that were not UTF-8: they cannot be sent."""
 
 SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
-"""What is no login in a text that is no address: a host, and what stands behind its colon if that can be a port."""
+"""The part of an invalid address that is no login: a host, with what follows its colon if that can be a port."""
 
 
 @dataclass(frozen=True, repr=False)
 class Proxy:
-    """One way out. `tags` (`country=de`, `provider=acme`) and prices are no part of who it is.
+    """`tags` (`country=de`, `provider=acme`) and prices are not part of the identity.
 
-    `price_gb` and `price_request` are in any one currency; what costs nothing is used first.
+    `price_gb` and `price_request` are in any one currency; cheaper proxies are used first.
     """
 
     scheme: str
@@ -85,19 +85,19 @@ class Proxy:
 
     @property
     def login(self) -> str:
-        """User name and password as they stand in a URL, with the @ behind them; "" for none."""
+        """User name and password for a URL, with an @ at the end; "" for none."""
         password = f":{quote(self.password, safe='')}" if self.password else ""
         return f"{quote(self.username, safe='')}{password}@" if self.username or self.password else ""
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits that stand for the whole identity, the same everywhere."""
+        """The identity as 16 hexadecimal digits, the same in all processes."""
         whole = f"{self.scheme}\0{self._place}\0{self.username}\0{self.password}"
         return str(xxh3_64_hexdigest(whole.encode()))
 
     @cached_property
     def name(self) -> str:
-        """What logs, metrics and pages show: no login, but logins on the same address have different names."""
+        """The address for logs, metrics and pages, with a digest of the login to tell logins apart."""
         address = f"{self.scheme}://{self._place}"
         return f"{address}#{self.key[:6]}" if self.username or self.password else address
 
@@ -107,13 +107,13 @@ class Proxy:
 
 
 def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
-    """Return the proxy at an address in one of the usual forms. Raises `BadProxy`, which repeats no login.
+    """Parse the address of a proxy. Raises `BadProxy`, without the login.
 
     `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. `scheme` is
-    meant where none stands, which wants a port.
+    the default, with which the port is required.
     """
     if SURROGATE.search(text):
-        raise BadProxy("an address that is not UTF-8: write it in UTF-8")
+        raise BadProxy("the address is not UTF-8: write it in UTF-8")
     forms = (ADDRESS, COLONS) if "://" in text else (COLONS, ADDRESS)
     found = next(filter(None, (form.fullmatch(text) for form in forms)), None) if len(text) <= ADDRESS_MAX else None
     if found and not found["port"]:
@@ -121,11 +121,11 @@ def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     if found is None:
         raise BadProxy(f"{_shown(text)} is not the address of a proxy: write [scheme://][user:password@]host:port")
     if found.re is COLONS and REVERSED.fullmatch(f"{found['user']}:{found['password']}"):
-        raise BadProxy("a login in front of the address: write host:port:user:password")
+        raise BadProxy("the login comes before the address: write host:port:user:password")
     parts = found.groupdict()
     named = (parts.get("scheme") or scheme).lower()
     if named not in PORTS:
-        raise BadProxy(f"{named}:// is no kind of proxy: write one of {', '.join(PORTS)}")
+        raise BadProxy(f"{named}:// is not a kind of proxy: write one of {', '.join(PORTS)}")
     if not parts["port"] and not parts.get("scheme"):
         raise BadProxy(f"{_shown(text)} has no port: write host:port")
     port = int(parts["port"] or PORTS[named])
@@ -133,23 +133,23 @@ def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
         raise BadProxy(f"{port} is not a port: 1 to 65535")
     login = (parts["user"] or "", parts["password"] or "")
     if found.re is ADDRESS:
-        login = _unquoted(*login)
+        login = _unquote(*login)
     if named in SOCKS5 and max(len(part.encode()) for part in login) > LOGIN_MAX:
-        raise BadProxy(f"a name or password of more than {LOGIN_MAX} bytes: SOCKS 5 cannot send it (RFC 1929)")
+        raise BadProxy(f"the name or password has more than {LOGIN_MAX} bytes: SOCKS 5 cannot send it (RFC 1929)")
     return Proxy(named, _host(parts["host"]), port, *login, **facts)  # type: ignore[arg-type]
 
 
-def _unquoted(user: str, password: str) -> tuple[str, str]:
+def _unquote(user: str, password: str) -> tuple[str, str]:
     try:
         return unquote(user, errors="strict"), unquote(password, errors="strict")
     except UnicodeDecodeError:
-        raise BadProxy("a login that is not UTF-8: write it in UTF-8, percent-encoded") from None
+        raise BadProxy("the login is not UTF-8: write it in UTF-8, percent-encoded") from None
 
 
 def _host(text: str) -> str:
-    """Return a host as WHATWG URLs write it: lower case, IDNA, short IPv6.
+    """Return a host in the form of WHATWG URLs: lower case, IDNA, short IPv6.
 
-    But for addresses: 1.2.3 is 1.2.0.3 to a browser, and 010.1.2.3 is 8.1.2.3. In a list that is a fault.
+    Except for unusual IPv4 addresses, which are errors in a list: for a browser 1.2.3 is 1.2.0.3, 010.1.2.3 is 8.1.2.3.
     """
     shown = repr(text[:SHOWN_MAX])
     try:
@@ -157,14 +157,14 @@ def _host(text: str) -> str:
     except ValueError:
         raise BadProxy(f"{shown} is not a host") from None
     if IPV4.fullmatch(host) and host != text:
-        raise BadProxy(f"{shown} is no IP address that everybody reads alike: write 1.2.3.4")
+        raise BadProxy(f"{shown} is not an unambiguous IP address: write 1.2.3.4")
     if not host.startswith("[") and not NAME.fullmatch(host):
         raise BadProxy(f"{shown} is not a host")
     return host
 
 
 def _shown(text: str) -> str:
-    """Return bad text without what may be a login."""
+    """Return invalid text without what may be a login."""
     behind = text.rpartition("@")[2]
     safe = SAFE.match(behind)
     kept = safe[0] if safe else ""

@@ -116,7 +116,7 @@ class GatewayLeases:
     async def report(self, asked: Asked, report: ClientReport) -> str:
         """Take what a client says. Return what came of it. Raises `Forbidden` (404) for no lease of this client."""
         hold = self._found(asked, report)
-        outcome = report.judged()
+        outcome = report.to_outcome()
         self._counts.reports += 1
         if hold.over:
             return await self._late(hold, outcome)

@@ -17,7 +17,7 @@ from lycosa.crawl.fetching.download import Downloader
 from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.middlewares.chain import DownloaderChain, PlacedMiddleware
-from lycosa.crawl.middlewares.cookies import WARNINGS_MAX, TABLE, Cookies
+from lycosa.crawl.middlewares.cookies import TABLE, WARNINGS_MAX, Cookies
 from lycosa.crawl.middlewares.redirect import COOKIES_CHANGED, Redirect
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request

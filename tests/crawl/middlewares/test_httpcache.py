@@ -435,9 +435,7 @@ def test_a_cache_that_fails_is_not_used_any_more(tmp_path: Path, caplog):
         assert (it.took()["retrieve_error"], len(it.asked)) == (1, 3)
 
     play(played, store=SqliteCache(tmp_path))
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
-        "the HTTP cache is not used any more"
-    ]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["the HTTP cache is not used any more"]
 
 
 def test_a_cancelled_download_leaves_the_cache_usable():

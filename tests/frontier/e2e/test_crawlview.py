@@ -80,9 +80,7 @@ def test_as_plain_text():
     lines = plain(*watched())
     assert lines[0] == "shop: 4 workers"
     assert lines[1] == "  98,765,432 pages, 900/s, 0 items, 0 failed, 0 B, 0 B/s"
-    assert lines[2].startswith(
-        "  12,345,678 queued, 256 leased, 120 delayed, 98,765,432 done, 1,234 dead, 12 outgoing"
-    )
+    assert lines[2].startswith("  12,345,678 queued, 256 leased, 120 delayed, 98,765,432 done, 1,234 dead, 12 outgoing")
     assert any(line.startswith("9999aaaa#4") and line.endswith("lost") for line in lines)
     assert any("paused (less than 512" in line for line in lines)
 

@@ -122,7 +122,10 @@ def test_a_crawl_begins_with_what_was_imported(tmp_path: Path, server, ask) -> N
     done = ask("import", "seeds.txt", "--crawl-name", "shop")
     assert "was begun in" in done.stderr
     assert done.stdout == "2 URLs queued, 0 known already\n"
-    assert "no crawl has been started here: lycosa crawl START-URL --frontier" in ask("explain", "http://127.0.0.1:9/a").stdout
+    assert (
+        "no crawl has been started here: lycosa crawl START-URL --frontier"
+        in ask("explain", "http://127.0.0.1:9/a").stdout
+    )
     options = ("--state", "state", "--no-robots", "--retries", "0", "--frontier", server.url, "--crawl-name", "shop")
     done = lycosa("crawl", "http://127.0.0.1:9/", *options, cwd=tmp_path)
     assert done.returncode == 1, done.stderr

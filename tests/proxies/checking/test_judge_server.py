@@ -18,7 +18,7 @@ from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.infra.web import one_request
 from lycosa.proxies.checking import judge_server as judge_module
 from lycosa.proxies.checking.judge_server import HEAD_MAX, KEY_FILE, Certificate, Judge, judging, key_in
-from lycosa.proxies.core.checks.judging import LOOK, PAGE, JudgeAddress, page, read_address, read_answer
+from lycosa.proxies.core.checks.judging import LOOK, PAGE, JudgeAddress, decode_answer, make_page, parse_judge_address
 from tests.conftest import need
 
 NONCE = "0123456789abcdef" * 2
@@ -59,7 +59,7 @@ def test_it_tells_what_it_saw_to_whoever_has_the_key() -> None:
         answer = await answered(judge, head(judge, LOOK, "Via: 1.1 a", "X-Forwarded-For:  10.0.0.1 ", "nonsense"))
         told, _, body = answer.partition(b"\r\n\r\n")
         assert told.startswith(b"HTTP/1.1 200 OK\r\n")
-        seen = read_answer(body, judge.address.key, NONCE)
+        seen = decode_answer(body, judge.address.key, NONCE)
         assert seen is not None
         assert (seen.address, seen.is_tls) == ("127.0.0.1", False)
         assert seen.fields == (("host", "a"), ("via", "1.1 a"), ("x-forwarded-for", "10.0.0.1"))
@@ -71,7 +71,7 @@ def test_it_tells_what_it_saw_to_whoever_has_the_key() -> None:
 def test_a_page_is_what_both_make_of_the_nonce() -> None:
     async def story(judge: Judge) -> None:
         answer = await answered(judge, head(judge, PAGE))
-        assert answer.partition(b"\r\n\r\n")[2] == page(judge.address.key, NONCE)
+        assert answer.partition(b"\r\n\r\n")[2] == make_page(judge.address.key, NONCE)
         assert b"Content-Type: text/html" in answer
 
     played(story)
@@ -127,13 +127,13 @@ def test_its_certificate_is_known_by_its_key(certificate: Certificate, tmp_path:
     stranger = JudgeAddress("127.0.0.1", 1, "k" * 32, 2, Certificate.made(tmp_path).pin)
 
     async def story(judge: Judge) -> None:
-        assert read_address(judge.address.url) == judge.address
+        assert parse_judge_address(judge.address.url) == judge.address
         for pins, well in ((judge.address.curl_pin, True), ("", False), (stranger.curl_pin, False)):
             fetcher = CurlFetcher(FetchSettings(pins=pins, timeout_s=10))
             try:
                 response = await fetcher.fetch(Request(judge.address.ask(LOOK, NONCE, tls=True)))
                 assert well
-                seen = read_answer(response.body, judge.address.key, NONCE)
+                seen = decode_answer(response.body, judge.address.key, NONCE)
                 assert seen is not None
                 assert seen.is_tls
             except TlsFailed as error:
@@ -187,7 +187,7 @@ def test_ipv6(certificate: Certificate) -> None:
         try:
             for tls in (False, True):
                 response = await fetcher.fetch(Request(judge.address.ask(LOOK, NONCE, tls=tls)))
-                seen = read_answer(response.body, judge.address.key, NONCE)
+                seen = decode_answer(response.body, judge.address.key, NONCE)
                 assert seen is not None
                 assert seen.address == "::1"
         except FetchError as error:

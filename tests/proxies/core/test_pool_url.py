@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lycosa.core.errors import UsageError
-from lycosa.proxies.core.pool_url import PoolAddress, read_address
+from lycosa.proxies.core.pool_url import PoolAddress, parse_pool_address
 
 
 @pytest.mark.parametrize(
@@ -36,29 +36,29 @@ from lycosa.proxies.core.pool_url import PoolAddress, read_address
     ],
 )
 def test_addresses(address: str, expected: PoolAddress) -> None:
-    assert read_address(address) == expected
+    assert parse_pool_address(address) == expected
 
 
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("", "'' is no pool of proxies: write memory:, a folder, or redis://HOST:6379/0"),
-        ("memory:x", "'memory:x' is no pool of proxies"),
-        ("http://ann:secret@h/", "'h/' is no pool of proxies"),
-        ("redis://ann:secret@h?pool=", "redis://h: pool= is no name: at most 100 letters, no {}/"),
-        ("redis://ann:secret@h?pool=a/b", "redis://h: pool=a/b is no name"),
+        ("", "'' is not a pool of proxies: write memory:, a folder, or redis://HOST:6379/0"),
+        ("memory:x", "'memory:x' is not a pool of proxies"),
+        ("http://ann:secret@h/", "'h/' is not a pool of proxies"),
+        ("redis://ann:secret@h?pool=", "redis://h: pool= is not a name: write at most 100 letters, no {}/"),
+        ("redis://ann:secret@h?pool=a/b", "redis://h: pool=a/b is not a name"),
         ("redis://ann:secret@h?queue=b", "redis://h: unknown option 'queue'; write pool= only"),
         ("redis://ann:secret@h/x", "redis://h/x: /x is not a database; write a number"),
     ],
 )
 def test_mistakes(address: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read_address(address)
+        parse_pool_address(address)
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_nobody_sees_the_password_of_a_server() -> None:
-    read = read_address("redis://ann:secret@h?pool=b")
+    read = parse_pool_address("redis://ann:secret@h?pool=b")
     assert "secret" in read.url
     assert repr(read) == "PoolAddress('redis://h?pool=b')"

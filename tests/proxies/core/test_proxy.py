@@ -43,7 +43,7 @@ def test_the_usual_ways_to_write_a_proxy(text: str, url: str) -> None:
     [
         ("", "is not the address of a proxy"),
         ("proxy.example", "has no port"),
-        ("ftp://proxy.example:21", "ftp:// is no kind of proxy: write one of http, https, socks4"),
+        ("ftp://proxy.example:21", "ftp:// is not a kind of proxy: write one of http, https, socks4"),
         ("1.2.3.4:0", "0 is not a port"),
         ("1.2.3.4:65536", "65536 is not a port"),
         ("1.2.3.4:80/path", "is not the address"),
@@ -52,10 +52,10 @@ def test_the_usual_ways_to_write_a_proxy(text: str, url: str) -> None:
         ("http://999.1.1.1:80", "is not a host"),
         ("http://user:geheim@:80", "is not the address"),
         ("geheim:12345:1.2.3.4:8080", "write host:port:user:password"),
-        ("1.2.3:80", "'1.2.3' is no IP address that everybody reads alike: write 1.2.3.4"),
-        ("http://ann:geheim@010.1.2.3:80", "'010.1.2.3' is no IP address"),
-        ("16909060:80", "is no IP address"),
-        ("0x7f.1:80", "is no IP address"),
+        ("1.2.3:80", "'1.2.3' is not an unambiguous IP address: write 1.2.3.4"),
+        ("http://ann:geheim@010.1.2.3:80", "'010.1.2.3' is not an unambiguous IP address"),
+        ("16909060:80", "is not an unambiguous IP address"),
+        ("0x7f.1:80", "is not an unambiguous IP address"),
         ("999.1.1.1:80", "is not a host"),
         ("http://a..b:80", "is not a host"),
         ("http://.:80", "is not a host"),
@@ -63,7 +63,7 @@ def test_the_usual_ways_to_write_a_proxy(text: str, url: str) -> None:
         (f"http://{'a.' * 130}example:80", "is not a host"),
         ("x" * 2000 + ":80", "is not the address"),
         ("http://proxy.example\\x:80", "is not the address"),
-        ("http://user:%ff@proxy.example:80", "a login that is not UTF-8"),
+        ("http://user:%ff@proxy.example:80", "the login is not UTF-8"),
     ],
 )
 def test_what_is_no_proxy_is_told_in_one_line_without_its_login(text: str, says: str) -> None:

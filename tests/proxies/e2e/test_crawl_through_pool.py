@@ -529,7 +529,7 @@ def test_lines_that_are_no_proxies_are_told_and_left_out(tmp_path, caplog):
             assert summary.reasons == {"200": 1}
         told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
         assert len(told) == 1
-        assert "2 left out, first line 2: ftp:// is no kind of proxy" in told[0]
+        assert "2 left out, first line 2: ftp:// is not a kind of proxy" in told[0]
         assert "secret" not in caplog.text
 
     playing(play)

@@ -93,11 +93,11 @@ def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        (["--proxy-pool", "http://127.0.0.1:1"], "is no pool of proxies: write memory:, a folder, or redis://"),
+        (["--proxy-pool", "http://127.0.0.1:1"], "is not a pool of proxies: write memory:, a folder, or redis://"),
         (["--proxy-pool", "proxies.txt", "--proxy", "http://127.0.0.1:1"], "proxy and proxy_pool"),
         (["--proxy-pool", "proxies.txt", "--processes", "2"], "is in the memory of one process"),
         (["--proxy-pool", "memory:"], "memory: stays empty: write [[proxies.sources]] into lycosa.toml"),
-        (["--proxy-pool", "a" * 300], "is no pool of proxies: the name is too long"),
+        (["--proxy-pool", "a" * 300], "is not a pool of proxies: the name is too long"),
         (["--proxy-pool", "."], "there is no pool in .: lycosa proxies add FILE --pool . makes one"),
         (["--proxy-pool", "ann:secret@gate.example:80/list.txt"], "there is no file ...@gate.example:80/list.txt"),
         (

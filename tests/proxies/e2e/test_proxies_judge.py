@@ -18,7 +18,7 @@ from lycosa.app.proxies.checks import open_checker
 from lycosa.cli.proxies.judge import command
 from lycosa.core.errors import UsageError
 from lycosa.proxies.core.checks.checks import Checks
-from lycosa.proxies.core.checks.judging import JudgeAddress, read_address
+from lycosa.proxies.core.checks.judging import JudgeAddress, parse_judge_address
 from tests.conftest import ROOT, need
 from tests.servers.ports import closed_port
 
@@ -37,7 +37,7 @@ def judge(*options: str) -> Iterator[tuple[subprocess.Popen[str], JudgeAddress]]
     with process:
         try:
             assert process.stdout is not None
-            yield process, read_address(process.stdout.readline())
+            yield process, parse_judge_address(process.stdout.readline())
         finally:
             process.kill()
 

@@ -168,7 +168,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
             "'shorttxt' has no port: write host:port; and there is no file of this name: did you",
         ),
         (["add", "nonsense"], "", "'nonsense' has no port: write host:port; and there is no file of this name"),
-        (["add", "ftp://10.0.0.1:80"], "", "ftp:// is no kind of proxy"),
+        (["add", "ftp://10.0.0.1:80"], "", "ftp:// is not a kind of proxy"),
         (["add", "-"], "", "there is no proxy in standard input"),
         (["add", "-"], "<html>", "standard input: this is a page (HTML, XML), not a list of proxies"),
         (["add", "-"], "[1", "standard input: this is not JSON: line 1: it breaks off"),

@@ -252,8 +252,8 @@ def test_a_ban_that_is_known_is_not_counted_twice(played):
     [
         (report(lease="nobody", status=200), 404, "no such lease"),
         (report(session="a", site="b", status=200), 404, "no such lease"),
-        (report(lease="a"), 400, "what came?"),
-        (report(status=200), 400, "which lease?"),
+        (report(lease="a"), 400, "has no result"),
+        (report(status=200), 400, "names no lease"),
         (report("text/plain", lease="a", status=200), 415, "send application/json"),
         (report(lease="a" * 5000, status=200), 413, "more than 4,096 bytes"),
         (b"GET /v1/report HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405, "POST only"),

@@ -1,12 +1,12 @@
-"""How much of whoever asks shows through a proxy, by what a judge has seen of a request that came through it.
+"""How much of the client shows through a proxy, judged by what a judge server has seen of a request through it.
 
-    TRANSPARENT   an address of ours is in what the judge saw, as where it came from or in a field
-    ANONYMOUS     none is, but fields say that there is a proxy, or differ from those of a request without one
+    TRANSPARENT   the judge saw an address of ours, as that of the connection or in a header
+    ANONYMOUS     it did not, but headers reveal a proxy, or differ from those of a request without one
     ELITE         the request looks like one without a proxy, from another address
 
-Addresses compare in their canonical form, whatever a proxy made of them: IPv6 in its many spellings, IPv4 mapped into
-it, quotes, brackets and ports of Forwarded (RFC 7239 §6). Of IPv6 the /64 is compared: that is one household, whose
-machines change the rest by themselves (RFC 8981).
+Addresses are compared in canonical form, whatever a proxy made of them: the spellings of IPv6, IPv4 mapped into it,
+quotes, brackets and ports of Forwarded (RFC 7239 §6). Of IPv6 the /64 is compared: that is one network, in which
+machines change their addresses by themselves (RFC 8981).
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 VALUE_MAX = 4096
-"""Characters of a field in which addresses are looked for."""
+"""Characters of a header in which addresses are searched."""
 
 ADDRESSES = re.compile(r"[0-9A-Fa-f:.]{2,60}(?:%\w{1,15})?")
 PORT_OF_V4 = re.compile(r"(\d+\.\d+\.\d+\.\d+):\d{1,5}")
-HOUSEHOLD = 64
-"""Bits of an IPv6 address that name a network."""
-
-BETRAYING = frozenset({
+IPV6_NETWORK_BITS = 64
+PROXY_FIELDS = frozenset({
     "via", "forwarded", "proxy-connection", "proxy-authorization", "proxy-authenticate", "client-ip", "clientip",
     "true-client-ip", "cf-connecting-ip", "fastly-client-ip", "x-real-ip", "x-client-ip", "x-originating-ip",
     "x-remote-ip", "x-remote-addr", "x-cluster-client-ip", "x-bluecoat-via", "x-proxy-id", "x-proxy-connection",
     "x-proxyuser-ip", "x-imforwards", "x-via", "wl-proxy-client-ip", "max-forwards", "cdn-loop", "surrogate-capability",
 })  # fmt: skip
-"""Fields that proxies add, in lower case; all that begin with x-forwarded too."""
+"""Headers that proxies add, in lower case; so are all that start with x-forwarded."""
 
 
 class Anonymity(StrEnum):
@@ -48,41 +46,41 @@ class Anonymity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a judge has seen of a request: the address it came from, and its fields, names in lower case."""
+class SeenRequest:
+    """A request as a judge saw it: the address it came from, and its headers, names in lower case."""
 
     address: str
     fields: tuple[tuple[str, str], ...] = ()
     is_tls: bool = False
 
 
-def anonymity(seen: Seen, direct: Seen, own: Collection[str] = ()) -> Anonymity:
-    """Return how much shows. `direct` is what the judge sees without a proxy; `own` are further addresses of ours."""
-    ours = {network for text in (direct.address, *own) if (network := household(text)) is not None}
+def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ()) -> Anonymity:
+    """Return the anonymity of a request. `direct` is one without a proxy; `own` are further addresses of ours."""
+    ours = {network for text in (direct.address, *own) if (network := network_of(text)) is not None}
     values = [value for name, value in seen.fields if name != "host"]
-    if any(household(each) in ours for each in (seen.address, *addresses_in(values))):
+    if any(network_of(each) in ours for each in (seen.address, *addresses_in(values))):
         return Anonymity.TRANSPARENT
-    if any(betrays(name) for name, _ in seen.fields) or _plain(seen) != _plain(direct):
+    if any(reveals_proxy(name) for name, _ in seen.fields) or _compared(seen) != _compared(direct):
         return Anonymity.ANONYMOUS
     return Anonymity.ELITE
 
 
-def betrays(name: str) -> bool:
-    """Whether a field of this name, in lower case, says that there is a proxy."""
-    return name in BETRAYING or name.startswith("x-forwarded")
+def reveals_proxy(name: str) -> bool:
+    """Whether a header of this name, in lower case, says that there is a proxy."""
+    return name in PROXY_FIELDS or name.startswith("x-forwarded")
 
 
-def canonical(text: str) -> str:
-    """Return an IP address in its one form, IPv4 also where it was mapped into IPv6; "" for what is none."""
-    address = _address(text)
+def canonical_ip(text: str) -> str:
+    """Return an IP address in canonical form, IPv4 also where it was mapped into IPv6; "" when it is invalid."""
+    address = _parse_ip(text)
     return "" if address is None else str(address)
 
 
-def household(text: str) -> IPv4Address | IPv6Network | None:
-    """Return what stands for whoever has this address, None for what is no address."""
-    address = _address(text)
+def network_of(text: str) -> IPv4Address | IPv6Network | None:
+    """Return the part of an address that identifies its owner, None when it is invalid."""
+    address = _parse_ip(text)
     if isinstance(address, IPv6Address):
-        return IPv6Network((int(address), HOUSEHOLD), strict=False)
+        return IPv6Network((int(address), IPV6_NETWORK_BITS), strict=False)
     return address
 
 
@@ -90,31 +88,30 @@ def addresses_in(values: Iterable[str]) -> Iterator[str]:
     """Yield all that looks like an IP address, in canonical form."""
     for value in values:
         for found in ADDRESSES.findall(value[:VALUE_MAX]):
-            for text in _readings(found):
-                if one := canonical(text):
-                    yield one
+            for text in _candidates(found):
+                if address := canonical_ip(text):
+                    yield address
 
 
-def exit_ip(*seen: Seen) -> str:
-    """Return the address a proxy comes out at, "" when requests came out at different ones."""
-    found = {canonical(each.address) for each in seen}
+def exit_ip(*seen: SeenRequest) -> str:
+    """Return the exit address of a proxy, "" when its requests had different ones."""
+    found = {canonical_ip(each.address) for each in seen}
     return found.pop() if len(found) == 1 else ""
 
 
-def _plain(seen: Seen) -> dict[str, str]:
-    """Return the fields by which requests are compared."""
+def _compared(seen: SeenRequest) -> dict[str, str]:
     return {name: value for name, value in seen.fields if name not in {"host", "connection"}}
 
 
-def _readings(text: str) -> Iterator[str]:
-    """Yield what a text may mean: itself, and without a port, or the dots and colons of a sentence."""
+def _candidates(text: str) -> Iterator[str]:
+    """Yield a text, and the same without punctuation or a port."""
     yield text
     yield text.strip(".:")
     if port := PORT_OF_V4.fullmatch(text):
         yield port[1]
 
 
-def _address(text: str) -> IPv4Address | IPv6Address | None:
+def _parse_ip(text: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(text.strip().strip("[]").partition("%")[0])
     except ValueError:

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from lycosa.core.errors import BadSetting, BadUrl
 from lycosa.core.units import DAY_S
 from lycosa.core.url import canonicalize
-from lycosa.proxies.core.checks.anonymity import Anonymity, canonical
-from lycosa.proxies.core.checks.judging import JudgeAddress, read_address
+from lycosa.proxies.core.checks.anonymity import Anonymity, canonical_ip
+from lycosa.proxies.core.checks.judging import JudgeAddress, parse_judge_address
 from lycosa.proxies.core.checks.tampering import CERTIFICATE, PAGE
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.proxy import Proxy
@@ -121,8 +121,8 @@ class Finding:
 
 def checks_from(values: object, place: str = "proxies.checks") -> Checks:
     """Read the table `[proxies.checks]`. Raises `BadSetting`, which says what to write instead."""
-    checks = read_table(values, Checks, place, parsers={JudgeAddress: read_address})
-    own_addresses = tuple(canonical(each) for each in checks.own_addresses)
+    checks = read_table(values, Checks, place, parsers={JudgeAddress: parse_judge_address})
+    own_addresses = tuple(canonical_ip(each) for each in checks.own_addresses)
     if not all(own_addresses):
         raise BadSetting(f"{place}.own_addresses: write IP addresses")
     for number, page in enumerate(checks.sites, 1):

@@ -1,8 +1,8 @@
-"""What a proxy has changed on the way: the page, the certificate, fields of the request or of the answer.
+"""What a proxy has changed: the page, the certificate, headers of the request or of the response.
 
-Proxies that keep to the rules add fields of their own (Via, Age, X-Cache, ...) and drop those of a single hop (RFC 9110
-§7.6); that is not meant. What is found is said in short words that are the same for the same change, so that they can
-be counted: "page", "certificate", "request adds cookie", "answer adds set-cookie", ...
+Headers that proxies may add (Via, Age, X-Cache, ...) or drop (those of a single hop, RFC 9110 §7.6) do not count. A
+change is a short text, always the same for the same change, so that changes can be counted: "page", "certificate",
+"request adds cookie", "answer adds set-cookie", ...
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from lycosa.core.headers import Headers
-from lycosa.proxies.core.checks.anonymity import Seen, betrays
+from lycosa.proxies.core.checks.anonymity import SeenRequest, reveals_proxy
 
 PAGE = "page"
 CERTIFICATE = "certificate"
 
 FOUND_MAX = 20
-"""Changes that are named of one answer."""
+"""Changes reported for one message."""
 
 NAME_MAX = 40
 
@@ -26,22 +26,22 @@ HOPS = frozenset({
     "content-encoding", "accept-encoding", "vary", "host", "cache-control", "pragma", "x-cache", "x-cache-lookup",
     "x-cache-status", "x-cache-hits", "x-squid-error", "x-served-by", "x-proxy-cache", "x-request-id",
 })  # fmt: skip
-"""Fields that a proxy may set, change or drop."""
+"""Headers that a proxy may set, change or drop."""
 
 
-def request_changes(seen: Seen, direct: Seen) -> list[str]:
-    """Return what became of the fields of a request, `direct` being those of one without a proxy."""
-    return _few(_differences("request", dict(direct.fields), dict(seen.fields)))
+def request_changes(seen: SeenRequest, direct: SeenRequest) -> list[str]:
+    """Return the changes to the headers of a request, compared with one without a proxy."""
+    return _sorted(_differences("request", dict(direct.fields), dict(seen.fields)))
 
 
 def answer_changes(headers: Headers, sent: Mapping[str, str]) -> list[str]:
-    """Return what became of the fields of an answer of which `sent` were sent, by lower-case name."""
-    return _few(_differences("answer", sent, dict(headers.items())))
+    """Return the changes to the headers of a response, compared with those that were sent, by lower-case name."""
+    return _sorted(_differences("answer", sent, dict(headers.items())))
 
 
 def _differences(what: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     for name, value in after.items():
-        if name in HOPS or betrays(name):
+        if name in HOPS or reveals_proxy(name):
             continue
         if name not in before:
             yield f"{what} adds {_shown(name)}"
@@ -51,9 +51,9 @@ def _differences(what: str, before: Mapping[str, str], after: Mapping[str, str])
 
 
 def _shown(name: str) -> str:
-    """Return the name of a field, which anybody may have made up."""
+    """Return the name of a header without control characters: the proxy may have made it up."""
     return "".join(each if each.isascii() and each.isprintable() else "?" for each in name[:NAME_MAX])
 
 
-def _few(found: Iterable[str]) -> list[str]:
+def _sorted(found: Iterable[str]) -> list[str]:
     return sorted(set(found))[:FOUND_MAX]

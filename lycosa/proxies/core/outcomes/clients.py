@@ -1,8 +1,8 @@
-"""What answers and errors of other HTTP clients say about the proxy that they came through.
+"""What responses and errors of other HTTP clients say about the proxy they came through.
 
-Responses are known by what they have: `status_code` (requests, httpx, curl_cffi) or `status` (aiohttp, Lycosa),
-`headers`, `url`, and the body as `content` or `body`, if it is there already. Exceptions are known by their names, and
-those of the classes they derive from: there are few, and the clients agree on them.
+Responses are read by their attributes: `status_code` (requests, httpx, curl_cffi) or `status` (aiohttp, Lycosa),
+`headers`, `url`, and the body as `content` or `body`, if it has been read. Exceptions are identified by the names of
+their classes and base classes: there are few, and the clients agree on them. So no client needs to be installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lycosa.core.errors import FetchError, UsageError
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, judge, judge_error
 
 BLAMES = {
-    # the way to the proxy, or the proxy itself
+    # the connection to the proxy, or the proxy itself
     "ProxyError": Blame.PROXY,  # requests, httpx, curl_cffi
     "ClientProxyConnectionError": Blame.PROXY,  # aiohttp
     "ConnectTimeout": Blame.PROXY,  # requests, httpx
@@ -24,10 +24,10 @@ BLAMES = {
     "ClientConnectorError": Blame.PROXY,  # aiohttp
     "ConnectionTimeoutError": Blame.PROXY,  # aiohttp
     "ConnectionRefusedError": Blame.PROXY,
-    # ours
+    # our own side
     "PoolTimeout": Blame.NOBODY,  # httpx
     "InvalidURL": Blame.NOBODY,
-    # behind the proxy, or nobody knows where
+    # behind the proxy, or at an unknown place
     "TimeoutException": Blame.MISS,  # httpx
     "Timeout": Blame.MISS,  # requests
     "TimeoutError": Blame.MISS,  # Python, and so asyncio and aiohttp
@@ -42,20 +42,20 @@ BLAMES = {
     "ClientPayloadError": Blame.MISS,  # aiohttp
     "HTTPException": Blame.MISS,  # http.client
 }
-"""By the name of a class; the most derived one counts."""
+"""By class name; the most derived class counts."""
 
 PROXY_ERRORS = {"ProxyError", "ClientHttpProxyError"}
 CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
-"""What the proxy answered to CONNECT, as the messages of httpx and requests have it; aiohttp has it in `status`."""
+"""The response to CONNECT in the messages of httpx and requests; aiohttp has it in `status`."""
 
 CAUSES_MAX = 5
-"""So many causes of an exception are looked at."""
+"""Causes of an exception that are followed."""
 
 LOGIN_STATUSES = {401, 407}
-"""How CONNECT is answered without the right login; some write 401."""
+"""The response to CONNECT with a wrong login; some proxies send 401."""
 
 
-def heard(
+def outcome_of_response(
     response: Any,
     *,
     body: bytes | None = None,
@@ -63,25 +63,25 @@ def heard(
     now: float = 0.0,
     latency_s: float | None = None,
 ) -> Outcome:
-    """Return what a response of any client, or a bare status, says. Raises `UsageError` for what is neither."""
+    """Return the outcome of a response of any client, or of a bare status. Raises `UsageError` for anything else."""
     status = _status(response)
     headers = getattr(response, "headers", None)
     fields = {str(name).lower(): str(value) for name, value in _items(headers)}
     locations = [str(getattr(response, "url", "") or "")]
     if fields.get("location"):
         locations.append(urljoin(locations[0], fields["location"]))
-    told = _body(response) if body is None else body
-    return judge(status, fields, told, locations=locations, rules=rules, now=now, latency_s=latency_s)
+    content = _body(response) if body is None else body
+    return judge(status, fields, content, locations=locations, rules=rules, now=now, latency_s=latency_s)
 
 
-def heard_error(error: BaseException, latency_s: float | None = None) -> Outcome | None:
-    """Return what an exception says; None when it says nothing of proxies, as those of the user's own code."""
+def outcome_of_error(error: BaseException, latency_s: float | None = None) -> Outcome | None:
+    """Return the outcome of an exception, None when it says nothing about proxies, as one of the user's own code."""
     for each in _causes(error):
         if isinstance(each, FetchError):
             return judge_error(each, latency_s)
         for name in (kind.__name__ for kind in type(each).__mro__):
             if name in PROXY_ERRORS and (status := _connect_status(each)):
-                return Outcome(_of_connect(status), f"proxy answered {status}", None, latency_s)
+                return Outcome(_blame_of_connect(status), f"proxy answered {status}", None, latency_s)
             if name in BLAMES:
                 return Outcome(BLAMES[name], type(each).__name__, None, latency_s)
     return None
@@ -91,13 +91,13 @@ def _status(response: Any) -> int:
     for status in (response, getattr(response, "status_code", None), getattr(response, "status", None)):
         if isinstance(status, int) and not isinstance(status, bool) and 100 <= status <= 999:
             return int(status)
-    raise UsageError(f"{type(response).__name__} is no response: report one, its status, or an exception")
+    raise UsageError(f"{type(response).__name__} is not a response: report one, its status, or an exception")
 
 
 def _body(response: Any) -> bytes:
-    """Return the body if it has been read: nothing is read here."""
+    """Return the body if it has been read. Never reads it: that may block or be refused."""
     if getattr(response, "_content", b"") is False or getattr(response, "is_stream_consumed", True) is False:
-        return b""  # requests and httpx, which would read it now, or refuse to
+        return b""  # unread in requests, in httpx
     for name in ("content", "body"):
         found = getattr(response, name, None)
         if isinstance(found, bytes):
@@ -106,14 +106,14 @@ def _body(response: Any) -> bytes:
 
 
 def _connect_status(error: BaseException) -> int:
-    """Return what a proxy answered to CONNECT, 0 when it did not."""
-    told = getattr(error, "status", 0)
+    """Return the status of the response to CONNECT, 0 for none."""
+    status = getattr(error, "status", 0)
     found = CONNECT_STATUS.search(str(error))
-    return told if isinstance(told, int) and told else int(found[1]) if found else 0
+    return status if isinstance(status, int) and status else int(found[1]) if found else 0
 
 
-def _of_connect(status: int) -> Blame:
-    """A proxy that could not reach the site is not to blame; a login is between it and us."""
+def _blame_of_connect(status: int) -> Blame:
+    # A proxy that could not reach the site is not to blame; a wrong login is its own refusal.
     return Blame.PROXY if status in LOGIN_STATUSES else Blame.MISS
 
 
@@ -123,7 +123,7 @@ def _items(headers: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, then what it came from."""
+    """Yield an exception, then its causes."""
     each: BaseException | None = error
     for _ in range(CAUSES_MAX):
         if each is None:

@@ -1,18 +1,18 @@
-"""What an answer, or its absence, says about a proxy: whose fault it is, and for how long.
+"""What a response, or its absence, says about a proxy: who is to blame, and what cools down.
 
-    blame     what happened                                            who rests
+    blame     what happened                                           consequence
     -----     --------------------------------------------------      ---------------------------------------------
-    NONE      the page came                                            nobody; the proxy works, here and everywhere
-    NOBODY    404, 5xx, a broken page: the site's own affair            nobody; the proxy works
-    MISS      what broke, or was too slow, behind the proxy             nobody; the score of this pair sinks
-    SITE      403, 429, a captcha, what a rule of the user says         this proxy on this site
-    PROXY     no connection to it, 407                                  this proxy everywhere
-    UNFIT     a check found that it alters pages, or shows us          nobody gets it until a check finds it well
+    NONE      a page                                                  none: the proxy works, here and everywhere
+    NOBODY    404, 5xx, a broken page: a problem of the site          none: the proxy works
+    MISS      an error or timeout behind the proxy                    its success rate on this site sinks
+    SITE      403, 429, a captcha, a rule of the user                 the proxy cools down for this site
+    PROXY     no connection to the proxy, 407                         the proxy cools down everywhere
+    UNFIT     a check found that it alters pages, or shows us         the proxy is dead until a check finds it working
 
-Where a page fails, a proxy that was reached is a suspect only: one site that is slow, down, or has a bad certificate
-must not take all proxies away from all others. A proxy that is in the way leaves that site after a few misses in a row.
+When a page fails, a proxy that was reached is only a suspect: a site that is slow, down, or has a bad certificate must
+not take all proxies away from the others. A proxy that causes the errors is banned there after a few misses in a row.
 
-A status that a site uses in its own way gets a rule: the first one that matches decides.
+A site that uses a status in its own way gets a rule. The first rule that matches decides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lycosa.core.errors import (
 from lycosa.core.retry import parse_retry_after
 
 LOOKED_AT = 65_536
-"""Bytes of a body in which marks are looked for."""
+"""Bytes of a body that are searched for captchas and the patterns of rules."""
 
 RULES_MAX = 100
 """Rules of one site."""
@@ -47,7 +47,7 @@ RuleText = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 PROXY_LOGIN = 407
 LOGIN_STATUSES = frozenset({"401", "407"})
-"""How CONNECT is answered without the right login; some write 401."""
+"""The response to CONNECT with a wrong login; some proxies send 401."""
 
 NOT_FOUND, NOT_HTTP = "host not found", "not HTTP"
 SITE_STATUSES = frozenset({403, 429})
@@ -56,13 +56,13 @@ CAPTCHAS = (
     b"captcha-delivery.com", b"px-captcha", b"_incapsula_resource", b"awswafcaptcha", b"arkoselabs.com",
     b"geo.captcha", b"/sorry/index",
 )  # fmt: skip
-"""Beginnings of the usual challenges, in lower case. They count with a challenge's status only: forms have captchas."""
+"""Parts of usual challenge pages, in lower case. They count with CHALLENGE_STATUSES only: forms have captchas."""
 
 CHALLENGE_STATUSES = frozenset({401, 403, 405, 429, 503})
 
 
 class Blame(StrEnum):
-    """Whose fault an outcome is, as the table above."""
+    """As the table above."""
 
     NONE = "none"
     NOBODY = "nobody"
@@ -74,9 +74,9 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a use ended. `rest_s` is what a Retry-After asked for; `latency_s` is TCP and TLS connect, without transfer.
+    """The result of a use. `rest_s` is the Retry-After; `latency_s` is TCP and TLS connect, without the transfer.
 
-    `reason` is short, and the same for the same cause.
+    `reason` is short, and always the same for the same cause.
     """
 
     blame: Blame = Blame.NONE
@@ -136,22 +136,22 @@ def judge(
     now: float = 0.0,
     latency_s: float | None = None,
 ) -> Outcome:
-    """Return what an answer says. `headers` by lower-case name; `locations`: its URL, and where it leads."""
+    """Return the outcome of a response. `headers`: by lower-case name; `locations`: its URL and redirect target."""
     rest_s = parse_retry_after(headers.get("retry-after", ""), now)
     for rule in rules:
         if rule.matches(status, body, locations):
             return Outcome(rule.blame, rule.reason, rest_s, latency_s)
-    blame, reason = _usual(status, body)
+    blame, reason = _judge_status(status, body)
     return Outcome(blame, reason, rest_s if blame is Blame.SITE else None, latency_s)
 
 
 def judge_error(error: FetchError, latency_s: float | None = None) -> Outcome:
-    """Return what a transfer that failed says; `latency_s` unless the error knows it."""
+    """Return the outcome of a failed transfer. `latency_s` counts unless the error has its own."""
     latency_s = error.latency_s if error.latency_s is not None else latency_s
-    return Outcome(_of_error(error), str(error), None, latency_s)
+    return Outcome(_blame_of(error), str(error), None, latency_s)
 
 
-def _usual(status: int, body: bytes) -> tuple[Blame, str]:
+def _judge_status(status: int, body: bytes) -> tuple[Blame, str]:
     if status == PROXY_LOGIN:
         return Blame.PROXY, f"{PROXY_LOGIN_REFUSED} (407)"
     if status in CHALLENGE_STATUSES and (mark := _captcha(body)):
@@ -162,27 +162,27 @@ def _usual(status: int, body: bytes) -> tuple[Blame, str]:
 
 
 def _captcha(body: bytes) -> str:
-    beginning = body[:LOOKED_AT].lower()
-    return next((mark.decode() for mark in CAPTCHAS if mark in beginning), "")
+    start = body[:LOOKED_AT].lower()
+    return next((mark.decode() for mark in CAPTCHAS if mark in start), "")
 
 
-def _of_error(error: FetchError) -> Blame:
+def _blame_of(error: FetchError) -> Blame:
     if isinstance(error, FetchTimeout):
         return Blame.MISS if error.reached else Blame.PROXY
     if isinstance(error, ConnectFailed):
-        return _of_connecting(error)
+        return _blame_of_connect(error)
     if isinstance(error, (ConnectionLost, TlsFailed)) or str(error) == NOT_HTTP:
         return Blame.MISS
     return Blame.NOBODY
 
 
-def _of_connecting(error: ConnectFailed) -> Blame:
-    """Words that begin with "proxy" are of the way to it, or its own (`http/curl/errors.py`).
+def _blame_of_connect(error: ConnectFailed) -> Blame:
+    """Errors that start with "proxy" are about the connection to it, or come from it (`http/curl/errors.py`).
 
-    A proxy that answers CONNECT with 5xx could not reach the site, whoever's fault that is; 403 is its own rule.
+    A proxy that responds to CONNECT with 5xx could not reach the site, for whatever reason; 403 is a rule of the proxy.
     """
     reason = str(error)
-    if reason == NOT_FOUND:  # by ourselves, for SOCKS proxies that want an address
+    if reason == NOT_FOUND:  # resolved by us, for SOCKS proxies that need an address
         return Blame.NOBODY
     status = re.fullmatch(r"proxy answered (\d{3})", reason)
     if reason == PROXY_LOGIN_REFUSED or (status and status[1] in LOGIN_STATUSES):

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from lycosa.proxies.core.checks.anonymity import Anonymity, Seen, addresses_in, anonymity, canonical, exit_ip
+from lycosa.proxies.core.checks.anonymity import Anonymity, SeenRequest, addresses_in, anonymity, canonical_ip, exit_ip
 
-DIRECT = Seen("198.51.100.7", (("host", "judge.example:8300"), ("user-agent", "Lycosa"), ("accept", "*/*")))
+DIRECT = SeenRequest("198.51.100.7", (("host", "judge.example:8300"), ("user-agent", "Lycosa"), ("accept", "*/*")))
 
 
-def through(*more: tuple[str, str], address: str = "203.0.113.9") -> Seen:
-    return Seen(address, (("host", "other.example"), ("user-agent", "Lycosa"), ("accept", "*/*"), *more))
+def through(*more: tuple[str, str], address: str = "203.0.113.9") -> SeenRequest:
+    return SeenRequest(address, (("host", "other.example"), ("user-agent", "Lycosa"), ("accept", "*/*"), *more))
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_what_a_field_shows(fields: list[tuple[str, str]], level: str) -> None:
 
 
 def test_a_field_that_is_missing_or_changed_shows_the_proxy() -> None:
-    assert anonymity(Seen("203.0.113.9", DIRECT.fields[:2]), DIRECT) is Anonymity.ANONYMOUS
-    changed = Seen("203.0.113.9", (*DIRECT.fields[:2], ("accept", "text/html")))
+    assert anonymity(SeenRequest("203.0.113.9", DIRECT.fields[:2]), DIRECT) is Anonymity.ANONYMOUS
+    changed = SeenRequest("203.0.113.9", (*DIRECT.fields[:2], ("accept", "text/html")))
     assert anonymity(changed, DIRECT) is Anonymity.ANONYMOUS
 
 
@@ -69,7 +69,7 @@ def test_own_addresses_that_no_judge_sees_count_too() -> None:
     ],
 )
 def test_one_form_for_each_address(text: str, form: str) -> None:
-    assert canonical(text) == form
+    assert canonical_ip(text) == form
 
 
 def test_addresses_are_found_in_the_forms_of_rfc_7239() -> None:
@@ -84,8 +84,8 @@ def test_levels_are_ordered() -> None:
 
 
 def test_the_exit_is_known_when_all_requests_came_out_there() -> None:
-    assert exit_ip(Seen("::ffff:1.2.3.4"), Seen("1.2.3.4", is_tls=True)) == "1.2.3.4"
-    assert exit_ip(Seen("1.2.3.4"), Seen("1.2.3.5")) == ""
+    assert exit_ip(SeenRequest("::ffff:1.2.3.4"), SeenRequest("1.2.3.4", is_tls=True)) == "1.2.3.4"
+    assert exit_ip(SeenRequest("1.2.3.4"), SeenRequest("1.2.3.5")) == ""
     assert exit_ip() == ""
 
 

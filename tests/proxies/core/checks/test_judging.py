@@ -8,21 +8,21 @@ import random
 import pytest
 
 from lycosa.core.errors import BadProxy
-from lycosa.proxies.core.checks.anonymity import Seen
+from lycosa.proxies.core.checks.anonymity import SeenRequest
 from lycosa.proxies.core.checks.judging import (
     FIELDS_MAX,
     JudgeAddress,
-    answer,
-    asked_for,
-    page,
+    decode_answer,
+    encode_answer,
+    make_page,
+    parse_judge_address,
+    parse_target,
     pin_of,
-    read_address,
-    read_answer,
 )
 
 KEY, NONCE, OTHER = "k" * 32, "0123456789abcdef" * 2, "f" * 32
 PIN = pin_of(bytes(range(32)))
-SEEN = Seen("203.0.113.9", (("host", "judge"), ("via", "1.1 ünïcode")), is_tls=True)
+SEEN = SeenRequest("203.0.113.9", (("host", "judge"), ("via", "1.1 ünïcode")), is_tls=True)
 
 
 def test_an_address_reads_as_it_was_written() -> None:
@@ -31,7 +31,7 @@ def test_an_address_reads_as_it_was_written() -> None:
         JudgeAddress("[2001:db8::1]", 80, KEY),
         JudgeAddress("judge.example", 8300, KEY, 8301, PIN),
     ):
-        assert read_address(address.url) == address
+        assert parse_judge_address(address.url) == address
         assert KEY not in repr(address) + address.name
 
 
@@ -59,7 +59,7 @@ def test_the_pin_is_said_as_libcurl_wants_it() -> None:
 )
 def test_what_is_no_address_is_told_without_its_key(text: str) -> None:
     with pytest.raises(BadProxy, match="write judge://") as told:
-        read_address(text)
+        parse_judge_address(text)
     assert KEY not in str(told.value)
 
 
@@ -67,48 +67,48 @@ def test_a_judge_answers_only_who_has_the_key() -> None:
     url = JudgeAddress("judge.example", 8300, KEY).ask("look", NONCE)
     assert url.startswith("http://judge.example:8300/look/")
     target = url.removeprefix("http://judge.example:8300")
-    assert asked_for(target, KEY) == ("look", NONCE)
-    assert asked_for(target, "x" * 32) is None
+    assert parse_target(target, KEY) == ("look", NONCE)
+    assert parse_target(target, "x" * 32) is None
     for wrong in (target.replace("look", "page"), target.replace("0123", "3210"), target[:-1], target + "/", "/", ""):
-        assert asked_for(wrong, KEY) is None, wrong
-    assert asked_for(target[:-1] + "é", KEY) is None
+        assert parse_target(wrong, KEY) is None, wrong
+    assert parse_target(target[:-1] + "é", KEY) is None
 
 
 def test_an_answer_is_believed_only_as_the_judge_wrote_it() -> None:
-    body = answer(KEY, NONCE, SEEN)
-    assert read_answer(body, KEY, NONCE) == SEEN
-    assert read_answer(body, KEY, OTHER) is None, "an answer to another question"
-    assert read_answer(body, "x" * 32, NONCE) is None, "of another judge"
-    assert read_answer(body.replace(b"203.0.113.9", b"198.51.100.7"), KEY, NONCE) is None
-    assert read_answer(body + b"<script>", KEY, NONCE) is None
+    body = encode_answer(KEY, NONCE, SEEN)
+    assert decode_answer(body, KEY, NONCE) == SEEN
+    assert decode_answer(body, KEY, OTHER) is None, "an answer to another question"
+    assert decode_answer(body, "x" * 32, NONCE) is None, "of another judge"
+    assert decode_answer(body.replace(b"203.0.113.9", b"198.51.100.7"), KEY, NONCE) is None
+    assert decode_answer(body + b"<script>", KEY, NONCE) is None
     told = json.loads(body)
     told["signature"] = "é" * 64
-    assert read_answer(json.dumps(told).encode(), KEY, NONCE) is None
+    assert decode_answer(json.dumps(told).encode(), KEY, NONCE) is None
 
 
 def test_whatever_a_proxy_answers_is_no_error() -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    body = answer(KEY, NONCE, SEEN)
+    body = encode_answer(KEY, NONCE, SEEN)
     for _ in range(2000):
         broken = bytearray(body)
         broken[chance.randrange(len(body))] = chance.randrange(256)
-        found = read_answer(bytes(broken[: chance.randint(0, 2 * len(body))]), KEY, NONCE)
+        found = decode_answer(bytes(broken[: chance.randint(0, 2 * len(body))]), KEY, NONCE)
         assert found in (None, SEEN), seed
     for made_up in (b"", b"[" * 100_000, b"null", b'{"signature": "", "seen": ""}', b"\xff" * 9):
-        assert read_answer(made_up, KEY, NONCE) is None
+        assert decode_answer(made_up, KEY, NONCE) is None
 
 
 def test_an_answer_is_bounded_whatever_was_sent() -> None:
-    seen = Seen("1.2.3.4", tuple((f"x-{number}", "v" * 100_000) for number in range(1000)))
-    found = read_answer(answer(KEY, NONCE, Seen("1.2.3.4", seen.fields[:20])), KEY, NONCE)
+    seen = SeenRequest("1.2.3.4", tuple((f"x-{number}", "v" * 100_000) for number in range(1000)))
+    found = decode_answer(encode_answer(KEY, NONCE, SeenRequest("1.2.3.4", seen.fields[:20])), KEY, NONCE)
     assert found is not None
     assert len(found.fields[0][1]) < 100_000
-    assert len(json.loads(json.loads(answer(KEY, NONCE, seen))["seen"])["fields"]) == FIELDS_MAX
+    assert len(json.loads(json.loads(encode_answer(KEY, NONCE, seen))["seen"])["fields"]) == FIELDS_MAX
 
 
 def test_a_page_is_of_its_nonce_and_key() -> None:
-    assert page(KEY, NONCE) == page(KEY, NONCE)
-    assert len({page(KEY, NONCE), page(KEY, OTHER), page("x" * 32, NONCE)}) == 3
-    assert page(KEY, NONCE).startswith(b"<!doctype html>")
-    assert b"</body>" in page(KEY, NONCE)
+    assert make_page(KEY, NONCE) == make_page(KEY, NONCE)
+    assert len({make_page(KEY, NONCE), make_page(KEY, OTHER), make_page("x" * 32, NONCE)}) == 3
+    assert make_page(KEY, NONCE).startswith(b"<!doctype html>")
+    assert b"</body>" in make_page(KEY, NONCE)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from lycosa.core.headers import Headers
-from lycosa.proxies.core.checks.anonymity import Seen
+from lycosa.proxies.core.checks.anonymity import SeenRequest
 from lycosa.proxies.core.checks.tampering import FOUND_MAX, answer_changes, request_changes
 
-DIRECT = Seen("198.51.100.7", (("host", "judge"), ("user-agent", "Lycosa"), ("accept", "*/*")))
+DIRECT = SeenRequest("198.51.100.7", (("host", "judge"), ("user-agent", "Lycosa"), ("accept", "*/*")))
 SENT = {"content-type": "text/html", "cache-control": "no-store"}
 
 
 def test_a_proxy_that_keeps_to_the_rules_has_changed_nothing() -> None:
     fields = (("via", "1.1 squid"), ("x-forwarded-for", "1.2.3.4"), ("cache-control", "max-age=259200"))
-    assert request_changes(Seen("203.0.113.9", DIRECT.fields + fields), DIRECT) == []
+    assert request_changes(SeenRequest("203.0.113.9", DIRECT.fields + fields), DIRECT) == []
     kept = [("Content-Type", "text/html"), ("X-Cache", "MISS from a"), ("Via", "1.1 a"), ("Age", "1"), ("Date", "now")]
     assert answer_changes(Headers.of([*kept, ("Cache-Control", "no-store")]), SENT) == []
 
 
 def test_fields_of_a_request_that_are_added_changed_or_dropped() -> None:
-    seen = Seen("203.0.113.9", (("host", "judge"), ("user-agent", "Mozilla"), ("cookie", "id=1")))
+    seen = SeenRequest("203.0.113.9", (("host", "judge"), ("user-agent", "Mozilla"), ("cookie", "id=1")))
     assert request_changes(seen, DIRECT) == [
         "request adds cookie", "request changes user-agent", "request drops accept",
     ]  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from lycosa.core.errors import ConnectFailed, UsageError
-from lycosa.proxies.core.outcomes.clients import heard, heard_error
+from lycosa.proxies.core.outcomes.clients import outcome_of_error, outcome_of_response
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule
 
 
@@ -55,19 +55,19 @@ def test_responses(response: Any, blame: Blame, reason: str) -> None:
         OutcomeRule(Blame.SITE, "led away", location=r"^http://shop\.example/sorry$"),
         OutcomeRule(Blame.MISS, "luck", body="such luck"),
     )
-    assert heard(response, rules=rules) == Outcome(blame, reason)
+    assert outcome_of_response(response, rules=rules) == Outcome(blame, reason)
 
 
 def test_what_a_site_asks_for_and_a_body_that_is_given() -> None:
-    assert heard(answered(429, **{"Retry-After": "7"})).rest_s == 7.0
+    assert outcome_of_response(answered(429, **{"Retry-After": "7"})).rest_s == 7.0
     rules = (OutcomeRule(Blame.SITE, "limited", body="slow down"),)
-    assert heard(answered(200, None), body=b"slow down, please", rules=rules).blame is Blame.SITE
+    assert outcome_of_response(answered(200, None), body=b"slow down, please", rules=rules).blame is Blame.SITE
 
 
 @pytest.mark.parametrize("response", [None, "200", True, 7, object(), SimpleNamespace(status=None), {}])
 def test_what_is_no_response(response: Any) -> None:
-    with pytest.raises(UsageError, match="is no response: report one, its status, or an exception"):
-        heard(response)
+    with pytest.raises(UsageError, match="is not a response: report one, its status, or an exception"):
+        outcome_of_response(response)
 
 
 def named(name: str, *bases: type[Exception], **attributes: object) -> Exception:
@@ -105,18 +105,18 @@ def named(name: str, *bases: type[Exception], **attributes: object) -> Exception
     ],
 )
 def test_errors(error: Exception, blame: Blame) -> None:
-    found = heard_error(error, 0.5)
+    found = outcome_of_error(error, 0.5)
     assert found is not None
     assert found.blame is blame
 
 
 def test_errors_of_ones_own_say_nothing_but_what_they_come_from_does() -> None:
-    assert heard_error(ValueError("no price on this page")) is None
-    assert heard_error(KeyboardInterrupt()) is None
+    assert outcome_of_error(ValueError("no price on this page")) is None
+    assert outcome_of_error(KeyboardInterrupt()) is None
     wrapped = RuntimeError("could not fetch")
     wrapped.__cause__ = requests.exceptions.ProxyError("secret:password@proxy")
-    found = heard_error(wrapped)
+    found = outcome_of_error(wrapped)
     assert found == Outcome(Blame.PROXY, "ProxyError"), "the message may hold a login"
     endless = ValueError()
     endless.__cause__ = endless
-    assert heard_error(endless) is None
+    assert outcome_of_error(endless) is None

@@ -23,12 +23,12 @@ from lycosa.proxies.core.outcomes.reports import REASON_MAX, read_report
     ],
 )
 def test_what_a_report_says(text: str, outcome: Outcome):
-    assert read_report(text.encode()).judged() == outcome
+    assert read_report(text.encode()).to_outcome() == outcome
 
 
 def test_a_reason_is_short_and_printable():
     report = read_report(b'{"lease": "a", "outcome": "site", "reason": "\\u001b[2J' + b"x" * 500 + b'"}')
-    assert report.judged().reason == "[2J" + "x" * (REASON_MAX - 3)
+    assert report.to_outcome().reason == "[2J" + "x" * (REASON_MAX - 3)
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_a_reason_is_short_and_printable():
         ('{"lease": 5, "status": 200}', "cannot be read"),
         ('{"lease": "a", "status": 200, "more": 1}', "cannot be read"),
         ('{"lease": "a", "outcome": "ban"}', "cannot be read"),
-        ('{"status": 200}', "which lease"),
-        ('{"session": "s", "status": 200}', "which lease"),
-        ('{"lease": "a"}', "what came"),
-        ('{"lease": "a", "status": 0}', "what came"),
-        ('{"lease": "a", "status": 600}', "what came"),
+        ('{"status": 200}', "names no lease"),
+        ('{"session": "s", "status": 200}', "names no lease"),
+        ('{"lease": "a"}', "has no result"),
+        ('{"lease": "a", "status": 0}', "has no result"),
+        ('{"lease": "a", "status": 600}', "has no result"),
         ('{"lease": "a", "outcome": "unfit"}', '"outcome": none, nobody, miss, site, proxy$'),
         ('{"lease": "a", "status": 429, "retry_after": -1}', "retry_after"),
         ('{"lease": "a", "status": 429, "retry_after": 1e99}', "retry_after"),
