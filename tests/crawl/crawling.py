@@ -1,4 +1,4 @@
-"""An engine of real parts around a frontier in memory, for a spider and the tree of pages it visits."""
+"""Wires an engine of real parts around a frontier in memory, for tests with a spider and a tree of pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from lycosa.storage.sinks.memory import MemorySink
 
 
 class Crawl(NamedTuple):
-    """An engine that is ready to run, and what a test looks at."""
+    """An engine that is ready to run, and the parts that tests examine."""
 
     engine: Engine
     frontier: Any
@@ -71,7 +71,7 @@ async def wired(
     visitor = visitor_of(cast, site, downloader_of(cast, site), spider_chain_of(cast), Pipelines((), spider))
     addresses = HostAddresses(frontier, SystemResolver(5.0), clock)
     storage = RunStorage(frontier, [sink], committer, space)
-    questions = HostLookups(gate, addresses)
-    engine = Engine(storage, visitor, questions, limits or EngineLimits(), RunMonitor(stats), clock)
+    lookups = HostLookups(gate, addresses)
+    engine = Engine(storage, visitor, lookups, limits or EngineLimits(), RunMonitor(stats), clock)
     await frontier.push([to_record(request, spider) async for request in start_requests(spider)])
     return Crawl(engine, frontier, LocalOperations(frontier, on_change=engine.wake), sink, stats)

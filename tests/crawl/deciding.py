@@ -1,7 +1,7 @@
-"""What a callback, middleware or fetcher returns decides: the two tables of `docs/middlewares.md`, as data.
+"""The two tables of `docs/middlewares.md` as data: what a callback, middleware or fetcher returns decides.
 
-`SPIDER_SIDE` and `FETCH_SIDE` say for each thing that is returned or raised (a row), at each stage (a column), what
-becomes of the record, in the words of the document; `outcome` says what these words mean to a crawl of one page.
+`SPIDER_SIDE` and `FETCH_SIDE` have the outcome of the record, in the words of the document, for each thing that is
+returned or raised (a row) at each stage (a column). `outcome` translates these words for a crawl of one page.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ START = {"process_exception": "/drop", "errback": "/missing"}
 TRIES = 2
 """How often a page is tried: the crawls run with one retry."""
 
-NEVER_ASKED = ("process_request", "the fetcher")
-"""Stages whose outcome comes before the host is asked."""
+BEFORE_CONTACT = ("process_request", "the fetcher")
+"""Stages with an outcome before the host is contacted."""
 
-BLAMED = {
+REASONS = {
     NOTHING: "None",
     RESPONSE: "Response|model.Response",
     REQUEST: "Request|<GET",
@@ -97,7 +97,7 @@ BLAMED = {
     NONSENSE: "42",
     BROKEN: r"ValueError in (?!parse)\w+: why",
 }
-"""What the reason of a dead record says, by row; "why" where nothing is said here."""
+"""What the reason of a dead record contains, by row; "why" in other rows."""
 
 RAISED = {
     IGNORE: "IgnoreRequest",
@@ -107,11 +107,11 @@ RAISED = {
     FAILED: "BodyTooLarge",
     BROKEN: "ValueError",
 }
-"""The exception that an errback is given, by row; `BadMiddleware` elsewhere."""
+"""The exception that an errback receives, by row; `BadMiddleware` in other rows."""
 
 
 class Outcome(NamedTuple):
-    """What has to be found after the crawl. `reason` is a pattern; `hits` are those of the start URL."""
+    """The expected result of the crawl. `reason` is a pattern; `hits` are those of the start URL."""
 
     state: str
     reason: str
@@ -122,13 +122,13 @@ class Outcome(NamedTuple):
 
 
 def outcome(row: str, stage: str, text: str, *, has_errback: bool) -> Outcome:
-    """Return what the words of a cell mean."""
-    once = 0 if stage in NEVER_ASKED else 1
+    """Return the expected outcome for the words of a cell."""
+    once = 0 if stage in BEFORE_CONTACT else 1
     status = "404" if stage == "errback" else "200"
     item, page = {"item": 1}, {"page": "/good"}
-    blamed = BLAMED.get(row, "why")
+    reason_pattern = REASONS.get(row, "why")
     if stage == "callback":
-        blamed = blamed.replace("(?!parse)", "")
+        reason_pattern = reason_pattern.replace("(?!parse)", "")
     if text == GOES_ON:
         if stage == "process_exception":
             return Outcome("dead", "connection closed without an answer", [], TRIES)
@@ -137,14 +137,14 @@ def outcome(row: str, stage: str, text: str, *, has_errback: bool) -> Outcome:
         return Outcome("done", "200", [page], 1)
     tries = (TRIES if text.startswith("retried") else 1) * once
     if has_errback and "errback" in text:
-        reason = "200" if stage == "process_spider_input" and text != RETRIED else blamed
+        reason = "200" if stage == "process_spider_input" and text != RETRIED else reason_pattern
         return Outcome("done", reason, [{"errback": RAISED.get(row, "BadMiddleware")}], tries)
     return {
         THE_RESPONSE: Outcome("done", "200", [{"page": "/made"}], once),
         REPLACED: Outcome("done", "replaced", [{"page": "/good?instead"}], once, ("/good?instead",)),
         ANSWERED: Outcome("done", "answered", [item], once),
-        DEAD: Outcome("dead", blamed, [], tries),
-        JUST_DEAD: Outcome("dead", blamed, [], 1),
+        DEAD: Outcome("dead", reason_pattern, [], tries),
+        JUST_DEAD: Outcome("dead", reason_pattern, [], 1),
         DONE_WHY: Outcome("done", "why", [], once),
         WHY: Outcome("done", "why", [], 1),
         RETRIED: Outcome("dead", "why", [], tries),

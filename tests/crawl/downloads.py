@@ -1,4 +1,4 @@
-"""Downloads for the tests of media: by the real fetcher, with redirects and retries, handed over in pieces."""
+"""Downloads for the tests of media: by the real fetcher, with redirects and retries, in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a request that fails: the third table of `docs/middlewares.md`, as data."""
+"""The third table of `docs/middlewares.md` as data: the outcomes of failed requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ERRBACK, AGAIN_ERRBACK = "the errback, done", "retried, then the errback, done"
 NO, BACKOFF, TOLD = "no", "for the back-off", "until then"
 
 COLUMNS = (
-    "reason", "the host rests", "by default", "`handle_httpstatus_list` has it", "`dont_retry`", "`dont_redirect`",
+    "reason", "the host is blocked", "by default", "`handle_httpstatus_list` has it", "`dont_retry`", "`dont_redirect`",
     "`max_retry_times: 1`", "with an errback"
 )  # fmt: skip
 
@@ -21,7 +21,7 @@ _FINAL = (DEAD, DEAD, DEAD, DEAD, DEAD, ERRBACK)
 
 
 class Failing(NamedTuple):
-    """A failure: where a test meets it, and its row. `path` may be a URL with {closed}, {tls}, {no_tls}."""
+    """A failure and its row. `path` causes it; it may be a URL with {closed}, {tls} or {no_tls} for a port."""
 
     path: str
     reason: str

@@ -1,4 +1,4 @@
-"""One small crawl in the program, against the server that misbehaves, and all that can be seen of it afterwards."""
+"""Runs a small crawl in this process against the misbehaving server, and returns everything observable about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUICK = {"robots": False, "retries": 1, "backoff_base": 0, "log_level": "CRITICA
 
 
 class Played(NamedTuple):
-    """What a crawl left: rows of the frontier by path, items, and hits of the server by target."""
+    """The results of a crawl: frontier rows by path, items, and hits of the server by target."""
 
     rows: dict[str, Row]
     items: list[Any]
@@ -30,20 +30,20 @@ class Played(NamedTuple):
 
 
 async def play(server: Server, spider: Spider, **settings: Any) -> Played:
-    """Crawl with the spider until it ends by itself. `settings` come over `QUICK`."""
+    """Crawl with the spider until it ends by itself. `settings` override `QUICK`."""
     crawl = lycosa.Crawl(spider, **{**QUICK, **settings})
     rows: dict[str, Row] = {}
     closed = spider.closed
 
-    async def look(reason: str) -> None:
+    async def record_rows(reason: str) -> None:
         found = await crawl._job.operations.rows(Selection(), "", ROWS_MAX)  # type: ignore[union-attr]
         rows.update({row.record.url.removeprefix(server.url("")): row for row in found.rows})
-        told = closed(reason)
-        if told is not None:
-            await told
+        pending = closed(reason)
+        if pending is not None:
+            await pending
 
     spider.crawl = crawl  # type: ignore[attr-defined]
-    spider.closed = look  # type: ignore[method-assign]
+    spider.closed = record_rows  # type: ignore[method-assign]
     before = len(server.hits)
     async with crawl:
         summary = await crawl.run()

@@ -57,7 +57,7 @@ with warnings.catch_warnings():
 
 
 class Page(Spider):
-    """A spider, for its name."""
+    """A spider with a name."""
 
     name = "page"
 
@@ -126,7 +126,7 @@ REDIRECTS_DIFFER = {
 
 
 class Hop(NamedTuple):
-    """What a redirect led to; a word in place of the URL when to none."""
+    """The target of a redirect; a word instead of the URL if it leads nowhere."""
 
     url: str
     method: str = ""
@@ -202,7 +202,7 @@ ERRORS: dict[str, tuple[Exception, FetchError]] = {
 
 
 def again_both(meta: str, attempts: int, status: int = 0, error: str = "") -> tuple[bool, bool]:
-    """Return whether each tries again after so many attempts that failed."""
+    """Return whether each retries after this many failed attempts."""
     asked = {**RETRY_METAS[meta], **({"retry_times": attempts} if attempts else {})}
     request = http.Request(HERE, meta=asked)
     retry = usual(RetryMiddleware)
@@ -241,7 +241,7 @@ WANTED = list(product(range(len(LISTS)), (None, (404,), (403,)), ((), (404,), (5
 
 
 def passes_both(case: Any) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
-    """Return of each whether the callback sees a 404, and whether it sees a 500."""
+    """Return for each whether the callback receives a 404, and whether it receives a 500."""
     number, of_spider, allowed, everything = case
     attributes = {} if of_spider is None else {"handle_httpstatus_list": of_spider}
     crawler = crawler_of({"HTTPERROR_ALLOWED_CODES": allowed, "HTTPERROR_ALLOW_ALL": everything}, **attributes)

@@ -1,4 +1,4 @@
-"""What meta asks of the built-in middlewares and the fetcher, one crawl for each key (C1, C2, C5; issue 4)."""
+"""The meta keys of the built-in middlewares and the fetcher, one crawl for each key (C1, C2, C5; issue 4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.servers.misbehaving import Server, running
 from tests.servers.sins_engine import PASSWORD, USER
 
 DELAY_S, LATE_S = 1.0, 0.1
-"""A delay that is long beside what a busy machine takes for a request, and how much sooner one may seem to come."""
+"""A delay much longer than a request takes on a busy machine, and how much too early a request may seem to start."""
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""What is returned or raised at each stage decides, as the tables of `docs/middlewares.md` say: every cell is played
-through a real crawl of a server (C2, C5, C8; issue 4, "what a callback, middleware or fetcher returns decides")."""
+"""What is returned or raised at each stage has the outcome in the tables of `docs/middlewares.md`: every cell is tested
+with a crawl of a server (C2, C5, C8; issue 4, "what a callback, middleware or fetcher returns decides")."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def server() -> Iterator[Server]:
 
 
 def act(server: Server, row: str, stage: str) -> Any:
-    """Return or raise what the row says, as somebody at this stage would."""
+    """Return or raise what the row says, as a part of this stage."""
     if row in RAISES:
         raise RAISES[row]
     if row == deciding.RESPONSE and stage == "the fetcher":
@@ -63,7 +63,7 @@ def path_of(server: Server, url: str) -> str:
 
 
 class Cell:
-    """A crawl in which one thing is returned or raised, at one stage, for the start URL."""
+    """A crawl in which one stage returns or raises what the row says, for the start URL."""
 
     def __init__(self, server: Server, row: str, stage: str, *, has_errback: bool) -> None:
         self.server, self.row, self.stage = server, row, stage
@@ -210,7 +210,7 @@ TABLE = re.compile(r"^\| (?P<row>[^|]+) \|(?P<cells>.+)\|$", re.MULTILINE)
 
 
 def documented(stages: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return the table of the document whose columns these stages are."""
+    """Return the table of the document that has these stages as columns."""
     page = (ROOT / "docs" / "middlewares.md").read_text(encoding="utf-8")
     names = [name if name.startswith("the ") or name in {"callback", "errback"} else f"`{name}`" for name in stages]
     head = f"| returned or raised | {' | '.join(names)} |\n"

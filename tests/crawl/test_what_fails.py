@@ -1,5 +1,5 @@
-"""404, 503, timeouts, TLS errors and their like take the path that the table in `docs/middlewares.md` says, with each
-of the keys in meta that change it (C2, C5, C8; issue 4). Each cell is a crawl of a server that misbehaves."""
+"""404, 503, timeouts, TLS errors and other failures have the outcome in the table of `docs/middlewares.md`, also with
+the meta keys that change it (C2, C5, C8; issue 4). Each cell is a crawl of the misbehaving server."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ METAS: dict[str, dict[str, Any]] = {
 }
 TIMEOUT_S = 0.1
 REASONS_HERE = {"timed out after 30 s": "timed out after 0.1 s", "body over 16777216 bytes": "body over 100000 bytes"}
-"""Reasons that name a limit, which is smaller here than by default."""
+"""Reasons that contain a limit, which is smaller in this test than by default."""
 
 
 class Failed(Spider):
-    """Says who got what."""
+    """Its items say whether the callback or the errback was called."""
 
     name = "failed"
     url = ""
@@ -82,7 +82,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def servers(certificate: Path, failing: Failing, after: int) -> AsyncIterator[tuple[Server, str]]:
-    """Serve what the failure needs. Yield the server and the URL that fails."""
+    """Start the servers for the failure. Yield the server and the URL that fails."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     no_tls = await asyncio.start_server(_no_tls, "127.0.0.1", 0)
@@ -106,7 +106,7 @@ async def crawled(certificate: Path, failing: Failing, column: str, after: int =
 
 
 def expected(failing: Failing, text: str) -> tuple[str, str, list[Any], int]:
-    """Return state, reason, items and requests sent for the words of a cell."""
+    """Return state, reason, items and number of requests for the words of a cell."""
     reason = REASONS_HERE.get(failing.reason, failing.reason)
     status = "302" if "redirect" in failing.path else failing.reason
     status_item = [{"callback": int(status)}] if status.isdigit() else []

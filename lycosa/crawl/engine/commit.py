@@ -21,14 +21,14 @@ NO_MARKS: Mapping[str, int] = {}
 
 
 class SettleLock:
-    """A shared/exclusive lock: any number of settlers (`async with`), or one `alone`.
+    """A shared/exclusive lock: any number of settlers (`async with`), or one with `exclusive`.
 
     When the exclusive holder leaves, all waiting settlers enter together, not one after the other.
     """
 
     def __init__(self) -> None:
         self._inside = 0
-        self._alone = asyncio.Lock()
+        self._exclusive = asyncio.Lock()
         self._open = asyncio.Event()
         self._open.set()
         self._empty = asyncio.Event()
@@ -44,9 +44,9 @@ class SettleLock:
             self._empty.set()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
+    async def exclusive(self) -> AsyncIterator[None]:
         """Wait until all settlers have left, and keep others out."""
-        async with self._alone:
+        async with self._exclusive:
             self._open.clear()
             try:
                 while self._inside:
@@ -110,7 +110,7 @@ class Committer:
 
         Returns False after `abandon`. Raises `StateError`; then the last commit stands.
         """
-        async with self.settle_lock.alone():
+        async with self.settle_lock.exclusive():
             self._acks = 0
             self._changed.clear()
             self._full.clear()

@@ -1,5 +1,4 @@
-"""The mistakes that people make get one line that says what to write instead (C1): each line, and silence for what is
-right."""
+"""Mistakes in user code are explained in one line that says what to write instead (C1); correct code has no message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What blocks the loop is found and named (C1): real loops, really blocked until the warning is there."""
+"""The watchdog names the call that blocks the event loop (C1): real loops, blocked until the warning is logged."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ DEADLINE_S = 20.0
 AFTER_S = 0.05
 
 
-class Told(logging.Handler):
-    """Keeps what the watchdog says, and lets a blocked test go on when it did."""
+class WarningRecorder(logging.Handler):
+    """Records the warnings of the watchdog, and lets a blocked test continue after one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
-        self.told = threading.Event()
+        self.is_warned = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(f"{record.levelname} {record.getMessage()}")
-        self.told.set()
+        self.is_warned.set()
 
 
 @pytest.fixture
-def told() -> Any:
-    handler, log = Told(), logging.getLogger("lycosa.crawl.diagnostics.watchdog")
+def warnings() -> Any:
+    handler, log = WarningRecorder(), logging.getLogger("lycosa.crawl.diagnostics.watchdog")
     before = log.level
     log.setLevel(logging.WARNING)
     log.addHandler(handler)
@@ -60,25 +60,25 @@ def watched(blocks: Callable[[], Any], run: Callable[[Coroutine[Any, Any, None]]
 
 
 class Quotes:
-    """A spider whose callbacks block until they are told of."""
+    """A spider whose callbacks block until there is a warning."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told.told
+    def __init__(self, warnings: WarningRecorder) -> None:
+        self.is_warned = warnings.is_warned
 
     def parse(self) -> None:
-        assert self.told.wait(DEADLINE_S)
+        assert self.is_warned.wait(DEADLINE_S)
 
     def parse_outer(self) -> None:
         [self.parse() for _ in range(1)]
 
     def parse_asleep(self) -> None:
         until = time.monotonic() + DEADLINE_S
-        while not self.told.is_set() and time.monotonic() < until:
+        while not self.is_warned.is_set() and time.monotonic() < until:
             time.sleep(AFTER_S * 4)
 
     def parse_busy(self) -> None:
         until = time.monotonic() + DEADLINE_S
-        while not self.told.is_set() and time.monotonic() < until:
+        while not self.is_warned.is_set() and time.monotonic() < until:
             pass
 
     def parse_network(self) -> None:
@@ -90,7 +90,7 @@ class Quotes:
 
     def accept_late(self, server: socket.socket) -> None:
         with server, server.accept()[0]:
-            self.told.wait(DEADLINE_S)
+            self.is_warned.wait(DEADLINE_S)
 
 
 def line_of(function: Callable[..., Any], text: str) -> int:
@@ -100,58 +100,64 @@ def line_of(function: Callable[..., Any], text: str) -> int:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_the_innermost_call_of_the_user_is_named_and_its_end_logged(told: Told, run: Any) -> None:
-    dog = watched(Quotes(told).parse_outer, run)
-    warning, over = told.lines
-    line = line_of(Quotes.parse, "self.told.wait")
-    place = rf"test_watchdog.py:{line} \(self.told.wait\)"
+def test_the_innermost_call_of_the_user_is_named_and_its_end_logged(warnings: WarningRecorder, run: Any) -> None:
+    dog = watched(Quotes(warnings).parse_outer, run)
+    warning, over = warnings.lines
+    line = line_of(Quotes.parse, "self.is_warned.wait")
+    place = rf"test_watchdog.py:{line} \(self.is_warned.wait\)"
     assert re.fullmatch(
-        rf"WARNING Quotes.parse has blocked the crawl for \d+\.\d s at {place}: run it in a thread, with callback_mode = "
-        "'thread'",
+        rf"WARNING Quotes.parse has blocked the crawl for \d+\.\d s at {place}: "
+        "run it in a thread, with callback_mode = 'thread'",
         warning,
     )
     assert re.fullmatch(rf"WARNING the crawl continues: Quotes.parse blocked it for \d+\.\d s at {place}", over)
     assert AFTER_S <= dog.blocked_s < DEADLINE_S
 
 
-def test_sleep_and_network_calls_have_their_own_advice(told: Told) -> None:
-    quotes = Quotes(told)
+def test_sleep_and_network_calls_have_their_own_advice(warnings: WarningRecorder) -> None:
+    quotes = Quotes(warnings)
     watched(quotes.parse_asleep)
-    assert "(time.sleep): use await asyncio.sleep(...)" in told.lines[0]
-    told.lines.clear()
-    told.told.clear()
+    assert "(time.sleep): use await asyncio.sleep(...)" in warnings.lines[0]
+    warnings.lines.clear()
+    warnings.is_warned.clear()
     watched(quotes.parse_network)
-    assert "(connection.makefile('rb').read): use await self.fetch(...), or callback_mode = 'thread'" in told.lines[0]
+    assert (
+        "(connection.makefile('rb').read): use await self.fetch(...), or callback_mode = 'thread'" in warnings.lines[0]
+    )
 
 
-def test_a_computation_is_reported_without_a_call(told: Told) -> None:
-    watched(Quotes(told).parse_busy)
-    assert re.search(r"Quotes.parse_busy .* at test_watchdog.py:\d+(?: \(\S+\))?: run it in a thread", told.lines[0])
+def test_a_computation_is_reported_without_a_call(warnings: WarningRecorder) -> None:
+    watched(Quotes(warnings).parse_busy)
+    assert re.search(
+        r"Quotes.parse_busy .* at test_watchdog.py:\d+(?: \(\S+\))?: run it in a thread", warnings.lines[0]
+    )
 
 
-def test_a_call_that_holds_the_interpreter_is_noticed_when_it_ends(told: Told) -> None:
+def test_a_call_that_holds_the_interpreter_is_noticed_when_it_ends(warnings: WarningRecorder) -> None:
     def parse() -> None:
         re.match(r"(a+)+$", "a" * 24 + "b")
 
     began = time.monotonic()
     watched(parse)
     assert time.monotonic() - began > AFTER_S * 2, "too fast a machine: match longer"
-    assert "parse has blocked the crawl" in told.lines[0]
-    assert f"test_watchdog.py:{line_of(parse, 're.match')}" in told.lines[0]
+    assert "parse has blocked the crawl" in warnings.lines[0]
+    assert f"test_watchdog.py:{line_of(parse, 're.match')}" in warnings.lines[0]
 
 
-def test_there_is_one_warning_per_line_and_a_limit_for_all(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_one_warning_per_line_and_a_limit_for_all(
+    warnings: WarningRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watchdog, "WARNINGS_MAX", 2)
     dog = Watchdog(AFTER_S)
     blocked = threading.Event()
 
-    def seen(thread_id: int, still_s: float, tell: Any = dog._warn) -> Any:
+    def warned(thread_id: int, blocked_s: float, warn: Any = dog._warn) -> Any:
         try:
-            return tell(thread_id, still_s)
+            return warn(thread_id, blocked_s)
         finally:
             blocked.set()
 
-    monkeypatch.setattr(dog, "_warn", seen)
+    monkeypatch.setattr(dog, "_warn", warned)
 
     def first() -> None:
         assert blocked.wait(DEADLINE_S)
@@ -170,11 +176,11 @@ def test_there_is_one_warning_per_line_and_a_limit_for_all(told: Told, monkeypat
                 await asyncio.sleep(AFTER_S)
 
     asyncio.run(crawl())
-    names = [re.search(r"<locals>\.(\w+) has blocked", line) for line in told.lines]
+    names = [re.search(r"<locals>\.(\w+) has blocked", line) for line in warnings.lines]
     assert [name[1] for name in names if name] == ["first", "second"]
 
 
-def test_a_loop_that_is_not_blocked_causes_no_warning(told: Told) -> None:
+def test_a_loop_that_is_not_blocked_causes_no_warning(warnings: WarningRecorder) -> None:
     async def crawl() -> None:
         async with Watchdog(AFTER_S):
             for _ in range(20):
@@ -183,11 +189,11 @@ def test_a_loop_that_is_not_blocked_causes_no_warning(told: Told) -> None:
     threads = threading.active_count()
     asyncio.run(crawl())
     assert threading.active_count() == threads
-    assert [line for line in told.lines if "test_watchdog" in line] == []
+    assert [line for line in warnings.lines if "test_watchdog" in line] == []
 
 
-def test_the_code_that_runs_the_loop_is_not_reported(told: Told) -> None:
-    """The stack below the loop is the user's program, which waits for the crawl rightly."""
+def test_the_code_that_runs_the_loop_is_not_reported(warnings: WarningRecorder) -> None:
+    """The stack below the loop is the user's program, which has to wait for the crawl."""
     dog = Watchdog(AFTER_S)
 
     async def crawl() -> list[Any]:
@@ -203,11 +209,11 @@ def test_the_code_that_runs_the_loop_is_not_reported(told: Told) -> None:
     assert "program" not in names
 
 
-def test_blocking_without_user_code_is_no_warning(told: Told) -> None:
-    """Code of the standard library and of Lycosa, without a frame of the user's: told at INFO."""
+def test_blocking_without_user_code_is_no_warning(warnings: WarningRecorder) -> None:
+    """Code of the standard library and of Lycosa without a frame of the user's is logged at INFO."""
     logging.getLogger("lycosa.crawl.diagnostics.watchdog").setLevel(logging.INFO)
-    namespace: dict[str, Any] = {"told": told.told}
-    source = f"def commit():\n    assert told.wait({DEADLINE_S})\n"
+    namespace: dict[str, Any] = {"warnings": warnings.is_warned}
+    source = f"def commit():\n    assert warnings.wait({DEADLINE_S})\n"
     exec(compile(source, str(Path(watchdog.__file__).parent / "committer.py"), "exec"), namespace)
     dog = Watchdog(AFTER_S)
 
@@ -218,11 +224,11 @@ def test_blocking_without_user_code_is_no_warning(told: Told) -> None:
             await asyncio.sleep(0)
 
     asyncio.run(crawl())
-    assert re.match(r"INFO the event loop has not run for \d\.\d s: it is in threading.py:\d+", told.lines[0])
-    assert len(told.lines) == 1
+    assert re.match(r"INFO the event loop has not run for \d\.\d s: it is in threading.py:\d+", warnings.lines[0])
+    assert len(warnings.lines) == 1
 
 
-def test_a_debugger_causes_no_warning(told: Told) -> None:
+def test_a_debugger_causes_no_warning(warnings: WarningRecorder) -> None:
     frame = sys._getframe()
     assert watchdog.blocking_location([frame]) is not None
     source = "def interact(look):\n    return look()\n"

@@ -1,4 +1,4 @@
-"""When a crawl closes by itself, and with which word (C7): each condition, the time to look again, memory."""
+"""When a crawl closes by itself, and with which reason (C7): each condition, the time of the next check, memory."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_pages_count_from_the_last_item() -> None:
 
 
 def test_memory_warns_once_and_then_closes() -> None:
-    held = iter([100 * MIB, 150 * MIB, 260 * MIB, 200 * MIB, 301 * MIB])
+    used = iter([100 * MIB, 150 * MIB, 260 * MIB, 200 * MIB, 301 * MIB])
     stats, warned = StatsCollector(), []
-    memory = MemoryMonitor(stats, lambda: warned.append(1), limit_mb=300, warning_mb=200, read=lambda: next(held))
+    memory = MemoryMonitor(stats, lambda: warned.append(1), limit_mb=300, warning_mb=200, read=lambda: next(used))
     assert [memory.check(), memory.check(), memory.check(), memory.check()] == ["", "", "", "memusage_exceeded"]
     assert warned == [1]
     assert stats.get_stats() == {
@@ -93,11 +93,11 @@ def test_memory_warns_once_and_then_closes() -> None:
 
 
 def test_memory_is_watched_until_the_limit() -> None:
-    held = iter([1, MIB, MIB + 1])
-    memory, closed = MemoryMonitor(StatsCollector(), lambda: None, limit_mb=1, read=lambda: next(held)), []
+    used = iter([1, MIB, MIB + 1])
+    memory, closed = MemoryMonitor(StatsCollector(), lambda: None, limit_mb=1, read=lambda: next(used)), []
     asyncio.run(memory.watch(closed.append, every_s=0.0))
     assert closed == ["memusage_exceeded"]
-    assert next(held, None) is None
+    assert next(used, None) is None
 
 
 def test_memory_without_limits_is_only_measured() -> None:

@@ -1,4 +1,4 @@
-"""The free-space floor: nothing more is lent while there is too little room, and it goes on by itself."""
+"""The free-space floor: a crawl pauses when a device is nearly full, and resumes by itself."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MB, GB = 10**6, 10**9
 
 
 class Device:
-    """A device that somebody fills and empties."""
+    """A device with a free space that the test sets."""
 
     def __init__(self, free_bytes: int, total_bytes: int = 100 * GB) -> None:
-        self.room = DiskSpace(free_bytes, total_bytes)
+        self.space = DiskSpace(free_bytes, total_bytes)
 
     def free(self, free_bytes: int) -> None:
-        self.room = self.room._replace(free_bytes=free_bytes)
+        self.space = self.space._replace(free_bytes=free_bytes)
 
     def watched(self, floor_bytes: int | None = None) -> FreeSpace:
-        return FreeSpace([Path("/somewhere")], floor_bytes, lambda path: self.room)
+        return FreeSpace([Path("/somewhere")], floor_bytes, lambda path: self.space)
 
 
 @pytest.mark.parametrize(
@@ -38,22 +38,24 @@ class Device:
     [(1000 * GB, FLOOR_BYTES), (10 * GB, GB // 10), (200 * 10**6, 2 * 10**6), (64 << 20, 0), (64 << 10, 0), (0, 0)],
 )
 def test_the_default_floor_depends_on_the_device(total, floor):
-    for free, short in ((floor - 1, True), (floor, False)):
+    for free, is_short in ((floor - 1, True), (floor, False)):
         space = Device(max(0, free), total).watched()
         space.check()
-        assert bool(space.shortage) == (short and floor > 0)
+        assert bool(space.shortage) == (is_short and floor > 0)
 
 
 def test_the_begin_and_end_of_a_shortage_are_logged_once(caplog):
     device = Device(2000 * MB)
     space = device.watched(1000 * MB)
-    said = []
+    short = []
     with caplog.at_level(logging.WARNING):
         for free in (2000, 1000, 999, 500, 1000, 1099, 1100, 1000, 999):
             device.free(free * MB)
             space.check()
-            said.append(bool(space.shortage))
-    assert said == [False, False, True, True, True, True, False, False, True], "it does not stop and go all the time"
+            short.append(bool(space.shortage))
+    assert short == [False, False, True, True, True, True, False, False, True], (
+        "it does not pause and resume all the time"
+    )
     assert [record.message for record in caplog.records] == [
         "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl resumes by itself when there is space",
         "enough space again: the crawl resumes",
@@ -62,8 +64,8 @@ def test_the_begin_and_end_of_a_shortage_are_logged_once(caplog):
 
 
 def test_neither_a_floor_of_zero_nor_an_unreadable_device_is_a_shortage():
-    for floor, room in ((0, lambda path: DiskSpace(0, GB)), (GB, lambda path: (_ for _ in ()).throw(OSError()))):
-        space = FreeSpace([Path("/")], floor, room)
+    for floor, space_at in ((0, lambda path: DiskSpace(0, GB)), (GB, lambda path: (_ for _ in ()).throw(OSError()))):
+        space = FreeSpace([Path("/")], floor, space_at)
         space.check()
         assert space.shortage is None
 
@@ -99,13 +101,13 @@ def test_visits_under_way_finish_and_the_rest_waits_for_space(monkeypatch):
             space = device.watched(10 * MB)
             crawl = await wired(stack, spider, Policy(robots=False), EngineLimits(concurrency=4), space)
             running = asyncio.create_task(crawl.engine.run(crawl.operations))
-            while not (snapshot := await crawl.engine.snapshot()).paused:  # noqa: ASYNC110  like any observer
+            while not (snapshot := await crawl.engine.snapshot()).paused:  # noqa: ASYNC110  as an observer does
                 await asyncio.sleep(0.01)
             assert snapshot.paused == "5.0 MB free at /somewhere, 11 MB needed"
             before = len(spider.seen)
             await asyncio.sleep(0.2)
             stats = await crawl.frontier.stats()
-            assert (stats.leased, stats.done) == (0, before), "what was under way was finished, and nothing lent"
+            assert (stats.leased, stats.done) == (0, before), "visits under way finished, and nothing was leased"
             assert len(crawl.sink.items) == len(spider.seen) == before < 60, "and committed"
             device.free(100 * MB)
             await asyncio.wait_for(running, 60)

@@ -45,9 +45,9 @@ def after(url: str, seconds: float) -> Request:
     return Request(url, not_before=time.time() + seconds)
 
 
-async def until_waiting(crawl: Crawl) -> float:
-    """Wait until the engine says that it waits. Return until when."""
-    while not (snapshot := await crawl.engine.snapshot()).waiting_until:  # noqa: ASYNC110  like any observer
+async def wait_until_idle(crawl: Crawl) -> float:
+    """Wait until the engine is idle. Return until when it sleeps."""
+    while not (snapshot := await crawl.engine.snapshot()).waiting_until:  # noqa: ASYNC110  as an observer does
         await asyncio.sleep(0.01)
     return snapshot.waiting_until
 
@@ -73,12 +73,12 @@ def test_a_push_from_outside_and_a_stop_wake_the_engine():
             spider = Later([after(url + "1", DAY_S)])
             crawl = await wired(stack, spider, POLICY)
             running = asyncio.create_task(crawl.engine.run(crawl.operations))
-            assert await until_waiting(crawl) == pytest.approx(spider.requests[0].not_before, abs=0.01)
+            assert await wait_until_idle(crawl) == pytest.approx(spider.requests[0].not_before, abs=0.01)
             at = time.time()
             await crawl.operations.push([to_record(Request(url + "2"), spider)])
             seen = await crawl.engine.snapshot()
             await asyncio.wait_for(crawl.engine.wait_for_activity(seen), SOON_S)
-            await until_waiting(crawl)
+            await wait_until_idle(crawl)
             assert [page for _, page in spider.seen] == ["2"]
             assert spider.seen[0][0] - at < SOON_S
             crawl.engine.stop()
@@ -90,7 +90,7 @@ def test_a_push_from_outside_and_a_stop_wake_the_engine():
 
 
 def test_a_due_time_is_noticed_after_the_machine_slept_through_the_timer(monkeypatch):
-    """Timers stand still while a machine sleeps, so the clock is looked at again from time to time."""
+    """Timers stop while a machine sleeps, so the engine reads the clock from time to time."""
     monkeypatch.setattr("lycosa.crawl.engine.engine.CLOCK_CHECK_S", 0.2)
     monkeypatch.setattr("lycosa.infra.clock.CHECK_S", 0.05)
 
@@ -100,7 +100,7 @@ def test_a_due_time_is_noticed_after_the_machine_slept_through_the_timer(monkeyp
             spider = Later([after(url + "1", DAY_S)])
             crawl = await wired(stack, spider, POLICY, clock=Clock(lambda: time.time() + slept))
             running = asyncio.create_task(crawl.engine.run(crawl.operations))
-            await until_waiting(crawl)
+            await wait_until_idle(crawl)
             slept = DAY_S
             await asyncio.wait_for(running, SOON_S)
             assert len(spider.seen) == 1

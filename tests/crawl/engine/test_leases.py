@@ -1,4 +1,4 @@
-"""A lease is renewed for as long as its work lasts: nothing is lost and nothing is done twice (C6, F5)."""
+"""A lease is renewed for as long as its visit lasts: no work is lost or repeated (C6, F5)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLICY = Policy(robots=False, lease_s=LEASE_S)
 
 
 class Slow(Spider):
-    """Takes longer over a page than a lease lasts."""
+    """Takes longer for a page than a lease lasts."""
 
     name = "slow"
 
@@ -37,9 +37,9 @@ class Slow(Spider):
     async def parse(self, response: Any) -> Any:
         self.calls.append(response.url)
         if self.blocks and response.url.endswith("/1"):
-            return {"url": response.url}  # while the other one blocks, the lease of this one runs out as well
+            return {"url": response.url}  # the lease of this page runs out while the other one blocks
         if self.blocks:
-            time.sleep(SLOW_S)  # noqa: ASYNC251  that is the sin
+            time.sleep(SLOW_S)  # noqa: ASYNC251  the mistake under test
         else:
             await asyncio.sleep(SLOW_S)
         return {"url": response.url}
@@ -85,8 +85,8 @@ def test_a_lease_that_ran_out_unnoticed_is_renewed_but_a_released_one_is_not() -
         await leases.renew(100.4)
         assert leases.next_renewal() == 100.5, "nothing to do before half its time"
         await leases.renew(107.0)  # the loop was blocked for seven seconds
-        assert await frontier.expire(107.0) == 1, "the one that nobody works on"
-        assert await frontier.lease(2, 107.4) != [], "which is lent again"
+        assert await frontier.expire(107.0) == 1, "the one without a task"
+        assert await frontier.lease(2, 107.4) != [], "which is leased again"
         assert leases.next_renewal() == 107.5
         assert await frontier.ack(mine, "200", (), 107.6)
         leases.remove(mine)

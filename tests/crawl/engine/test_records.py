@@ -1,6 +1,6 @@
-"""Requests to records and back (C2): what is stored is what was asked for, and what cannot be stored is refused.
+"""Requests to records and back (C2): all attributes are stored; requests that cannot be stored are refused.
 
-Their key and their segment are those of the crawl (F1, F2, F3)."""
+The crawl's naming decides about fingerprint and segment (F1, F2, F3)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_plain_link_stores_no_extras() -> None:
 
 
 def test_every_attribute_of_a_request_comes_back() -> None:
-    asked = Request(
+    request = Request(
         "http://a.example/x",
         SHOP.parse_item,
         "POST",
@@ -65,8 +65,8 @@ def test_every_attribute_of_a_request_comes_back() -> None:
         priority=7,
         dont_filter=True,
     )
-    record = to_record(asked, SHOP)
-    assert to_request(record) == asked.replace(callback="parse_item")
+    record = to_record(request, SHOP)
+    assert to_request(record) == request.replace(callback="parse_item")
     assert resolve_callback(SHOP, to_request(record).callback) == SHOP.parse_item
 
 
@@ -100,15 +100,15 @@ def test_parse_is_the_default_callback_and_is_not_stored(callback: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("callback", "told"),
+    ("callback", "message"),
     [
         ("parse_itme", "Shop has no method 'parse_itme' for the callback: did you mean 'parse_item'?"),
         (lambda response: None, "a lambda: it could not be found again after a restart"),
         ("number", "Shop has no method 'number'"),
     ],
 )
-def test_a_callback_that_is_no_method_is_refused(callback: Any, told: str) -> None:
-    with pytest.raises(BadSpider, match=re.escape(told)):
+def test_a_callback_that_is_no_method_is_refused(callback: Any, message: str) -> None:
+    with pytest.raises(BadSpider, match=re.escape(message)):
         to_record(Request("http://a.example/", callback), SHOP)
 
 
@@ -119,7 +119,7 @@ def test_data_that_cannot_be_stored_is_refused_with_its_key(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("attributes", "message"),
     [
         ({"not_before": "soon"}, "not_before='soon': write unix seconds"),
         ({"not_before": -1.0}, "not_before=-1.0: write unix seconds"),
@@ -127,9 +127,9 @@ def test_data_that_cannot_be_stored_is_refused_with_its_key(field: str) -> None:
         ({"cookies": "a=b"}, "cookies='a=b': write a dict"),
     ],
 )
-def test_attributes_of_a_wrong_type_are_refused_with_their_name(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadSpider, match=re.escape(f"the request for http://a.example/ has {told}")):
-        to_record(Request("http://a.example/", **given), SHOP)
+def test_attributes_of_a_wrong_type_are_refused_with_their_name(attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSpider, match=re.escape(f"the request for http://a.example/ has {message}")):
+        to_record(Request("http://a.example/", **attributes), SHOP)
 
 
 def test_a_bad_url_is_refused() -> None:
@@ -188,7 +188,7 @@ def test_a_redirect_drops_secrets_for_another_host_and_content_fields_of_a_dropp
 
 
 @pytest.mark.parametrize(
-    ("referer", "target", "told"),
+    ("referer", "target", "sent"),
     [
         ("http://a.example/account?token=1", "http://a.example/new", "http://a.example/account?token=1"),
         ("http://a.example/account?token=1", "http://b.example/", "http://a.example/"),
@@ -197,9 +197,9 @@ def test_a_redirect_drops_secrets_for_another_host_and_content_fields_of_a_dropp
         ("nonsense", "http://b.example/", None),
     ],
 )
-def test_a_redirect_to_another_host_shortens_the_referer(referer: str, target: str, told: str) -> None:
+def test_a_redirect_to_another_host_shortens_the_referer(referer: str, target: str, sent: str) -> None:
     record = to_record(Request("http://a.example/old", headers={"Referer": referer}), SHOP)
-    assert to_request(redirected(record, target, 302)).headers.get("Referer") == told
+    assert to_request(redirected(record, target, 302)).headers.get("Referer") == sent
 
 
 BY_DAY = Naming(segments=parse_segments("day", "shop"))

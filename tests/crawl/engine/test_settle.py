@@ -1,4 +1,4 @@
-"""Leases are settled side by side, and never while a commit takes its cut (C1, F4)."""
+"""Leases are settled concurrently, but never during a commit (C1, F4)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_no_settler_enters_during_exclusive_access():
     chance = random.Random(seed)
 
     async def play() -> int:
-        gate, inside, alone, commits = SettleLock(), 0, False, 0
+        lock, inside, alone, commits = SettleLock(), 0, False, 0
 
         async def pause() -> None:
             for _ in range(chance.randrange(4)):
@@ -37,7 +37,7 @@ def test_no_settler_enters_during_exclusive_access():
             nonlocal inside
             for _ in range(20):
                 await pause()
-                async with gate:
+                async with lock:
                     assert not alone
                     inside += 1
                     with suppress(asyncio.CancelledError):
@@ -49,7 +49,7 @@ def test_no_settler_enters_during_exclusive_access():
             nonlocal alone, commits
             for _ in range(20):
                 await pause()
-                async with gate.alone():
+                async with lock.exclusive():
                     assert not alone
                     assert not inside
                     alone = True
@@ -71,17 +71,17 @@ def test_no_settler_enters_during_exclusive_access():
 
 
 def test_waiting_settlers_enter_together():
-    """One after the other they would take a turn of the loop each, and others would wait behind them: for ever."""
+    """If they entered one per turn of the event loop, a busy loop would never get through the queue."""
 
     async def play() -> int:
-        gate, through = SettleLock(), 0
+        lock, through = SettleLock(), 0
 
         async def settle() -> None:
             nonlocal through
-            async with gate:
+            async with lock:
                 through += 1
 
-        async with gate.alone():
+        async with lock.exclusive():
             tasks = [asyncio.create_task(settle()) for _ in range(64)]
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -97,16 +97,16 @@ def test_waiting_settlers_enter_together():
 
 def test_new_settlers_do_not_delay_exclusive_access():
     async def play() -> None:
-        gate, done = SettleLock(), asyncio.Event()
+        lock, done = SettleLock(), asyncio.Event()
 
         async def settle() -> None:
             while not done.is_set():
-                async with gate:
+                async with lock:
                     await asyncio.sleep(0)
 
         tasks = [asyncio.create_task(settle()) for _ in range(3)]
         await asyncio.sleep(0)
-        async with asyncio.timeout(60), gate.alone():
+        async with asyncio.timeout(60), lock.exclusive():
             done.set()
         await asyncio.gather(*tasks)
 
@@ -115,26 +115,26 @@ def test_new_settlers_do_not_delay_exclusive_access():
 
 def test_a_cancelled_wait_for_exclusive_access_releases_the_lock():
     async def play() -> None:
-        gate = SettleLock()
+        lock = SettleLock()
 
         async def commit() -> None:
-            async with gate.alone():
+            async with lock.exclusive():
                 raise AssertionError
 
-        async with gate:
+        async with lock:
             waiting = asyncio.create_task(commit())
             await asyncio.sleep(0)
             waiting.cancel()
             with suppress(asyncio.CancelledError):
                 await waiting
-        async with asyncio.timeout(60), gate:
+        async with asyncio.timeout(60), lock:
             pass
 
     asyncio.run(play())
 
 
 class SlowSink(MemorySink):
-    """As one on another machine: a flush takes a while, and takes what was written when it began."""
+    """Like a sink on another machine: a flush takes time, and covers what was written before it began."""
 
     async def flush(self) -> int:
         flushed, self._pending = self._pending, []

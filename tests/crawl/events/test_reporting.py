@@ -1,4 +1,4 @@
-"""What a worker tells of itself (F8): its counters, what it is at, and that it can be asked from any thread."""
+"""The reports of a worker (F8): counters, state, and that any thread can make one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lycosa.frontier.core.telemetry import COUNTS, REASON_MAX, decode
 
 
 def reporter(stats: RunStats | None = None, counted: StatsCollector | None = None, **engine: object) -> WorkerReporter:
-    looked_at = SimpleNamespace(
+    engine_like = SimpleNamespace(
         **{"active_count": 0, "stopping": False, "close_reason": "", "idle_status": ACTIVE, **engine}
     )
-    return WorkerReporter(looked_at, stats or RunStats(0.0), counted or StatsCollector(), 64)
+    return WorkerReporter(engine_like, stats or RunStats(0.0), counted or StatsCollector(), 64)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def reporter(stats: RunStats | None = None, counted: StatsCollector | None = Non
     ],
 )
 def test_the_state_of_a_worker(engine, state, why):
-    told = reporter(**engine).report()
-    assert (told.state, told.why, told.under_way) == (state, why, engine.get("active_count", 0))
+    report = reporter(**engine).report()
+    assert (report.state, report.why, report.under_way) == (state, why, engine.get("active_count", 0))
 
 
 def test_between_two_crawl_delays_it_is_crawling():
@@ -53,12 +53,12 @@ def test_the_last_report_has_the_finish_reason():
     counted = StatsCollector()
     assert reporter(counted=counted).report(ended=True).why == "nothing to do"
     counted.end(9.0, "shutdown")
-    told = reporter(counted=counted, active_count=2).report(ended=True)
-    assert (told.state, told.why) == ("ended", "shutdown")
+    report = reporter(counted=counted, active_count=2).report(ended=True)
+    assert (report.state, report.why) == ("ended", "shutdown")
 
 
 def test_a_report_that_fails_is_empty(caplog):
-    """Nothing that is told is worth a life: the heart beats on, and whoever ends leaves."""
+    """A failing report must not keep the heartbeat from being sent, or a worker from leaving."""
     broken = reporter()
     del broken._engine.active_count
     with pytest.raises(AttributeError):
@@ -73,15 +73,15 @@ def test_the_numbers_of_a_report():
     counted.inc_value("retry/count", 7)
     counted.begin(0.0)
     counted.set_value("of the user", 1.5)
-    told = decode(reporter(stats, counted).encoded())
-    cpu_ms = told.counts.pop("cpu_ms")
+    report = decode(reporter(stats, counted).encoded())
+    cpu_ms = report.counts.pop("cpu_ms")
     assert 0 <= cpu_ms < 60_000
-    assert told.counts == {
+    assert report.counts == {
         "pages": 5, "unchanged": 1, "items": 4, "dropped": 2, "bytes": 10**10, "failures": 3, "stats/retry/count": 7,
     }  # fmt: skip
-    assert {*told.counts, "cpu_ms"} >= {*COUNTS}
-    assert (told.pid, told.concurrency) == (os.getpid(), 64)
-    assert told.memory_bytes > 1_000_000
+    assert {*report.counts, "cpu_ms"} >= {*COUNTS}
+    assert (report.pid, report.concurrency) == (os.getpid(), 64)
+    assert report.memory_bytes > 1_000_000
 
 
 def test_a_report_can_be_made_while_other_threads_count():

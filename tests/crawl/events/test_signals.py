@@ -1,4 +1,4 @@
-"""Signals (C1): who is called with what, what a receiver may answer, what its mistakes do, and what they may not."""
+"""Signals (C1): which receivers are called with which arguments, their answers, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/signals-and-stats.md names every signal, stat, end and error name, with the meaning that the code gives them."""
+"""docs/signals-and-stats.md lists every signal, stat, finish reason and error name, with the meaning in the code."""
 
 from __future__ import annotations
 

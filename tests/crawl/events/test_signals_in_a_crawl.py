@@ -1,4 +1,4 @@
-"""Every signal is sent and every stat is set by a crawl that gives cause for it (C7); lists without cause fail here."""
+"""A crawl in which everything happens sends every signal and sets every stat (C7), so no listed name is dead."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def server() -> Iterator[Server]:
         yield server
 
 
-class Hears(Spider):
-    """Notes every signal with its arguments, in order."""
+class RecordsSignals(Spider):
+    """Records every signal with its arguments, in order."""
 
     name = "hears"
-    wanted = tuple(SIGNALS.values())
+    signals_recorded = tuple(SIGNALS.values())
 
     @classmethod
     def from_crawler(cls, crawler: Any, **arguments: Any) -> Any:
         spider = super().from_crawler(crawler, **arguments)
-        spider.heard = []
-        for signal in cls.wanted:
-            crawler.signals.connect(spider.hear, signal)
+        spider.recorded = []
+        for signal in cls.signals_recorded:
+            crawler.signals.connect(spider.record, signal)
         return spider
 
-    def hear(self, signal: Any, sender: Any, **given: Any) -> Any:
-        self.heard.append((signal.name, given))
+    def record(self, signal: Any, sender: Any, **given: Any) -> Any:
+        self.recorded.append((signal.name, given))
         answer = getattr(self, f"on_{signal.name}", None)
         return answer(**given) if answer else None
 
@@ -78,8 +78,8 @@ def crawled(spider: type[Spider], urls: Any, **settings: Any) -> tuple[Any, dict
     return made[0], dict(summary.stats)
 
 
-class Everything(Hears):
-    """Gives cause for all that happens in a crawl, but for its ends and its cache."""
+class Everything(RecordsSignals):
+    """Causes everything that can happen in a crawl, except for its ends and the cache."""
 
     name = "everything"
     asked = 0
@@ -120,7 +120,7 @@ class Everything(Hears):
 
 
 class Sorts:
-    """Drops one item, fails on another."""
+    """Drops one item and fails on another one."""
 
     def process_item(self, item: Any) -> Any:
         if item["n"] == "drop":
@@ -145,7 +145,7 @@ def everything(server: Server, tmp_path: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def many_names(server: Server) -> dict[str, Any]:
-    class Many(Hears):
+    class Many(RecordsSignals):
         name = "many"
 
         def parse(self, response: Any) -> None:
@@ -156,15 +156,15 @@ def many_names(server: Server) -> dict[str, Any]:
 
 
 def out_of_memory(server: Server) -> dict[str, Any]:
-    return crawled(Hears, [server.url("/index")], max_memory=1024**2)[1]
+    return crawled(RecordsSignals, [server.url("/index")], max_memory=1024**2)[1]
 
 
 def no_robots_txt() -> dict[str, Any]:
-    return crawled(Hears, ["http://127.0.0.1:1/"], robots=True, retries=0)[1]
+    return crawled(RecordsSignals, ["http://127.0.0.1:1/"], robots=True, retries=0)[1]
 
 
 def out_of_bounds(server: Server) -> dict[str, Any]:
-    class Strays(Hears):
+    class Strays(RecordsSignals):
         name = "strays"
         allowed_domains = ("127.0.0.1",)
 
@@ -178,19 +178,19 @@ def out_of_bounds(server: Server) -> dict[str, Any]:
 
 
 def cache(tmp_path: Path) -> list[dict[str, Any]]:
-    """A cache that misses, stores, hits, revalidates, is invalidated, serves what is stale, is damaged."""
+    """A cache that misses, stores, hits, revalidates, invalidates, serves a stale response, and is damaged."""
     folder = str(tmp_path / "cache")
     ways = {"http_cache": "rfc9111", "http_cache_dir": folder, "retries": 0}
     found = []
     with running() as server:
         paths = ["control=max-age=900", "control=max-age=0&etag=a", "control=max-age=900&age=900", "control=no-store"]
         urls = [server.url(f"/cached?{path}") for path in paths]
-        found += [crawled(Hears, urls, **ways)[1] for _ in range(2)]
-    found.append(crawled(Hears, urls, **ways)[1])
-    found.append(crawled(Hears, urls, **ways, http_cache_ignore_missing=True)[1])
+        found += [crawled(RecordsSignals, urls, **ways)[1] for _ in range(2)]
+    found.append(crawled(RecordsSignals, urls, **ways)[1])
+    found.append(crawled(RecordsSignals, urls, **ways, http_cache_ignore_missing=True)[1])
     for file in (tmp_path / "cache").iterdir():
         file.write_bytes(b"damaged" * 1000)
-    found.append(crawled(Hears, urls[:1], **ways)[1])
+    found.append(crawled(RecordsSignals, urls[:1], **ways)[1])
     return found
 
 
@@ -198,7 +198,7 @@ def full_device(server: Server, tmp_path: Path) -> dict[str, Any]:
     """The device of the output is full."""
     kept: list[Any] = []
 
-    class Writes(Hears):
+    class Writes(RecordsSignals):
         name = "writes"
 
         def parse(self, response: Any) -> Any:
@@ -220,10 +220,10 @@ def full_device(server: Server, tmp_path: Path) -> dict[str, Any]:
 
 def test_every_signal_is_sent_with_its_arguments(server, tmp_path):
     spider, stats = everything(server, tmp_path)
-    heard = {name: set(given) for name, given in spider.heard}
-    assert sorted(set(SIGNALS) - set(heard)) == [], "never sent"
-    assert heard == {name: set(signal.arguments) for name, signal in SIGNALS.items()}
-    names = [name for name, _ in spider.heard]
+    recorded = {name: set(given) for name, given in spider.recorded}
+    assert sorted(set(SIGNALS) - set(recorded)) == [], "never sent"
+    assert recorded == {name: set(signal.arguments) for name, signal in SIGNALS.items()}
+    names = [name for name, _ in spider.recorded]
     assert names.index("spider_opened") == names.index("engine_started") + 1
     assert names[-1] == "engine_stopped"
     assert names.index("feed_exporter_closed") > names.index("spider_closed")
@@ -278,20 +278,20 @@ def test_the_numbers_are_right(server, tmp_path):
 def test_a_crawl_that_is_kept_alive_sends_spider_idle_again_and_fetches_pushed_requests(server, monkeypatch):
     monkeypatch.setattr(engine_module, "IDLE_AGAIN_S", 0.2)
 
-    class Waits(Hears):
+    class Waits(RecordsSignals):
         name = "waits"
-        wanted = (signals.spider_idle, signals.response_received)
+        signals_recorded = (signals.spider_idle, signals.response_received)
         tasks = 0
 
         async def on_spider_idle(self, spider: Any) -> None:
-            count = sum(name == "spider_idle" for name, _ in self.heard)
+            count = sum(name == "spider_idle" for name, _ in self.recorded)
             if count == 2:  # from beside the crawl, while it waits
                 self.later = asyncio.ensure_future(self.crawler.crawl(Request(self.urls[0] + "?later")))
             if count < 4:
                 raise DontCloseSpider
 
     spider, stats = crawled(Waits, [server.url("/index")])
-    assert [name for name, _ in spider.heard] == [
+    assert [name for name, _ in spider.recorded] == [
         "response_received",
         "spider_idle",
         "spider_idle",
@@ -305,12 +305,12 @@ def test_a_crawl_that_is_kept_alive_sends_spider_idle_again_and_fetches_pushed_r
 def test_a_push_wakes_a_crawl_that_is_kept_alive(server, monkeypatch):
     monkeypatch.setattr(engine_module, "IDLE_AGAIN_S", 30.0)
 
-    class Woken(Hears):
+    class Woken(RecordsSignals):
         name = "woken"
-        wanted = (signals.spider_idle,)
+        signals_recorded = (signals.spider_idle,)
 
         def on_spider_idle(self, spider: Any) -> None:
-            if len(self.heard) == 1:
+            if len(self.recorded) == 1:
                 asyncio.get_running_loop().call_later(0.1, self.push)
                 raise DontCloseSpider
 
@@ -318,27 +318,27 @@ def test_a_push_wakes_a_crawl_that_is_kept_alive(server, monkeypatch):
             self.task = asyncio.ensure_future(self.crawler.crawl(Request(self.urls[0] + "?later")))
 
     spider, stats = crawled(Woken, [server.url("/index")])
-    assert (len(spider.heard), stats["response_received_count"]) == (2, 2)
+    assert (len(spider.recorded), stats["response_received_count"]) == (2, 2)
     assert stats["elapsed_time_seconds"] < 20
 
 
 def test_a_spider_may_start_empty_and_get_requests_when_idle(server):
-    class Fed(Hears):
+    class Fed(RecordsSignals):
         name = "fed"
-        wanted = (signals.spider_idle,)
+        signals_recorded = (signals.spider_idle,)
 
         async def on_spider_idle(self, spider: Any) -> None:
-            if len(self.heard) <= 3:
-                await self.crawler.crawl(Request(server.url(f"/index?{len(self.heard)}")))
+            if len(self.recorded) <= 3:
+                await self.crawler.crawl(Request(server.url(f"/index?{len(self.recorded)}")))
 
     spider, stats = crawled(Fed, [])
-    assert (len(spider.heard), stats["response_received_count"]) == (4, 3)
+    assert (len(spider.recorded), stats["response_received_count"]) == (4, 3)
 
 
 def test_close_spider_when_idle(server):
-    class Closes(Hears):
+    class Closes(RecordsSignals):
         name = "closes"
-        wanted = (signals.spider_idle,)
+        signals_recorded = (signals.spider_idle,)
 
         def on_spider_idle(self, spider: Any) -> None:
             raise CloseSpider("nothing more")
@@ -347,9 +347,9 @@ def test_close_spider_when_idle(server):
 
 
 def test_crawler_crawl_needs_a_running_crawl():
-    class Early(Hears):
+    class Early(RecordsSignals):
         name = "early"
-        wanted = ()
+        signals_recorded = ()
 
         async def start(self) -> AsyncIterator[Request]:
             await self.crawler.crawl(Request("http://a.example/"))
@@ -362,9 +362,9 @@ def test_crawler_crawl_needs_a_running_crawl():
 # ------------------------------------------------------------------------------------------------- while it comes
 
 
-class Stops(Hears):
+class Stops(RecordsSignals):
     name = "stops"
-    wanted = (signals.headers_received, signals.bytes_received)
+    signals_recorded = (signals.headers_received, signals.bytes_received)
     at = "headers_received"
     fail = True
 
@@ -378,8 +378,8 @@ class Stops(Hears):
         assert failure.check(StopDownload)
         self.got = ("errback", failure.response.status, len(failure.response.body))
 
-    def hear(self, signal: Any, sender: Any, **given: Any) -> None:
-        super().hear(signal, sender, **given)
+    def record(self, signal: Any, sender: Any, **given: Any) -> None:
+        super().record(signal, sender, **given)
         if signal.name == self.at:
             raise StopDownload(fail=self.fail)
 
@@ -398,16 +398,16 @@ def test_stop_download(server, at, fail):
 
 
 def test_the_pieces_make_up_the_body(server):
-    class Takes(Hears):
+    class Takes(RecordsSignals):
         name = "takes"
-        wanted = (signals.headers_received, signals.bytes_received)
+        signals_recorded = (signals.headers_received, signals.bytes_received)
 
         def parse(self, response: Any) -> None:
             self.body = response.body
 
     spider, _ = crawled(Takes, [server.url("/coded/gzip")])
-    assert b"".join(given["data"] for name, given in spider.heard if name == "bytes_received") == spider.body
-    ((_, head),) = [each for each in spider.heard if each[0] == "headers_received"]
+    assert b"".join(given["data"] for name, given in spider.recorded if name == "bytes_received") == spider.body
+    ((_, head),) = [each for each in spider.recorded if each[0] == "headers_received"]
     assert (head["body_length"], head["headers"].get("content-encoding")) == (
         int(head["headers"].get("content-length")),
         "gzip",

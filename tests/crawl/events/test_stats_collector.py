@@ -1,4 +1,4 @@
-"""The stats of a run (C1): Scrapy's verbs and names, every name listed, bounded, counted from threads too."""
+"""The stats of a run (C1): Scrapy's methods and names, all names listed, bounded, safe to use from threads."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_other_names_are_not_listed(name: str) -> None:
 
 
 def names_set_in(source: str) -> list[str]:
-    """Return the names of stats that the code writes out; what is put into an f-string reads {}."""
+    """Return the stat names in the code; placeholders of f-strings become {}."""
     return [
         text
         for node in ast.walk(ast.parse(source))
@@ -142,7 +142,7 @@ def written(node: ast.expr) -> str:
 
 
 def unlisted_in(source: str) -> list[str]:
-    """Return the names in the code that could not be one of those listed, whatever is put into their {}."""
+    """Return the names in the code that no listed name can match, whatever replaces their {}."""
     return [
         name
         for name in names_set_in(source)

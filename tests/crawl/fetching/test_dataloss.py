@@ -1,4 +1,4 @@
-"""A body that is cut off: a failure, unless the setting or the request wants what came of it (C2; issue 4)."""
+"""A truncated body is a failure, unless the setting or the request accepts it (C2; issue 4)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`await self.fetch(request)` takes the path of a page: middlewares, robots.txt, retries, redirects, the pace of hosts,
-measured at the server; from callbacks, errbacks and pipelines, and never a deadlock (C1, C2, C5, C8; issue 4)."""
+"""`await self.fetch(request)` behaves like a page: middlewares, robots.txt, retries, redirects and crawl delays, as the
+server sees them; from callbacks, errbacks and pipelines, without deadlocks (C1, C2, C5, C8; issue 4)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server() -> Iterator[Server]:
 
 
 class Fetching(Spider):
-    """Does one thing in its callback."""
+    """Calls `does` in its callback."""
 
     name = "fetching"
     does: Callable[[Spider, Response], Awaitable[Any]]
@@ -84,14 +84,14 @@ def test_an_uncaught_failure_kills_the_page(server):
 
 def test_it_obeys_the_robots_txt_of_each_host():
     async def does(spider, response):
-        told = []
+        outcomes = []
         for base in (response.url, spider.other):
             for path in ("/index", "/private"):
                 try:
-                    told.append((await spider.fetch(base.replace("/good", path))).status)
+                    outcomes.append((await spider.fetch(base.replace("/good", path))).status)
                 except IgnoreRequest as ignored:
-                    told.append(str(ignored))
-        return {"told": told}
+                    outcomes.append(str(ignored))
+        return {"outcomes": outcomes}
 
     async def both() -> None:
         rules = "User-agent: *\nDisallow: /private"
@@ -99,7 +99,7 @@ def test_it_obeys_the_robots_txt_of_each_host():
             spider = Fetching(start_urls=[server.url("/good")], does=does, other=other.url("/good"))  # type: ignore[arg-type]
             async with asyncio.timeout(TIME_S):
                 done = await play(server, spider, robots=True)
-            assert done.items == [{"told": [200, "robots", 200, "robots"]}]
+            assert done.items == [{"outcomes": [200, "robots", 200, "robots"]}]
             assert other.paths() == ["/robots.txt", "/index"]
             assert server.paths() == ["/robots.txt", "/good", "/index"]
 
@@ -196,9 +196,9 @@ def test_from_an_errback_a_pipeline_and_an_inner_page(server):
 
     class Failing(Fetching):
         async def start(self):
-            yield Request(server.url("/404"), errback=self.told)
+            yield Request(server.url("/404"), errback=self.on_error)
 
-        async def told(self, failure):
+        async def on_error(self, failure):
             yield {"instead": (await self.fetch(server.url("/index?errback"))).status}
 
     async def run() -> Played:

@@ -1,5 +1,5 @@
-"""Retries and redirects through the engine, measured at the server (C1, C2, C8; issue 4): back-off, Retry-After, which
-statuses, how often; chains, loops, methods, cookies set on the way, and what another host is not told."""
+"""Retries and redirects through the engine, as the server sees them (C1, C2, C8; issue 4): backoff, Retry-After,
+statuses, number of tries; redirect chains, loops, methods, cookies, and what is not sent to another host."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def server() -> Iterator[Server]:
         yield server
 
 
-class Asked(Spider):
-    """Asks for one thing, and tells what came."""
+class Requesting(Spider):
+    """Makes the given requests. Its items describe the responses and failures."""
 
-    name = "asked"
+    name = "requesting"
     requests: list[Request] = []
 
     async def start(self):
@@ -35,12 +35,12 @@ class Asked(Spider):
     def parse(self, response):
         yield {"status": response.status, "text": response.text, "meta": response.meta}
 
-    def told(self, failure):
+    def on_error(self, failure):
         yield {"failure": type(failure.value).__name__}
 
 
 def crawled(server: Server, *requests: Request, **settings: Any) -> Played:
-    return asyncio.run(play(server, Asked(requests=list(requests)), **settings))  # type: ignore[arg-type]
+    return asyncio.run(play(server, Requesting(requests=list(requests)), **settings))  # type: ignore[arg-type]
 
 
 def gaps(server: Server, path: str) -> list[float]:
@@ -57,7 +57,7 @@ def test_backoff_doubles_with_a_random_half(server):
     first, second = zip(*waits, strict=True)
     assert 0.1 <= min(first) <= max(first) <= 0.35
     assert 0.15 <= min(second) <= max(second) <= 0.45, "0.4 doubled, cut to 0.3"
-    assert max(first) - min(first) > 0.01, "no two come back together"
+    assert max(first) - min(first) > 0.01, "no two retries come at the same time"
     assert (played.stats["retry/count"], played.stats["retry/reason_count/500"]) == (16, 16)
 
 
@@ -67,13 +67,13 @@ def test_retry_after_is_honoured_for_the_whole_host(server, path, least):
     played = crawled(server, Request(server.url(path)), other, concurrency_per_host=1)
     assert gaps(server, path)[0] >= least
     first, *rest = (hit.at for hit in server.hits)
-    assert min(rest) - first >= least, "nor any other page of the host"
+    assert min(rest) - first >= least, "no other page of the host either"
     assert len(played.items) == 2
 
 
 def test_settings_choose_which_statuses_are_retried(server):
-    wanted = [Request(server.url(path)) for path in ("/404", "/500")]
-    played = crawled(server, *wanted, retry_statuses=[404])
+    requests = [Request(server.url(path)) for path in ("/404", "/500")]
+    played = crawled(server, *requests, retry_statuses=[404])
     assert (played.of("/404"), played.hits["/404"]) == (("dead", "404"), 2)
     assert (played.of("/500"), played.hits["/500"]) == (("done", "500"), 1)
     assert played.summary.dead_reasons == {"404": 1}
@@ -98,7 +98,7 @@ def test_a_final_failure_does_not_count_as_max_retries_reached(server):
 
 
 def test_a_callback_may_request_a_retry_with_a_delay(server):
-    class Again(Asked):
+    class Again(Requesting):
         def parse(self, response):
             tries = response.record.attempts
             if tries < 2:
@@ -112,7 +112,7 @@ def test_a_callback_may_request_a_retry_with_a_delay(server):
 
 
 def test_a_redirect_chain_is_followed_up_to_the_limit(server):
-    start = Request(server.url("/redirect-chain/0"), errback="told")
+    start = Request(server.url("/redirect-chain/0"), errback="on_error")
     played = crawled(server, start, max_redirects=3)
     assert list(played.hits) == [f"/redirect-chain/{number}" for number in range(4)]
     assert played.of("/redirect-chain/3") == ("done", "more than 3 redirects")
@@ -168,12 +168,12 @@ def test_credentials_are_not_sent_to_another_host():
             there = (other if target == "other" else server).url("/echo")
             secrets = {"Authorization": "Basic QTpC", "Proxy-Authorization": "Basic QTpC", "X-Mine": "1"}
             request = Request(server.url(f"/redirect-to?url={there}"), headers=secrets, cookies={"who": "ada"})
-            played = await play(server, Asked(requests=[request]))  # type: ignore[arg-type]
+            played = await play(server, Requesting(requests=[request]))  # type: ignore[arg-type]
             return json.loads(played.items[0]["text"])["headers"]
 
-    told, kept = asyncio.run(played("other")), asyncio.run(played("same"))
-    assert {"authorization", "cookie", "proxy-authorization"} & set(told) == set()
-    assert told["x-mine"] == "1"
+    sent, kept = asyncio.run(played("other")), asyncio.run(played("same"))
+    assert {"authorization", "cookie", "proxy-authorization"} & set(sent) == set()
+    assert sent["x-mine"] == "1"
     assert (kept["authorization"], kept["cookie"]) == ("Basic QTpC", "who=ada")
 
 
@@ -182,7 +182,7 @@ def test_a_redirect_out_of_scope_is_not_followed():
         async with serving() as server, serving(host="127.0.0.2") as other:
             request = Request(server.url(f"/redirect-to?url={other.url('/good')}"))
 
-            class Here(Asked):
+            class Here(Requesting):
                 allowed_domains = ("127.0.0.1",)
 
             left = await play(server, Here(requests=[request]))  # type: ignore[arg-type]
@@ -194,31 +194,31 @@ def test_a_redirect_out_of_scope_is_not_followed():
     asyncio.run(played())
 
 
-class Seeing(Asked):
-    """Sees a 503 of the last try itself: with an errback, a status that is asked for, or an inline fetch."""
+class Handling(Requesting):
+    """Handles a 429 of the last try itself: with an errback, a handled status, or an inline fetch."""
 
-    name = "seeing"
+    name = "handling"
     way = ""
 
     async def start(self):
-        yield Request(self.start_urls[0], self.look)
+        yield Request(self.start_urls[0], self.parse_start)
 
-    async def look(self, response):
+    async def parse_start(self, response):
         busy = response.urljoin("/429?after=1")
         if self.way == "inline":
             yield {"status": (await self.fetch(busy)).status}
         yield response.follow("/good", priority=-1)
         if self.way == "errback":
-            yield Request(busy, errback=self.told)
+            yield Request(busy, errback=self.on_error)
         elif self.way == "handled":
             yield Request(busy, meta={"handle_httpstatus_list": [429]})
-        elif self.way == "not tried again":
+        elif self.way == "not retried":
             yield Request(busy, meta={"handle_httpstatus_list": [429], "dont_retry": True})
 
 
-@pytest.mark.parametrize("way", ["errback", "handled", "not tried again", "inline"])
+@pytest.mark.parametrize("way", ["errback", "handled", "not retried", "inline"])
 def test_a_host_is_blocked_after_the_last_try_too(server, way):
-    spider = Seeing(start_urls=[server.url("/links/1")], way=way)
+    spider = Handling(start_urls=[server.url("/links/1")], way=way)
     played = asyncio.run(play(server, spider, concurrency_per_host=1, retries=0))
     (busy,) = (hit.at for hit in server.hits if hit.path == "/429")
     (good,) = (hit.at for hit in server.hits if hit.path == "/good")

@@ -1,4 +1,4 @@
-"""robots.txt in a crawl of several spiders (C2, C3): asked for once, obeyed by each for its own user agent."""
+"""robots.txt in a crawl of several spiders (C2, C3): fetched once, obeyed by each for its own user agent."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def test_all_gates_receive_what_one_fetches_again():
         host = server.url("").rstrip("/")
         record = UrlRecord(RECORD_VERSION, 0, f"{host}/robots.txt", host)
 
-        async def learnt(robots: str) -> list[bool]:
+        async def rules_after(robots: str) -> list[bool]:
             server.robots = robots
             assert await one.fetch(Lease(1, record, 0.0), 0.0) is None
             return [(await gate.rules(host)).allowed(f"{host}/x") for gate in (one, other)]
 
-        assert await learnt("User-agent: *\nDisallow: /x\n") == [False, False]
-        assert await learnt("User-agent: a\nDisallow: /x\n") == [False, True]
-        assert await learnt("User-agent: b\nDisallow: /x\n") == [True, False]
+        assert await rules_after("User-agent: *\nDisallow: /x\n") == [False, False]
+        assert await rules_after("User-agent: a\nDisallow: /x\n") == [False, True]
+        assert await rules_after("User-agent: b\nDisallow: /x\n") == [True, False]
         await fetcher.close()
         await frontier.close()
 
@@ -97,7 +97,7 @@ def test_all_gates_receive_what_one_fetches_again():
 
 
 def test_a_robots_txt_refetched_by_another_worker_is_read_in_time():
-    """Both are at one frontier, and only one of them was lent the question."""
+    """Both workers share a frontier, and only one of them leases the look-up."""
     host, now = "http://a.example:80", [1e9]
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""What makes a request conditional, whatever the server sent (incremental crawl; RFC 9110 §8.8, §13.1, §15.4.5)."""
+"""Conditional requests from stored validators, whatever the server sent (RFC 9110 §8.8, §13.1, §15.4.5)."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ WRAPPERS = {
 def test_a_wrapper_passes_on_every_option_and_does_not_change_the_request(kind):
     async def main() -> None:
         inner, request = RecordingFetcher(), Request(PAGE, meta={"proxy": "http://other.example"})
-        answer = await WRAPPERS[kind](inner).fetch(request, **OPTIONS)
-        assert answer.url == PAGE
+        response = await WRAPPERS[kind](inner).fetch(request, **OPTIONS)
+        assert response.url == PAGE
         assert inner.calls == [(request, OPTIONS)]
         assert inner.calls[0][0] is request
         assert request.meta == {"proxy": "http://other.example"}

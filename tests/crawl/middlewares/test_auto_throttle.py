@@ -1,4 +1,4 @@
-"""The auto-throttle middleware (C2): what it learns from, and whom it tells."""
+"""The auto-throttle middleware (C2): which responses count, and which delays it sets."""
 
 from __future__ import annotations
 
@@ -29,83 +29,83 @@ def response(
     return Response.of(raw, request, at)
 
 
-class Told:
-    """Hears of the delays, at once or after a while."""
+class RecordedDelays:
+    """A `set_delay` that records the delays, at once or asynchronously."""
 
-    def __init__(self, later: bool = False) -> None:
+    def __init__(self, is_async: bool = False) -> None:
         self.delays: list[tuple[str, float]] = []
-        self.later = later
+        self.is_async = is_async
 
     def __call__(self, host: str, delay_s: float) -> Any:
-        if self.later:
-            return self.after(host, delay_s)
+        if self.is_async:
+            return self.record_later(host, delay_s)
         self.delays.append((host, delay_s))
         return None
 
-    async def after(self, host: str, delay_s: float) -> None:
+    async def record_later(self, host: str, delay_s: float) -> None:
         await asyncio.sleep(0)
         self.delays.append((host, delay_s))
 
 
-def made(told: Told, **more: Any) -> Throttle:
-    return Throttle(AutoThrottle(ThrottleSettings(5.0)), told, lambda: 200.0, **more)
+def throttle_for(recorded: RecordedDelays, **options: Any) -> Throttle:
+    return Throttle(AutoThrottle(ThrottleSettings(5.0)), recorded, lambda: 200.0, **options)
 
 
 def test_it_adapts_to_a_response_and_passes_it_on() -> None:
-    told = Told()
+    recorded = RecordedDelays()
     request = Request(URL)
-    answer = response(request)
-    assert made(told).process_response(request, answer) is answer
-    assert told.delays == [(HOST, 3.0)]
+    received = response(request)
+    assert throttle_for(recorded).process_response(request, received) is received
+    assert recorded.delays == [(HOST, 3.0)]
 
 
 def test_it_awaits_an_async_set_delay() -> None:
-    told, request = Told(later=True), Request(URL)
-    answer = response(request)
-    found: Any = made(told).process_response(request, answer)
-    assert asyncio.run(found) is answer
-    assert told.delays == [(HOST, 3.0)]
+    recorded, request = RecordedDelays(is_async=True), Request(URL)
+    received = response(request)
+    found: Any = throttle_for(recorded).process_response(request, received)
+    assert asyncio.run(found) is received
+    assert recorded.delays == [(HOST, 3.0)]
 
 
 def test_the_delay_is_set_for_the_host_of_the_record() -> None:
-    told, request = Told(), Request(URL)
+    recorded, request = RecordedDelays(), Request(URL)
     request.record = UrlRecord(1, 1, URL, "http://other.example:80")
-    made(told).process_response(request, response(request))
-    assert told.delays == [("http://other.example:80", 3.0)]
+    throttle_for(recorded).process_response(request, response(request))
+    assert recorded.delays == [("http://other.example:80", 3.0)]
 
 
 @pytest.mark.parametrize(("latency_s", "meta"), [(0.0, {}), (1.0, {"autothrottle_dont_adjust_delay": True})])
 def test_responses_that_are_ignored(latency_s: float, meta: dict[str, Any]) -> None:
-    told, request = Told(later=True), Request(URL, meta=meta)
-    answer = response(request, latency_s=latency_s)
-    throttle = made(told)
-    assert throttle.process_response(request, answer) is answer
+    recorded, request = RecordedDelays(is_async=True), Request(URL, meta=meta)
+    received = response(request, latency_s=latency_s)
+    throttle = throttle_for(recorded)
+    assert throttle.process_response(request, received) is received
     if meta:
         asyncio.run(throttle.process_exception(request, ConnectFailed()))
-    assert told.delays == []
+    assert recorded.delays == []
 
 
 def test_retry_after_counts_for_an_overloaded_host() -> None:
-    told, request = Told(), Request(URL)
-    throttle = made(told)
+    recorded, request = RecordedDelays(), Request(URL)
+    throttle = throttle_for(recorded)
     throttle.process_response(request, response(request, 404, Retry_After="77"))
     throttle.process_response(request, response(request, 429, Retry_After="30"))
     throttle.process_response(request, response(request, 503, at=200.0, Retry_After="soon"))
-    assert told.delays == [(HOST, 5.0), (HOST, 30.0), (HOST, 20.0)]
+    assert recorded.delays == [(HOST, 5.0), (HOST, 30.0), (HOST, 20.0)]
 
 
 def test_connection_failures_and_timeouts_count_for_the_host() -> None:
-    told, request = Told(later=True), Request(URL)
-    throttle = made(told)
+    recorded, request = RecordedDelays(is_async=True), Request(URL)
+    throttle = throttle_for(recorded)
     for error in (TlsFailed(), ValueError(), ConnectFailed(), FetchTimeout()):
         assert asyncio.run(throttle.process_exception(request, error)) is None
-    assert told.delays == [(HOST, 10.0)]
+    assert recorded.delays == [(HOST, 10.0)]
 
 
 def test_debug_logs_changes(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     request = Request(URL)
-    made(Told()).process_response(request, response(request))
+    throttle_for(RecordedDelays()).process_response(request, response(request))
     assert caplog.text == ""
-    made(Told(), debug=True).process_response(request, response(request))
+    throttle_for(RecordedDelays(), debug=True).process_response(request, response(request))
     assert "http://a.example:80: 200 after 1000 ms, delay now 3.000 s" in caplog.text

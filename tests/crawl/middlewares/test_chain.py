@@ -1,5 +1,5 @@
-"""Middlewares: in which order, between which built-in ones, how they are named, made and called, and what is said of
-those that cannot be (C2, C7; issue 4). Crawls of a server that misbehaves."""
+"""Middlewares: their order, also among the built-in ones, how they are named, created and called, and the errors about
+invalid ones (C2, C7; issue 4). Crawls of a misbehaving server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server() -> Iterator[Server]:
 
 
 class Page(Spider):
-    """One page, and who got it."""
+    """Yields the status of its page."""
 
     name = "page"
 
@@ -37,8 +37,8 @@ def crawled(server: Server, path: str = "/good", spider: type[Spider] = Page, **
     return asyncio.run(play(server, spider(start_urls=[server.url(path)]), **settings))  # type: ignore[arg-type]
 
 
-class Seen:
-    """Writes down what it sees of a request."""
+class Logging:
+    """Logs the requests, responses and exceptions that it processes."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name, self.log = name, log
@@ -56,7 +56,7 @@ class Seen:
 
 def seen(server: Server, path: str, *orders: int, **settings: Any) -> list[str]:
     log: list[str] = []
-    parts = {Seen(str(order), log): order for order in orders}
+    parts = {Logging(str(order), log): order for order in orders}
     crawled(server, path, downloader_middlewares=parts, **settings)
     return log
 
@@ -74,7 +74,7 @@ def test_requests_pass_in_order_and_responses_in_reverse_order(server):
 
 def test_of_equal_numbers_the_first_one_is_nearer_to_the_engine(server):
     log: list[str] = []
-    parts = {Seen("a", log): 10, Seen("b", log): 10}
+    parts = {Logging("a", log): 10, Logging("b", log): 10}
     crawled(server, downloader_middlewares=parts)
     assert log == ["a > -", "b > -", "b < 200", "a < 200"]
 
@@ -91,14 +91,14 @@ def test_an_exception_is_seen_at_every_try_or_after_the_last_one(server):
 
 
 def test_redirects_and_cookies_are_seen_on_the_fetcher_side_of_their_middlewares(server):
-    asked = ["0 > -", "1 > -", "1 < 302", "0 > -", "1 > session=7", "1 < 200", "0 < 200"]
+    expected = ["0 > -", "1 > -", "1 < 302", "0 > -", "1 > session=7", "1 < 200", "0 < 200"]
     log: list[str] = []
-    crawled(server, "/cookies-required", downloader_middlewares={Seen("0", log): 590, Seen("1", log): 710})
-    assert log == asked
+    crawled(server, "/cookies-required", downloader_middlewares={Logging("0", log): 590, Logging("1", log): 710})
+    assert log == expected
 
 
 def test_a_later_middleware_may_replace_a_failure(server):
-    class Else:
+    class Replaces:
         def process_response(self, request, response):
             return response.replace(status=200) if response.status == 503 else response
 
@@ -107,7 +107,7 @@ def test_a_later_middleware_may_replace_a_failure(server):
 
     for path, status in (("/503", 200), ("/drop", 201)):
         server.hits.clear()
-        played = crawled(server, path, downloader_middlewares={Else: 540})
+        played = crawled(server, path, downloader_middlewares={Replaces: 540})
         assert (played.of(path), played.items) == (("done", str(status)), [{"page": status}])
         assert played.hits[path] == 2
 
@@ -116,7 +116,7 @@ def test_control_exceptions_bypass_process_exception_and_errbacks_get_what_was_r
     log: list[str] = []
 
     class Own(IgnoreRequest):
-        """A reason of its own."""
+        """An exception of the project."""
 
     class Orders:
         def process_request(self, request):
@@ -131,7 +131,7 @@ def test_control_exceptions_bypass_process_exception_and_errbacks_get_what_was_r
         def told(self, failure):
             yield {"own": failure.check(Own) is Own}
 
-    parts = {Orders: 1, Seen("2", log): 2}
+    parts = {Orders: 1, Logging("2", log): 2}
     for word, seen_here in (("retry", []), ("close", []), ("own", ["2 ! Own"])):
         log.clear()
         played = crawled(server, f"/good?{word}", Wanted, downloader_middlewares=parts)
@@ -191,7 +191,7 @@ def test_built_in_middlewares_can_be_disabled_replaced_and_moved(server):
     own = crawled(server, "/500", downloader_middlewares={"retry": None, Own: 550})
     assert (own.of("/500"), own.of("/good"), own.hits["/500"]) == (("done", "replaced"), ("done", "200"), 1)
     log: list[str] = []
-    crawled(server, "/503", downloader_middlewares={Seen("540", log): 540, "retry": 530})
+    crawled(server, "/503", downloader_middlewares={Logging("540", log): 540, "retry": 530})
     assert log == ["540 > -", "540 < 503"] * 2
 
 
@@ -205,7 +205,7 @@ def test_scrapys_names_stand_for_ours(server):
 
 
 class Named:
-    """Found by its name."""
+    """Referred to by its import path."""
 
     def process_request(self, request):
         raise IgnoreRequest("found by its name")
@@ -368,7 +368,7 @@ def test_a_misspelled_method_is_reported(server, caplog):
 
 
 class Nonsense:
-    """Returns what nobody can use."""
+    """Returns invalid values."""
 
     def process_response(self, request, response, spider):
         """Forget to return."""

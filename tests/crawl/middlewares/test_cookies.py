@@ -1,4 +1,4 @@
-"""Cookies on their way through the engine: jars, the header, what is kept (C2, C7). Scrapy's tests: the checklist."""
+"""Cookies in the engine: jars, the header, saved state (C2, C7), with Scrapy's tests as a checklist."""
 
 from __future__ import annotations
 

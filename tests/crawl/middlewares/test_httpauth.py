@@ -1,4 +1,4 @@
-"""A user name and password go to one domain (C2, C7). Scrapy's tests were the checklist."""
+"""User name and password go to one domain only (C2, C7), with Scrapy's tests as a checklist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spider(**attributes: object) -> Spider:
 
 
 @pytest.mark.parametrize(
-    ("domain", "url", "told"),
+    ("domain", "url", "is_sent"),
     [
         ("example.com", "http://example.com/", True),
         ("example.com", "https://example.com:8443/x?y", True),
@@ -41,10 +41,10 @@ def spider(**attributes: object) -> Spider:
         (None, "http://anywhere.com/", True),
     ],
 )
-def test_which_urls_receive_the_password(domain: str | None, url: str, told: bool):
+def test_which_urls_receive_the_password(domain: str | None, url: str, is_sent: bool):
     middleware = HttpAuth.of(spider(http_user="foo", http_pass="bar", http_auth_domain=domain))
     assert middleware is not None
-    assert [authorization(middleware, url) for _ in range(2)] == [FOO_BAR if told else None] * 2
+    assert [authorization(middleware, url) for _ in range(2)] == [FOO_BAR if is_sent else None] * 2
 
 
 def test_a_url_without_a_path_is_not_taken_for_another_host():
@@ -62,11 +62,11 @@ def test_a_redirect_to_another_host_drops_the_password():
     middleware = HttpAuth("foo", "bar", "example.com")
     request = Request("http://example.com/")
     middleware.process_request(request)
-    for target, told in (("http://evil.org/", None), ("http://sub.example.com/", FOO_BAR)):
+    for target, is_sent in (("http://evil.org/", None), ("http://sub.example.com/", FOO_BAR)):
         there = redirect_request(request, target, 302)
         assert "Authorization" not in there.headers
         middleware.process_request(there)
-        assert there.headers.get("Authorization") == told
+        assert there.headers.get("Authorization") == is_sent
 
 
 @pytest.mark.parametrize("attributes", [{}, {"http_user": ""}, {"http_auth_domain": "example.com"}])

@@ -1,4 +1,4 @@
-"""The HTTP cache within the downloader (C10): what goes over the network, what comes out, what is counted and kept."""
+"""The HTTP cache in the downloader (C10): requests to the host, responses, stats, stored responses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MODIFIED = formatdate(NOW - 1000, usegmt=True)
 
 
 class Answer(NamedTuple):
-    """What the server says next; status 0 resets the connection."""
+    """The next response of the server; status 0 resets the connection."""
 
     status: int = 200
     body: str = "body"
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 class World:
-    """A downloader with a cache in front of a server that says what it is told, the last answer again and again."""
+    """A downloader with a cache, and a server that gives the listed answers, the last one repeatedly."""
 
     def __init__(self, **options: Any) -> None:
         self.answers: list[Answer] = []

@@ -1,4 +1,4 @@
-"""An HTTP cache that several crawls share shows no user's page to another (C10; issue 4)."""
+"""An HTTP cache shared by several crawls does not serve the pages of one user to another (C10; issue 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meta refreshes as the downloader follows them (C10): what is kept, and what is no redirect."""
+"""Meta refreshes (C10): which ones are followed, and what the replacement request keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def answered(request: Request, content: str = "5; url=/there", status: int = 200
 
 
 def followed(request: Request, content: str = "5; url=/there", middleware: MetaRefresh | None = None, **more):
-    """Return the request that takes the place of this one, or None."""
+    """Return the request that replaces this one, or None."""
     response = answered(request, content, **more)
     found = (middleware or MetaRefresh(20)).process_response(request, response)
     if isinstance(found, Replace):

@@ -1,4 +1,4 @@
-"""The Referer header of what a page yields (C2, C7). Scrapy's tests were the checklist."""
+"""The Referer header of requests that a page yields (C2, C7), with Scrapy's tests as a checklist."""
 
 from __future__ import annotations
 
