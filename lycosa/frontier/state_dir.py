@@ -18,7 +18,7 @@ import msgspec
 
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StateLocked, StorageError
 from lycosa.frontier.core.description import FORMAT, VERSION, Description
-from lycosa.infra.disk import not_written
+from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import make_folder, replace_file
 
 DESCRIPTION = "crawl.json"
@@ -169,4 +169,4 @@ def read_description(path: Path) -> Description:
 
 
 def _storage_error(path: Path, error: OSError) -> StateError:
-    return not_written(path, error, "cannot write the state")
+    return write_error(path, error, "cannot write the state")

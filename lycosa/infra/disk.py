@@ -13,7 +13,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 AGAIN = "; free some and run the same command again"
 
 
-def not_written(path: Path, error: OSError, what: str, when_full: str = AGAIN) -> StateError:
+def write_error(path: Path, error: OSError, what: str, when_full: str = AGAIN) -> StateError:
     """Return the error for a path that cannot be written: no room, and `when_full`, or `what` and why."""
     if error.errno in NO_ROOM:
         return StorageFull(f"{path}: no space left on the device{when_full}")

@@ -37,7 +37,7 @@ class DatabaseHeader(NamedTuple):
     tables: set[str]
 
 
-def opened(
+def open_database(
     path: Path,
     refuse: Callable[[DatabaseHeader], None],
     make: Sequence[str],
@@ -67,7 +67,7 @@ def opened(
     return database
 
 
-def read_only(path: Path) -> sqlite3.Connection:
+def open_read_only(path: Path) -> sqlite3.Connection:
     """Return a connection that reads what another process writes."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_S, isolation_level=None, uri=True)
 
@@ -85,7 +85,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def code_of(error: Exception) -> int:
+def error_code(error: Exception) -> int:
     """Return SQLite's primary result code, 0 for an error that is not SQLite's."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
@@ -95,7 +95,7 @@ def storage_error(path: Path, error: Exception, full: str, unusable: str) -> Sta
 
     `full` follows "no space left"; in `unusable` {} stands for what SQLite or the system says.
     """
-    code, number = code_of(error), getattr(error, "errno", None)
+    code, number = error_code(error), getattr(error, "errno", None)
     vague = code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
     if code == sqlite3.SQLITE_FULL or number in NO_ROOM or (vague and _is_full(path)):
         return StorageFull(f"{path}: no space left {full}")
@@ -128,7 +128,7 @@ def _use_wal(database: sqlite3.Connection, busy_s: float) -> None:
             database.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(AGAIN_S)
 

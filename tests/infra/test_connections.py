@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from lycosa.infra.connections import is_closed, write
-from lycosa.infra.web.one_request import Answer, Asked, OneRequest
+from lycosa.infra.web.http_server import HttpServer, ServerRequest, ServerResponse
 
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: a close resets the connection."""
@@ -112,20 +112,20 @@ def test_a_client_that_leaves_before_its_response_is_no_error(play: Play) -> Non
         writers: list[asyncio.StreamWriter] = []
         ended = asyncio.Event()
 
-        async def answer(asked: Asked) -> Answer:
+        async def answer(asked: ServerRequest) -> ServerResponse:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             client.close()
             await over(writers[0])
-            return Answer(200, b"too late")
+            return ServerResponse(200, b"too late")
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writers.append(writer)
             try:
-                await requests.connected(reader, writer)
+                await requests.on_connect(reader, writer)
             finally:
                 ended.set()
 
-        requests = OneRequest(answer, 1)
+        requests = HttpServer(answer, 1)
         async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
             client = socket.create_connection(server.sockets[0].getsockname())
             client.sendall(b"GET / HTTP/1.1\r\n\r\n")

@@ -12,23 +12,23 @@ import pytest
 from lycosa.core.errors import StorageError, StorageFull
 from lycosa.frontier.redis.worker.membership import Membership, membership
 from lycosa.frontier.state_dir import StateDir
-from lycosa.infra.disk import NO_ROOM, not_written
+from lycosa.infra.disk import NO_ROOM, write_error
 from lycosa.proxies.folder.folder import PoolFolder
 
 
 @pytest.mark.parametrize("number", sorted(NO_ROOM))
 def test_no_room_is_told_with_what_to_do(number: int) -> None:
     error = OSError(number, os.strerror(number))
-    told = not_written(Path("a"), error, "it cannot be kept")
+    told = write_error(Path("a"), error, "it cannot be kept")
     assert (type(told), str(told)) == (
         StorageFull,
         "a: no space left on the device; free some and run the same command again",
     )
-    assert str(not_written(Path("a"), error, "it cannot be kept", ": go")) == "a: no space left on the device: go"
+    assert str(write_error(Path("a"), error, "it cannot be kept", ": go")) == "a: no space left on the device: go"
 
 
 def test_anything_else_is_told_with_its_reason() -> None:
-    told = not_written(Path("a"), OSError(errno.EROFS, "Read-only file system"), "it cannot be kept")
+    told = write_error(Path("a"), OSError(errno.EROFS, "Read-only file system"), "it cannot be kept")
     assert (type(told), str(told)) == (StorageError, "a: it cannot be kept: read-only file system")
 
 

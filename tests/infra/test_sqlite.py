@@ -15,7 +15,7 @@ import pytest
 
 from lycosa.core.errors import StorageError, StorageFull
 from lycosa.infra import sqlite
-from lycosa.infra.sqlite import DatabaseHeader, opened, storage_error, transaction
+from lycosa.infra.sqlite import DatabaseHeader, open_database, storage_error, transaction
 from tests.conftest import ROOT
 
 MAKE = ("CREATE TABLE t (a)", "PRAGMA application_id=7")
@@ -40,7 +40,7 @@ def test_one_that_is_about_to_be_made_by_another_is_waited_for(tmp_path: Path, m
     """SQLite itself refuses at once to switch to WAL beside a writer."""
     other = locked(tmp_path / "file")
     instead_of_a_pause(monkeypatch, lambda _: other.execute("COMMIT"))
-    database = opened(tmp_path / "file", accept, MAKE)
+    database = open_database(tmp_path / "file", accept, MAKE)
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert database.execute("SELECT count(*) FROM t").fetchone() == (0,)
     database.close()
@@ -51,7 +51,7 @@ def test_it_is_not_waited_for_longer_than_said(tmp_path: Path) -> None:
     other = locked(tmp_path / "file")
     began = time.monotonic()
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
-        opened(tmp_path / "file", accept, MAKE, busy_s=0.05)
+        open_database(tmp_path / "file", accept, MAKE, busy_s=0.05)
     assert time.monotonic() - began >= 0.05
     other.close()
 
@@ -63,7 +63,7 @@ def test_other_errors_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     instead_of_a_pause(monkeypatch, fail)
     (tmp_path / "file").write_bytes(b"hello " * 1000)
     with pytest.raises(sqlite3.DatabaseError, match="not a database"):
-        opened(tmp_path / "file", accept, MAKE)
+        open_database(tmp_path / "file", accept, MAKE)
 
 
 OPENER = """
@@ -109,13 +109,13 @@ def test_a_file_that_is_refused_stays_as_it_is(tmp_path: Path) -> None:
         raise StorageError("not ours")
 
     with pytest.raises(StorageError, match="not ours"):
-        opened(path, refuse, MAKE)
+        open_database(path, refuse, MAKE)
     assert seen == [DatabaseHeader(9, 3, {"CREATE TABLE theirs (a)"})]
     assert path.read_bytes() == before
 
 
 def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
-    database = opened(tmp_path / "file", accept, MAKE)
+    database = open_database(tmp_path / "file", accept, MAKE)
     changes = [(1,), (sqlite3.connect,)]  # the second value is none that can be stored
     with pytest.raises(sqlite3.Error), transaction(database):
         database.executemany("INSERT INTO t VALUES (?)", changes)

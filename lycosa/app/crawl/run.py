@@ -29,7 +29,7 @@ from lycosa.frontier.core.crawl_metrics import metrics_of
 from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
 from lycosa.infra.shutdown import ShutdownDeadline
-from lycosa.infra.web.metrics_page import serving
+from lycosa.infra.web.metrics_page import serve_metrics
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ async def _crawl(crew: Crew, observe: Observer | None, deadline: ShutdownDeadlin
         opened.set_reporter(job.reporter)
         await stack.enter_async_context(serve(state.socket, job.operations))
         if settings.metrics:
-            log.info("metrics: %s", await stack.enter_async_context(serving(settings.metrics, partial(_metrics, job))))
+            log.info("metrics: %s", await stack.enter_async_context(serve_metrics(settings.metrics, partial(_metrics, job))))
         await job.push_seeds()
         idle = await job.nothing_to_do()
         if idle:

@@ -96,12 +96,12 @@ async def _watch(opening: AbstractAsyncContextManager[Any], *, once: bool, json:
         if metrics is not None:
             from lycosa.core.metrics import exposition
             from lycosa.frontier.core.crawl_metrics import metrics_of
-            from lycosa.infra.web.metrics_page import serving
+            from lycosa.infra.web.metrics_page import serve_metrics
 
             async def scrape() -> bytes:
                 return exposition(metrics_of(await _view(crawl)))
 
-            address = await stack.enter_async_context(serving(metrics, scrape))
+            address = await stack.enter_async_context(serve_metrics(metrics, scrape))
             progress.write([f"metrics of {one_line(crawl.name)}: {address}"])
         live = _is_terminal() and not once
         if metrics is not None and not (json or live or once):

@@ -179,10 +179,10 @@ async def _serve(
 
 async def _metrics(stack: AsyncExitStack, where: str, counts: Any) -> None:
     from lycosa.core.metrics import exposition
-    from lycosa.infra.web.metrics_page import serving
+    from lycosa.infra.web.metrics_page import serve_metrics
 
     async def page() -> bytes:
         return exposition(counts.metrics())
 
-    address = await stack.enter_async_context(serving(where, page))
+    address = await stack.enter_async_context(serve_metrics(where, page))
     progress.write([f"metrics: {address}"])

@@ -24,7 +24,7 @@ import msgspec
 
 from lycosa.core.errors import StorageError
 from lycosa.http.core.cache_rules import StoredResponse
-from lycosa.infra.sqlite import DatabaseHeader, opened, storage_error, transaction
+from lycosa.infra.sqlite import DatabaseHeader, open_database, storage_error, transaction
 
 FILE = "httpcache.sqlite"
 CACHE_BYTES_MAX = 1 << 30
@@ -160,7 +160,7 @@ class SqliteCache:
         if self._database is not None:
             return self._database
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        database = opened(self.path, self._refuse, (TABLE, INDEX, f"PRAGMA application_id={FORMAT}"))
+        database = open_database(self.path, self._refuse, (TABLE, INDEX, f"PRAGMA application_id={FORMAT}"))
         try:
             self._size = _size(database)
             self._uses = database.execute("SELECT coalesce(max(used), 0) FROM responses").fetchone()[0]

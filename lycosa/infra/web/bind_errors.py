@@ -1,4 +1,4 @@
-"""Why nobody can listen at a place, as the system says it: Python puts the address around it, which is told anyway."""
+"""The reason why a server cannot listen at an address: Python's own messages repeat the address."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import socket
 
 
-def refusal(error: OSError | UnicodeError) -> str:
-    """Return what the system says."""
+def bind_error_text(error: OSError | UnicodeError) -> str:
+    """Return the reason in the words of the system."""
     if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno).lower()
     return (getattr(error, "strerror", None) or str(error)).lower()

@@ -26,7 +26,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from lycosa.core.errors import LycosaError, NoProxy, StateError, UsageError
-from lycosa.infra.web.look import STATIC, WithHeaders
+from lycosa.infra.web.pages import STATIC, SecurityHeaders
 from lycosa.proxies.api.access import Guard, is_for_programs
 from lycosa.proxies.api.api import Api
 from lycosa.proxies.api.history import History
@@ -88,7 +88,7 @@ def build_desk(
             Route("/favicon.ico", favicon),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
         ],
-        middleware=[Middleware(WithHeaders), Middleware(Guard, key=key)],
+        middleware=[Middleware(SecurityHeaders), Middleware(Guard, key=key)],
         exception_handlers={HTTPException: fail, LycosaError: fail, Exception: fail},
         lifespan=_following(history),
     )

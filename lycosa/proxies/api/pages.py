@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from lycosa.core.units import format_duration
-from lycosa.infra.web.look import page_templates
+from lycosa.infra.web.pages import page_templates
 from lycosa.proxies.api import drawing
 from lycosa.proxies.api.api import selected, state_of, stats_of, when
 from lycosa.proxies.api.history import History, busiest

@@ -23,8 +23,8 @@ from secrets import token_urlsafe
 from urllib.parse import urlsplit
 
 from lycosa.core.errors import StateError, UsageError
-from lycosa.infra.web.bind_errors import refusal
-from lycosa.infra.web.one_request import REQUEST_MAX_S, Answer, Asked, OneRequest
+from lycosa.infra.web.bind_errors import bind_error_text
+from lycosa.infra.web.http_server import REQUEST_MAX_S, HttpServer, ServerRequest, ServerResponse
 from lycosa.proxies.core.checks.anonymity import SeenRequest, canonical_ip
 from lycosa.proxies.core.checks.judging import (
     KEY,
@@ -48,7 +48,7 @@ DAYS = 3650
 
 OPENSSL_MAX_S = 30.0
 LOOKED = {"content-type": "application/json", "cache-control": "no-store, no-transform"}
-STRANGE = Answer(404, b"not found\n")
+STRANGE = ServerResponse(404, b"not found\n")
 KEY_FILE, CERTIFICATE_FILE, SECRET_FILE = "key.pem", "certificate.pem", "judge.key"
 
 
@@ -113,7 +113,7 @@ class Judge:
         self.asked = self.strangers = 0
         self._key = key
 
-    async def answer(self, asked: Asked) -> Answer:
+    async def answer(self, asked: ServerRequest) -> ServerResponse:
         """Say what was seen of a request, to those who have the key."""
         wanted = parse_target(_path(asked.target), self._key) if asked.method == "GET" else None
         if wanted is None:
@@ -123,8 +123,8 @@ class Judge:
         kind, nonce = wanted
         if kind == LOOK:
             seen = SeenRequest(canonical_ip(asked.address), asked.fields, asked.is_tls)
-            return Answer(200, encode_answer(self._key, nonce, seen), LOOKED)
-        return Answer(200, make_page(self._key, nonce), PAGE_FIELDS)
+            return ServerResponse(200, encode_answer(self._key, nonce, seen), LOOKED)
+        return ServerResponse(200, make_page(self._key, nonce), PAGE_FIELDS)
 
 
 @asynccontextmanager
@@ -143,7 +143,7 @@ async def judging(
     cannot listen.
     """
     judge = Judge(key or new_key())
-    requests = OneRequest(judge.answer, CONNECTIONS_MAX)
+    requests = HttpServer(judge.answer, CONNECTIONS_MAX)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(requests.stop)
         plain = await stack.enter_async_context(await _listening(requests, host, port, None))
@@ -162,16 +162,16 @@ async def judging(
         yield judge
 
 
-async def _listening(requests: OneRequest, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
+async def _listening(requests: HttpServer, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
     shake_s = None if context is None else REQUEST_MAX_S
     try:
         return await asyncio.start_server(
-            requests.connected, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=shake_s
+            requests.on_connect, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=shake_s
         )
     except UnicodeError:
         raise UsageError(f"--bind {host}: no such address") from None
     except OSError as error:
-        raise StateError(f"a judge cannot listen on {host} port {port}: {refusal(error)}") from None
+        raise StateError(f"a judge cannot listen on {host} port {port}: {bind_error_text(error)}") from None
 
 
 def _path(target: str) -> str:

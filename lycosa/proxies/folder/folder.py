@@ -23,7 +23,7 @@ from struct import Struct
 from xxhash import xxh3_64_intdigest
 
 from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked, StorageError
-from lycosa.infra.disk import not_written
+from lycosa.infra.disk import write_error
 
 MAGIC, VERSION = b"LyPP", 2
 IMAGE_HEAD = Struct("<4sIQQ")
@@ -270,4 +270,4 @@ def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
 
 
 def _storage_error(path: Path, error: OSError) -> StateError:
-    return not_written(path, error, "the pool of proxies cannot be kept", WHEN_FULL)
+    return write_error(path, error, "the pool of proxies cannot be kept", WHEN_FULL)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 
 from lycosa.core.errors import LycosaError, StateError, UsageError
-from lycosa.infra.web.bind_errors import refusal
+from lycosa.infra.web.bind_errors import bind_error_text
 from lycosa.proxies.gateway.client import Client
 from lycosa.proxies.gateway.limits import SWEEP_S
 from lycosa.proxies.gateway.routing import Parts
@@ -136,4 +136,4 @@ def listening(where: str, *, has_accounts: bool) -> socket.socket:
     try:
         return socket.create_server(place[:2], family=family, backlog=BACKLOG)
     except OSError as error:
-        raise StateError(f"--bind {where}: cannot listen there: {refusal(error)}") from None
+        raise StateError(f"--bind {where}: cannot listen there: {bind_error_text(error)}") from None

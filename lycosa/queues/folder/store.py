@@ -25,7 +25,7 @@ from weakref import WeakSet
 import msgspec
 
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StorageError, UsageError
-from lycosa.infra.sqlite import DatabaseHeader, code_of, opened, storage_error
+from lycosa.infra.sqlite import DatabaseHeader, error_code, open_database, storage_error
 from lycosa.queues.blocking import COUNT_MAX
 from lycosa.queues.folder.wakeup_pipes import WakeupPipes
 from lycosa.queues.order import Order
@@ -258,7 +258,7 @@ class QueueFolder:
         if file.exists() and not file.is_file():
             raise StorageError(f"{file} is no database of a queue")
         make = _statements(self._expected)
-        self._database = opened(file, self._refuse, make, sync=self._sync, busy_s=BUSY_S, settings=SETTINGS)
+        self._database = open_database(file, self._refuse, make, sync=self._sync, busy_s=BUSY_S, settings=SETTINGS)
         return self._database
 
     def _refuse(self, found: DatabaseHeader) -> None:
@@ -367,7 +367,7 @@ def _refuse_too_many(path: Path, state: QueueState) -> None:
 
 
 def _storage_error(path: Path, error: Exception) -> StateError:
-    damaged = code_of(error) in DAMAGED
+    damaged = error_code(error) in DAMAGED
     what = "the database of the queue is damaged ({})" if damaged else "the queue cannot be used: {}"
     return storage_error(path, error, FULL, what)
 

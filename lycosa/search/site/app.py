@@ -26,7 +26,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from lycosa.core.errors import IndexFailure
-from lycosa.infra.web.look import STATIC, WithHeaders, page_templates
+from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
 from lycosa.search.core.query import LIMIT_MAX, OFFSET_MAX, QUERY_MAX, check_page, page_as_json, parse_query
 from lycosa.search.core.results import Hit
 from lycosa.search.ports import Index
@@ -71,7 +71,7 @@ def build_site(index: Index, *, title: str = "Lycosa") -> Starlette:
         ],
         exception_handlers={HTTPException: site.http_error, Exception: site.crash},
     )
-    app.add_middleware(WithHeaders)
+    app.add_middleware(SecurityHeaders)
     return app
 
 

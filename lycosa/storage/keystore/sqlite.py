@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lycosa.core.errors import StorageError
-from lycosa.infra.sqlite import DatabaseHeader, opened, read_only, storage_error, transaction
+from lycosa.infra.sqlite import DatabaseHeader, open_database, open_read_only, storage_error, transaction
 
 FILE = "records.sqlite"
 FORMAT = int.from_bytes(b"LyKS")
@@ -30,14 +30,14 @@ UNUSABLE = "the key store of the crawl cannot be used ({}); -O starts afresh"
 class SqliteKeyStore:
     """See `storage.ports.KeyStore`. `path` is the file; with `sync` a flush is on the disk when it returns.
 
-    With `read_only` it reads what another process writes.
+    With `open_read_only` it reads what another process writes.
     Raises `StorageError` for a file that is damaged or something else, `StorageFull`.
     """
 
-    def __init__(self, path: Path, *, sync: bool = False, read_only: bool = False) -> None:
+    def __init__(self, path: Path, *, sync: bool = False, open_read_only: bool = False) -> None:
         self.path = path
         self._sync = sync
-        self._read_only = read_only
+        self._read_only = open_read_only
         self._database: sqlite3.Connection | None = None
         self._absent = False
         """True when there is no file: nothing to read until the first flush makes it."""
@@ -95,11 +95,11 @@ class SqliteKeyStore:
 
     def _open(self) -> sqlite3.Connection:
         if self._database is None and self._read_only:
-            self._database = read_only(self.path)
+            self._database = open_read_only(self.path)
         elif self._database is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             make = (TABLE, f"PRAGMA application_id={FORMAT}")
-            self._database, self._absent = opened(self.path, self._refuse, make, sync=self._sync), False
+            self._database, self._absent = open_database(self.path, self._refuse, make, sync=self._sync), False
         return self._database
 
     def _refuse(self, found: DatabaseHeader) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from lycosa.core.errors import StateError, UsageError
-from lycosa.infra.web.metrics_page import CONNECTIONS_MAX, HEAD_MAX, place, serving
+from lycosa.infra.web.metrics_page import CONNECTIONS_MAX, HEAD_MAX, parse_address, serve_metrics
 
 
 async def said(port: int, request: bytes) -> bytes:
@@ -34,7 +34,7 @@ async def page() -> bytes:
 
 def asked(request: bytes, made=page) -> bytes:
     async def story() -> bytes:
-        async with serving("0", made) as url:
+        async with serve_metrics("0", made) as url:
             return await said(int(url.rpartition(":")[2].partition("/")[0]), request)
 
     return asyncio.run(story())
@@ -42,7 +42,7 @@ def asked(request: bytes, made=page) -> bytes:
 
 def test_a_client_of_the_standard_library_reads_it():
     async def story() -> tuple[int, str | None, bytes]:
-        async with serving("127.0.0.1:0", page) as url:
+        async with serve_metrics("127.0.0.1:0", page) as url:
             return await asyncio.to_thread(get, url.removeprefix("http://").partition("/")[0])
 
     def get(host: str) -> tuple[int, str | None, bytes]:
@@ -82,10 +82,10 @@ def test_a_crawl_that_cannot_be_asked_is_told():
 
 
 def test_who_says_nothing_does_not_keep_others_out_for_ever(monkeypatch):
-    monkeypatch.setattr("lycosa.infra.web.one_request.REQUEST_MAX_S", 2.0)
+    monkeypatch.setattr("lycosa.infra.web.http_server.REQUEST_MAX_S", 2.0)
 
     async def story() -> tuple[bytes, bytes]:
-        async with serving("0", page) as url:
+        async with serve_metrics("0", page) as url:
             port = int(url.rpartition(":")[2].partition("/")[0])
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
             refused = await said(port, b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -104,18 +104,18 @@ def test_who_says_nothing_does_not_keep_others_out_for_ever(monkeypatch):
 @pytest.mark.parametrize("where", ["", "x", "127.0.0.1", "70000", "127.0.0.1:-1", "٣"])
 def test_what_is_no_place(where):
     with pytest.raises(UsageError, match="write a port such as 9464"):
-        place(where)
+        parse_address(where)
 
 
 def test_places():
-    assert place("9464") == ("127.0.0.1", 9464)
-    assert place("0.0.0.0:9464") == ("0.0.0.0", 9464)
-    assert place("[::1]:9464") == ("::1", 9464)
+    assert parse_address("9464") == ("127.0.0.1", 9464)
+    assert parse_address("0.0.0.0:9464") == ("0.0.0.0", 9464)
+    assert parse_address("[::1]:9464") == ("::1", 9464)
 
 
 def test_an_address_that_is_none_is_told():
     async def story() -> None:
-        async with serving("..:9464", page):
+        async with serve_metrics("..:9464", page):
             pass
 
     with pytest.raises(StateError, match=r"--metrics \.\.:9464: cannot listen there: "):
@@ -124,7 +124,7 @@ def test_an_address_that_is_none_is_told():
 
 def test_a_place_that_is_taken_is_told():
     async def story() -> None:
-        async with serving("0", page) as url, serving(url.split("/")[2], page):
+        async with serve_metrics("0", page) as url, serve_metrics(url.split("/")[2], page):
             pass
 
     with pytest.raises(StateError, match=r"^--metrics \S+: cannot listen there: address already in use$"):

@@ -15,7 +15,7 @@ import pytest
 from lycosa.core.errors import FetchError, StateError, TlsFailed, UsageError
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
-from lycosa.infra.web import one_request
+from lycosa.infra.web import http_server
 from lycosa.proxies.checking import judge_server as judge_module
 from lycosa.proxies.checking.judge_server import HEAD_MAX, KEY_FILE, Certificate, Judge, judging, key_in
 from lycosa.proxies.core.checks.judging import LOOK, PAGE, JudgeAddress, decode_answer, make_page, parse_judge_address
@@ -104,14 +104,14 @@ def test_a_proxy_may_leave_the_whole_url_in_the_request() -> None:
 
 
 def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_request, "REQUEST_MAX_S", 0.2)
+    monkeypatch.setattr(http_server, "REQUEST_MAX_S", 0.2)
     monkeypatch.setattr(judge_module, "CONNECTIONS_MAX", 2)
 
     async def story(judge: Judge) -> None:
         big = await answered(judge, b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * HEAD_MAX + b"\r\n\r\n")
         assert big.startswith(b"HTTP/1.1 400 ")
         assert await answered(judge, b"GET / HTTP/1.1\r\n") == b"", "the rest never comes"
-        monkeypatch.setattr(one_request, "REQUEST_MAX_S", 30.0)
+        monkeypatch.setattr(http_server, "REQUEST_MAX_S", 30.0)
         idle = [await asyncio.open_connection("127.0.0.1", judge.address.port) for _ in range(2)]
         assert await answered(judge, head(judge, LOOK)) == b"", "two others are open"
         for reader, writer in idle:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from lycosa.core.errors import ForeignState, StorageError
-from lycosa.infra.disk import not_written
+from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import replace_file
 
 
@@ -67,4 +67,4 @@ def _write(file: Path, member: Membership) -> None:
     try:
         replace_file(file, b"%b %b\n%b\n%b" % (member.worker.encode(), member.crawl.encode(), starts, name), sync=False)
     except OSError as error:
-        raise not_written(file, error, "what this worker takes part in cannot be written") from error
+        raise write_error(file, error, "what this worker takes part in cannot be written") from error

@@ -1,6 +1,6 @@
-"""The common look of our pages: style sheets and pictures, macros that every page may use, security headers.
+"""What the pages of all sites share: style sheets, pictures, templates with macros, and security headers.
 
-A site keeps its own templates beside its code. A template of the site wins over one of the same name here.
+A site keeps its own templates beside its code; they are found before those of the same name here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def page_templates(folder: Path) -> jinja2.Environment:
-    """Return an environment for the templates in `folder` and the common ones, which escapes all it is given."""
+    """Return an environment for the templates in `folder` and the shared ones. It escapes all values."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
@@ -45,14 +45,13 @@ def page_templates(folder: Path) -> jinja2.Environment:
     )
 
 
-class WithHeaders:
-    """Puts `HEADERS` on every response."""
+class SecurityHeaders:
+    """An ASGI application that adds `HEADERS` to every response of another one."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as the application does, with the headers."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
