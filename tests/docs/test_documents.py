@@ -60,8 +60,8 @@ def test_an_arrow_that_no_step_has_is_told(frontier_docs, monkeypatch):
 
 
 def test_a_bound_without_words_is_told(frontier_docs, monkeypatch):
-    monkeypatch.delitem(frontier_docs.TOLD, "SEGMENTS_MAX")
-    with pytest.raises(frontier_docs.Drift, match=r"lmdb\.py: SEGMENTS_MAX has no words"):
+    monkeypatch.delitem(frontier_docs.LIMIT_MEANINGS, "SEGMENTS_MAX")
+    with pytest.raises(frontier_docs.Drift, match=r"lmdb\.py: SEGMENTS_MAX has no docstring"):
         frontier_docs.limits()
 
 
