@@ -15,7 +15,7 @@ import click
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
 from lycosa.config import Settings, trace
-from lycosa.config.kinds import without_login
+from lycosa.config.kinds import hide_login
 from lycosa.core.errors import BadSetting
 from lycosa.storage.core.stream_url import is_address
 
@@ -63,13 +63,13 @@ def _custom(spider: str | None, sets: Sequence[str]) -> Mapping[str, object]:
 
 def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
     from lycosa.config.layers import unknown_setting
-    from lycosa.config.scrapy_others import EXPLAINED
+    from lycosa.config.scrapy_unsupported import UNSUPPORTED
     from lycosa.config.view import SettingsView
 
     view, ours = SettingsView(settings), name.replace("-", "_")
     known = next((each for each in (name, ours, name.removeprefix("user.")) if each in view), None)
-    if known is None and name in EXPLAINED:
-        raise BadSetting(f"{name} means nothing here: {EXPLAINED[name].instead}")
+    if known is None and name in UNSUPPORTED:
+        raise BadSetting(f"{name} is not supported: {UNSUPPORTED[name].advice}")
     if known is None:
         raise BadSetting(unknown_setting(name))
     print(_json(view[known]) if as_json else as_text(view[known]))
@@ -77,7 +77,7 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
 
 def _safe(name: str, value: Any) -> Any:
     if name == "proxy" or (name in ADDRESSES and is_address(value)):
-        return SENTINELS.sub("***", str(without_login(value))) if value else value
+        return SENTINELS.sub("***", str(hide_login(value))) if value else value
     return "***" if name in SECRET and value else value
 
 

@@ -1,7 +1,7 @@
-"""Settings: what each is called, what it may hold (`settings`, `kinds`), and where its value comes from (`layers`).
+"""Settings: their names, defaults and kinds (`settings`, `kinds`), and the sources of their values (`layers`).
 
 A setting has one name everywhere: `--max-body` on the command line, `max_body` in files and `-s`, `LYCOSA_MAX_BODY` in
-the environment. Scrapy's names are understood in files, custom_settings and `-s` where the concept is the same.
+the environment. Scrapy's names are accepted in files, custom_settings and `-s` where the concept is the same.
 """
 
 from __future__ import annotations

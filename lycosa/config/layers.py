@@ -1,24 +1,24 @@
-"""Where the values of the settings come from; a later layer wins.
+"""Load the settings from their layers; a later layer wins.
 
     defaults < pyproject.toml [tool.lycosa] < lycosa.toml (top level, then [crawl]) < LYCOSA_*
              < the spider's custom_settings < -s NAME=VALUE < the other options
 
-The files are those of the project, which is looked for from the current folder upwards. An unknown name or a bad value
-raises `BadSetting`: one line that says what is wrong, where, and what is right.
+The files are those of the project, which is searched from the current folder upwards. An unknown name or an invalid
+value raises `BadSetting`: one line that says what is wrong, where, and what to write instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lycosa.config.kinds import STANDARD_OUTPUT, Location, WrongPart, without_login
+from lycosa.config.kinds import STANDARD_OUTPUT, BadElement, FilePath, hide_login
 from lycosa.config.project import PROXIES, find_project, read_files
 from lycosa.config.renamed import renamed_setting, renamed_variable
-from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
-from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
+from lycosa.config.scrapy_names import COMBINATIONS, EQUIVALENTS, SCRAPY_NAMES
+from lycosa.config.scrapy_unsupported import IGNORED, UNSUPPORTED
 from lycosa.config.settings import Settings, kinds
 from lycosa.core.errors import BadSetting
 from lycosa.proxies.core.pool_url import MEMORY
@@ -27,16 +27,16 @@ from lycosa.storage.core.stream_url import is_address
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
 NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY"})
-"""Variables of the environment with our prefix that say something else: LYCOSA_DEBUG=1 shows tracebacks."""
-SURELY = 0.8
-"""How alike a name must be to a setting for nothing else to be meant."""
+"""Environment variables with our prefix that are no settings: LYCOSA_DEBUG=1 shows tracebacks."""
+SIMILARITY_SURE = 0.8
+"""A name that is this similar to a setting is a misspelling of it, and not the user's own."""
 
 USER = "user"
 DEFAULT = "default"
 
 
-class Given(NamedTuple):
-    """One value as somebody wrote it. `place` names the file, variable or option; relative paths start at `base`."""
+class RawSetting(NamedTuple):
+    """One value as written. `place` names the file, variable or option; relative paths start at `base`."""
 
     place: str
     name: str
@@ -44,8 +44,8 @@ class Given(NamedTuple):
     base: Path | None = None
 
 
-class Loaded(NamedTuple):
-    """The settings, and where each comes from that is not a default."""
+class LoadedSettings(NamedTuple):
+    """The settings, and the place of each that is not a default."""
 
     settings: Settings
     places: Mapping[str, str]
@@ -62,8 +62,8 @@ def load(
 ) -> Settings:
     """Return the settings of a run. Raises `BadSetting`.
 
-    `flags` holds the options that were given, by setting name (None: not given); `sets` the texts after `-s`; the
-    project is looked for from `folder` upwards. `spider_place` says in messages where `spider_settings` stand.
+    `flags` holds the command-line options by setting name (None: not given), `sets` the texts after `-s`. The project
+    is searched from `folder` upwards. `spider_place` is the place of `spider_settings` in messages.
     """
     return trace(
         flags, sets=sets, spider_settings=spider_settings, environ=environ, folder=folder, spider_place=spider_place
@@ -78,8 +78,8 @@ def trace(
     environ: Mapping[str, str],
     folder: Path,
     spider_place: str = "custom_settings",
-) -> Loaded:
-    """Return the settings of a run with their places. See `load`."""
+) -> LoadedSettings:
+    """Return the settings of a run with their places. Arguments as for `load`."""
     project = find_project(folder)
     base = None if project in {None, folder.absolute()} else project
     merged = _Merged()
@@ -87,27 +87,27 @@ def trace(
         merged.values["home"] = str(base / Settings().home)
     merged.add(_from_files(project or folder, base))
     merged.add(_from_environment(environ))
-    merged.add(Given(spider_place, str(name), value, base) for name, value in (spider_settings or {}).items())
+    merged.add(RawSetting(spider_place, str(name), value, base) for name, value in (spider_settings or {}).items())
     merged.add(_from_text(text) for text in sets)
-    merged.add(Given(flag(name), name, value) for name, value in flags.items() if value is not None)
+    merged.add(RawSetting(flag(name), name, value) for name, value in flags.items() if value is not None)
     merged.check()
-    return Loaded(Settings(**merged.values), merged.places)
+    return LoadedSettings(Settings(**merged.values), merged.places)
 
 
 def flag(name: str) -> str:
-    """Return how a setting is written on the command line."""
+    """Return the command-line option of a setting."""
     return "-o" if name == "output" else f"--{name.replace('_', '-')}"
 
 
 def did_you_mean(name: str) -> str:
-    """Return the end of an error line that proposes this name; nothing for none."""
+    """Return the end of an error message that suggests this name; "" for no name."""
     return f": did you mean {name}?" if name else ""
 
 
 def unknown_setting(name: str) -> str:
-    """Return what is wrong with a setting that does not exist: its new name, the nearest name, or where own ones go.
+    """Return the message for a setting that does not exist: its new name, a suggestion, or where own settings go.
 
-    Names that are only a little alike, TEXT_LIMIT and DEPTH_LIMIT, are rather two than one misspelt: then it says both.
+    A name that is only somewhat similar (TEXT_LIMIT and DEPTH_LIMIT) gets both hints.
     """
     if renamed := renamed_setting(name):
         return renamed
@@ -116,57 +116,57 @@ def unknown_setting(name: str) -> str:
     nearest = _nearest(name)
     if not nearest:
         return f"{unknown}: o{own}"
-    return unknown + did_you_mean(nearest) + ("" if _nearest(name, SURELY) else f" O{own}")
+    return unknown + did_you_mean(nearest) + ("" if _nearest(name, SIMILARITY_SURE) else f" O{own}")
 
 
 @dataclass(slots=True)
 class _Merged:
-    """What the layers so far come to. `together` holds Scrapy's settings of which two make one of ours, by ours."""
+    """The layers merged so far. `combined` holds the values of COMBINATIONS, by our name."""
 
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
-    together: dict[str, dict[str, object]] = field(default_factory=dict)
+    combined: dict[str, dict[str, object]] = field(default_factory=dict)
 
-    def add(self, layer: Iterable[Given]) -> None:
+    def add(self, layer: Iterable[RawSetting]) -> None:
         for given in layer:
             self._add(given)
 
     def check(self) -> None:
         """Raise `BadSetting` for values that do not go together."""
         if self.values.get("http_user") and not self.values.get("http_auth_domain"):
-            what = "set http_auth_domain too, so that no other site is told the password (* tells every host)"
-            raise BadSetting(f"{self.places['http_user']}: http_user: {what}")
+            advice = "set http_auth_domain too, so that no other site gets the password (* sends it to every host)"
+            raise BadSetting(f"{self.places['http_user']}: http_user: {advice}")
 
-    def _add(self, given: Given) -> None:
+    def _add(self, given: RawSetting) -> None:
         name = given.name.replace("-", "_")
         if name in kinds():
-            self.together.pop(name, None)
+            self.combined.pop(name, None)
             self._keep(given, name, given.value)
         elif name.startswith(f"{USER}."):
             self._keep(given, USER, {given.name.partition(".")[2]: given.value})
         elif given.name in SCRAPY_NAMES:
-            self._add_scrapys(given, SCRAPY_NAMES[given.name])
-        elif given.name in EXPLAINED:
-            if not _is_fine(given.value, EXPLAINED[given.name].fine):
-                raise BadSetting(f"{_where(given)} means nothing here: {EXPLAINED[given.name].instead}")
-        elif given.name not in NOT_NEEDED:
+            self._add_scrapy(given, SCRAPY_NAMES[given.name])
+        elif given.name in UNSUPPORTED:
+            if not _is_one_of(given.value, UNSUPPORTED[given.name].harmless):
+                raise BadSetting(f"{_where(given)} is not supported: {UNSUPPORTED[given.name].advice}")
+        elif given.name not in IGNORED:
             raise BadSetting(f"{given.place}: {unknown_setting(given.name)}")
 
-    def _add_scrapys(self, given: Given, name: str) -> None:
-        if name in TOGETHER:
-            known = self.together.setdefault(name, {})
+    def _add_scrapy(self, given: RawSetting, name: str) -> None:
+        if name in COMBINATIONS:
+            known = self.combined.setdefault(name, {})
             known[given.name] = given.value
-            value = _tried(given, name, lambda: TOGETHER[name].of(known))
+            value = _convert(given, name, lambda: COMBINATIONS[name].read(known))
             if value is None:
                 return
         else:
-            value = _tried(given, name, lambda: SAME[given.name].read(given.value))
+            value = _convert(given, name, lambda: EQUIVALENTS[given.name].read(given.value))
         self._keep(given, name, value)
 
-    def _keep(self, given: Given, name: str, value: object) -> None:
+    def _keep(self, given: RawSetting, name: str, value: object) -> None:
         kind = kinds()[name]
-        converted = _tried(given, name, lambda: kind.convert(value))
-        if isinstance(kind, Location) and given.base and _is_path(converted):
+        converted = _convert(given, name, lambda: kind.convert(value))
+        if isinstance(kind, FilePath) and given.base and _is_path(converted):
             converted = str(given.base / converted)
         self.values[name] = {**self.values.get(USER, {}), **converted} if name == USER else converted
         self.places[name] = given.place
@@ -176,24 +176,24 @@ def _is_path(location: str | None) -> bool:
     return location not in {None, STANDARD_OUTPUT, MEMORY} and not is_address(location)
 
 
-def _tried(given: Given, name: str, convert: Any) -> Any:
-    """Return what `convert` returns. Raises `BadSetting` with the place when it cannot."""
+def _convert(given: RawSetting, name: str, convert: Callable[[], Any]) -> Any:
+    """Return the result of `convert`. Raises `BadSetting` with the place if it fails."""
     try:
         return convert()
     except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
-        wrong = error.args[0] if isinstance(error, WrongPart) else given.value
-        wrong = without_login(wrong) if name == "proxy" or is_address(wrong) else wrong
-        why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {kinds()[name].wanted}"
+        wrong = error.args[0] if isinstance(error, BadElement) else given.value
+        wrong = hide_login(wrong) if name == "proxy" or is_address(wrong) else wrong
+        why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {kinds()[name].expected}"
         raise BadSetting(f"{_where(given)}: {why}") from None
 
 
-def _where(given: Given) -> str:
-    """Return the place with the name in it."""
+def _where(given: RawSetting) -> str:
+    """Return the place, with the name of the setting unless the place contains it."""
     return given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
 
 
-def _is_fine(value: object, fine: Sequence[object]) -> bool:
-    return any(value == each or str(value).lower() == str(each).lower() for each in fine)
+def _is_one_of(value: object, values: Sequence[object]) -> bool:
+    return any(value == each or str(value).lower() == str(each).lower() for each in values)
 
 
 def _shown(value: object) -> str:
@@ -202,14 +202,14 @@ def _shown(value: object) -> str:
 
 
 def _nearest(name: str, cutoff: float = 0.6) -> str:
-    """The setting whose name looks most like this one, or nothing."""
+    """Return the setting with the most similar name, "" without one."""
     import difflib
 
-    names = [*kinds(), *SCRAPY_NAMES, *EXPLAINED] if name.isupper() else [*kinds()]
+    names = [*kinds(), *SCRAPY_NAMES, *UNSUPPORTED] if name.isupper() else [*kinds()]
     return next(iter(difflib.get_close_matches(name.replace("-", "_"), names, n=1, cutoff=cutoff)), "")
 
 
-def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+def _from_environment(environ: Mapping[str, str]) -> Iterator[RawSetting]:
     for variable, value in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
             continue
@@ -218,21 +218,23 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
             near = _nearest(name)
             unknown = f"unknown {variable}{did_you_mean(near and PREFIX + near.upper())}"
             raise BadSetting(f"environment: {renamed_variable(PREFIX, name) or unknown}")
-        yield Given(variable, name, value)
+        yield RawSetting(variable, name, value)
 
 
-def _from_text(text: str) -> Given:
+def _from_text(text: str) -> RawSetting:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise BadSetting(f"-s {_shown(text)}: write NAME=VALUE")
-    return Given(f"-s {name.strip()}", name.strip(), value.strip())
+    return RawSetting(f"-s {name.strip()}", name.strip(), value.strip())
 
 
-def _from_files(folder: Path, base: Path | None) -> Iterator[Given]:
-    """The settings of the files, of each the top level first and then its table `crawl`; `proxies` is for pools."""
+def _from_files(folder: Path, base: Path | None) -> Iterator[RawSetting]:
+    """Yield the settings of the files: for each the top level, then its table `crawl`; `proxies` is for pools."""
     for place, table in read_files(folder):
         crawl = table.get("crawl", {})
         if not isinstance(crawl, Mapping):
             raise BadSetting(f"{place}: 'crawl' must be a table: write [crawl]")
-        yield from (Given(place, name, value, base) for name, value in table.items() if name not in ("crawl", PROXIES))
-        yield from (Given(f"{place} [crawl]", name, value, base) for name, value in crawl.items())
+        yield from (
+            RawSetting(place, name, value, base) for name, value in table.items() if name not in ("crawl", PROXIES)
+        )
+        yield from (RawSetting(f"{place} [crawl]", name, value, base) for name, value in crawl.items())

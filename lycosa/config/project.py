@@ -1,6 +1,6 @@
-"""A project: the folder whose `lycosa.toml`, or `[tool.lycosa]` in pyproject.toml, holds for all below it.
+"""A project: a folder whose `lycosa.toml`, or `[tool.lycosa]` in pyproject.toml, applies to all folders below it.
 
-The only module of the settings that reads files.
+The only module of `config` that reads files.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from lycosa.core.errors import BadSetting
 OWN_FILE, SHARED_FILE = "lycosa.toml", "pyproject.toml"
 MARK = b"[tool.lycosa"
 PROXIES = "proxies"
-"""The table that a pool of proxies reads, and no crawl."""
+"""The table that proxy pools read, and crawls ignore."""
 
 
 def find_project(folder: Path) -> Path | None:
-    """Return the nearest folder, from here upwards, with settings in it; None when there is none."""
+    """Return the nearest folder, from here upwards, that holds settings; None without one."""
     folder = folder.absolute()
     return next((each for each in (folder, *folder.parents) if _has_settings(each)), None)
 
 
 def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
-    """Return the tables of settings in a folder, the weaker first, each with its place. Raises `BadSetting`."""
+    """Return the tables of settings in a folder with their places; the last one wins. Raises `BadSetting`."""
     shared: object = read_toml(folder / SHARED_FILE)
     for key in ("tool", "lycosa"):
         shared = shared.get(key, {}) if isinstance(shared, Mapping) else {}
@@ -33,9 +33,9 @@ def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
 
 
 def read_proxies(folder: Path) -> tuple[str, Mapping[str, object]]:
-    """Return the table `proxies` of the project that `folder` is in, and its place. Raises `BadSetting`.
+    """Return the place and the table `proxies` of the project that contains `folder`. Raises `BadSetting`.
 
-    That of lycosa.toml counts, where both files have one; without any the table is empty.
+    If both files have the table, that of lycosa.toml is used; without one the table is empty.
     """
     project = find_project(folder)
     for place, table in reversed(read_files(project) if project else []):
@@ -48,7 +48,7 @@ def read_proxies(folder: Path) -> tuple[str, Mapping[str, object]]:
 
 
 def read_toml(path: Path) -> Mapping[str, object]:
-    """Return what the file holds, nothing when there is none. Raises `BadSetting`."""
+    """Return the content of a file, {} if it does not exist. Raises `BadSetting`."""
     try:
         text = path.read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,6 @@
-"""Scrapy's built-in parts that are built in here too, by the short name they have here.
+"""Scrapy's built-in parts that Lycosa has, too, with our short names.
 
-So `"scrapy.downloadermiddlewares.retry.RetryMiddleware": None` switches off the retries here as it does there.
+So `"scrapy.downloadermiddlewares.retry.RetryMiddleware": None` switches off retries as in Scrapy.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The settings as the parts of a user read them: like a dict, by our names, by Scrapy's, and by the user's own.
+"""The settings for the user's code: a dict with our names, Scrapy's names, and the user's own names.
 
     crawler.settings["delay"]   crawler.settings.getfloat("DOWNLOAD_DELAY")   crawler.settings.get("SHOP_TOKEN", "")
 
-By a name of Scrapy's the value is what Scrapy's own would be: 0 where ours is None, megabytes where ours are bytes.
-The user's own names are the keys of the table `user`. Nothing can be set.
+A name of Scrapy returns Scrapy's value: 0 where ours is None, megabytes where ours is in bytes. The user's own names
+are the keys of the table `user`. The dict is read-only.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from lycosa.config.kinds import Switch
-from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
-from lycosa.config.scrapy_others import EXPLAINED
+from lycosa.config.composite_kinds import split
+from lycosa.config.kinds import Boolean
+from lycosa.config.scrapy_names import COMBINATIONS, EQUIVALENTS, SCRAPY_NAMES
+from lycosa.config.scrapy_unsupported import UNSUPPORTED
 from lycosa.config.settings import Settings
-from lycosa.config.several import split
 
 
 class SettingsView(Mapping[str, Any]):
-    """A read-only mapping over `Settings`. It iterates over our names and the user's."""
+    """A read-only mapping over `Settings` that iterates over our names and the user's."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -33,8 +33,8 @@ class SettingsView(Mapping[str, Any]):
         if name in self._settings.user:
             return self._settings.user[name]
         if name in SCRAPY_NAMES:
-            return self._as_scrapys(name)
-        raise KeyError(f"{name} ({EXPLAINED[name].instead})" if name in EXPLAINED else name)
+            return self._scrapy_value(name)
+        raise KeyError(f"{name} ({UNSUPPORTED[name].advice})" if name in UNSUPPORTED else name)
 
     def __iter__(self) -> Iterator[str]:
         yield from self._own
@@ -44,14 +44,14 @@ class SettingsView(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def getbool(self, name: str, default: bool = False) -> bool:
-        """Return true or false; text may say it in words. Raises `ValueError`."""
+        """Return a boolean; text may be "yes", "off" and so on. Raises `ValueError`."""
         value = self.get(name)
         if value is None:
             return default
         try:
-            return Switch().convert(value)
+            return Boolean().convert(value)
         except ValueError:
-            raise ValueError(f"{name}: {value!r} is not {Switch().wanted}") from None
+            raise ValueError(f"{name}: {value!r} is not {Boolean().expected}") from None
 
     def getint(self, name: str, default: int = 0) -> int:
         """Return a whole number. Raises `ValueError`."""
@@ -64,23 +64,23 @@ class SettingsView(Mapping[str, Any]):
         return default if value is None else float(value)
 
     def getlist(self, name: str, default: list[Any] | None = None) -> list[Any]:
-        """Return a list of one's own; text is cut at its commas."""
+        """Return a new list; text is split at commas."""
         value = self.get(name)
         if value is None:
             return list(default or [])
         return split(value) if isinstance(value, str) else list(value)
 
     def getdict(self, name: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return a dict of one's own; text is read as JSON. Raises `ValueError`."""
+        """Return a new dict; text is parsed as JSON. Raises `ValueError`."""
         value = self.get(name)
         if value is None:
             return dict(default or {})
         return dict(json.loads(value) if isinstance(value, str) else value)
 
-    def _as_scrapys(self, name: str) -> Any:
+    def _scrapy_value(self, name: str) -> Any:
         setting = SCRAPY_NAMES[name]
         value = getattr(self._settings, setting)
-        if setting in TOGETHER:
-            each = TOGETHER[setting]
+        if setting in COMBINATIONS:
+            each = COMBINATIONS[setting]
             return each.writes[each.names.index(name)](value)
-        return SAME[name].write(value)
+        return EQUIVALENTS[name].write(value)

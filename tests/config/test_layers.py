@@ -30,7 +30,7 @@ def complaint(tmp_path: Path, flags=None, **layers) -> str:
     return text
 
 
-def test_without_layers_the_defaults_hold(tmp_path):
+def test_without_layers_the_defaults_apply(tmp_path):
     assert settings(tmp_path) == Settings()
 
 
@@ -57,16 +57,16 @@ def test_crawl_table_wins_over_the_top_level(tmp_path):
     assert settings(tmp_path, toml="delay = 2\ndepth = 1\n[crawl]\ndelay = 3").delay == 3
 
 
-def test_a_flag_that_was_not_given_changes_nothing(tmp_path):
+def test_option_that_is_not_given_changes_nothing(tmp_path):
     assert settings(tmp_path, {"delay": None, "robots": None}, toml="delay = 2\nrobots = false").robots is False
 
 
-def test_every_setting_has_a_default_that_its_own_rules_accept(tmp_path):
+def test_every_default_is_accepted_by_its_kind(tmp_path):
     defaults = {field.name: getattr(Settings(), field.name) for field in fields(Settings)}
     assert load({}, spider_settings=defaults, environ={}, folder=tmp_path) == Settings()
 
 
-def test_room_for_more_urls_than_memory_is_good_for_is_refused_with_what_it_would_take(tmp_path):
+def test_too_large_bloom_filter_is_refused_with_its_memory(tmp_path):
     for text in ("10000000000", "1e10", "10_000_000_000"):
         assert complaint(tmp_path, {"expected_urls": text}) == (
             "--expected-urls: a Bloom filter for 10,000,000,000 URLs takes 12 GB of memory in every segment: "
@@ -85,12 +85,12 @@ def test_room_for_more_urls_than_memory_is_good_for_is_refused_with_what_it_woul
     ]
 
 
-def test_the_bound_of_the_setting_is_that_of_the_filter(tmp_path):
+def test_bound_of_expected_urls_is_that_of_the_filter(tmp_path):
     assert settings(tmp_path, {"expected_urls": EXPECTED_MAX}).expected_urls == EXPECTED_MAX
     assert f"{EXPECTED_MAX:,}" in complaint(tmp_path, {"expected_urls": 10**15})
 
 
-def test_the_memory_that_is_told_is_what_a_filter_takes():
+def test_memory_in_the_message_is_that_of_the_filter():
     for expected in (1000, 1_000_000, 3_000_000):
         assert Layer(expected, FALSE_POSITIVES).bits.size_in_bits / 8 == pytest.approx(memory_bytes(expected), rel=0.01)
 
@@ -139,12 +139,12 @@ def test_home_is_expanded(tmp_path, monkeypatch):
     assert settings(tmp_path, sets=["state=~/s"]).state == str(tmp_path / "s")
 
 
-def test_scrapys_zero_means_no_limit_in_text_too_and_ours_does_not(tmp_path):
+def test_zero_means_no_limit_in_scrapys_names_only(tmp_path):
     assert settings(tmp_path, toml="depth = 3", sets=["DEPTH_LIMIT=0"]).depth is None
     assert settings(tmp_path, sets=["depth=0"]).depth == 0
 
 
-def test_variables_that_are_no_settings_are_let_alone(tmp_path):
+def test_environment_variables_that_are_no_settings_are_ignored(tmp_path):
     assert settings(tmp_path, environ={"LYCOSA_DEBUG": "1", "LYCOSA_PROVE": "1", "PATH": "x"}) == Settings()
 
 
@@ -196,16 +196,16 @@ def test_variables_that_are_no_settings_are_let_alone(tmp_path):
         ({"toml": "allow = [3]"}, ["lycosa.toml: allow: 3"]),
     ],
 )
-def test_every_mistake_is_one_line_that_says_what_and_where(tmp_path, layers, parts):
+def test_every_mistake_is_one_line_with_what_and_where(tmp_path, layers, parts):
     text = complaint(tmp_path, **layers)
     assert [part for part in parts if part not in text] == [], text
 
 
-def test_a_bad_value_is_told_even_when_a_later_layer_would_replace_it(tmp_path):
+def test_invalid_value_is_refused_even_if_a_later_layer_replaces_it(tmp_path):
     assert "lycosa.toml" in complaint(tmp_path, {"delay": "1"}, toml="delay = 'x'")
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_are_refused(tmp_path):
     (tmp_path / "lycosa.toml").mkdir()
     assert "lycosa.toml cannot be read" in complaint(tmp_path)
     (tmp_path / "lycosa.toml").rmdir()

@@ -1,4 +1,4 @@
-"""Settings of a project, of the user's own, and as a user's parts read them (C8, bad input)."""
+"""Settings of a project and of the user, and the view of the user's code on them (C8, bad input)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Own:
 
 
 @pytest.mark.parametrize(("file", "text"), [("lycosa.toml", ""), ("pyproject.toml", "[tool.lycosa]\n")])
-def test_a_project_is_found_from_below(tmp_path, file, text):
+def test_project_is_found_from_a_subfolder(tmp_path, file, text):
     below = tmp_path / "shop" / "spiders"
     below.mkdir(parents=True)
     (tmp_path / "shop" / "pyproject.toml").write_text("[tool.other]\n")
@@ -38,7 +38,7 @@ def test_a_project_is_found_from_below(tmp_path, file, text):
     assert find_project(below) == find_project(tmp_path) == tmp_path
 
 
-def test_the_nearest_project_alone_counts(tmp_path):
+def test_only_the_nearest_project_is_used(tmp_path):
     inner = tmp_path / "inner"
     inner.mkdir()
     (tmp_path / "lycosa.toml").write_text("delay = 1\ndepth = 1")
@@ -46,7 +46,7 @@ def test_the_nearest_project_alone_counts(tmp_path):
     assert (settings(inner).delay, settings(inner).depth) == (2, None)
 
 
-def test_relative_paths_in_files_and_spiders_start_at_the_project_others_where_one_is(tmp_path):
+def test_relative_paths_in_files_and_spiders_start_at_the_project(tmp_path):
     below = tmp_path / "deep" / "er"
     below.mkdir(parents=True)
     (tmp_path / "lycosa.toml").write_text("index = 'ix'\noutput = '-'\nlog_file = '/var/log/x'\nfiles_store = 'f'")
@@ -57,23 +57,23 @@ def test_relative_paths_in_files_and_spiders_start_at_the_project_others_where_o
     assert (settings(tmp_path).home, settings(tmp_path).index) == (".lycosa", "ix")
 
 
-def test_the_address_of_a_stream_is_no_path(tmp_path):
+def test_url_of_a_stream_is_not_a_path(tmp_path):
     (tmp_path / "lycosa.toml").write_text('output = "redis://host/0?stream=items"')
     (tmp_path / "below").mkdir()
     assert settings(tmp_path / "below").output == "redis://host/0?stream=items"
 
 
-def test_home_may_be_elsewhere_but_not_nowhere(tmp_path):
+def test_home_may_be_another_folder_but_not_empty(tmp_path):
     assert settings(tmp_path, sets=["home=/var/crawls"]).home == "/var/crawls"
     assert "-s home: '' is not a folder" in complaint(tmp_path, sets=["home="])
 
 
-def test_a_file_that_is_nested_too_deeply(tmp_path):
+def test_toml_file_that_is_nested_too_deeply_is_refused(tmp_path):
     (tmp_path / "lycosa.toml").write_text("a = " + "[" * 100_000)
     assert complaint(tmp_path) == "lycosa.toml is nested too deeply"
 
 
-def test_the_table_of_proxies_is_not_of_a_crawl(tmp_path):
+def test_crawl_ignores_the_table_proxies(tmp_path):
     below = tmp_path / "below"
     below.mkdir()
     assert read_proxies(below) == ("", {})
@@ -87,7 +87,7 @@ def test_the_table_of_proxies_is_not_of_a_crawl(tmp_path):
         read_proxies(below)
 
 
-def test_places_are_told(tmp_path):
+def test_places_of_settings(tmp_path):
     (tmp_path / "lycosa.toml").write_text("delay = 1\ndepth = 2\n[crawl]\ntimeout = 3")
     places = trace(
         {"scope": "any"}, sets=["depth=3"], spider_settings={"RETRY_TIMES": 1, "user": {"a": 1}},
@@ -129,7 +129,7 @@ def test_text_is_converted(tmp_path, text, name, value):
     assert getattr(settings(tmp_path, sets=[text]), name) == value
 
 
-def test_parts_keep_classes_and_a_list_counts_them(tmp_path):
+def test_classes_are_kept_and_a_list_of_parts_is_numbered(tmp_path):
     got = settings(tmp_path, spider_settings={"pipelines": [Own, "a.B"], "extensions": {Own: None}})
     assert got.pipelines == {Own: 100, "a:B": 200}
     assert got.extensions == {Own: None}
@@ -158,17 +158,17 @@ def test_a_later_layer_replaces_the_parts_of_an_earlier_one(tmp_path):
         ("user=x", "-s user: 'x' is not a table"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, text, says):
+def test_mistakes_in_composite_values_are_one_line(tmp_path, text, says):
     assert says in complaint(tmp_path, sets=[text])
 
 
-def test_the_users_own_settings_are_kept_as_given_and_meet_by_name(tmp_path):
+def test_user_settings_of_several_layers_are_merged_by_name(tmp_path):
     (tmp_path / "lycosa.toml").write_text("[user]\ntoken = 'x'\nlimits = { a = [1, 2.5] }")
     got = settings(tmp_path, spider_settings={"user": {"token": "y", "deep": Own}}, sets=["user.more=1"])
     assert got.user == {"token": "y", "limits": {"a": [1, 2.5]}, "deep": Own, "more": "1"}
 
 
-def test_a_users_table_may_come_from_the_environment_and_does_not_take_user_agent_for_one_of_its_own(tmp_path):
+def test_user_table_in_the_environment_does_not_clash_with_user_agent(tmp_path):
     got = settings(tmp_path, environ={"LYCOSA_USER": '{"a": 1}', "LYCOSA_USER_AGENT": "me"})
     assert (got.user, got.user_agent) == ({"a": 1}, "me")
 
@@ -204,11 +204,11 @@ def view() -> SettingsView:
         ("SHOP", "a, b"),
     ],
 )
-def test_a_setting_is_read_by_our_name_by_scrapys_and_by_ones_own(view, name, value):
+def test_view_knows_our_names_scrapys_names_and_the_users(view, name, value):
     assert view[name] == view.get(name, "x") == value
 
 
-def test_the_view_converts(view):
+def test_view_converts_values(view):
     assert view.getlist("SHOP") == ["a", "b"]
     assert view.getlist("RETRY_HTTP_CODES")[:2] == [408, 429]
     assert (view.getbool("on"), view.getint("n"), view.getfloat("n")) == (True, 7, 7.0)
@@ -220,7 +220,7 @@ def test_the_view_converts(view):
         view.getbool("n")
 
 
-def test_a_name_that_does_not_exist_is_missing_and_nothing_can_be_set(view):
+def test_view_has_no_unknown_names_and_is_read_only(view):
     assert "DOWNLOAD_DELY" not in view
     assert view.get("FEEDS", {}) == {}
     with pytest.raises(KeyError, match="write -o"):

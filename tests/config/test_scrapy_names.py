@@ -1,4 +1,4 @@
-"""Scrapy's settings: what is ours under another name, what is passed over, what is explained (C9, bad input)."""
+"""Scrapy's settings: those with an equivalent, those that are ignored, those refused with advice (C9, bad input)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lycosa.config import BODY_MAX, SCRAPY_NAMES, Settings, load
-from lycosa.config.scrapy_names import SAME, TOGETHER
-from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
+from lycosa.config.scrapy_names import EQUIVALENTS, COMBINATIONS
+from lycosa.config.scrapy_unsupported import UNSUPPORTED, IGNORED
 from lycosa.core.errors import BadSetting
 
 
@@ -104,27 +104,27 @@ MEANT = {
 }
 
 
-def test_every_name_is_tried_here():
+def test_every_name_has_a_case_here():
     assert set(MEANT) == set(SCRAPY_NAMES)
     assert {name: setting for name, (_, setting, _) in MEANT.items()} == dict(SCRAPY_NAMES)
 
 
 @pytest.mark.parametrize("name", MEANT)
-def test_a_name_of_scrapys_means_ours(tmp_path, name):
+def test_scrapy_name_sets_our_setting(tmp_path, name):
     value, setting, wanted = MEANT[name]
     assert settings(tmp_path, {name: value}) == replace(Settings(), **{setting: wanted})
 
 
-def test_the_tables_hold_every_default_setting_of_scrapy_once():
+def test_tables_hold_every_default_setting_of_scrapy_once():
     defaults = pytest.importorskip("scrapy.settings.default_settings", reason="scrapy is not installed: make bench")
     names = {name for name in dir(defaults) if name.isupper()}
-    tables = {"same": set(SCRAPY_NAMES), "not needed": NOT_NEEDED, "explained": set(EXPLAINED)}
+    tables = {"same": set(SCRAPY_NAMES), "not needed": IGNORED, "explained": set(UNSUPPORTED)}
     assert names - set.union(*map(set, tables.values())) == set(), "in no table"
     several = {name for name in set.union(*map(set, tables.values())) if sum(name in t for t in tables.values()) > 1}
     assert several == set()
 
 
-def test_scrapys_own_defaults_are_never_refused(tmp_path):
+def test_defaults_of_scrapy_are_accepted(tmp_path):
     """A settings file that writes down what holds anyway is fine; the internal tables of defaults are not for files."""
     defaults = pytest.importorskip("scrapy.settings.default_settings", reason="scrapy is not installed: make bench")
     technical = ("_BASE", "TELNETCONSOLE_", "SCHEDULER_", "DNS_", "TEMPLATES_DIR", "TWISTED_DNS", "RETRY_EXCEPTIONS",
@@ -134,17 +134,17 @@ def test_scrapys_own_defaults_are_never_refused(tmp_path):
             settings(tmp_path, {name: getattr(defaults, name)})
 
 
-def test_a_password_is_for_a_domain(tmp_path):
+def test_password_needs_a_domain(tmp_path):
     got = settings(tmp_path, {"HTTPAUTH_USER": "me", "HTTPAUTH_PASS": "x"}, sets=["http_auth_domain=a.example"])
     assert (got.http_user, got.http_pass, got.http_auth_domain) == ("me", "x", "a.example")
     assert settings(tmp_path, {"HTTPAUTH_USER": "me", "HTTPAUTH_DOMAIN": None}).http_auth_domain == "*"
 
 
-def test_our_names_and_scrapys_never_collide():
+def test_our_names_and_scrapys_do_not_collide():
     ours = {field.name for field in fields(Settings)}
     assert set(SCRAPY_NAMES.values()) <= ours
     assert {name for name in SCRAPY_NAMES if name.islower()} == set()
-    assert {each.setting for each in SAME.values()} & set(TOGETHER) == set()
+    assert {each.setting for each in EQUIVALENTS.values()} & set(COMBINATIONS) == set()
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_scrapys_zero_is_no_limit(tmp_path, name, zero, setting, value):
 
 
 @pytest.mark.parametrize("name", ["CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS_PER_DOMAIN"])
-def test_zero_requests_at_a_time_are_refused(tmp_path, name):
+def test_zero_concurrency_is_refused(tmp_path, name):
     assert complaint(tmp_path, {name: 0}) == (f"custom_settings: {name}: 0 is not a whole number from 1 to 10,000")
 
 
@@ -192,11 +192,11 @@ RFC, DUMMY = "scrapy.extensions.httpcache.RFC2616Policy", "scrapy.extensions.htt
     ],
     ids=str,
 )
-def test_the_cache_is_switched_on_by_one_setting_and_shaped_by_another(tmp_path, given, kind):
+def test_cache_is_enabled_by_one_setting_and_configured_by_another(tmp_path, given, kind):
     assert settings(tmp_path, given).http_cache == kind
 
 
-def test_a_switch_and_a_policy_meet_across_layers(tmp_path):
+def test_combined_settings_may_come_from_different_layers(tmp_path):
     toml = f"HTTPCACHE_POLICY = '{RFC}'\nREFERRER_POLICY = 'origin'\nREFERER_ENABLED = false"
     got = settings(tmp_path, {"HTTPCACHE_ENABLED": True, "REFERER_ENABLED": True}, toml=toml)
     assert (got.http_cache, got.referrer_policy) == ("rfc9111", "origin")
@@ -212,7 +212,7 @@ def test_a_switch_and_a_policy_meet_across_layers(tmp_path):
         ("Unsafe-URL", "unsafe-url"),
     ],
 )
-def test_referrer_policies_by_word_and_by_class(tmp_path, policy, ours):
+def test_referrer_policies_by_name_and_by_class(tmp_path, policy, ours):
     assert settings(tmp_path, {"REFERRER_POLICY": policy}).referrer_policy == ours
 
 
@@ -225,11 +225,11 @@ def test_referrer_policies_by_word_and_by_class(tmp_path, policy, ours):
         ({"scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None, "a.B": 1}, {"useragent": None, "a:B": 1}),
     ],
 )
-def test_scrapys_built_in_parts_are_ours(tmp_path, given, ours):
+def test_built_in_parts_of_scrapy_map_to_ours(tmp_path, given, ours):
     assert settings(tmp_path, {"DOWNLOADER_MIDDLEWARES": given}).downloader_middlewares == ours
 
 
-def test_a_part_of_scrapy_that_is_not_here_cannot_be_switched_on(tmp_path):
+def test_part_of_scrapy_that_lycosa_lacks_cannot_be_enabled(tmp_path):
     given = {"EXTENSIONS": {"scrapy.extensions.telnet.TelnetConsole": 500}}
     for order in (None, 550):
         misspelt = {"scrapy.downloadermiddlewares.retry.RetryMiddlewar": order}
@@ -240,23 +240,23 @@ def test_a_part_of_scrapy_that_is_not_here_cannot_be_switched_on(tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", sorted(NOT_NEEDED))
-def test_what_is_not_needed_is_passed_over(tmp_path, name):
+@pytest.mark.parametrize("name", sorted(IGNORED))
+def test_unneeded_settings_are_ignored(tmp_path, name):
     assert settings(tmp_path, {name: object()}) == Settings()
 
 
-@pytest.mark.parametrize("name", sorted(EXPLAINED))
-def test_what_means_nothing_is_explained_unless_it_asks_for_what_happens_anyway(tmp_path, name):
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
+def test_unsupported_setting_is_refused_with_advice_unless_harmless(tmp_path, name):
     line = complaint(tmp_path, {name: object()})
-    assert line == f"custom_settings: {name} means nothing here: {EXPLAINED[name].instead}"
-    for value in EXPLAINED[name].fine:
+    assert line == f"custom_settings: {name} is not supported: {UNSUPPORTED[name].advice}"
+    for value in UNSUPPORTED[name].harmless:
         assert settings(tmp_path, {name: value}) == Settings()
 
 
-def test_a_fine_value_may_be_text(tmp_path):
+def test_harmless_value_may_be_text(tmp_path):
     assert settings(tmp_path, sets=["TELNETCONSOLE_ENABLED=false", "LOG_ENABLED=True"]) == Settings()
     assert complaint(tmp_path, {}, sets=["LOG_ENABLED=no"]) == (
-        "-s LOG_ENABLED means nothing here: write log_level = 'CRITICAL'"
+        "-s LOG_ENABLED is not supported: write log_level = 'CRITICAL'"
     )
 
 
@@ -285,5 +285,5 @@ def test_a_fine_value_may_be_text(tmp_path):
     ],
     ids=str,
 )
-def test_mistakes_in_scrapys_names(tmp_path, given, says):
+def test_mistakes_in_scrapy_settings_are_one_line(tmp_path, given, says):
     assert says in complaint(tmp_path, given)

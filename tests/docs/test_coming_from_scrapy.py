@@ -12,7 +12,7 @@ import pytest
 
 import lycosa
 from lycosa.config.scrapy_names import SCRAPY_NAMES
-from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
+from lycosa.config.scrapy_unsupported import UNSUPPORTED, IGNORED
 from tests.cli.command import environment, items
 from tests.cli.command import lycosa as command
 from tests.conftest import ROOT
@@ -69,7 +69,7 @@ def test_every_public_name_in_it_is_public() -> None:
 
 
 def test_every_setting_of_scrapy_in_it_is_known() -> None:
-    known = {*SCRAPY_NAMES, *EXPLAINED, *NOT_NEEDED, *YOURS}
+    known = {*SCRAPY_NAMES, *UNSUPPORTED, *IGNORED, *YOURS}
     named = {name for name in re.findall(r"`([A-Z]+_[A-Z_]+[A-Z*])\b", PAGE) if not name.startswith(KINDS)}
     assert named - known == set()
     assert len(named) > 20

@@ -141,7 +141,7 @@ def test_every_key_of_meta_is_told_once_with_its_meaning():
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)) == META_KEYS
 
 
-META_KEY = re.compile(r"""(?:\basked\(|\bmeta\[|\bmeta\.get\()(?:["'](\w+)["']|([A-Z_]+)\b)""")
+META_KEY = re.compile(r"""(?:\bget_meta\(|\bmeta\[|\bmeta\.get\()(?:["'](\w+)["']|([A-Z_]+)\b)""")
 OURS = {"_httpcache"}
 """Keys that are there only while a request is under way."""
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
+from lycosa.config.suggestions import suggest_file, looks_like_a_list_file
 from lycosa.config.project import read_proxies
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.proxies.core.pool_url import MEMORY, PoolAddress, parse_pool_address
@@ -109,8 +109,8 @@ def _missing(place: PoolAddress) -> UsageError:
         return UsageError(f"there is no pool at {shown}: {makes}")
     if Path(place.folder).exists():
         return UsageError(f"there is no pool in {shown}: {makes}")
-    near = instead_of_file(place.folder, lambda path: path.is_file() or is_there(path))
-    if is_named_like_a_file(place.folder):
+    near = suggest_file(place.folder, lambda path: path.is_file() or is_there(path))
+    if looks_like_a_list_file(place.folder):
         return UsageError(f"there is no file {shown}{near or ', and no pool of this name'}")
     wrong = f"there is no pool in {shown}{', nor a file of this name' if '/' in place.folder else ''}"
     return UsageError(f"{wrong}{near or ':'} {makes}")

@@ -16,7 +16,7 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, USAGE, one_line
 from lycosa.cli.frontier.rows import print_json
 from lycosa.cli.proxies.pool import json_option, pool_option, run, tags_of
-from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
+from lycosa.config.suggestions import suggest_file, looks_like_a_list_file
 from lycosa.core.errors import BadProxy, FetchError, UsageError
 from lycosa.proxies.core.proxy import PORTS, Proxy, parse_proxy
 from lycosa.proxies.core.sources.lists import LIST_MAX, NAME, VALUE_MAX, Fault, read_list
@@ -119,8 +119,8 @@ def _neither(source: str, wrong: BadProxy) -> str:
     """Say that something is neither a file nor the address of a proxy: what it looks like first."""
     if "://" in source:
         return f"{wrong}; and there is no file of this name"
-    near = instead_of_file(source)
-    if "/" in source or is_named_like_a_file(source):
+    near = suggest_file(source)
+    if "/" in source or looks_like_a_list_file(source):
         return f"there is no file {one_line(source.rpartition('@')[2])}{near}"
     return f"{wrong}; and there is no file of this name{near}"
 

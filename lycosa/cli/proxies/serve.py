@@ -16,8 +16,8 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.parameters import WRITTEN, Number
 from lycosa.cli.proxies.pool import pool_address, pool_option, say_aside
-from lycosa.config.kinds import WrongPart
-from lycosa.config.several import Networks
+from lycosa.config.kinds import BadElement
+from lycosa.config.composite_kinds import Networks
 from lycosa.core.errors import UsageError
 from lycosa.http.core.private_addresses import EVERYWHERE, AllowedPrivate
 from lycosa.proxies.core.gateway.access_rules import PORTS, Names, Reach, parse_ports
@@ -124,7 +124,7 @@ def _allowed(entries: tuple[str, ...]) -> AllowedPrivate:
         return AllowedPrivate([EVERYWHERE])
     try:
         return AllowedPrivate(Networks().convert(entries))
-    except WrongPart as wrong:
+    except BadElement as wrong:
         raise UsageError(
             f"--allow-private {str(wrong)!r}: write a host or a network such as 10.0.0.0/8, or *"
         ) from None

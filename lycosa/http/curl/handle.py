@@ -269,14 +269,14 @@ class Handle:
 
     def _set_special_options(self, request: Request, proxy: str) -> Mapping[str, str]:
         """Set the proxy and the options in `meta`. Return the header fields for the host."""
-        get = request.get_meta
-        if get("download_timeout") is not None:
-            self.timeout_s = timeout_s(get("download_timeout"))
+        get_meta = request.get_meta
+        if get_meta("download_timeout") is not None:
+            self.timeout_s = timeout_s(get_meta("download_timeout"))
             self.curl.setopt(pycurl.TIMEOUT_MS, max(1, round(self.timeout_s * 1000)))
-        if get("bindaddress"):
-            set_bind_address(self.curl, get("bindaddress"))
-        if get("download_fail_on_dataloss") is not None:
-            self._keeps_part = not get("download_fail_on_dataloss")
+        if get_meta("bindaddress"):
+            set_bind_address(self.curl, get_meta("bindaddress"))
+        if get_meta("download_fail_on_dataloss") is not None:
+            self._keeps_part = not get_meta("download_fail_on_dataloss")
         # The default Proxy-Authorization is for the default proxy only.
         defaults = self._settings.headers if proxy == self._settings.proxy else {}
         set_proxy(self.curl, proxy, {**defaults, **request.headers})

@@ -1,4 +1,4 @@
-"""Files that are not there: whether a file was meant at all, and which other one may have been."""
+"""Suggestions for a file that does not exist: whether text looks like a file, and which similar names there are."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pathlib import Path
 from lycosa.config.layers import did_you_mean
 
 SUFFIXES = frozenset({".txt", ".csv", ".json", ".jsonl", ".list", ".lst"})
-"""How files end that people keep lists in."""
+"""The usual suffixes of files that hold lists."""
 
-LOOKED_AT = 10_000
-"""Names of a folder, at most."""
+NAMES_MAX = 10_000
+"""Names of a folder that are compared."""
 
 
-def is_named_like_a_file(text: str) -> bool:
-    """Whether this ends as files do that have a list in them."""
+def looks_like_a_list_file(text: str) -> bool:
+    """Return whether text ends like the name of a file that holds a list."""
     return os.path.splitext(text)[1].lower() in SUFFIXES  # noqa: PTH122  Path refuses some texts
 
 
-def instead_of_file(text: str, fits: Callable[[Path], bool] = Path.is_file) -> str:
-    """Return the end of an error line for a file that does not exist: what in its folder has a name that is near."""
+def suggest_file(text: str, fits: Callable[[Path], bool] = Path.is_file) -> str:
+    """Return the end of an error message for a missing file: the most similar name in its folder that `fits`."""
     folder, name = os.path.split(text)
-    by_name = {each.lower(): each for each in islice(_names(folder), LOOKED_AT)}
+    by_name = {each.lower(): each for each in islice(_names(folder), NAMES_MAX)}
     near = [by_name[each] for each in difflib.get_close_matches(name.lower(), by_name, n=5)]
-    found = [os.path.join(folder, each) for each in near]  # noqa: PTH118  as it was written
+    found = [os.path.join(folder, each) for each in near]  # noqa: PTH118  keeps the form in which it was written
     return did_you_mean(next((each for each in found if fits(Path(each))), ""))
 
 

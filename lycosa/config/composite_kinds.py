@@ -1,0 +1,185 @@
+"""The kinds of settings that hold several values: lists, and mappings from names. See `kinds`.
+
+In text, elements are separated by commas or line ends; a mapping may also be a JSON object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lycosa.config.kinds import DOTTED, FALSE, TRUE, BadElement, Integer, SettingKind, is_none
+from lycosa.config.scrapy_parts import SCRAPY_PARTS
+from lycosa.core.errors import BadSetting
+
+SHORT_NAME = re.compile(r"[a-z][a-z0-9_]*")
+HOST = re.compile(r"(?=.*[^\d.])[\w-]+(?:\.[\w-]+)*\.?", re.ASCII)
+ORDER_STEP = 100
+"""Parts given as a list, without numbers, get 100, 200, 300..."""
+
+ORDER = Integer(-1_000_000, 1_000_000)
+EVERYWHERE = "*"
+SIMILARITY_MIN = 0.9
+"""How similar a path must be to that of a part of Scrapy to be a misspelling of it: its parts differ by more."""
+
+
+class ListOf(NamedTuple):
+    """Several values of one kind: a list, or text with line ends or (with `commas`) commas between the elements."""
+
+    element: SettingKind
+    commas: bool = True
+
+    @property
+    def expected(self) -> str:
+        return f"{self.element.expected}, or several"
+
+    def convert(self, value: object) -> tuple[Any, ...]:
+        if isinstance(value, Mapping):
+            value = [f"{key}: {text}" for key, text in value.items()]
+        if isinstance(value, str):
+            value = split(value, commas=self.commas)
+        if isinstance(value, (set, frozenset)):
+            value = sorted(value)
+        if value is None or isinstance(value, int):
+            value = [] if value is None else [value]
+        if not isinstance(value, (Sequence, range)):
+            raise TypeError
+        return tuple(_convert_element(self.element, each) for each in value)
+
+
+class Networks(NamedTuple):
+    """Hosts and networks: names, addresses, CIDR blocks; `true` means all, `false` none."""
+
+    expected: str = "true, or a list of hosts and networks such as 10.0.0.0/8 or intranet.example"
+
+    def convert(self, value: object) -> tuple[str, ...]:
+        if isinstance(value, str) and value.strip().lower() in {*TRUE, EVERYWHERE}:
+            value = True
+        if isinstance(value, str) and value.strip().lower() in {*FALSE, "none"}:
+            value = False
+        if value is None or isinstance(value, bool):
+            return (EVERYWHERE,) if value else ()
+        entries = split(value) if isinstance(value, str) else value
+        if not isinstance(entries, Sequence):
+            raise TypeError
+        return tuple(map(_network, entries))
+
+
+class PartOrder(NamedTuple):
+    """Which parts run, and in which order.
+
+    Maps a class, an object, `module:Class` or a short name to a number, or to None to switch it off. A list stands for
+    the numbers 100, 200, 300...
+    """
+
+    expected: str = "a list of classes or 'module:Class', or a table of them with numbers (or none)"
+
+    def convert(self, value: object) -> dict[str | type, int | None]:
+        if isinstance(value, str) and not value.lstrip().startswith("{"):
+            value = dict(_numbered(split(value)))
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            value = {each: ORDER_STEP * n for n, each in enumerate(value, 1)}
+        parts = {_part(name): _order(name, order) for name, order in _table(value).items()}
+        return {part: order for part, order in parts.items() if not _is_unneeded(part, order)}
+
+
+class ImageSizes(NamedTuple):
+    """Width and height of images in pixels, by name."""
+
+    expected: str = "a table of sizes in pixels such as {small = [50, 50]}"
+
+    def convert(self, value: object) -> dict[str, tuple[int, int]]:
+        return {str(name): _size(size) for name, size in _table(value).items()}
+
+
+class UserTable(NamedTuple):
+    """Any values of the user, by name."""
+
+    expected: str = "a table"
+
+    def convert(self, value: object) -> dict[str, Any]:
+        return {str(name): each for name, each in _table(value).items()}
+
+
+def split(text: str, *, commas: bool = True) -> list[str]:
+    """Return the elements of a text: its lines, or, of a single line, the texts between commas."""
+    elements = text.split("," if commas and "\n" not in text else "\n")
+    return [element.strip() for element in elements if element.strip()]
+
+
+def _convert_element(kind: SettingKind, element: object) -> Any:
+    try:
+        return kind.convert(element)
+    except (TypeError, ValueError):
+        raise BadElement(element) from None
+
+
+def _network(entry: object) -> str:
+    import ipaddress
+
+    if not isinstance(entry, str):
+        raise BadElement(entry)
+    text = entry.strip().lower()
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError:
+        if not HOST.fullmatch(text):
+            raise BadElement(entry) from None
+        return text.rstrip(".")
+
+
+def _table(value: object) -> Mapping[Any, Any]:
+    import json
+
+    table = json.loads(value) if isinstance(value, str) and value else value or {}
+    if not isinstance(table, Mapping):
+        raise TypeError
+    return table
+
+
+def _numbered(entries: Sequence[str]) -> Iterator[tuple[str, str | int]]:
+    """Yield names with their numbers; names without a number are counted."""
+    for n, entry in enumerate(entries, 1):
+        name, equals, order = entry.partition("=")
+        yield name.strip(), order.strip() if equals else ORDER_STEP * n
+
+
+def _part(name: object) -> Any:
+    """Return a class or an object as it is, and a name as `module:Class` or as a short name."""
+    if isinstance(name, type) or type(name).__module__ != "builtins":
+        return name
+    if not isinstance(name, str):
+        raise BadElement(name)
+    module, colon, path = name.partition(":") if ":" in name else name.rpartition(".")
+    if colon and DOTTED.fullmatch(module) and DOTTED.fullmatch(path):
+        return SCRAPY_PARTS.get(f"{module}:{path}", f"{module}:{path}")
+    if colon or not SHORT_NAME.fullmatch(name):
+        raise BadElement(name)
+    return name
+
+
+def _is_unneeded(part: str | type, order: int | None) -> bool:
+    """Return whether a part of Scrapy that Lycosa does not have is switched off. Raises `BadSetting` if it is on."""
+    if not isinstance(part, str) or not part.startswith("scrapy."):
+        return False
+    from difflib import get_close_matches  # slow to import, and seldom needed
+
+    if near := get_close_matches(part, SCRAPY_PARTS, n=1, cutoff=SIMILARITY_MIN):
+        raise BadSetting(f"Scrapy has no {part}: did you mean {near[0].replace(':', '.')}?")
+    if order is not None:
+        raise BadSetting(f"{part} is a part of Scrapy that is not needed here: leave it out")
+    return True
+
+
+def _order(name: object, order: object) -> int | None:
+    try:
+        return None if is_none(order) else ORDER.convert(order)
+    except (TypeError, ValueError):
+        raise BadElement({name: order}) from None
+
+
+def _size(size: object) -> tuple[int, int]:
+    if isinstance(size, (list, tuple)) and len(size) == 2 and all(type(each) is int and each > 0 for each in size):
+        return size[0], size[1]
+    raise BadElement(size)
