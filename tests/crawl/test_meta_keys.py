@@ -12,7 +12,7 @@ import pytest
 
 from lycosa import Request, Response
 from lycosa.http.core.curl_command import BadCurl
-from tests.crawl.fetching.test_retry_and_redirect import Asked
+from tests.crawl.fetching.test_retry_and_redirect import Requesting
 from tests.crawl.playing import Played, play
 from tests.servers.misbehaving import Server, running
 from tests.servers.sins_engine import PASSWORD, USER
@@ -28,7 +28,7 @@ def server() -> Iterator[Server]:
 
 
 def crawled(server: Server, *requests: Request, **settings: Any) -> Played:
-    return asyncio.run(play(server, Asked(requests=list(requests)), **settings))  # type: ignore[arg-type]
+    return asyncio.run(play(server, Requesting(requests=list(requests)), **settings))  # type: ignore[arg-type]
 
 
 def starts(server: Server) -> list[float]:
@@ -100,7 +100,7 @@ def test_a_request_that_is_not_sent_delays_nothing(server):
     async def played() -> Played:
         async with asyncio.timeout(60):
             requests = [Request(server.url(f"/{number}"), delay=100) for number in range(3)]
-            return await play(server, Asked(requests=requests), downloader_middlewares={Local: 5})  # type: ignore[arg-type]
+            return await play(server, Requesting(requests=requests), downloader_middlewares={Local: 5})  # type: ignore[arg-type]
 
     assert len(asyncio.run(played()).items) == 3
 
@@ -109,7 +109,7 @@ def test_cookiejar_and_dont_merge_cookies(server):
     def who(path: str, **options: Any) -> Request:
         return Request(server.url(f"/identity/{path}"), **options)
 
-    class Named(Asked):
+    class Named(Requesting):
         def parse(self, response):
             yield {"who": response.css("title::text").get(), "jar": response.meta.get("cookiejar")}
 
@@ -139,7 +139,7 @@ def test_handle_httpstatus(server):
     assert crawled(server, request, httperror_allowed=[404]).items[0]["status"] == 404
     assert crawled(server, request, httperror_allow_all=True).items[0]["status"] == 404
 
-    class Wants(Asked):
+    class Wants(Requesting):
         handle_httpstatus_list = (404,)
 
     assert asyncio.run(play(server, Wants(requests=[request]))).items[0]["status"] == 404  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_handle_httpstatus(server):
 def test_dont_obey_robotstxt(server):
     server.robots = "User-agent: *\nDisallow: /good"
     paths = ["/good?1", "/good?2", "/tree/1/0"]
-    requests = [Request(server.url(path), errback="told") for path in paths]
+    requests = [Request(server.url(path), errback="on_error") for path in paths]
     requests[1].meta["dont_obey_robotstxt"] = True
     played = crawled(server, *requests, robots=True)
     assert [played.rows[path].reason for path in paths] == ["robots", "200", "200"]
@@ -158,7 +158,7 @@ def test_dont_obey_robotstxt(server):
 
 
 def test_allow_offsite(server):
-    class Here(Asked):
+    class Here(Requesting):
         allowed_domains = ("example.com",)
 
         def parse(self, response):
@@ -180,7 +180,7 @@ def test_response_encoding(server):
 
 
 def test_depth_and_its_priority(server):
-    class Down(Asked):
+    class Down(Requesting):
         def parse(self, response):
             yield {"depth": response.depth}
             for number in range(2):
@@ -200,7 +200,7 @@ def test_depth_and_its_priority(server):
 
 
 def test_url_length(server):
-    class Long(Asked):
+    class Long(Requesting):
         def parse(self, response):
             yield {"url": response.url}
             if response.depth == 0:
@@ -213,7 +213,7 @@ def test_url_length(server):
 
 
 def test_referer_and_its_policy(server):
-    class Linked(Asked):
+    class Linked(Requesting):
         def parse(self, response):
             if response.depth:
                 yield {response.url: json.loads(response.text)["headers"].get("referer")}
@@ -223,13 +223,13 @@ def test_referer_and_its_policy(server):
                 yield response.follow("/echo?3", headers={"Referer": "http://mine.example/"})
 
     spider = Linked(requests=[Request(server.url("/good"))])  # type: ignore[arg-type]
-    told = {url: value for item in asyncio.run(play(server, spider)).items for url, value in item.items()}
+    outcomes = {url: value for item in asyncio.run(play(server, spider)).items for url, value in item.items()}
     expected = {"/echo?1": server.url("/good"), "/echo?2": None, "/echo?3": "http://mine.example/"}
-    assert told == {server.url(path): value for path, value in expected.items()}
+    assert outcomes == {server.url(path): value for path, value in expected.items()}
 
 
 def test_http_authentication(server):
-    class Known(Asked):
+    class Known(Requesting):
         http_user, http_pass, http_auth_domain = USER, PASSWORD, "127.0.0.1"
 
     request = Request(server.url("/basic"))

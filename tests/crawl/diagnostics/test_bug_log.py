@@ -23,7 +23,7 @@ PAGES = 100
 def failure(number: int = 0, error: str = "ValueError('broken')") -> BaseException:
     """Return an exception raised in line 1 of a user's file, a file for each number."""
     try:
-        exec(compile(f"raise {error}", f"/home/ann/quotes{number}.py", "exec"), {})
+        exec(compile(f"raise {error}", f"/project/quotes{number}.py", "exec"), {})
     except Exception as raised:
         return raised
     raise AssertionError
