@@ -1,4 +1,4 @@
-"""A pool of proxies for programs of your own: lends the best one for a site to one worker at a time.
+"""A pool of proxies for your own programs: leases the best one for a site, to one worker at a time.
 
 from lycosa.pool import open_pool
 
@@ -31,17 +31,16 @@ async def open_pool(
 ) -> AsyncIterator[Pool]:
     """Open the pool at an address while the block runs: `memory:`, a folder, `redis://HOST:6379/0?pool=NAME`.
 
-    `policies` is a table as in a project's file, without the first word: {"default": {"lease_s": 30}}. Without it,
-    those of the project that the current folder is in. `create` makes a pool where there is none. Raises `UsageError`
-    for what is no address or policy, and where there is no pool; `StateError` for what cannot be opened. See
-    docs/proxies.md.
+    `policies` is the table `proxies` of a project's file: {"default": {"lease_s": 30}}; by default that of the project
+    that the current folder is in. `create` makes a pool where there is none. Raises `UsageError` for an invalid address
+    or policy, and when there is no pool; `StateError` for a pool that cannot be opened. See docs/proxies.md.
     """
     if policies is None:
-        known = pools.project_policies(Path.cwd())
+        read = pools.project_policies(Path.cwd())
     else:
-        known = policies if isinstance(policies, Policies) else policies_from(policies)
-    port = await pools.open_pool(address, known, create=create)
+        read = policies if isinstance(policies, Policies) else policies_from(policies)
+    port = await pools.open_pool(address, read, create=create)
     try:
-        yield Pool(port, known)
+        yield Pool(port, read)
     finally:
         await port.close()

@@ -1,4 +1,4 @@
-"""The forward proxy over a pool: which parts it is made of."""
+"""Builds the forward proxy over a pool."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ async def gateway_over(
     reach: Reach,
     limits: Limits,
     authorities: Path | None,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> AsyncIterator[Gateway]:
-    """Serve the pool at an address on a listening socket while the block runs. Raises what `open_for_leasing` does.
+    """Serve the pool at an address on a listening socket while the block runs. Raises as `open_for_leasing`.
 
-    `authorities`: a file of certificates, for proxies that are spoken to over TLS; those of the system without one.
+    `authorities`: a file of trusted certificates for proxies over TLS; by default those of the system.
     """
     tls = trusting(authorities) if authorities else None
     allow_connections(limits)
-    with hurrying(say=say) as deadline:
-        pool = await open_for_leasing(address, policies, Path(), say)
+    with hurrying(say=report) as deadline:
+        pool = await open_for_leasing(address, policies, Path(), report)
         try:
             async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:
                 gateway.hurried = deadline.start
@@ -84,7 +84,7 @@ def parts_of(
 
 
 def trusting(authorities: Path) -> ssl.SSLContext:
-    """Return a context that trusts the certificates in a file. Raises `BadSetting`."""
+    """Return a TLS context that trusts the certificates in a file. Raises `BadSetting`."""
     try:
         return ssl.create_default_context(cafile=str(authorities))
     except (OSError, ssl.SSLError):
@@ -92,7 +92,7 @@ def trusting(authorities: Path) -> ssl.SSLContext:
 
 
 def allow_connections(limits: Limits) -> None:
-    """Let the process have two connections for each client, as far as the system lets it."""
+    """Raise the limit of open files to two connections for each client, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * limits.clients + 1_024
     if soft < wanted:

@@ -1,4 +1,4 @@
-"""A pool of proxies as a program uses it: lease one, use it, say how it went. `lycosa.pool` is the door to it."""
+"""A pool of proxies for programs: lease one, use it, report the outcome. `lycosa.pool` is the public module."""
 
 from __future__ import annotations
 
@@ -21,27 +21,25 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool, ProxyView, TargetView
 log = logging.getLogger(__name__)
 
 WAIT_S = 30.0
-"""How long a lease waits for a proxy, unless it says."""
-
 HOLD_MAX_S = 3600.0
-"""A lease is renewed for so long, unless it says: a block that never ends does not keep its proxy for ever."""
+"""The default limit of renewals: a block that never ends does not keep its proxy for ever."""
 
 LEASE_MIN_S, LEASE_MAX_S = 0.1, 86_400.0
 
 RENEWALS = 3
-"""A lease is renewed so many times in its time: one that the pool does not hear is no loss yet."""
+"""Renewals in the time of a lease, so that one of them may fail."""
 
 LATENCY_MAX_S, REST_MAX_S = 3600.0, 86_400.0
 
 REPORTS_MAX = 10_000
-"""Of one lease."""
+"""Reports on one lease."""
 
 TEXT_MAX = 255
-"""Characters of a target, a session, a tag; what is longer of a reason is cut off."""
+"""Characters of a target, a session, a tag; a longer reason is cut off."""
 
 
 class LeaseOptions(TypedDict, total=False):
-    """What `Pool.lease` may be told."""
+    """The keyword arguments of `Pool.lease`."""
 
     session: str
     tags: Mapping[str, str] | None
@@ -52,7 +50,7 @@ class LeaseOptions(TypedDict, total=False):
 
 
 class LeasedProxy:
-    """A proxy, lent: `url` is for whoever connects through it (a secret), `name` for everybody.
+    """A leased proxy. `url` is the address to connect with (a secret), `name` the public one.
 
     `rebound`: the session had another proxy before, whose cookies are of no use any more. `is_lost`: the lease ended
     before the block did, and somebody else may have the proxy.
@@ -74,22 +72,22 @@ class LeasedProxy:
 
     @property
     def proxies(self) -> dict[str, str]:
-        """The address as requests wants it: `requests.get(url, proxies=proxy.proxies)`."""
+        """The address for requests: `requests.get(url, proxies=proxy.proxies)`."""
         return {"http": self.url, "https": self.url}
 
     @property
     def name(self) -> str:
-        """The address without a login."""
+        """The address without the login."""
         return self.lease.proxy.name
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """What is known of it: country, provider."""
+        """What is known of the proxy: country, provider."""
         return self.lease.proxy.tags
 
     @property
     def target(self) -> str:
-        """What it was lent for."""
+        """What the proxy was leased for."""
         return self.lease.target
 
     @property
@@ -107,23 +105,22 @@ class LeasedProxy:
         rest_s: float | None = None,
         latency_s: float | None = None,
     ) -> Outcome:
-        """Say how one request went, each counts as a use: a response of any client, a status, or an exception.
+        """Report the result of one request: a response of any client, a status, or an exception. Return its outcome.
 
-        `body`, when the response does not have it yet, is looked through for captchas and by the rules of the target.
-        `blame` says whose fault it was instead ("none", "nobody", "miss", "site", "proxy"), with a short `reason`;
-        `rest_s` asks for a rest of so many seconds. `latency_s` is the time to connect. Returns what was understood.
-        Raises `UsageError` for what says nothing.
+        Each report counts as a use. `body`, when the response has not read it, is searched for captchas and by the
+        rules of the target. `blame` overrides the verdict ("none", "nobody", "miss", "site", "proxy"), with a short
+        `reason`; `rest_s` asks for a cool-down of so many seconds. `latency_s` is the time to connect. Raises
+        `UsageError` for a result that says nothing.
         """
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"{REPORTS_MAX:,} reports on one lease: take another lease")
-        _refuse_no_time("latency_s", latency_s, LATENCY_MAX_S)
-        _refuse_no_time("rest_s", rest_s, REST_MAX_S)
+        _refuse_bad_time("latency_s", latency_s, LATENCY_MAX_S)
+        _refuse_bad_time("rest_s", rest_s, REST_MAX_S)
         if blame is not None:
             outcome = Outcome(_blame(blame), str(reason)[:TEXT_MAX], rest_s, latency_s)
         elif isinstance(result, BaseException):
-            outcome = outcome_of_error(result, latency_s) or Outcome(
-                Blame.NOBODY, type(result).__name__, None, latency_s
-            )
+            unknown = Outcome(Blame.NOBODY, type(result).__name__, None, latency_s)
+            outcome = outcome_of_error(result, latency_s) or unknown
         else:
             outcome = outcome_of_response(result, body=body, rules=self._rules, now=time.time(), latency_s=latency_s)
         self.outcomes.append(outcome)
@@ -131,7 +128,7 @@ class LeasedProxy:
 
 
 class Pool:
-    """A pool of proxies. Errors of where it is kept are `StateError`."""
+    """A pool of proxies. Errors of its store are `StateError`."""
 
     def __init__(self, port: ProxyPool, policies: Policies) -> None:
         self.port = port
@@ -139,24 +136,24 @@ class Pool:
 
     @overload
     def lease(
-        self, target: str, n: None = None, **wanted: Unpack[LeaseOptions]
+        self, target: str, n: None = None, **options: Unpack[LeaseOptions]
     ) -> AbstractAsyncContextManager[LeasedProxy]: ...
 
     @overload
     def lease(
-        self, target: str, n: int, **wanted: Unpack[LeaseOptions]
+        self, target: str, n: int, **options: Unpack[LeaseOptions]
     ) -> AbstractAsyncContextManager[list[LeasedProxy]]: ...
 
-    def lease(self, target: str, n: int | None = None, **wanted: Unpack[LeaseOptions]) -> Any:
-        """Lend the best proxy for a target while the block runs; a list of `n` different ones, if `n` is given.
+    def lease(self, target: str, n: int | None = None, **options: Unpack[LeaseOptions]) -> Any:
+        """Lease the best proxy for a target while the block runs; with `n` a list of so many different ones.
 
-        `session`: the same proxy again for the same word, as long as it works. `tags`: only proxies that have these.
-        `avoid`: keys of proxies that are not wanted. Waits at most `wait_s` for one, then raises `NoProxy`, which says
-        why there is none. The lease (of `lease_s`, else by the policy of the target) is renewed until the block ends,
-        for at most `hold_max_s`; if the process dies, the proxy comes back by itself. An exception that leaves the
-        block is a report, unless it says nothing of proxies.
+        `session`: the same proxy again for the same word, as long as it works. `tags`: only proxies with these tags.
+        `avoid`: keys of proxies to exclude. Waits up to `wait_s` for a proxy, then raises `NoProxy`, which says why
+        there is none. The lease (of `lease_s`, by default from the policy of the target) is renewed until the block
+        ends, for up to `hold_max_s`; when the process dies it expires. An exception that leaves the block is reported,
+        unless it says nothing about proxies.
         """
-        return self._lease(target, n, **wanted)
+        return self._lease(target, n, **options)
 
     @asynccontextmanager
     async def _lease(
@@ -171,20 +168,20 @@ class Pool:
         lease_s: float | None = None,
         hold_max_s: float = HOLD_MAX_S,
     ) -> AsyncIterator[LeasedProxy | list[LeasedProxy]]:
-        _refuse_no_texts(target, session or "-", *(tags or {}), *(tags or {}).values())
+        _refuse_bad_texts(target, session or "-", *(tags or {}), *(tags or {}).values())
         if lease_s is not None and not LEASE_MIN_S <= lease_s <= LEASE_MAX_S:
             raise UsageError(f"lease_s={lease_s}: write {LEASE_MIN_S} to {LEASE_MAX_S:,.0f} seconds")
-        usual_s = self._policies.policy_of(target).lease_s if lease_s is None else lease_s
+        lease_s = self._policies.policy_of(target).lease_s if lease_s is None else lease_s
         request = ProxyRequest(dict(tags or {}), session, frozenset(avoid))
-        leases = await self.port.acquire(target, 1 if n is None else n, request, lease_s=usual_s, wait_s=wait_s)
+        leases = await self.port.acquire(target, 1 if n is None else n, request, lease_s=lease_s, wait_s=wait_s)
         rules = self._policies.rules_of(target)
         leased = [LeasedProxy(lease, rules) for lease in leases]
-        renewing = asyncio.create_task(self._renew(leased, usual_s, hold_max_s))
+        renewing = asyncio.create_task(self._renew(leased, lease_s, hold_max_s))
         try:
             yield leased[0] if n is None else leased
         except BaseException as error:
-            _report(leased, error)
-            with suppress(LycosaError):  # the other one says more
+            _report_error(leased, error)
+            with suppress(LycosaError):  # the error of the block says more
                 await self._release(leased)
             raise
         else:
@@ -193,28 +190,27 @@ class Pool:
             renewing.cancel()
 
     async def add(self, *proxies: Proxy | str) -> int:
-        """Take proxies in, as objects or as lines of a list; return how many are new. Raises `BadProxy`."""
+        """Add proxies, as objects or as lines of a list. Return how many are new. Raises `BadProxy`."""
         read = [each for line in proxies for each in ([line] if isinstance(line, Proxy) else parse_line(line))]
         return await self.port.add(read)
 
     async def remove(self, *keys: str) -> int:
-        """Forget proxies by their keys; return how many there were."""
+        """Forget proxies by their keys. Return how many there were."""
         return await self.port.remove(keys)
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
-        """Lend a proxy no more for a target, or not before a time (unix seconds). False when it is not here."""
+        """Ban a proxy for a target, for good or until a time (unix seconds). False when it is unknown."""
         return await self.port.ban(target, key, until, reason)
 
     async def unban(self, target: str, key: str) -> bool:
-        """Lift bans and rests of a proxy for a target. False when it is not here."""
+        """Lift bans and cool-downs of a proxy for a target. Return False when it is not in the pool."""
         return await self.port.unban(target, key)
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, the nearest first, or those of a target."""
+        """Return all proxies, the lowest latency first, or those of a target."""
         return await self.port.proxies(target)
 
     async def targets(self) -> list[TargetView]:
-        """Return all targets."""
         return await self.port.targets()
 
     async def _renew(self, leased: Sequence[LeasedProxy], lease_s: float, hold_max_s: float) -> None:
@@ -232,7 +228,7 @@ class Pool:
                     log.warning("the lease of %s for %s was lost", each.name, each.target)
 
     async def _release(self, leased: Sequence[LeasedProxy]) -> None:
-        """Give all back, also when one of them cannot be."""
+        """Release all leases, even if one of them fails."""
         errors: list[LycosaError] = []
         for each in leased:
             try:
@@ -243,28 +239,28 @@ class Pool:
             raise errors[0]
 
 
-def _report(leased: Sequence[LeasedProxy], error: BaseException) -> None:
-    """An exception of a block with one proxy is its fault, or not; of several nobody knows whose."""
+def _report_error(leased: Sequence[LeasedProxy], error: BaseException) -> None:
     outcome = outcome_of_error(error)
+    # With several proxies it is unknown which one the exception is about.
     if len(leased) == 1 and outcome is not None and len(leased[0].outcomes) < REPORTS_MAX:
         leased[0].outcomes.append(outcome)
 
 
-def _refuse_no_texts(*texts: object) -> None:
+def _refuse_bad_texts(*texts: object) -> None:
     for text in texts:
         if not isinstance(text, str) or not 0 < len(text) <= TEXT_MAX:
             shown = repr(text)[:80]
             raise UsageError(f"{shown} for a target, session or tag: write a text of 1 to {TEXT_MAX} characters")
 
 
-def _refuse_no_time(name: str, told: object, most_s: float) -> None:
-    is_number = isinstance(told, int | float) and not isinstance(told, bool)
-    if told is not None and not (is_number and 0 <= told <= most_s):  # type: ignore[operator]
-        raise UsageError(f"{name}={str(told)[:20]}: write 0 to {most_s:,.0f} seconds")
+def _refuse_bad_time(name: str, value: object, most_s: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (is_number and 0 <= value <= most_s):  # type: ignore[operator]
+        raise UsageError(f"{name}={str(value)[:20]}: write 0 to {most_s:,.0f} seconds")
 
 
 def _blame(blame: Blame | str) -> Blame:
     try:
         return Blame(blame)
     except ValueError:
-        raise UsageError(f"{blame!r} is nobody: write one of {', '.join(each.value for each in Blame)}") from None
+        raise UsageError(f"{blame!r} is not a blame: write one of {', '.join(each.value for each in Blame)}") from None

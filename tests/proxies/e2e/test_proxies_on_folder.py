@@ -146,7 +146,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
     assert told.err.splitlines() == [
         "bad.txt:2: 'nonsense' has no port: write host:port",
         "bad.txt:4: 99999 is not a port: 1 to 65535",
-        "bad.txt:5: something behind the address that is not key=value",
+        "bad.txt:5: the text after the address is not key=value",
     ]
     told = run("add", "bad.txt", "--strict", "--pool", str(tmp_path / "other"))
     assert (told.code, told.out) == (2, "")

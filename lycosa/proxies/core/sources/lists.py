@@ -1,13 +1,13 @@
-"""Lists of proxies as people and providers write them: a line each, or JSON.
+"""Lists of proxies as people and providers write them: one a line, or JSON.
 
     # comment
     1.2.3.4:8080
     socks5h://ann:secret@proxy.example:1080   country=de provider=acme price_gb=4.5
     http://user-{session}:secret@gate.example:8000   sessions=50 rotating=no
 
-`key=value` behind the address are tags, but for prices and `sessions`, which makes that many proxies of one line: each
-has its own word in the place of `{session}`. JSON is an array of addresses or of objects, or an object that holds one
-such array; the names that providers use for host, port, login, kind and country are known.
+`key=value` after the address is a tag, except for prices and `sessions`: that many proxies are made of the line, each
+with its own word in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds one such
+array; the names that providers use for host, port, login, kind and country are known.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LIST_MAX = 64_000_000
 """Characters of a list."""
 
 PORT_SHOWN = 20
-"""Characters of a port: of more the first ones are shown."""
+"""Characters of a port that errors show."""
 
 LINE_MAX = 8_192
 """Characters of a line."""
 
 ENTRIES_MAX = 1_000_000
-"""Proxies and faults that a list may come to: a line may stand for many."""
+"""Proxies and faults of a list: one line may stand for many proxies."""
 
 SESSIONS_MAX = 10_000
-"""Proxies made of one line."""
+"""Proxies of one line."""
 
 TAGS_MAX = 32
 VALUE_MAX = 100
@@ -44,7 +44,7 @@ SESSION = "{session}"
 PRICES = ("price_gb", "price_request")
 COMMENT = re.compile(r"(?:^|\s)#")
 IPV6 = re.compile(r"\s*\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%\w+)?\](?:[:\s]|$)", re.ASCII)
-"""An address with which a list may begin, as does JSON."""
+"""An address at the start of a list, which JSON starts like."""
 
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 KEYS = {
@@ -55,11 +55,11 @@ KEYS = {
     "kind": ("scheme", "protocol", "type"),
     "country": ("country", "country_code", "countryCode", "geo"),
 }
-"""What providers call the parts, the first that is there."""
+"""The names that providers use; the first one found counts."""
 
 
 class Fault(NamedTuple):
-    """What is wrong, and in which line, counted from 1."""
+    """A problem, and its line, from 1."""
 
     line: int
     problem: str
@@ -69,31 +69,31 @@ class Fault(NamedTuple):
 
 
 def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
-    """Yield what a list holds, faults in their places. Raises `BadProxy` when it is no list at all."""
+    """Yield the proxies and faults of a list in order. Raises `BadProxy` when it is not a list at all."""
     if len(text) > LIST_MAX:
         raise BadProxy(f"a list of {len(text):,} characters: write at most {LIST_MAX:,}")
     text = text.removeprefix("\ufeff")
-    begin = text.lstrip()[:1]
-    if begin in ("[", "{") and not IPV6.match(text):
+    start = text.lstrip()[:1]
+    if start in ("[", "{") and not IPV6.match(text):
         return _bounded(_entries(read_array(text), scheme))
-    if begin == "<":
+    if start == "<":
         raise BadProxy("this is a page (HTML, XML), not a list of proxies")
     return _bounded(_lines(text, scheme))
 
 
 def parse_line(line: str, scheme: str = "http") -> list[Proxy]:
-    """Return the proxies of one line, which is neither empty nor a comment. Raises `BadProxy`."""
+    """Return the proxies of a line that is neither empty nor a comment. Raises `BadProxy`."""
     if len(line) > LINE_MAX:
         raise BadProxy(f"a line of {len(line):,} characters: write at most {LINE_MAX:,}")
     address, *fields = line.split()
     facts = [field.partition("=") for field in fields]
-    if not all(equals for _, equals, _ in facts):  # which may be a login
-        raise BadProxy("something behind the address that is not key=value")
-    return _made(address, {name: value for name, _, value in facts}, scheme)
+    if not all(equals for _, equals, _ in facts):  # not shown: it may be a login
+        raise BadProxy("the text after the address is not key=value")
+    return _proxies(address, {name: value for name, _, value in facts}, scheme)
 
 
 def parse_entry(entry: object, scheme: str = "http") -> list[Proxy]:
-    """Return the proxies of one entry of a JSON array: an address, or an object. Raises `BadProxy`."""
+    """Return the proxies of an entry of a JSON array: an address or an object. Raises `BadProxy`."""
     if isinstance(entry, str) and entry.strip():
         return parse_line(entry, scheme)
     if isinstance(entry, dict):
@@ -102,14 +102,14 @@ def parse_entry(entry: object, scheme: str = "http") -> list[Proxy]:
 
 
 def lines_of(text: str) -> Iterable[str]:
-    """Return the lines of a text, which are never all there at once."""
+    """Yield the lines of a text, without a list of all of them."""
     return StringIO(text, newline=None)
 
 
 def _bounded(found: Iterator[Proxy | Fault]) -> Iterator[Proxy | Fault]:
     yield from islice(found, ENTRIES_MAX)
     if next(found, None) is not None:
-        yield Fault(1, f"more than {ENTRIES_MAX:,} proxies: the rest is left out")
+        yield Fault(1, f"more than {ENTRIES_MAX:,} proxies: the rest is ignored")
 
 
 def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
@@ -122,7 +122,7 @@ def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
 
 
 def _entries(entries: Iterable[ArrayEntry], scheme: str) -> Iterator[Proxy | Fault]:
-    """Yield what an array holds. JSON is often one line, so a fault says which entry it is, too."""
+    """Yield the proxies of an array. JSON is often one line, so a fault also says which entry it is."""
     for number, (line, entry) in enumerate(entries, 1):
         try:
             yield from parse_entry(entry, scheme)
@@ -133,10 +133,10 @@ def _entries(entries: Iterable[ArrayEntry], scheme: str) -> Iterator[Proxy | Fau
 def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
     found = {name: _first(entry, keys) for name, keys in KEYS.items()}
     found["port"] = _port_of(entry)
-    found["kind"] = found["kind"] or _spoken(entry.get("protocols"))
+    found["kind"] = found["kind"] or _first_protocol(entry.get("protocols"))
     address = entry.get("proxy") or entry.get("url")
     if isinstance(address, str):
-        address = _completed(address, found, scheme)
+        address = _complete(address, found, scheme)
     elif not found["host"]:
         raise BadProxy("an object without host (or ip) and port, proxy or url")
     else:
@@ -144,11 +144,11 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
     facts = {name: str(entry[name]) for name in (*PRICES, "provider", "sessions") if entry.get(name) is not None}
     if found["country"]:
         facts["country"] = found["country"].lower()
-    return _made(address, facts, scheme)
+    return _proxies(address, facts, scheme)
 
 
-def _completed(address: str, found: Mapping[str, str], scheme: str) -> str:
-    """Return an address with what stands beside it: its kind and its login, unless they are in it."""
+def _complete(address: str, found: Mapping[str, str], scheme: str) -> str:
+    """Return an address with the kind and the login of its object, unless it has its own."""
     kind, _, place = address.rpartition("://")
     has_login = "@" in place or COLONS.fullmatch(place)
     login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login
@@ -159,8 +159,8 @@ def _kind(found: Mapping[str, str], scheme: str) -> str:
     return found["kind"].lower() if found["kind"].lower() in PORTS else scheme
 
 
-def _spoken(protocols: object) -> str:
-    """Return the first of what public lists call its protocols. There https means that it takes CONNECT, not TLS."""
+def _first_protocol(protocols: object) -> str:
+    """Return the first protocol. In public lists https means that the proxy accepts CONNECT, not TLS."""
     first = protocols[0] if isinstance(protocols, list) and protocols else protocols
     first = first.lower() if isinstance(first, str) else ""
     return "http" if first == "https" else first
@@ -174,7 +174,7 @@ def _address(found: Mapping[str, str], scheme: str) -> str:
 
 
 def _port_of(entry: Mapping[str, Any]) -> str:
-    """Return the port as it stands there; what is no number is refused with the address."""
+    """Return the port as text; an invalid one is refused with the address."""
     value = next((entry[key] for key in KEYS["port"] if entry.get(key) not in (None, "")), "")
     return str(value[0] if isinstance(value, list) and value else value)[:PORT_SHOWN]
 
@@ -185,8 +185,8 @@ def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     return str(value) if isinstance(value, str | int) else ""
 
 
-def _made(address: str, facts: Mapping[str, str], scheme: str) -> list[Proxy]:
-    """Return one proxy, or one for each session."""
+def _proxies(address: str, facts: Mapping[str, str], scheme: str) -> list[Proxy]:
+    """Return the proxy of an address, or one for each session."""
     if len(facts) > TAGS_MAX:
         raise BadProxy(f"{len(facts)} fields: write at most {TAGS_MAX}")
     prices = {name: _price(name, facts[name]) for name in PRICES if name in facts}
@@ -207,14 +207,14 @@ def _price(name: str, text: str) -> float:
     except ValueError:
         price = math.nan
     if not 0 <= price < math.inf:
-        raise BadProxy(f"{name}={text[:VALUE_MAX]} is not a price: write a number, 0 or more")
+        raise BadProxy(f"{name}={text[:VALUE_MAX]} is not a price: write a number from 0")
     return price
 
 
 def _count(text: str, *, templated: bool) -> int:
     if not text:
         if templated:
-            raise BadProxy(f"{SESSION} in the address: write sessions=N behind it")
+            raise BadProxy(f"{SESSION} in the address: write sessions=N after it")
         return 1
     if not templated:
         raise BadProxy(f"sessions={text[:VALUE_MAX]} without {SESSION} in the address")

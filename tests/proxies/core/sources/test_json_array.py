@@ -105,7 +105,7 @@ def test_numbers_are_bounded() -> None:
 
 
 def test_what_stands_before_the_array_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_array, "PASSED_MAX", 100)
+    monkeypatch.setattr(json_array, "SKIPPED_MAX", 100)
     for before in ('"a": 1,' * 101, '"a": ' + "[" * 60 + "]" * 60 + ","):
         with pytest.raises(BadProxy, match="more than 100 values stand before the array"):
             read_array("{" + before + '"b": [1]}', ["b"])

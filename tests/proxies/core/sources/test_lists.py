@@ -39,7 +39,7 @@ socks5h://proxy.example
     assert [(each.line, each.problem) for each in found if isinstance(each, Fault)] == [
         (6, "'1.2.3.4' has no port: write host:port"),
         (7, "99999 is not a port: 1 to 65535"),
-        (8, "something behind the address that is not key=value"),
+        (8, "the text after the address is not key=value"),
     ]
 
 
@@ -82,7 +82,7 @@ def test_what_a_list_comes_to_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(lists, "ENTRIES_MAX", 10)
     found = list(read_list("u-{session}:p@g.example:1 sessions=10000\n" * 1_000))
     assert len(found) == 11
-    assert str(found[-1]) == "line 1: more than 10 proxies: the rest is left out"
+    assert str(found[-1]) == "line 1: more than 10 proxies: the rest is ignored"
     assert len(list(read_list("u-{session}:p@g.example:1 sessions=10"))) == 10
 
 
@@ -93,7 +93,7 @@ def test_a_number_of_sessions_that_is_far_too_long_is_a_fault() -> None:
 def test_one_line_for_many_sessions() -> None:
     found = urls("http://user-{session}:pw@gate.example:8000 sessions=3")
     assert found == [f"http://user-s{number}:pw@gate.example:8000" for number in (1, 2, 3)]
-    assert urls("http://u-{session}:p@g.example:1") == ["line 1: {session} in the address: write sessions=N behind it"]
+    assert urls("http://u-{session}:p@g.example:1") == ["line 1: {session} in the address: write sessions=N after it"]
     assert urls("http://g.example:1 sessions=3") == ["line 1: sessions=3 without {session} in the address"]
     assert "write a number from 1 to" in urls("http://{session}@g.example:1 sessions=10001")[0]
 
