@@ -108,7 +108,8 @@ async def _crawl(crew: Crew, observe: Observer | None, deadline: ShutdownDeadlin
         opened.set_reporter(job.reporter)
         await stack.enter_async_context(serve(state.socket, job.operations))
         if settings.metrics:
-            log.info("metrics: %s", await stack.enter_async_context(serve_metrics(settings.metrics, partial(_metrics, job))))
+            metrics_url = await stack.enter_async_context(serve_metrics(settings.metrics, partial(_metrics, job)))
+            log.info("metrics: %s", metrics_url)
         await job.push_seeds()
         idle = await job.nothing_to_do()
         if idle:

@@ -1,7 +1,7 @@
 """A small HTTP/1 server: one request for each connection, answered by one function from its head.
 
-A client is not trusted: the size of a request is bounded (by the `limit` of the listening server), its time, and the number
-of requests under way.
+A client is not trusted. The size of a request is bounded (by the `limit` of the listening server), and so are its time
+and the number of requests under way.
 """
 
 from __future__ import annotations
