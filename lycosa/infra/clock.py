@@ -1,4 +1,4 @@
-"""The one place where time and chance enter. Everything in `core` gets them as arguments."""
+"""The one place where time and randomness come from. The code in `core` gets them as arguments."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable
 
 CHECK_S = 10.0
-"""The wall clock is looked at again after so many monotonic seconds; in between the monotonic clock carries it on."""
+"""Monotonic seconds between two readings of the wall clock; in between the monotonic clock continues it."""
 
 SLOWEST = 0.5
-"""When the wall clock was set back, our time runs at this rate at least until that has caught up."""
+"""Minimum rate of our time while it waits for a wall clock that was set back."""
 
 
 class Clock:
-    """Unix seconds that never go backwards, and soon agree with the wall clock again when that was set.
+    """Unix seconds that never go backwards, and agree with the wall clock again soon after that was set.
 
-    It was set forward, or the machine slept: our time leaps. It was set back: our time goes slower for a while, so that
-    what was stamped already stays in the past and pauses only get longer.
+    After the wall clock was set forward, or the machine slept, our time jumps. After it was set back, our time runs
+    more slowly for a while, so that past timestamps stay in the past, and pauses get longer but never shorter.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -39,9 +39,9 @@ class Clock:
         ours, wall = self._at + passed * self._rate, self._wall()
         self._at, self._since = max(ours, wall), self._since + passed
         ahead = self._at - wall
-        self._rate = max(SLOWEST, 1.0 - ahead / CHECK_S)
+        self._rate = max(SLOWEST, 1.0 - ahead / CHECK_S)  # agrees with the wall clock at the next check, if it may
 
 
 def chance() -> float:
-    """Return a number from 0 to 1."""
+    """Return a random number from 0 to 1."""
     return random.random()

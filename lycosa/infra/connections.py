@@ -1,6 +1,6 @@
-"""Writing to a peer that may be gone. It is an OSError on every loop, as for reading.
+"""Writing to a peer that may be gone: an OSError on every event loop, as for reading.
 
-asyncio drops what is written to a closed connection, uvloop raises RuntimeError for it.
+For a closed connection asyncio drops the data, and uvloop raises RuntimeError.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import os
 
 
 def write(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Write without waiting. Raises `ConnectionResetError` for a connection that is closed, or about to be."""
+    """Write without waiting. Raises `ConnectionResetError` if the connection is closed or closing."""
     if writer.is_closing():
         raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
     writer.write(data)
 
 
 def is_closed(error: RuntimeError) -> bool:
-    """Tell whether it is that of uvloop, from a library that writes by itself."""
+    """Return whether this is uvloop's error for a closed connection, from a library that writes by itself."""
     return "the handler is closed" in str(error)

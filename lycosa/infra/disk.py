@@ -1,20 +1,32 @@
-"""What it means that the system could not write a file: there is no room, or anything else."""
+"""Errors of writing a file: no room on the device, or another reason."""
 
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 from lycosa.core.errors import StateError, StorageError, StorageFull
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The device is full, or what this user may have of it, or a file as large as it may be."""
+"""The device is full, the user's quota is, or the file is as large as it may be."""
+
+FREE_MIN_BYTES = 64 * 1024
+"""With less free space than this, a write that failed for an unknown reason failed for want of room."""
 
 AGAIN = "; free some and run the same command again"
 
 
 def write_error(path: Path, error: OSError, what: str, when_full: str = AGAIN) -> StateError:
-    """Return the error for a path that cannot be written: no room, and `when_full`, or `what` and why."""
+    """Return the error for a path that cannot be written: `StorageFull` or, with `what` and why, `StorageError`."""
     if error.errno in NO_ROOM:
         return StorageFull(f"{path}: no space left on the device{when_full}")
     return StorageError(f"{path}: {what}: {(error.strerror or str(error)).lower()}")
+
+
+def is_full(path: Path) -> bool:
+    """Return whether less than FREE_MIN_BYTES are free on the device of a path, which may not exist yet."""
+    try:
+        return shutil.disk_usage(path if path.exists() else path.parent).free < FREE_MIN_BYTES
+    except OSError:
+        return False

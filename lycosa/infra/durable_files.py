@@ -1,39 +1,36 @@
-"""Errors of the disk and of LMDB as ours, and what it takes to have a file on the disk for certain."""
+"""Files that survive a power loss, and errors of the disk and of LMDB as errors of Lycosa."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import lmdb
 
 from lycosa.core.errors import StateError, StorageError, StorageFull
-from lycosa.infra.disk import NO_ROOM
-
-FREE_MIN_BYTES = 64 * 1024
-"""With less room than this on the device, that is why a write failed."""
+from lycosa.infra.disk import AGAIN, NO_ROOM, is_full
 
 
 def storage_error(path: Path, error: Exception) -> StateError:
-    """Turn what LMDB or the disk raise into `StorageFull` or `StorageError`, with the path."""
+    """Return an error of LMDB or of the disk as `StorageFull` or `StorageError`, with the path."""
     if isinstance(error, lmdb.MapFullError):
         return StorageFull(f"{path}: the state has reached its largest size")
-    if getattr(error, "errno", None) in NO_ROOM or "No space left" in str(error) or _is_full(path):
-        return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
-    # LMDB begins with the path it was given, and ends with what happened.
+    # LMDB reports a write for which there was room for a part only as an input/output error.
+    if getattr(error, "errno", None) in NO_ROOM or "No space left" in str(error) or is_full(path):
+        return StorageFull(f"{path}: no space left on the device{AGAIN}")
+    # The messages of LMDB begin with the path that it was given.
     what = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
     return StorageError(f"{path}: the database of the state cannot be used ({what}); -O starts afresh")
 
 
 def sync_file(path: Path) -> None:
-    """Force the content of a file to the disk."""
+    """Write the content of a file through to the disk."""
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to the disk: without it a new file may be gone after a power loss."""
+    """Write the names in a folder through to the disk. Without it a power loss may remove a new file."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -42,20 +39,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, and force their names to the disk.
-
-    Also when it is there: whoever made it may have been killed before its name was on the disk.
-    """
+    """Make a folder and those above it, and write their names through to the disk."""
     fresh = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
+    # Also if it exists: the process that made it may have been killed before its name was on the disk.
     for folder in fresh or [path]:
         sync_folder(folder.parent)
 
 
-def replace_file(path: Path, data: bytes, *, sync: bool) -> None:
-    """Replace a file as a whole: whoever reads it finds the old content or the new."""
+def replace_file(path: Path, data: bytes, *, sync: bool, mode: int = 0o666) -> None:
+    """Replace a file: a reader finds the old content or the new one. With `sync` also after a power loss."""
     draft = path.with_name(path.name + ".new")
-    with draft.open("wb") as stream:
+    with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
         stream.write(data)
         if sync:
             stream.flush()
@@ -63,11 +58,3 @@ def replace_file(path: Path, data: bytes, *, sync: bool) -> None:
     draft.replace(path)
     if sync:
         sync_folder(path.parent)
-
-
-def _is_full(path: Path) -> bool:
-    # LMDB calls a write that found room for a part only an input/output error.
-    try:
-        return shutil.disk_usage(path if path.exists() else path.parent).free < FREE_MIN_BYTES
-    except OSError:
-        return False

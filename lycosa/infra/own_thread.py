@@ -1,4 +1,4 @@
-"""Calls that may block for ever, each in a thread of its own, which ends with the process at the latest."""
+"""Calls that may block for ever, each in a daemon thread of its own, which ends with the process at the latest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class OwnThread:
-    """One call at a time. Who waits may stop waiting; the thread goes on, and no other begins before it has ended."""
+    """One call at a time. If its caller is cancelled, the thread goes on; the next call has to wait for `is_busy`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -26,26 +26,26 @@ class OwnThread:
 
         def run() -> None:
             try:
-                told = partial(future.set_result, function())
-            except BaseException as error:  # noqa: BLE001  raised where it is waited for
-                told = partial(future.set_exception, _plain(error))
+                deliver = partial(future.set_result, function())
+            except BaseException as error:  # noqa: BLE001  raised in the caller
+                deliver = partial(future.set_exception, _as_exception(error))
             self.is_busy = False
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_unless_done, future, told)
+                loop.call_soon_threadsafe(_unless_done, future, deliver)
 
         self.is_busy = True
         Thread(target=run, name=self._name, daemon=True).start()
         return await future
 
 
-def _unless_done(future: asyncio.Future[Result], told: Callable[[], None]) -> None:
-    """Nobody may be waiting any more."""
+def _unless_done(future: asyncio.Future[Result], deliver: Callable[[], None]) -> None:
+    """Deliver the outcome, unless the caller was cancelled."""
     if not future.done():
-        told()
+        deliver()
 
 
-def _plain(error: BaseException) -> BaseException:
-    """Return an error that a future can hold."""
+def _as_exception(error: BaseException) -> BaseException:
+    """Return an error that a future accepts: no StopIteration, and nothing that would end the event loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(f"{type(error).__name__}: {error}")

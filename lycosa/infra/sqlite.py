@@ -1,11 +1,10 @@
-"""SQLite files as adapters use them: opened with bounded waits, made once, with errors of ours.
+"""SQLite files: opened with bounded waits, made once though several processes open them, with errors of Lycosa.
 
-A file that several processes may open at once is in WAL mode. Transactions are begun by hand (`transaction`).
+The files are in WAL mode. Transactions begin explicitly (`transaction`).
 """
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,25 +13,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lycosa.core.errors import StateError, StorageError, StorageFull
-from lycosa.infra.disk import NO_ROOM
+from lycosa.infra.disk import NO_ROOM, is_full
 
 BUSY_S = 5.0
 """How long a call waits for a database that another process has locked."""
 
-AGAIN_S = 0.005
-"""The pause before SQLite is asked again for what it does not wait for itself."""
-
-FREE_MIN_BYTES = 64 * 1024
-"""With less room than this on the device, that is why a write failed."""
+RETRY_S = 0.005
+"""The pause between two tries where SQLite itself does not wait."""
 
 HOSTILE = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
 """Settings for files that may be damaged or hostile."""
 
 
 class DatabaseHeader(NamedTuple):
-    """What is in a file: SQLite's application id, user version, and the statements that made its tables."""
+    """What identifies a file: SQLite's application id, user version, and the statements that made its tables."""
 
-    mark: int
+    application_id: int
     version: int
     tables: set[str]
 
@@ -46,20 +42,20 @@ def open_database(
     busy_s: float = BUSY_S,
     settings: Sequence[str] = (),
 ) -> sqlite3.Connection:
-    """Return a connection that any thread may use, one at a time. A file without tables gets them by `make`.
+    """Return a connection that any thread may use, one at a time. `make` are the statements for a file without tables.
 
-    `refuse` raises for what is not ours; until then nothing is written. `sync`: each commit is on the disk.
+    `refuse` raises for a foreign file; nothing is written before it is called. With `sync` each commit is on the disk.
     """
     database = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     try:
         _set(database, *HOSTILE, *settings)
-        found = _found(database)
-        refuse(found)
+        header = _read_header(database)
+        refuse(header)
         _use_wal(database, busy_s)
         _set(database, f"synchronous={'FULL' if sync else 'NORMAL'}")
-        if not found.tables:
+        if not header.tables:
             with transaction(database):
-                for statement in () if _tables(database) else make:  # another process may have been quicker
+                for statement in () if _tables(database) else make:  # another process may have made them since
                     database.execute(statement)
     except BaseException:
         database.close()
@@ -68,13 +64,13 @@ def open_database(
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """Return a connection that reads what another process writes."""
+    """Return a connection to a file that another process writes."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_S, isolation_level=None, uri=True)
 
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Write all that the block writes, or nothing when it raises."""
+    """Commit what the block writes, or nothing if it raises."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -86,18 +82,18 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def error_code(error: Exception) -> int:
-    """Return SQLite's primary result code, 0 for an error that is not SQLite's."""
+    """Return the primary result code of an error of SQLite, 0 for any other error."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def storage_error(path: Path, error: Exception, full: str, unusable: str) -> StateError:
-    """Return an error of SQLite or of the disk as ours.
+    """Return an error of SQLite or of the disk as `StorageFull` or `StorageError`.
 
-    `full` follows "no space left"; in `unusable` {} stands for what SQLite or the system says.
+    `full` follows "no space left"; in `unusable` {} stands for the reason.
     """
     code, number = error_code(error), getattr(error, "errno", None)
     vague = code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
-    if code == sqlite3.SQLITE_FULL or number in NO_ROOM or (vague and _is_full(path)):
+    if code == sqlite3.SQLITE_FULL or number in NO_ROOM or (vague and is_full(path)):
         return StorageFull(f"{path}: no space left {full}")
     return StorageError(f"{path}: {unusable.format(getattr(error, 'strerror', None) or error)}")
 
@@ -107,12 +103,14 @@ def _set(database: sqlite3.Connection, *settings: str) -> None:
         database.execute("PRAGMA " + setting)
 
 
-def _found(database: sqlite3.Connection) -> DatabaseHeader:
-    database.execute("BEGIN")  # all of one moment: another process may be making the tables
-    mark, version = (database.execute("PRAGMA " + name).fetchone()[0] for name in ("application_id", "user_version"))
-    found = DatabaseHeader(mark, version, _tables(database))
+def _read_header(database: sqlite3.Connection) -> DatabaseHeader:
+    database.execute("BEGIN")  # one snapshot: another process may be making the tables
+    application_id, version = (
+        database.execute("PRAGMA " + name).fetchone()[0] for name in ("application_id", "user_version")
+    )
+    header = DatabaseHeader(application_id, version, _tables(database))
     database.execute("COMMIT")
-    return found
+    return header
 
 
 def _tables(database: sqlite3.Connection) -> set[str]:
@@ -120,8 +118,8 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 
 def _use_wal(database: sqlite3.Connection, busy_s: float) -> None:
-    # The switch turns a read lock into a write lock. Two connections that both did that would wait for each other for
-    # ever, so SQLite refuses one of them at once, whatever its timeout. The refusal drops the read lock: ask again.
+    # The switch turns a read lock into a write lock. Two connections that do that would wait for each other for ever,
+    # so SQLite refuses one of them at once, whatever its timeout. The refusal releases the read lock: try again.
     deadline = time.monotonic() + busy_s
     while True:
         try:
@@ -130,11 +128,4 @@ def _use_wal(database: sqlite3.Connection, busy_s: float) -> None:
         except sqlite3.OperationalError as error:
             if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
-        time.sleep(AGAIN_S)
-
-
-def _is_full(path: Path) -> bool:
-    try:
-        return shutil.disk_usage(path if path.exists() else path.parent).free < FREE_MIN_BYTES
-    except OSError:
-        return False
+        time.sleep(RETRY_S)

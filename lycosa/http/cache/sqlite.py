@@ -171,7 +171,7 @@ class SqliteCache:
         return database
 
     def _refuse(self, found: DatabaseHeader) -> None:
-        if (found.mark or found.tables) and (found.mark, found.tables) != (FORMAT, {TABLE, INDEX}):
+        if (found.application_id or found.tables) and (found.application_id, found.tables) != (FORMAT, {TABLE, INDEX}):
             raise StorageError(f"{self.path} is not an HTTP cache; delete it, or name another folder")
 
     def _close(self) -> None:

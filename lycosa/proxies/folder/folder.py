@@ -24,6 +24,7 @@ from xxhash import xxh3_64_intdigest
 
 from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked, StorageError
 from lycosa.infra.disk import write_error
+from lycosa.infra.durable_files import replace_file
 
 MAGIC, VERSION = b"LyPP", 2
 IMAGE_HEAD = Struct("<4sIQQ")
@@ -110,7 +111,9 @@ class PoolFolder:
         except OSError as error:
             raise _storage_error(journal, error) from error
         try:
-            _replace_file(self.path / IMAGE, head + image)  # from here on the new journal is the one that is read
+            replace_file(
+                self.path / IMAGE, head + image, sync=True, mode=0o600
+            )  # from here on the new journal is the one that is read
         except OSError as error:
             os.close(opened)
             raise _storage_error(self.path, error) from error
@@ -216,21 +219,6 @@ def _refuse_foreign(path: Path) -> None:
     names = {entry.name for entry in path.iterdir()}
     if IMAGE not in names and any(name not in {LOCK, SOCKET, f"{IMAGE}.new"} and JOURNAL not in name for name in names):
         raise ForeignState(f"{path} holds something else than a pool of proxies: give an empty or new folder")
-
-
-def _replace_file(path: Path, data: bytes) -> None:
-    """Replace a file durably: a reader finds the old content or the new one, after a power loss too."""
-    draft = path.with_name(f"{path.name}.new")
-    with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _read_frames(path: Path, generation: int) -> Iterator[bytes]:

@@ -262,10 +262,10 @@ class QueueFolder:
         return self._database
 
     def _refuse(self, found: DatabaseHeader) -> None:
-        if found.mark == FORMAT and found.version > VERSION:
+        if found.application_id == FORMAT and found.version > VERSION:
             message = f"{self.path}: the queue has version {found.version}, this Lycosa reads up to {VERSION}"
             raise NewerState(f"{message}; upgrade Lycosa")
-        if found.mark != FORMAT and (found.mark or found.tables):
+        if found.application_id != FORMAT and (found.application_id or found.tables):
             raise ForeignState(f"{self.path} holds something else than a queue; give another folder")
         if found.tables and found.tables not in ({*TABLES}, {*TABLES, RANKS}):
             raise StorageError(f"{self.path}: the tables of the queue are damaged")

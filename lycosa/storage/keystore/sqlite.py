@@ -103,7 +103,7 @@ class SqliteKeyStore:
         return self._database
 
     def _refuse(self, found: DatabaseHeader) -> None:
-        if (found.mark or found.tables) and (found.mark, found.tables) != (FORMAT, {TABLE}):
+        if (found.application_id or found.tables) and (found.application_id, found.tables) != (FORMAT, {TABLE}):
             raise StorageError(f"{self.path} holds something else than the key store of a crawl; -O starts afresh")
 
 
