@@ -1,4 +1,4 @@
-"""The spider of `test_engine_killed.py`: uses all of the engine that a kill could leave half done.
+"""The spider of `test_engine_killed.py`: it uses every part of the engine that a kill could leave half done.
 
 `-a site=URL`, and `-a inline=1` to ask for the stock of each product from its callback. Traders' pages have a cookie
 jar of their own.
@@ -16,14 +16,14 @@ TRADERS = "traders"
 
 
 class Named:
-    """Downloader middleware: the shop opens for those who say so."""
+    """Downloader middleware that sends the header the shop requires."""
 
     def process_request(self, request: Request) -> None:
         request.headers["X-Shop"] = "open"
 
 
 class Stamped:
-    """Spider middleware: every item says at which depth it was found, once."""
+    """Spider middleware that adds the depth to every item, once."""
 
     def process_spider_output(self, response: Any, result: Any) -> Iterator[Any]:
         for each in result:

@@ -58,8 +58,8 @@ def gaps(server: Server) -> list[float]:
 
 
 @pytest.mark.parametrize("target", [1, 3])
-def test_the_host_is_asked_as_many_things_at_a_time_as_was_aimed_at(target):
-    """The more it has to do, the longer it takes: asked for all at once it would be six or eight times as slow."""
+def test_a_host_gets_the_targeted_number_of_concurrent_requests(target):
+    """The server gets slower with load: with all requests at once it would be six to eight times as slow."""
 
     async def play(server: Server) -> None:
         paths = [f"/congested/{number}?ms=15" for number in range(40 * target)]
@@ -71,7 +71,7 @@ def test_the_host_is_asked_as_many_things_at_a_time_as_was_aimed_at(target):
     playing(play)
 
 
-def test_a_host_that_answers_at_once_is_asked_soon_again():
+def test_a_fast_host_gets_a_short_delay():
     async def play(server: Server) -> None:
         summary = await crawl(server, *(f"/good?{number}" for number in range(100)))
         assert summary.reasons == {"200": 100}
@@ -81,7 +81,7 @@ def test_a_host_that_answers_at_once_is_asked_soon_again():
     playing(play)
 
 
-def test_a_host_that_is_asked_too_much_is_asked_less_and_no_page_is_lost():
+def test_an_overloaded_host_is_slowed_down_and_no_page_is_lost():
     async def play(server: Server) -> None:
         paths = [f"/overloaded/{number}?ms=40&most=2" for number in range(50)]
         summary = await crawl(server, *paths, auto_throttle_target=6)
@@ -92,7 +92,7 @@ def test_a_host_that_is_asked_too_much_is_asked_less_and_no_page_is_lost():
     playing(play)
 
 
-def test_a_retry_after_is_waited_for():
+def test_retry_after_is_respected():
     async def play(server: Server) -> None:
         paths = [f"/good?{number}" for number in range(10)]
         summary = await crawl(server, *paths, "/429?after=1", *(f"/good?more{number}" for number in range(10)))
@@ -105,7 +105,7 @@ def test_a_retry_after_is_waited_for():
     playing(play)
 
 
-def test_what_is_not_to_count_does_not():
+def test_requests_with_dont_adjust_delay_are_ignored():
     async def play(server: Server) -> None:
         paths = [f"/slow?ms=200&{number}" for number in range(12)]
         await crawl(server, *paths, meta={"autothrottle_dont_adjust_delay": True})
@@ -114,7 +114,7 @@ def test_what_is_not_to_count_does_not():
     playing(play)
 
 
-def test_the_delay_is_the_least():
+def test_the_configured_delay_is_the_minimum():
     async def play(server: Server) -> None:
         await crawl(server, *(f"/good?{number}" for number in range(10)), delay=0.15)
         assert_paced(gaps(server), 0.15)
@@ -123,7 +123,7 @@ def test_the_delay_is_the_least():
     playing(play)
 
 
-def test_the_crawl_delay_of_robots_txt_is_the_least():
+def test_the_crawl_delay_of_robots_txt_is_the_minimum():
     async def play(server: Server) -> None:
         await crawl(server, *(f"/good?{number}" for number in range(10)), robots=True)
         assert server.paths()[0] == "/robots.txt"
@@ -133,7 +133,7 @@ def test_the_crawl_delay_of_robots_txt_is_the_least():
     playing(play, robots="User-agent: *\nCrawl-delay: 0.15\n")
 
 
-def test_the_longest_delay():
+def test_the_delay_has_a_maximum():
     async def play(server: Server) -> None:
         await crawl(server, *(f"/slow?ms=300&{number}" for number in range(10)), auto_throttle_max_delay=0.1)
         assert median(gaps(server)[3:]) < 0.2  # of 0.3 else
@@ -141,7 +141,7 @@ def test_the_longest_delay():
     playing(play)
 
 
-def test_debug_tells_of_every_change(caplog):
+def test_debug_logs_every_change(caplog):
     caplog.set_level(logging.INFO, "lycosa")
 
     async def play(server: Server) -> None:

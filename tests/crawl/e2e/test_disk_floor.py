@@ -1,4 +1,4 @@
-"""A disk that is nearly full: the crawl pauses, says so, and goes on by itself; Ctrl-C ends it as ever."""
+"""A nearly full disk: the crawl pauses with a message and resumes by itself; Ctrl-C ends it as usual."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DISK_BYTES = 64 * MB
 
 @pytest.fixture
 def disk(tmp_path) -> Iterator[Path]:
-    """A file system in memory that holds all the items, if there is nothing else on it."""
+    """A file system in memory that has room for all items, if it holds nothing else."""
     path = tmp_path / "disk"
     path.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "lycosa-test", path]
@@ -42,7 +42,7 @@ def free(disk: Path) -> int:
 
 
 def settled(tree: Tree) -> int:
-    """Wait for what is under way. Return how many pages were asked for."""
+    """Wait for requests under way. Return the number of requests."""
     hits = -1
     while hits != (now := len(tree.hits())):
         hits = now
@@ -54,7 +54,7 @@ def command(tree: Tree, *more: object) -> list[object]:
     return ["crawl", tree.url, "-o", "disk/items.jsonl", "--state", "disk/state", "--free-space", "24MB", *more]
 
 
-def test_it_pauses_before_the_disk_is_full_and_goes_on_when_there_is_room(tmp_path, disk):
+def test_a_crawl_pauses_before_the_disk_is_full_and_resumes_when_there_is_space(tmp_path, disk):
     ballast = disk / "ballast"
     ballast.write_bytes(b"x" * (free(disk) - FLOOR - 10 * MB))
     with grow(PAGES, text_bytes=TEXT_BYTES, delay_s=0.01) as tree:
@@ -81,7 +81,7 @@ def test_it_pauses_before_the_disk_is_full_and_goes_on_when_there_is_room(tmp_pa
         assert "Traceback" not in run.said
 
 
-def test_without_a_floor_a_disk_that_is_full_ends_it(tmp_path, disk):
+def test_without_a_floor_a_full_disk_ends_the_crawl(tmp_path, disk):
     (disk / "ballast").write_bytes(b"x" * (free(disk) - 10 * MB))
     with grow(PAGES, text_bytes=TEXT_BYTES) as tree:
         full = lycosa(*command(tree), "--free-space", "0", "-q", cwd=tmp_path)
@@ -89,7 +89,7 @@ def test_without_a_floor_a_disk_that_is_full_ends_it(tmp_path, disk):
         assert "no space left" in assert_one_line(full.stderr)
 
 
-def test_a_floor_higher_than_the_disk_is_said_and_can_be_left(tmp_path):
+def test_a_floor_above_the_size_of_the_disk_pauses_the_crawl_until_interrupted(tmp_path):
     with grow(3) as tree, started("crawl", tree.url, "-o", "i.jsonl", "--free-space", "1000000GB", cwd=tmp_path) as run:
         assert run.until(lambda: "paused: " in run.said)
         assert tree.hits() == []

@@ -1,4 +1,4 @@
-"""How a crawl ends before it is finished, and that the next run goes on (C7); blocking calls; callbacks in threads."""
+"""Crawls that end before they are finished, and resume in the next run (C7); blocking calls; callbacks in threads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Pages(Spider):
 
 
 def crawled(server: Server, home: Path, spider: type[Spider] = Pages, **settings: Any) -> Any:
-    """Crawl the tree, or go on with it. Return the summary."""
+    """Crawl the tree, or resume the crawl. Return the summary."""
 
     async def story() -> Any:
         site = server.url(f"/tree/{PAGES}/0")
@@ -56,7 +56,7 @@ def crawled(server: Server, home: Path, spider: type[Spider] = Pages, **settings
 
 
 def ends_early(server: Server, home: Path, reason: str, spider: type[Pages] = Pages, **settings: Any) -> Any:
-    """Crawl until it is closed for this reason, then to the end, with nothing lost and nothing twice."""
+    """Crawl until it is closed for this reason, then to the end; nothing may be lost or repeated."""
     own: Any = type(spider.__name__, (spider,), {})
     first = crawled(server, home, own, **settings)
     assert (first.stats["finish_reason"], own.closed_by, first.finished) == (reason, reason, False)
@@ -93,7 +93,7 @@ def test_errors(server, tmp_path):
 
 
 class Barren(Spider):
-    """Gives an item for its first page only."""
+    """Yields an item for its first page only."""
 
     name = "barren"
 
@@ -163,7 +163,7 @@ def test_close_spider(server, tmp_path, spider):
         ends_early(server, tmp_path, "enough", spider)
 
 
-def test_close_spider_in_a_pipeline_leaves_its_item_out(server, tmp_path):
+def test_close_spider_in_a_pipeline_drops_its_item(server, tmp_path):
     class Closes:
         def process_item(self, item: Any) -> Any:
             raise CloseSpider("full")
@@ -172,7 +172,7 @@ def test_close_spider_in_a_pipeline_leaves_its_item_out(server, tmp_path):
     assert (first.closing, items(tmp_path / "items.jsonl")) == ("full", [])
 
 
-def test_the_command_says_why_and_goes_on(server, tmp_path):
+def test_the_command_prints_the_reason_and_the_next_run_resumes(server, tmp_path):
     (tmp_path / "spider.py").write_text(
         dedent(f"""
         import lycosa
@@ -213,7 +213,7 @@ def test_a_blocking_call_is_named_by_the_command(server, tmp_path):
 
 
 class InThreads(Pages):
-    """Every page waits for another one: two callbacks must run at a time, and the loop beside them."""
+    """Every page waits for another one: two callbacks must run at a time, besides the event loop."""
 
     name = "threads"
     custom_settings = {"callback_mode": "thread", "callback_threads": 4}
@@ -233,7 +233,7 @@ class InThreads(Pages):
         return {"status": found.status}
 
 
-def test_callbacks_that_block_run_side_by_side_in_threads(server, tmp_path):
+def test_blocking_callbacks_run_concurrently_in_threads(server, tmp_path):
     summary = crawled(server, tmp_path, InThreads, concurrency=8)
     found = items(tmp_path / "items.jsonl")
     assert summary.finished, summary
@@ -273,7 +273,7 @@ def test_a_coroutine_stays_on_the_loop_with_threads(server, tmp_path):
     assert sorted(item["thread"] for item in items(tmp_path / "items.jsonl")) == [False, True]
 
 
-def test_fetch_sync_is_for_threads(server, tmp_path):
+def test_fetch_sync_works_in_threads_only(server, tmp_path):
     class Wrong(Pages):
         def parse(self, response: Any) -> Any:
             return {"status": self.fetch_sync(response.urljoin("/good")).status}
@@ -282,7 +282,7 @@ def test_fetch_sync_is_for_threads(server, tmp_path):
     assert reason.startswith("this works in callbacks that run in a thread")
 
 
-def test_a_callback_that_hangs_in_a_thread_does_not_keep_the_crawl(server, tmp_path, monkeypatch):
+def test_a_callback_that_hangs_in_a_thread_does_not_keep_the_crawl_from_ending(server, tmp_path, monkeypatch):
     monkeypatch.setattr("lycosa.crawl.workers.threads.CLOSE_GRACE_S", 0.2)
     monkeypatch.setattr("lycosa.crawl.engine.engine.STOP_GRACE_S", 0.2)
     release = threading.Event()
@@ -300,7 +300,7 @@ def test_a_callback_that_hangs_in_a_thread_does_not_keep_the_crawl(server, tmp_p
     assert not summary.finished
 
 
-def test_closed_that_fails_is_told_when_all_are_closed(server, tmp_path):
+def test_an_error_in_closed_is_raised_after_all_spiders_are_closed(server, tmp_path):
     class Fails(Pages):
         def closed(self, reason: str) -> None:
             raise ValueError("closed")

@@ -29,7 +29,7 @@ from tests.servers.shop import SECTIONS, SIDE, Shop, expected, images, opened, p
 
 SPIDER = Path(__file__).with_name("shop_spider.py")
 PRODUCTS = 95 * SECTIONS
-"""With their lists and the ways in, 3,002 pages."""
+"""With their lists and entry pages, 3,002 pages."""
 
 KILLS = 100 if PROVE else 10
 FEW_KILLS = 3 if PROVE else 2
@@ -40,7 +40,7 @@ END_MAX_S = 300.0
 
 
 class Story:
-    """A crawl that is killed again and again, always by the same command, and what must be true of it in the end."""
+    """A crawl that is killed repeatedly and resumed by the same command, and what must be true in the end."""
 
     def __init__(self, shop: Shop, home: Path, *more: object, commit_acks: int = COMMIT_ACKS) -> None:
         self.shop = shop
@@ -170,8 +170,8 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
         yield shop
 
 
-def test_the_spider_alone_gets_all_there_is(shop, tmp_path):
-    """What the others compare with: without a kill nothing is asked for twice."""
+def test_without_kills_every_page_is_fetched_once(shop, tmp_path):
+    """The baseline of the other tests: without a kill nothing is requested twice."""
     story = Story(shop, tmp_path)
     story.ends()
     story.assert_good(0)
@@ -179,7 +179,7 @@ def test_the_spider_alone_gets_all_there_is(shop, tmp_path):
 
 
 @pytest.mark.parametrize("shop", [PRODUCTS], indirect=True)
-def test_killed_at_random_each_item_and_each_image_is_there_once(shop, tmp_path, chance):
+def test_after_random_kills_each_item_and_image_is_there_once(shop, tmp_path, chance):
     assert sum("/list/" in path or "/product/" in path for path in expected(PRODUCTS)) >= 3000
     story = Story(shop, tmp_path)
     story.is_killed(KILLS, chance)
@@ -196,15 +196,15 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_killed_in_other_ways_of_working(shop, tmp_path, chance, way):
+def test_after_kills_with_other_settings_each_item_is_there_once(shop, tmp_path, chance, way):
     story = Story(shop, tmp_path, *WAYS[way])
     story.is_killed(FEW_KILLS, chance)
     story.ends()
     story.assert_good(FEW_KILLS)
 
 
-def test_killed_with_a_cache_what_it_has_is_not_fetched_again(shop, tmp_path, chance):
-    """Hardly anything is committed before a kill; the cache has what was answered all the same."""
+def test_after_kills_cached_responses_are_not_fetched_again(shop, tmp_path, chance):
+    """Hardly anything is committed before a kill, but the cache has the responses."""
     way = ("--set", "http_cache=rfc9111", "--commit-every", 60)
     story = Story(shop, tmp_path, *way, commit_acks=10_000)
     story.is_killed(FEW_KILLS, chance)

@@ -1,4 +1,4 @@
-"""One crawl over every sin of the servers, all of the engine switched on: it ends, each URL for a reason (C2, C7).
+"""One crawl over every sin of the servers with all parts of the engine: it ends, with a reason for each URL (C2, C7).
 
 Cookies, HTTP cache, auto-throttle, meta refresh, referrers, all spider and downloader middlewares; callbacks on the
 loop and in threads. What became of each URL is read from the frontier.
@@ -70,7 +70,7 @@ WITH_MORE = {
     "/site": ["/site/5"],
     "/tree": ["/tree/5/0"],
 }
-"""Sins that have several ways."""
+"""Sins with several variants."""
 
 DEAD = {
     **{path: reason for path, (reason, _) in FATAL.items()},
@@ -81,7 +81,7 @@ DEAD = {
     "/redirect-self": "redirect loop",
     "/video": "body over 1000000 bytes",
 }
-"""By path, why it is dead."""
+"""By path, the reason to be dead."""
 
 DONE = {
     **{f"/{status}": str(status) for status in (204, 304, 401, 403, 404, 410)},
@@ -96,7 +96,7 @@ REDIRECTED = re.compile(r"/(redirect-(loop|good|chain|to)|account|redirects|meta
 
 
 class Told(NamedTuple):
-    """How the crawl ended, and what the frontier says about each URL, by path and query."""
+    """The end of the crawl, and the frontier row of each URL, by path and query."""
 
     code: int
     said: str
@@ -119,7 +119,7 @@ def run(home: Path, mode: str) -> tuple[int, str]:
 
 
 def rows(home: Path) -> dict[str, dict[str, Any]]:
-    """Return a row for each URL: of one that redirected to itself, the last."""
+    """Return a row for each URL; of one that redirected to itself, the last one."""
     listed = lycosa("frontier", "list", "--limit", 0, "--json", "--state", "state", cwd=home)
     found = [json.loads(line) for line in listed.stdout.splitlines()]
     return {path_of(row["url"]): row for row in found}
@@ -144,7 +144,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return Told(code, said, log, items(home / "items.jsonl"), rows(home), hits, len(server.hits) - hits)
 
 
-def test_it_ends_and_says_so_in_good_order(told: Told) -> None:
+def test_the_crawl_ends_with_a_proper_summary(told: Told) -> None:
     assert told.code == 1, told.said
     assert "Traceback" not in told.said
     assert "Traceback" not in told.log
@@ -157,13 +157,13 @@ def test_every_url_is_done_or_dead(told: Told) -> None:
     assert {path_of(target) for target in targets()} <= {path_of("http://x" + path) for path in told.rows}
 
 
-def test_what_is_dead_is_dead_for_its_reason(told: Told) -> None:
+def test_each_dead_url_has_the_expected_reason(told: Told) -> None:
     dead = {path.partition("?")[0]: row["reason"] for path, row in told.rows.items() if row["state"] == "dead"}
     # What closes without an answer is heard as a reset, when the request was not read to its end by then.
     assert dead == DEAD | ({"/drop": "connection lost"} if dead["/drop"] == "connection lost" else {})
 
 
-def test_what_is_done_is_done_for_its_reason(told: Told) -> None:
+def test_each_done_url_has_the_expected_reason(told: Told) -> None:
     for target in targets():
         path, row = target.partition("?")[0], told.rows[target]
         if path in DEAD:
@@ -174,14 +174,14 @@ def test_what_is_done_is_done_for_its_reason(told: Told) -> None:
         assert row["reason"] == expected, target
 
 
-def test_links_go_as_deep_as_they_may_and_nowhere_else(told: Told) -> None:
+def test_links_are_followed_within_depth_and_scope_only(told: Told) -> None:
     assert {row["depth"] for row in told.rows.values()} == {0, 1}
     assert {urlsplit(row["url"]).hostname for row in told.rows.values()} == {"127.0.0.1"}
     longest = max(len(row["url"]) for row in told.rows.values())
     assert 2000 <= longest <= 2083
 
 
-def test_every_page_is_one_item_and_what_fails_goes_to_the_errback(told: Told) -> None:
+def test_every_page_is_one_item_and_failures_go_to_the_errback(told: Told) -> None:
     pages = Counter(path_of(item["url"]) for item in told.items if "url" in item)
     assert set(pages.values()) == {1}
     fetched = {path for path, row in told.rows.items() if row["reason"] in {"200", "204"} and not row["depth"]}
@@ -190,6 +190,6 @@ def test_every_page_is_one_item_and_what_fails_goes_to_the_errback(told: Told) -
     assert {item["why"] for item in failed} == {"HttpError('404')"}
 
 
-def test_run_again_it_asks_for_nothing(told: Told) -> None:
+def test_a_second_run_requests_nothing(told: Told) -> None:
     assert told.hits > len(told.rows)
     assert told.hits_of_second_run == 0

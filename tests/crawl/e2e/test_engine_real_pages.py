@@ -122,14 +122,14 @@ def in_order(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda item: item["url"])
 
 
-def test_every_page_once(found: dict[str, list[dict[str, Any]]], docs_root: Path) -> None:
+def test_every_page_is_found_once(found: dict[str, list[dict[str, Any]]], docs_root: Path) -> None:
     expected = reachable(docs_root, start_in(docs_root), re.compile(FOLLOWED))
     assert len(expected) > PAGES_MIN
     for written in found.values():
         assert_exactly_once([item["url"] for item in written], expected)
 
 
-def test_they_say_something(found: dict[str, list[dict[str, Any]]]) -> None:
+def test_items_have_content(found: dict[str, list[dict[str, Any]]]) -> None:
     for item in found["parsel"]:
         assert item["title"], item["url"]
         assert item["headings"], item["url"]
@@ -138,6 +138,6 @@ def test_they_say_something(found: dict[str, list[dict[str, Any]]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lexbor", "crawl", "sitemap"])
-def test_the_items_are_the_same_as_those_by_parsel(found: dict[str, list[dict[str, Any]]], kind: str) -> None:
+def test_the_items_match_those_of_parsel(found: dict[str, list[dict[str, Any]]], kind: str) -> None:
     differ = [pair for pair in zip(found["parsel"], found[kind], strict=True) if pair[0] != pair[1]]
     assert differ == []

@@ -1,4 +1,4 @@
-"""Ways to lose something that were found by trying: each ended badly once (C2, C6, C8)."""
+"""Bugs that lost data and were found by trying (C2, C6, C8)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_second_crawl_into_the_same_file_keeps_its_items(tmp_path):
         assert sorted(urls) == sorted(first.urls() | second.urls())
 
 
-def test_an_interrupted_crawl_goes_on_behind_the_items_of_another(tmp_path):
+def test_an_interrupted_crawl_resumes_after_the_items_of_another(tmp_path):
     with grow(12) as first, grow(7) as second:
         crawl(tmp_path, first.url, "-o", "both.jsonl", "--max-pages", 4)
         crawl(tmp_path, second.url, "-o", "both.jsonl")
@@ -74,7 +74,7 @@ def test_an_interrupted_crawl_goes_on_behind_the_items_of_another(tmp_path):
         "raise asyncio.CancelledError",
     ],
 )
-def test_a_page_that_cannot_be_settled_is_dead_and_the_crawl_goes_on(tmp_path, line):
+def test_a_page_that_cannot_be_settled_is_dead_and_the_crawl_continues(tmp_path, line):
     with grow(3) as tree:
         base = tree.url.removesuffix("0")
         (tmp_path / "s.py").write_text(SPIDER.format(base=base, line=line))
@@ -87,7 +87,7 @@ def test_a_page_that_cannot_be_settled_is_dead_and_the_crawl_goes_on(tmp_path, l
         assert "nothing to do" in again.stderr
 
 
-def test_rules_given_later_hold_for_what_is_queued(tmp_path):
+def test_changed_rules_apply_to_queued_requests(tmp_path):
     with grow(40) as tree:
         crawl(tmp_path, tree.url, "-o", "items.jsonl", "--max-pages", 4)
         crawl(tmp_path, tree.url, "-o", "items.jsonl", "--deny", "*")
@@ -106,7 +106,7 @@ def test_the_state_of_another_spider_is_refused(tmp_path):
         assert json.loads((tmp_path / "state" / "crawl.json").read_text())["spider"] == "one"
 
 
-def test_starting_afresh_empties_an_index_of_nothing_else(tmp_path):
+def test_starting_afresh_removes_only_its_own_documents_from_the_index(tmp_path):
     with grow(8) as tree, grow(3) as other:
         both = ("--index", "index")
         crawl(tmp_path, tree.url, "-o", "a.jsonl", *both)
@@ -117,7 +117,7 @@ def test_starting_afresh_empties_an_index_of_nothing_else(tmp_path):
         assert documents(tmp_path) == 2 + 3
 
 
-def test_a_state_whose_database_is_gone_does_not_begin_anew(tmp_path):
+def test_a_state_without_its_database_is_refused(tmp_path):
     with grow(8) as tree:
         crawl(tmp_path, tree.url, "-o", "a.jsonl", "--state", "state")
         (tmp_path / "state" / "frontier" / "data.mdb").write_bytes(b"")

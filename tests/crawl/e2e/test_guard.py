@@ -35,7 +35,7 @@ QUICK = {"robots": False, "retries": 2, "backoff_base": 0, "log_level": "CRITICA
 
 @pytest.fixture(autouse=True)
 def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """127.0.1.x is the public internet."""
+    """127.0.1.x counts as the public internet."""
     for module in (addresses, private_addresses):
         monkeypatch.setattr(module, "is_public", lambda ip: ip.startswith("127.0.1."))
     monkeypatch.setattr(job, "DEAD_SHOWN", 100)
@@ -83,7 +83,7 @@ def playing(play: Callable[[World], Any]) -> None:
 
 
 class Reads(Spider):
-    """Follows every link, and says what it has read."""
+    """Follows every link, and yields what it has read."""
 
     name = "reads"
 
@@ -98,7 +98,7 @@ class Reads(Spider):
 
 
 def refused(ended: Ended, target: str, name: str = PRIVATE) -> None:
-    """The target is dead at once, with a reason that tells what to do; nothing else is."""
+    """Assert that the target alone is dead at once, with a reason that says what to do."""
     assert ended.summary.dead == [(target, REASON.format(name))]
     assert ended.summary.finished
     assert "retry/count" not in ended.summary.stats
@@ -109,7 +109,7 @@ def refused(ended: Ended, target: str, name: str = PRIVATE) -> None:
 
 @pytest.mark.parametrize("robots", [False, True])
 @pytest.mark.parametrize("way", ["/leads?to=", "/leads/missing?to=", "/redirect-to?url=", "/meta-refresh?url="])
-def test_what_a_public_page_leads_to(way, robots):
+def test_public_pages_do_not_lead_to_private_addresses(way, robots):
     class Errs(Reads):
         async def start(self):
             for url in self.start_urls:
@@ -129,7 +129,7 @@ def test_what_a_public_page_leads_to(way, robots):
     playing(play)
 
 
-def test_a_crawl_without_a_spider():
+def test_a_generic_crawl_is_guarded():
     async def play(here: World) -> None:
         target = here.trap.url("/good")
         refused(await crawl(here.to("/leads?to=", target), robots=True), target)
@@ -138,7 +138,7 @@ def test_a_crawl_without_a_spider():
     playing(play)
 
 
-def test_by_redirects_over_another_public_host():
+def test_redirects_over_another_public_host_are_guarded():
     async def play(here: World) -> None:
         target = here.trap.url("/good")
         hop = here.to("/redirect-to?url=", target, here.second)
@@ -149,7 +149,7 @@ def test_by_redirects_over_another_public_host():
     playing(play)
 
 
-def test_by_a_sitemap():
+def test_links_of_sitemaps_are_guarded():
     async def play(here: World) -> None:
         target = here.trap.url("/good")
 
@@ -167,7 +167,7 @@ def test_by_a_sitemap():
     playing(play)
 
 
-def test_by_a_middleware_and_by_the_crawler():
+def test_requests_of_middlewares_and_of_crawler_crawl_are_guarded():
     async def play(here: World) -> None:
         one, two = here.trap.url("/good?1"), here.trap.url("/good?2")
 
@@ -187,8 +187,8 @@ def test_by_a_middleware_and_by_the_crawler():
     playing(play)
 
 
-def test_by_who_listens():
-    """A receiver of a signal that queues what it finds, and an errback that reads the part that came."""
+def test_requests_of_signal_receivers_are_guarded():
+    """A signal receiver that queues what it finds, and an errback that reads a partial response."""
 
     async def play(here: World) -> None:
         one, two = here.trap.url("/good?1"), here.trap.url("/good?2")
@@ -223,7 +223,7 @@ def test_by_who_listens():
 
 
 @pytest.mark.parametrize("robots", [False, True])
-def test_what_a_callback_fetches(robots):
+def test_inline_fetches_are_guarded(robots):
     async def play(here: World) -> None:
         target = here.trap.url("/good")
         ways = [target, here.to("/redirect-to?url=", target), here.to("/redirect-to?url=", target, here.second)]
@@ -243,8 +243,8 @@ def test_what_a_callback_fetches(robots):
     playing(play)
 
 
-def test_what_a_private_page_fetches_from_a_public_one():
-    """The spider goes from its own network to the public, and what it finds there must not lead back."""
+def test_a_private_page_that_fetched_from_a_public_one_is_guarded():
+    """A spider goes from its own network to the public internet; what it finds there must not lead back."""
 
     async def play(here: World) -> None:
         class Fetches(Reads):
@@ -268,7 +268,7 @@ def test_what_a_private_page_fetches_from_a_public_one():
     playing(play)
 
 
-def test_what_is_fetched_before_there_is_a_page():
+def test_inline_fetches_of_start_are_guarded_only_behind_public_pages():
     async def play(here: World) -> None:
         target = here.trap.url("/good")
 
@@ -276,7 +276,7 @@ def test_what_is_fetched_before_there_is_a_page():
             async def start(self):
                 with pytest.raises(PrivateAddress):
                     await self.fetch(here.to("/redirect-to?url=", target))
-                yield Request((await self.fetch(target)).url)  # what the program itself asks for is nobody's link
+                yield Request((await self.fetch(target)).url)  # a request of the program itself is not guarded
 
         ended = await crawl(Starts())
         assert (ended.items, ended.summary.dead) == ([{"url": target}], [])
@@ -285,7 +285,7 @@ def test_what_is_fetched_before_there_is_a_page():
     playing(play)
 
 
-def test_the_picture_of_an_item(tmp_path):
+def test_images_of_items_are_guarded(tmp_path):
     async def play(here: World) -> None:
         class Shows(Spider):
             name = "shows"
@@ -302,7 +302,7 @@ def test_the_picture_of_an_item(tmp_path):
     playing(play)
 
 
-def test_a_robots_txt_that_moved_to_a_private_address():
+def test_a_robots_txt_redirected_to_a_private_address_is_not_fetched():
     async def play(here: World) -> None:
         here.site.robots = here.trap.url("/robots-moved.txt")
         urls = [here.site.url("/private"), here.site.url("/good")]
@@ -314,7 +314,7 @@ def test_a_robots_txt_that_moved_to_a_private_address():
 
 
 @pytest.mark.parametrize("way", ["/leads?to=", "/redirect-to?url="])
-def test_spellings_of_private_addresses(way):
+def test_all_spellings_of_private_addresses_are_refused(way):
     need("IPv6 on the loopback device", _has_ipv6())
     hosts = {
         "localhost": "",
@@ -346,7 +346,7 @@ def test_spellings_of_private_addresses(way):
     playing(play)
 
 
-def test_a_name_that_resolves_to_a_private_address(monkeypatch):
+def test_a_name_that_resolves_to_a_private_address_is_refused(monkeypatch):
     table = {"intranet.example": [PRIVATE], "www.example": [PUBLIC]}
     monkeypatch.setattr(wiring, "SystemResolver", lambda *_: StaticResolver(table))
 
@@ -365,7 +365,7 @@ def test_a_name_that_resolves_to_a_private_address(monkeypatch):
 # --- what is not guarded
 
 
-def test_private_pages_lead_to_private_addresses():
+def test_private_pages_may_lead_to_private_addresses():
     async def play(here: World) -> None:
         async with serving(host=OTHER) as other:
             hop = here.to("/redirect-to?url=", other.url("/good?redirected"), here.trap)
@@ -378,7 +378,7 @@ def test_private_pages_lead_to_private_addresses():
     playing(play)
 
 
-def test_a_start_url_that_a_public_page_links_to():
+def test_a_private_start_url_that_a_public_page_links_to_is_fetched():
     async def play(here: World) -> None:
         target = here.trap.url("/good")
         for urls in ([here.to("/leads?to=", target), target], [target, here.to("/leads?to=", target)]):
@@ -389,8 +389,8 @@ def test_a_start_url_that_a_public_page_links_to():
     playing(play)
 
 
-def test_robots_txt_of_a_private_host_that_a_public_page_led_to_first():
-    """Not asked for the sake of the public page, it holds all the same for those who may come."""
+def test_the_robots_txt_of_a_private_host_first_reached_from_a_public_page_still_applies():
+    """It is not fetched for a guarded request, but applies to requests that are not guarded."""
 
     async def play(here: World) -> None:
         here.trap.robots = "User-agent: *\nDisallow: /private\n"
@@ -421,7 +421,7 @@ def test_robots_txt_of_a_private_host_that_a_public_page_led_to_first():
     playing(play)
 
 
-def test_a_name_that_leads_to_a_private_page_is_no_public_one(monkeypatch):
+def test_a_page_is_private_by_its_address_not_by_its_name(monkeypatch):
     monkeypatch.setattr(wiring, "SystemResolver", lambda *_: StaticResolver({"intranet.example": [PRIVATE]}))
 
     async def play(here: World) -> None:
@@ -447,7 +447,7 @@ def test_a_name_that_leads_to_a_private_page_is_no_public_one(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("way", ["/leads?to=", "/redirect-to?url="])
-def test_what_is_allowed(allowed, host, way):
+def test_allowed_hosts_are_reached(allowed, host, way):
     async def play(here: World) -> None:
         async with serving(host="127.0.0.1", port=int(here.trap.address.rpartition(":")[2])) as own:
             trap = own if host == "localhost" else here.trap
@@ -460,8 +460,8 @@ def test_what_is_allowed(allowed, host, way):
 
 @pytest.mark.parametrize("allowed", ["127.0.2.1/32", "localhost"])
 @pytest.mark.parametrize("way", ["/leads?to=", "/redirect-to?url="])
-def test_what_is_allowed_leads_no_further(allowed, way):
-    """Whoever may be led to one service by a public page must not be led on by that to all the others."""
+def test_an_allowed_host_does_not_open_others(allowed, way):
+    """A public page that may lead to one service must not lead from there to all others."""
 
     async def play(here: World) -> None:
         async with (
@@ -481,8 +481,8 @@ def test_what_is_allowed_leads_no_further(allowed, way):
 
 
 @pytest.mark.parametrize("where", ["setting", "meta"])
-def test_through_a_proxy_on_a_private_address(where):
-    """What names resolve to is the proxy's business, but what the URL says is refused; that the proxy is private says
+def test_the_guard_applies_through_a_proxy_on_a_private_address(where):
+    """The proxy resolves names, but private addresses in URLs are refused. That the proxy itself is private says
     nothing about the page."""
 
     async def play(here: World) -> None:
@@ -514,7 +514,7 @@ def test_through_a_proxy_on_a_private_address(where):
 
 
 @pytest.mark.parametrize("way", ["/leads?to=", "/redirect-to?url="])
-def test_a_crawl_that_goes_on_in_a_later_run(tmp_path, way):
+def test_the_guard_holds_in_a_later_run(tmp_path, way):
     async def play(here: World) -> None:
         target = here.trap.url("/good")
         kept = {"state": str(tmp_path / "state"), "output": str(tmp_path / "items.jsonl")}
@@ -535,7 +535,7 @@ def test_a_crawl_that_goes_on_in_a_later_run(tmp_path, way):
 
 
 @pytest.mark.parametrize("way", ["/leads?to=", "/redirect-to?url="])
-def test_a_page_out_of_the_cache(tmp_path, way):
+def test_pages_from_the_cache_are_guarded(tmp_path, way):
     async def play(here: World) -> None:
         target = here.trap.url("/good")
         cache = {"http_cache": "replay", "http_cache_dir": str(tmp_path)}
@@ -546,8 +546,8 @@ def test_a_page_out_of_the_cache(tmp_path, way):
     playing(play)
 
 
-def test_connections_that_are_kept():
-    """Private pages are read over connections that no guarded request may use."""
+def test_guarded_requests_do_not_reuse_connections_to_private_hosts():
+    """Private pages are read over connections that guarded requests must not use."""
 
     async def play(here: World) -> None:
         own = [here.trap.url(f"/good?{number}") for number in range(20)]

@@ -1,4 +1,4 @@
-"""Ctrl-C twice ends a crawl at once, also when a Redis that it needs is away (C3, P5); the same command goes on."""
+"""Ctrl-C twice ends a crawl at once, even if a Redis that it needs is down (C3, P5); the same command resumes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.servers.tree import grow
 pytestmark = pytest.mark.redis
 
 AT_ONCE_S = 4.5
-"""Two seconds are promised; more for a busy machine, and less than the five that a single interrupt leaves."""
+"""The promise is two seconds. This allows for a busy machine, and is less than the grace of one interrupt (5 s)."""
 
 PAGES = 60
 FILE = ("-o", "items.jsonl")
@@ -70,7 +70,7 @@ def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, kind: str, how
 
 @pytest.mark.proxies
 @pytest.mark.parametrize("how", ["kill", "pause"])
-def test_neither_does_that_of_a_forward_proxy(tmp_path: Path, how: str) -> None:
+def test_a_second_interrupt_of_a_forward_proxy_waits_for_no_server(tmp_path: Path, how: str) -> None:
     with redis_server() as server, grow(5) as tree, running(Microsocks()) as (proxy,):
         pool = ("--pool", f"{server.url}?pool=shop")
         assert lycosa("proxies", "add", proxy.url, *pool, cwd=tmp_path).returncode == 0
@@ -95,7 +95,7 @@ def test_neither_does_that_of_a_forward_proxy(tmp_path: Path, how: str) -> None:
 
 
 def asking(port: int, url: str) -> socket.socket:
-    """Ask a forward proxy for a page."""
+    """Request a page from a forward proxy."""
     client = socket.create_connection(("127.0.0.1", port), timeout=20)
     client.sendall(f"GET {url} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
     return client

@@ -31,10 +31,10 @@ PAGES = 3000 if PROVE else 600
 LIVES_S = (0.5, 1.5) if PROVE else (0.2, 0.6)
 """How long after its first fetch a run is killed: the shorter, the fewer pages 20 kills need."""
 MEGABYTES = 1_000_000
-"""What is written without a commit."""
+"""Bytes written without a commit."""
 CONCURRENCY = 16
 RESUME_MAX_S = 2.0
-"""From the start of the process to its first fetch. Processor time, since others use the machine too."""
+"""From the start of the process to its first fetch, in CPU time, since the machine has other load too."""
 FAST = ("--concurrency", CONCURRENCY, "--concurrency-per-host", CONCURRENCY)
 
 
@@ -48,7 +48,7 @@ def refetches_max(kills: int) -> int:
 
 
 def first_fetch(run: Running, tree: Tree, hits_before: int) -> float | None:
-    """Wait for the first fetch of this run, robots.txt included. Return when it was; None when the run ended first."""
+    """Wait for the first fetch of this run, including robots.txt. Return its time, or None if the run ended before."""
     size = tree.hit_bytes()
     if len(tree.hits()) == hits_before and not run.until(lambda: tree.hit_bytes() > size):
         return None
@@ -67,7 +67,7 @@ def assert_complete(tree: Tree, cwd: Path) -> None:
 
 
 def finish(tree: Tree, cwd: Path, *more: object) -> None:
-    """Run the command to its end, and once more: then nothing is left to do."""
+    """Run the command to its end, and once more: the second time nothing is left."""
     done = lycosa(*command(tree, *more), cwd=cwd)
     assert done.returncode == 0, done.stderr
     assert_nothing_to_do(tree, cwd, *more)
@@ -142,7 +142,7 @@ class Aim:
         self.start_s = min([self.start_s, *seen])
 
 
-def test_kills_while_it_starts(tmp_path, chance):
+def test_kills_before_the_first_fetch_lose_nothing(tmp_path, chance):
     """Before the first fetch: while it imports, opens the state, the output and the index, pushes the seeds."""
     with grow(60) as tree:
         aim = Aim(tree, chance)
@@ -156,8 +156,8 @@ def test_kills_while_it_starts(tmp_path, chance):
         assert_complete(tree, tmp_path)
 
 
-def test_kills_while_it_starts_afresh(tmp_path, chance):
-    """Then -o refuses what it finds and says that -O goes on, or finds nothing of the old crawl."""
+def test_kills_while_starting_afresh_leave_a_usable_state(tmp_path, chance):
+    """Afterwards -o either refuses the state and recommends -O, or finds nothing of the old crawl."""
     with grow(40) as tree:
         aim = Aim(tree, chance)
         fresh = ["-O" if part == "-o" else part for part in command(tree)]
@@ -175,7 +175,7 @@ def test_kills_while_it_starts_afresh(tmp_path, chance):
             assert_nothing_to_do(tree, tmp_path)
 
 
-def test_kills_while_it_starts_for_the_first_time(tmp_path, chance):
+def test_kills_during_the_first_start_lose_nothing(tmp_path, chance):
     with grow(20) as tree:
         aim = Aim(tree, chance)
         with started(*command(tree), cwd=tmp_path) as run:
@@ -190,7 +190,7 @@ def test_kills_while_it_starts_for_the_first_time(tmp_path, chance):
 
 
 def test_items_written_but_not_committed_are_cut_off(tmp_path):
-    """With a long commit window and large pages, the output holds megabytes that no commit knows of."""
+    """With a long commit window and large pages, the output has megabytes that are not committed."""
     slow = ("--commit-every", 60, "--commit-acks", 100_000)
     output = tmp_path / "items.jsonl"
     with grow(60 if PROVE else 40, text_bytes=400_000) as tree:
@@ -211,7 +211,7 @@ STEPS = ("a new segment", "tantivy's commit", "the positions' draft")
 
 
 def signs(folder: Path) -> dict[str, object]:
-    """What tells how far the commit of an index is."""
+    """The file names that show how far the commit of an index is."""
     meta, draft = folder / "tantivy/meta.json", folder / "positions.json.new"
     return {
         STEPS[0]: frozenset(path.stem for path in folder.glob("tantivy/*.term")),
@@ -220,8 +220,8 @@ def signs(folder: Path) -> dict[str, object]:
     }
 
 
-def test_what_robots_forbids_and_what_lies_outside_is_left_alone_across_kills(tmp_path, chance):
-    """robots.txt is remembered like all else."""
+def test_robots_txt_and_scope_hold_across_kills(tmp_path, chance):
+    """robots.txt is part of the stored state."""
     with grow(200, delay_s=0.05, robots="User-agent: *\nDisallow: /2\nAllow: /20\n") as tree:
         site = tree.url.removesuffix("/0")
         forbidden = {f"{site}/{n}" for n in range(200) if str(n)[0] == "2" and str(n)[:2] != "20"}
@@ -249,8 +249,8 @@ def reachable(tree: Tree, forbidden: set[str]) -> set[str]:
     return found
 
 
-def test_kills_in_the_middle_of_index_commits(tmp_path, chance):
-    """At three steps of a commit; what the index says it has read is never ahead of what it holds."""
+def test_kills_during_index_commits_lose_nothing(tmp_path, chance):
+    """Kills at three steps of a commit. The position of the index is never ahead of its content."""
     kills = 6 if PROVE else 3
     with grow(2000 if PROVE else 900, delay_s=DELAY_S / 2 if PROVE else DELAY_S) as tree:
         for number in range(kills):
@@ -276,7 +276,7 @@ def test_kills_in_the_middle_of_index_commits(tmp_path, chance):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_signal_ends_it_cleanly_and_nothing_is_fetched_twice(tmp_path, name):
+def test_a_signal_ends_the_crawl_cleanly_and_nothing_is_fetched_twice(tmp_path, name):
     with grow(200, delay_s=0.05) as tree:
         for _ in range(3 if PROVE else 2):
             hits = len(tree.hits())
@@ -321,7 +321,7 @@ def test_the_second_interrupt_waits_for_no_server(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_blocked_loop_hears_the_second_interrupt(tmp_path, name):
+def test_the_second_interrupt_ends_a_blocked_loop(tmp_path, name):
     blocks = "import lycosa, time\nclass B(lycosa.Spider):\n    name = 'b'\n    def parse(self, r): time.sleep(1000)\n"
     with grow(1) as tree:
         (tmp_path / "b.py").write_text(f"{blocks}    start_urls = ['{tree.url}']\n")
@@ -334,8 +334,8 @@ def test_a_blocked_loop_hears_the_second_interrupt(tmp_path, name):
             assert "Traceback" not in run.said
 
 
-def test_interrupts_while_it_starts(tmp_path):
-    """Before the command has begun to run, the signal is Python's; from then on it is 130 and no traceback."""
+def test_interrupts_during_the_start_exit_with_130(tmp_path):
+    """Before the command runs, Python handles the signal; from then on the exit code is 130, without a traceback."""
     with grow(100) as tree:
         with started(*command(tree, "--max-pages", 1), cwd=tmp_path) as run:
             first = first_fetch(run, tree, 0)
@@ -358,8 +358,8 @@ def test_interrupts_while_it_starts(tmp_path):
         assert_complete(tree, tmp_path)
 
 
-def test_kills_with_items_on_standard_output_lose_none(tmp_path, chance):
-    """There every page is written at least once; a reader that drops an unfinished last line has them all."""
+def test_kills_lose_no_items_on_standard_output(tmp_path, chance):
+    """Every page is written at least once; a reader that drops an incomplete last line has them all."""
     options = ["crawl", None, "--state", "state", "--index", "index", *FAST]
     seen: Counter[str] = Counter()
     with grow(300, delay_s=0.1) as tree:

@@ -71,11 +71,11 @@ async def streamed(crawl: Crawl) -> list[str]:
 # ------------------------------------------------------------------------------------------------- how it is used
 
 
-def test_a_stream_brings_every_item_once(run, server):
+def test_a_stream_yields_every_item_once(run, server):
     assert_exactly_once(run(streamed(crawl_of(server))), all_of(server))
 
 
-def test_a_crawl_of_urls_brings_pages(run, server):
+def test_a_crawl_of_urls_yields_pages(run, server):
     async def story() -> Any:
         async with Crawl(root(server), **FAST) as crawl:
             found = [item async for item in crawl.stream()]
@@ -87,7 +87,7 @@ def test_a_crawl_of_urls_brings_pages(run, server):
     assert (summary.finished, summary.snapshot.items, summary.stats["finish_reason"]) == (True, PAGES, "finished")
 
 
-def test_run_gives_the_items_and_how_it_ended(run, server):
+def test_run_returns_the_summary_and_collects_the_items(run, server):
     async def story() -> Crawl:
         async with crawl_of(server) as crawl:
             assert (await crawl.run()).finished
@@ -162,7 +162,7 @@ async def nothing(response: Any) -> None:
 
 
 async def parse(response: Any) -> None:
-    """A route of another name."""
+    """A route with another name."""
 
 
 def twice_the_default(crawl: Crawl) -> None:
@@ -192,7 +192,7 @@ def twice_a_name(crawl: Crawl) -> None:
         (lambda: Crawl(Pages, spider_args={"start_urls": "http://a.example/"}), "start_urls"),
     ],
 )
-def test_what_is_wrong_is_one_line(wrong, says):
+def test_wrong_arguments_are_explained_in_one_line(wrong, says):
     async def story() -> None:
         await wrong().run()
 
@@ -201,17 +201,17 @@ def test_what_is_wrong_is_one_line(wrong, says):
     assert "\n" not in str(caught.value)
 
 
-def test_settings_are_looked_at_at_once():
+def test_settings_are_checked_at_once():
     with pytest.raises(BadSetting, match="did you mean depth"):
         Crawl("http://a.example/", detph=3)
 
 
-def test_a_frontier_that_others_share_is_refused_at_once():
+def test_a_shared_frontier_is_refused_at_once():
     with pytest.raises(UsageError, match="workers that share one are for lycosa worker"):
         Crawl("http://a.example/", frontier="redis://127.0.0.1:1/0")
 
 
-def test_routes_are_for_urls(server):
+def test_routes_need_a_crawl_of_urls(server):
     async def story() -> None:
         crawl = crawl_of(server)
         crawl.route()(nothing)
@@ -223,7 +223,7 @@ def test_routes_are_for_urls(server):
 
 @pytest.mark.parametrize("first", ["run", "stream"])
 @pytest.mark.parametrize("second", ["run", "stream"])
-def test_a_crawl_is_used_once(server, first, second):
+def test_a_crawl_can_be_used_once(server, first, second):
     async def use(crawl: Crawl, how: str) -> None:
         if how == "run":
             await crawl.run()
@@ -243,7 +243,7 @@ def test_a_crawl_is_used_once(server, first, second):
 # ------------------------------------------------------------------------------------------------- where it runs
 
 
-def test_in_a_thread_with_a_loop_of_its_own(server):
+def test_a_crawl_runs_in_a_thread_with_its_own_loop(server):
     found: list[str] = []
 
     def work() -> None:
@@ -255,7 +255,7 @@ def test_in_a_thread_with_a_loop_of_its_own(server):
     assert_exactly_once(found, all_of(server))
 
 
-def test_as_in_a_notebook_again_and_again_on_one_loop(server):
+def test_repeated_crawls_run_on_one_loop_as_in_a_notebook(server):
     loop = asyncio.new_event_loop()
     try:
         for _ in range(3):
@@ -267,7 +267,7 @@ def test_as_in_a_notebook_again_and_again_on_one_loop(server):
         loop.close()
 
 
-def test_two_at_once_in_one_loop(run, server):
+def test_two_crawls_run_concurrently_on_one_loop(run, server):
     async def story() -> Any:
         return await asyncio.gather(streamed(crawl_of(server)), streamed(crawl_of(server, 25)))
 
@@ -288,7 +288,7 @@ def test_several_spiders(run, server):
     assert_exactly_once(found, [*all_of(server), *(f"other {url}" for url in all_of(server))])
 
 
-def test_warnings_are_shown_where_no_log_is_set_up(server, capsys, monkeypatch):
+def test_warnings_are_shown_without_a_configured_log(server, capsys, monkeypatch):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
     class Warns(Pages):
@@ -326,7 +326,7 @@ def test_stop_and_snapshot(run, server):
     assert (seen.pages, last.items) == (1, count), "what was under way is given, too"
 
 
-def test_stopped_before_it_has_begun(run, server):
+def test_a_crawl_stopped_before_its_start_fetches_nothing(run, server):
     async def story() -> Any:
         async with crawl_of(server) as crawl:
             await crawl.stop()
@@ -337,7 +337,7 @@ def test_stopped_before_it_has_begun(run, server):
 
 
 def test_a_slow_consumer_slows_the_crawl(run, server):
-    """What waits is bounded by the pages under way, not by the crawl."""
+    """The number of waiting items is bounded by the pages under way, not by the crawl."""
     made = [0]
     taken, most = 0, 0
 
@@ -363,8 +363,8 @@ BREAKS = ["break", "exception", "cancel"]
 
 
 @pytest.mark.parametrize("how", BREAKS)
-def test_who_leaves_in_the_middle_loses_nothing(run, server, tmp_path, how):
-    """What was given but not followed by the next one is given again: at least once, and no page more."""
+def test_leaving_a_stream_loses_nothing(run, server, tmp_path, how):
+    """An item that was yielded last is yielded again: at least once, and no other page is."""
     found: list[str] = []
 
     async def some() -> None:
@@ -394,7 +394,7 @@ def test_who_leaves_in_the_middle_loses_nothing(run, server, tmp_path, how):
     assert len(found) <= PAGES + left
 
 
-def test_leaving_takes_no_time(run, server):
+def test_leaving_a_stream_is_immediate(run, server):
     async def story() -> float:
         async with crawl_of(server, spider=Hangs) as crawl:
             async for _ in crawl.stream():
@@ -411,7 +411,7 @@ class Hangs(Pages):
         yield response.follow("/hang")
 
 
-def test_left_before_the_first_item(run, server):
+def test_a_stream_can_be_left_before_the_first_item(run, server):
     async def story() -> None:
         async with crawl_of(server) as crawl:
             items = crawl.stream()
@@ -423,7 +423,7 @@ def test_left_before_the_first_item(run, server):
     run(asyncio.wait_for(story(), 60))
 
 
-def test_left_while_it_waits_in_start(run, server):
+def test_a_stream_can_be_left_while_start_waits(run, server):
     class Waits(Pages):
         async def start(self) -> AsyncIterator[Request]:
             yield Request(server.url("/good"))
@@ -493,7 +493,7 @@ def test_cancelling_run_leaves_a_state_to_resume(run, server, tmp_path):
     assert len(lines) == len(set(lines)) == PAGES
 
 
-def test_a_pipeline_that_closes_and_one_that_drops(run, server):
+def test_pipelines_may_close_the_crawl_and_drop_items(run, server):
     class Few:
         def process_item(self, item: Any) -> Any:
             if item["url"].endswith("/2"):
@@ -508,7 +508,7 @@ def test_a_pipeline_that_closes_and_one_that_drops(run, server):
     assert (crawl.summary.closing, server.url(f"/tree/{PAGES}/2") in found) == ("five is enough", False)
 
 
-def test_a_state_is_that_of_the_same_crawl(run, server, tmp_path):
+def test_the_state_of_another_crawl_is_refused(run, server, tmp_path):
     async def story(target: Any) -> Any:
         async with Crawl(target, state=str(tmp_path / "state"), **FAST) as crawl:
             return await crawl.run()

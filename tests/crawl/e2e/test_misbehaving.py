@@ -1,4 +1,4 @@
-"""Crawls of a server that misbehaves: every sin has one outcome (C2, C5; issue 2, "A misbehaving server").
+"""Crawls of the misbehaving server: every sin has one outcome (C2, C5; issue 2, "A misbehaving server").
 
 The command runs in a process of its own. What it did is judged by what it wrote and by the record of the server.
 Robots.txt, waiting and scope are in `test_polite.py`.
@@ -23,7 +23,7 @@ from tests.servers.sins import LINKS
 
 IMPATIENT = ("--timeout", 1, "--retries", 1, "--max-body", "1MB", "--concurrency-per-host", 64, "--no-robots")
 SHOWN = 10
-"""Dead URLs that a summary names."""
+"""Dead URLs in a summary."""
 MIB = 2**20
 
 DEAD = {
@@ -44,7 +44,7 @@ DEAD = {
     "/http-0.9": ("not HTTP", 1),
     "/500": ("500", 2),
 }
-"""Of each sin why its URL is dead, and after how many requests: one retry where it may help, one without decoding."""
+"""By sin, why its URL is dead and after how many requests: one retry where it may help, one without decoding."""
 
 DONE = {
     "/304": "304",
@@ -57,7 +57,7 @@ DONE = {
     "/redirect-nowhere": "redirect to nowhere",
     "/redirect-bad": "redirect to nowhere",
 }
-"""Of each sin why its URL is done without an item, after one request."""
+"""By sin, why its URL is done without an item, after one request."""
 
 PAGES = {
     "/204": ("", ""),
@@ -74,7 +74,7 @@ PAGES = {
     "/slow?ms=300": ("Slow", "Slow"),
     "/flaky/1": ("Flaky", "Flaky"),
 }
-"""Of each sin that a crawler forgives the title and the text of its item."""
+"""By forgivable sin, the title and the text of its item."""
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def links_to(server: Server, *targets: str) -> str:
 
 @pytest.fixture(scope="module")
 def dead(tmp_path_factory) -> dict[str, tuple[str, int]]:
-    """Crawl the deadly sins, as many at a time as a summary names. Return reason and number of requests by path."""
+    """Crawl the deadly sins, as many at a time as a summary lists. Return reason and number of requests by path."""
     found = {}
     paths = list(DEAD)
     for start in range(0, len(paths), SHOWN):
@@ -107,20 +107,20 @@ def dead(tmp_path_factory) -> dict[str, tuple[str, int]]:
 
 
 @pytest.mark.parametrize("path", DEAD)
-def test_dead_is(dead, path):
+def test_each_sin_has_its_reason_to_be_dead(dead, path):
     assert dead[path] == DEAD[path]
 
 
 @pytest.fixture(scope="module")
 def forgiven(tmp_path_factory) -> tuple[Crawled, Server]:
-    """Crawl what is no reason to call a URL dead."""
+    """Crawl the forgivable sins."""
     with running() as server:
         urls = [server.url(path) for path in [*DONE, *PAGES]]
         options = ("--retries", 1, "--depth", 0, "--concurrency-per-host", 64)
         return crawl(tmp_path_factory.mktemp("forgiven"), *urls, *options), server
 
 
-def test_nothing_forgivable_is_dead(forgiven):
+def test_no_forgivable_sin_is_dead(forgiven):
     crawled, _ = forgiven
     reasons = [*DONE.values(), "204", *["200"] * (len(PAGES) - 1)]
     assert (crawled.code, crawled.dead) == (0, {})
@@ -128,14 +128,14 @@ def test_nothing_forgivable_is_dead(forgiven):
 
 
 @pytest.mark.parametrize("path", DONE)
-def test_done_without_an_item_is(forgiven, path):
+def test_each_sin_has_its_reason_to_be_done_without_an_item(forgiven, path):
     crawled, server = forgiven
     assert path not in crawled.items
     assert server.tries[path] == 1
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_all_the_same_is(forgiven, path):
+def test_forgivable_pages_become_items(forgiven, path):
     crawled, server = forgiven
     item = crawled.items[path]
     assert (item["title"], item["text"], item["status"]) == (*PAGES[path], 204 if path == "/204" else 200)
@@ -146,7 +146,7 @@ def test_a_page_all_the_same_is(forgiven, path):
 
 
 def peak_mib(home: Path, *arguments: object) -> float:
-    """Run the command to its end. Return the most memory that it held."""
+    """Run the command to its end. Return its peak memory."""
     with (home / "said").open("wb") as said:
         process = subprocess.Popen(
             [*LYCOSA, "crawl", *map(str, arguments)], cwd=home, env=environment(), stdout=said, stderr=said
@@ -158,7 +158,7 @@ def peak_mib(home: Path, *arguments: object) -> float:
 
 
 @pytest.mark.parametrize("path", ["/endless", "/gzip-bomb", "/endless-headers", "/video"])
-def test_memory_is_bounded_with(server, tmp_path, path):
+def test_memory_stays_bounded(server, tmp_path, path):
     (tmp_path / "usual").mkdir()
     usual = peak_mib(tmp_path / "usual", server.url("/good"))
     most = peak_mib(tmp_path, server.url(path), "--timeout", 20)
@@ -166,7 +166,7 @@ def test_memory_is_bounded_with(server, tmp_path, path):
     assert most - usual < 3 * 16, f"{most:.0f} MiB, {usual:.0f} for a small page"
 
 
-def test_many_bombs_at_once_cost_no_more_than_their_limit_each(server, tmp_path):
+def test_many_bombs_at_once_use_at_most_their_limit_each(server, tmp_path):
     bombs = [server.url(f"/gzip-bomb?{number}") for number in range(16)]
     (tmp_path / "usual").mkdir()
     usual = peak_mib(tmp_path / "usual", server.url("/good"))
@@ -185,13 +185,13 @@ def test_many_bombs_at_once_cost_no_more_than_their_limit_each(server, tmp_path)
         ("/redirect-chain/0", "/redirect-chain/20", "more than 20 redirects", 21),
     ],
 )
-def test_it_goes_round_in_circles_at(server, tmp_path, path, last, reason, requests):
+def test_loops_end_with_their_reason(server, tmp_path, path, last, reason, requests):
     crawled = crawl(tmp_path, server.url(path), "--no-robots")
     assert (crawled.code, crawled.items, crawled.dead) == (1, {}, {last: reason})
     assert (len(server.hits), len(set(server.paths()))) == (requests, requests)
 
 
-def test_a_site_that_redirects_to_itself_until_it_has_its_cookie_gets_it(server, tmp_path):
+def test_a_site_that_redirects_until_it_receives_its_cookie_works(server, tmp_path):
     crawled = crawl(tmp_path, server.url("/cookies-required"))
     assert (crawled.code, crawled.items["/cookies-required"]["title"]) == (0, "With cookie")
     (tmp_path / "refused").mkdir()
@@ -204,7 +204,7 @@ def test_a_cookie_that_is_required_can_be_given(server, tmp_path):
     assert (crawled.code, crawled.items["/cookies-required"]["title"]) == (0, "With cookie")
 
 
-def test_a_redirect_out_of_scope_is_not_followed_and_the_user_hears_of_it(tmp_path):
+def test_a_redirect_out_of_scope_is_not_followed_and_is_reported(tmp_path):
     with running(host="127.0.0.2") as other, running(out=other.url("/good")) as server:
         start = server.url("/redirect-out")
         crawled = crawl(tmp_path, start)
@@ -214,7 +214,7 @@ def test_a_redirect_out_of_scope_is_not_followed_and_the_user_hears_of_it(tmp_pa
         assert other.hits == []
 
 
-def test_a_redirect_within_the_scope_is_one_page_with_two_names(server, tmp_path):
+def test_a_redirect_within_the_scope_is_one_page(server, tmp_path):
     crawled = crawl(tmp_path, server.url("/redirect-good"), server.url("/redirect-good?again"))
     assert crawled.done == {"redirect": 2, "200": 1}
     (item,) = crawled.items.values()
@@ -245,7 +245,7 @@ def test_ten_thousand_links_on_a_page(server, tmp_path):
 
 
 def months(first: int, last: int) -> set[str]:
-    """Return the pages of the calendar that are so many months away from January 2026."""
+    """Return the pages of the calendar within this many months of January 2026."""
     numbers = range(2026 * 12 + first, 2026 * 12 + last + 1)
     return {f"/calendar/{number // 12:04}-{number % 12 + 1:02}" for number in numbers}
 
@@ -259,7 +259,7 @@ def test_an_endless_calendar_ends_at_the_depth(server, tmp_path):
 
 
 @pytest.mark.parametrize("at_once", [1, 64])
-def test_an_endless_calendar_ends_at_the_number_of_pages_and_goes_on_later(server, tmp_path, at_once):
+def test_an_endless_calendar_ends_at_max_pages_and_resumes(server, tmp_path, at_once):
     command = (server.url("/calendar/2026-01"), "--no-robots", "--concurrency-per-host", at_once)
     for pages in (1, 10, 25):
         crawled = crawl(tmp_path, *command, "--max-pages", pages)
@@ -280,7 +280,7 @@ def test_failures_do_not_count_as_pages(server, tmp_path):
 
 @pytest.fixture(scope="module")
 def decoded(tmp_path_factory) -> dict[str, str]:
-    """Crawl the pages whose charset is doubtful. Return their text."""
+    """Crawl the pages with a doubtful charset. Return their texts."""
     with running() as server:
         urls = [server.url(f"/charset/{name}") for name in CHARSETS]
         crawled = crawl(tmp_path_factory.mktemp("charsets"), *urls)
@@ -289,7 +289,7 @@ def decoded(tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", CHARSETS)
-def test_the_text_is_what_a_browser_shows_where(decoded, name):
+def test_the_text_matches_what_a_browser_shows(decoded, name):
     assert decoded[name] == CHARSETS[name].shown
 
 

@@ -1,4 +1,4 @@
-"""Where a spider goes besides its domains, and which statuses reach it: what its requests and settings say (C2, C7)."""
+"""Requests and settings that let a spider leave its domains, and statuses reach its callbacks (C2, C7)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def crawl(home: Path, spider: str, *options: object) -> str:
     return done.stderr
 
 
-def test_requests_that_say_so_leave_the_domains_but_not_the_depth(here: Server, there: Server, tmp_path: Path) -> None:
+def test_allow_offsite_lifts_the_domains_but_not_the_depth(here: Server, there: Server, tmp_path: Path) -> None:
     spider = f"""
     class Wide(Spider):
         name = "wide"
@@ -60,8 +60,8 @@ def test_requests_that_say_so_leave_the_domains_but_not_the_depth(here: Server, 
     assert "skipped 4 links (depth: 3, scope: 1)" in said
 
 
-def test_what_the_crawl_itself_lets_pass_the_filter_stays_in_the_domains() -> None:
-    """A redirect to where we came from, with a new cookie, passes the filter; where that leads next is looked at."""
+def test_a_redirect_that_skips_the_filter_stays_in_the_domains() -> None:
+    """A redirect back to the same URL with a new cookie skips the duplicate filter, but not the scope."""
 
     class Page(Spider):
         name = "page"
@@ -79,7 +79,7 @@ def test_what_the_crawl_itself_lets_pass_the_filter_stays_in_the_domains() -> No
         ('"HTTPERROR_ALLOWED_CODES": [302, 404]', {"/good": 200, "/404": 404, "/redirect-nowhere": 302}),
     ],
 )
-def test_settings_let_statuses_through_and_redirects_are_followed(
+def test_settings_allow_statuses_and_redirects_are_still_followed(
     here: Server, tmp_path: Path, custom: str, seen: dict[str, int]
 ) -> None:
     starts = [here.url(path) for path in ("/404", "/500", "/redirect-good", "/redirect-nowhere")]

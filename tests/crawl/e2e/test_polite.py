@@ -52,7 +52,7 @@ def gaps(server: Server) -> list[float]:
 @pytest.mark.parametrize(
     ("path", "least_s", "most_s"), [("/429?after=2", 2.0, 12.0), ("/503-date?after=4", 3.0, 13.0), ("/503", 0.5, 10.0)]
 )
-def test_the_whole_host_rests_and_no_other(server, other, tmp_path, path, least_s, most_s):
+def test_retry_after_blocks_the_whole_host_and_no_other(server, other, tmp_path, path, least_s, most_s):
     server.delay_ms, other.delay_ms = 1.0, 20.0
     starts = [server.url(path), server.url("/tree/5/0"), other.url("/tree/60/0")]
     crawled = crawl(tmp_path, *starts, "--no-robots", "--concurrency-per-host", 1, "--retries", 1)
@@ -67,7 +67,7 @@ def test_the_whole_host_rests_and_no_other(server, other, tmp_path, path, least_
     assert set(crawled.items) == tree(5) | tree(60) | ({path} - set(crawled.dead))
 
 
-def test_429_stops_what_had_not_begun(server, tmp_path):
+def test_429_stops_requests_that_have_not_started(server, tmp_path):
     server.delay_ms = 50
     starts = [server.url(f"/tree/40/{number}") for number in range(8)]
     crawled = crawl(tmp_path, *starts, server.url("/429?after=2"), "--no-robots", "--concurrency-per-host", 8)
@@ -78,7 +78,7 @@ def test_429_stops_what_had_not_begun(server, tmp_path):
     assert set(crawled.items) == {*tree(40), "/429?after=2"}
 
 
-def test_500_does_not_hold_up_its_host(server, tmp_path):
+def test_500_does_not_block_its_host(server, tmp_path):
     server.delay_ms = 10
     starts = [server.url("/500"), server.url("/tree/30/0")]
     crawled = crawl(
@@ -100,7 +100,7 @@ def test_delay(server, other, tmp_path, at_once):
         assert median(gaps(host)) < 0.2 * 1.5
 
 
-def test_a_delay_holds_for_retries_redirects_and_errors_too(server, tmp_path):
+def test_the_delay_applies_to_retries_redirects_and_errors(server, tmp_path):
     start = links_to(server, "/404", "/flaky/2", "/redirect-good", "/drop", "/binary", "/tree/3/0")
     crawl(tmp_path, start, "--delay", 0.2, "--retries", 2)
     assert len(server.hits) >= 15
@@ -114,7 +114,7 @@ def _again(before, hit) -> bool:
 
 
 @pytest.mark.parametrize("asked_s", [0.3, 0.1])
-def test_a_crawl_delay_counts_if_it_is_longer_than_ours(server, other, tmp_path, asked_s):
+def test_a_crawl_delay_longer_than_ours_applies(server, other, tmp_path, asked_s):
     server.robots = f"User-agent: *\nCrawl-delay: {asked_s}\n"
     crawled = crawl(tmp_path, server.url("/tree/6/0"), other.url("/tree/6/0"), "--delay", 0.2)
     assert (crawled.code, crawled.done) == (0, {"200": 12})
@@ -139,7 +139,7 @@ def test_concurrency(server, tmp_path):
 # ---------------------------------------------------------------------------------------------------------- robots.txt
 
 
-def test_robots_is_asked_first_and_once_by_host(server, other, tmp_path):
+def test_robots_txt_is_fetched_first_and_once_per_host(server, other, tmp_path):
     server.delay_ms = 5
     starts = [
         server.url("/tree/30/0"),
@@ -157,7 +157,7 @@ def test_robots_is_asked_first_and_once_by_host(server, other, tmp_path):
     assert server.paths()[asked:] == ["/good"]
 
 
-def test_what_robots_forbids_is_never_asked_for(server, tmp_path):
+def test_forbidden_pages_are_never_requested(server, tmp_path):
     server.robots = "User-agent: *\nDisallow: /tree/13/1\nDisallow: /good\nAllow: /tree/13/11\n"
     crawled = crawl(tmp_path, server.url("/tree/13/0"), server.url("/redirect-good"))
     allowed = {f"/tree/13/{number}" for number in (0, 2, 3, 7, 8, 9, 11)}  # 4, 5 and 6 are linked by 1 alone
@@ -166,7 +166,7 @@ def test_what_robots_forbids_is_never_asked_for(server, tmp_path):
     assert crawled.done == {"200": 7, "redirect": 1, "robots": 4}
 
 
-def test_a_forbidden_start_is_done_and_the_user_hears_of_it(server, tmp_path):
+def test_a_forbidden_start_url_is_done_and_reported(server, tmp_path):
     server.robots = "User-agent: *\nDisallow: /\n"
     crawled = crawl(tmp_path, server.url("/good"))
     assert (crawled.code, crawled.done, crawled.items) == (0, {"robots": 1}, {})
@@ -177,7 +177,7 @@ def test_a_forbidden_start_is_done_and_the_user_hears_of_it(server, tmp_path):
 @pytest.mark.parametrize(
     ("robots", "why"), [("500", "500"), ("503", "503"), ("429", "429"), ("hang", "timed out after 1 s")]
 )
-def test_without_robots_nothing_is_asked_when_robots_is(server, tmp_path, robots, why):
+def test_no_page_is_requested_when_robots_txt_fails(server, tmp_path, robots, why):
     server.robots = robots
     crawled = crawl(tmp_path, server.url("/good"), server.url("/tree/5/0"), "--retries", 1, "--timeout", 1)
     reason = f"cannot fetch robots.txt from the host: {why}"
@@ -188,14 +188,14 @@ def test_without_robots_nothing_is_asked_when_robots_is(server, tmp_path, robots
 
 
 @pytest.mark.parametrize("robots", ["401", "403", "404", "410", "304", "204", "loop", "html", ""])
-def test_everything_is_allowed_when_robots_is(server, tmp_path, robots):
+def test_everything_is_allowed_without_a_usable_robots_txt(server, tmp_path, robots):
     server.robots = robots
     crawled = crawl(tmp_path, server.url("/tree/5/0"))
     assert (crawled.code, set(crawled.items)) == (0, tree(5))
     assert server.tries["/robots.txt"] == (6 if robots == "loop" else 1)
 
 
-def test_robots_that_moved_counts(server, tmp_path):
+def test_a_redirected_robots_txt_applies(server, tmp_path):
     server.robots = "redirect"
     crawled = crawl(tmp_path, links_to(server, "/private", "/private/a", "/good"))
     assert server.paths()[:2] == ["/robots.txt", "/robots-moved.txt"]
@@ -203,7 +203,7 @@ def test_robots_that_moved_counts(server, tmp_path):
     assert not {"/private", "/private/a"} & set(server.paths())
 
 
-def test_of_a_robots_of_a_megabyte_the_first_half_counts(server, tmp_path):
+def test_only_the_first_half_megabyte_of_robots_txt_applies(server, tmp_path):
     filler = "".join(f"Sitemap: http://a.example/{number:070}\n" for number in range(11_000))
     server.robots = f"User-agent: *\nDisallow: /private\n{filler}Disallow: /good\n"
     assert 2**20 < len(server.robots) < 2 * 2**20
@@ -243,7 +243,7 @@ def test_scope(server, other, tmp_path, scope, within, port, address):
         assert crawled.skipped.get("scope", 0) == 6 - len(within) - port - 2 * address
 
 
-def test_the_domain_of_a_name_holds_the_names_below_it(server, tmp_path):
+def test_the_domain_scope_includes_subdomains(server, tmp_path):
     port = server.address.rpartition(":")[2]
     names = ["www.localhost", "a.b.localhost", "notlocalhost"]
     start = links_to(server, *(f"http://{name}:{port}/good?{name}" for name in names))

@@ -1,4 +1,4 @@
-"""Real pages, which nobody here wrote: Lycosa and wget fetch the same ones (C1, D4; docs/real-pages.md).
+"""Real pages: Lycosa and wget fetch the same ones (C1, D4; docs/real-pages.md).
 
 nginx keeps the score: the URLs that it answered with status 200 and text/html, for Lycosa and for GNU Wget, which finds
 links in its own way. Every difference must be of the one kind that docs/real-pages.md explains. `make test` takes a
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.nginx, pytest.mark.site]
 PAGES_MIN = 10_000 if PROVE else 600
 MODULE = "java.sql"
 LESS = f"""location ~ "^/(openjdk-[^/]+/api/(?!{MODULE}/)|postgresql-[^/]+/html/(?!index)[e-z])" {{ return 404; }}"""
-"""For nginx: most of OpenJDK's pages, which are five in six of all, and of PostgreSQL's are missing."""
+"""For nginx: without most pages of OpenJDK, which are five in six of all, and of PostgreSQL."""
 
 TEST_MAX_S = 300.0
 WGET = (
@@ -39,7 +39,7 @@ WGET = (
 SAMPLE = 20
 OUR_RELATIONS = {"next", "canonical", "alternate"}
 RARE_MAX = 20
-"""Pages that may have a rare word."""
+"""Maximum number of pages with a rare word."""
 
 TAG = re.compile(rb"<([a-z]+)\b([^>]*)>", re.IGNORECASE)
 ATTRIBUTE = re.compile(rb"""\b(rel|href|src)\s*=\s*["']?([^"'>\s][^"'>]*)""", re.IGNORECASE)
@@ -48,7 +48,7 @@ ALONE = re.compile(r"(?<!\S)[a-z]{6,20}(?!\S)")
 
 
 class Crawled(NamedTuple):
-    """What both found, as paths, and what Lycosa wrote."""
+    """The paths that both found, and the items of Lycosa."""
 
     ours: set[str]
     wgets: set[str]
@@ -75,7 +75,7 @@ def crawled(docs_root, tmp_path_factory) -> Crawled:
     return Crawled(ours, wgets, items(home / "items.jsonl"), home / "index", time.monotonic() - begun)
 
 
-def test_every_page_that_wget_finds_is_found_and_no_other(crawled, docs_root):
+def test_the_pages_found_are_those_of_wget(crawled, docs_root):
     assert len(crawled.wgets) > PAGES_MIN
     assert crawled.ours - crawled.wgets == set()
     only_wget = crawled.wgets - crawled.ours
@@ -113,12 +113,12 @@ def test_pages_are_found_by_a_rare_word(crawled):
 
 
 def searched(item: dict[str, Any]) -> str:
-    """Return all text of an item that a search looks at."""
+    """Return all searchable text of an item."""
     return " ".join([item["title"], *item["headings"], item["text"], item["final_url"]]).lower()
 
 
 def kinds_of_links(root: Path, pages: set[str], target: str) -> set[tuple[str, str]]:
-    """Return by which elements, and which `rel` of theirs, any of the pages links to the target."""
+    """Return the elements, with their `rel`, by which any of the pages links to the target."""
     name = Path(unquote(urlsplit(target).path)).name.encode()
     found = set()
     for page in pages:
@@ -130,7 +130,7 @@ def kinds_of_links(root: Path, pages: set[str], target: str) -> set[tuple[str, s
 
 
 def elements(content: bytes) -> Iterator[tuple[str, str, str]]:
-    """Yield name, `rel` and address of every element that has an address."""
+    """Yield name, `rel` and URL of every element with a URL."""
     for tag, attributes in TAG.findall(content):
         named = {name.lower(): value.decode(errors="replace") for name, value in ATTRIBUTE.findall(attributes)}
         address = named.get(b"href") or named.get(b"src")
@@ -139,6 +139,6 @@ def elements(content: bytes) -> Iterator[tuple[str, str, str]]:
 
 
 def is_explained(kind: tuple[str, str]) -> bool:
-    """Whether a link is one that wget follows and Lycosa does not: `link` with a relation other than ours."""
+    """Whether wget follows a link and Lycosa does not: a `link` element with another relation."""
     tag, rel = kind
     return tag == "link" and not OUR_RELATIONS & set(rel.split())

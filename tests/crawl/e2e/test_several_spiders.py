@@ -1,4 +1,4 @@
-"""Several spiders in one run (C2): one frontier, one politeness, one output; everything else is each spider's own."""
+"""Several spiders in one run (C2) share frontier, crawl delays and output; everything else is per spider."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_one_host_keeps_one_delay_between_the_spiders(tmp_path):
     assert starts[-1] - starts[0] > 10.5 * delay_s
 
 
-def test_user_agent_header_middleware_cookies_and_domains_are_each_ones_own(tmp_path, server):
+def test_each_spider_has_its_own_user_agent_headers_middlewares_cookies_and_domains(tmp_path, server):
     write(
         tmp_path,
         """
@@ -134,8 +134,8 @@ def test_user_agent_header_middleware_cookies_and_domains_are_each_ones_own(tmp_
     assert [json.loads(line)["spider"] for line in dead.splitlines()] == ["b"], "a may not go there"
 
 
-def test_killed_again_and_again_and_resumed(tmp_path):
-    """Nothing is lost, nothing is written twice, and each record comes back to its spider."""
+def test_repeated_kills_lose_nothing(tmp_path):
+    """Nothing is lost or written twice, and each record returns to its spider."""
     write(tmp_path, PAIR)
     chance = random.Random(seed := random.randrange(10**6))
     print("seed", seed)
@@ -150,7 +150,7 @@ def test_killed_again_and_again_and_resumed(tmp_path):
 
 
 class Good(Spider):
-    """Named when it is used."""
+    """Gets its name in the test."""
 
     async def start(self):
         yield Request(self.site)
@@ -182,7 +182,7 @@ def test_the_state_of_other_spiders_is_refused_in_one_line(tmp_path, server, fir
     assert str(caught.value) == told
 
 
-def test_settings_they_share_must_agree(tmp_path, server):
+def test_shared_settings_must_agree(tmp_path, server):
     write(
         tmp_path,
         PAIR.replace('name = "a"', 'name = "a"\n    custom_settings = {"delay": 2}').replace(
@@ -230,7 +230,7 @@ def test_explain_list_and_export_tell_the_spiders_apart(tmp_path, server):
     assert sorted(row["spider"] for row in rows if row["url"] == url) == ["a", "b"]
 
 
-def test_they_share_the_cache(tmp_path, server):
+def test_spiders_share_the_cache(tmp_path, server):
     write(tmp_path, PAIR)
     url = server.url("/cached?control=max-age=900")
     for state in ("one", "other"):
@@ -240,7 +240,7 @@ def test_they_share_the_cache(tmp_path, server):
     assert server.paths().count("/cached?control=max-age=900") == 1
 
 
-def test_a_record_of_a_spider_that_is_not_there_is_dead_with_the_reason():
+def test_a_record_of_a_missing_spider_is_dead_with_the_reason():
     lease = Lease(
         1, UrlRecord(RECORD_VERSION, 1, "http://a.example/", "http://a.example:80", extras=Extras(spider="c")), 0
     )
@@ -248,7 +248,7 @@ def test_a_record_of_a_spider_that_is_not_there_is_dead_with_the_reason():
     assert (failed.reason, failed.retry_at) == ("no spider 'c' takes part in this run", None)
 
 
-def test_what_is_imported_belongs_to_a_spider(tmp_path, server):
+def test_imported_records_belong_to_a_spider(tmp_path, server):
     write(tmp_path, PAIR)
     crawled(tmp_path, "a", "b", site=server.url("/good"))
     (tmp_path / "bare").write_text(server.url("/slow?ms=1") + "\n")

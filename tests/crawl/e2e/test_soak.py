@@ -20,7 +20,7 @@ from tests.servers.nginx import serve
 PAGES = 1_000_000
 SAMPLES = 100
 FLAT_AFTER = 0.1
-"""The part of the crawl in which memory may grow: caches fill, the interpreter finds its size."""
+"""The part of the crawl in which memory may grow: caches fill, the allocator settles."""
 
 SLACK, SLACK_MB = 1.10, 10
 END_MAX_S = 3600.0
@@ -67,7 +67,7 @@ SPIDER = """
 
 
 def grown(home: Path, pages: int) -> tuple[float, float]:
-    """Crawl so many pages. Return the anonymous memory in MB when it should be flat, and the most from then on."""
+    """Crawl this many pages. Return the anonymous memory (MB) when it should be flat, and its maximum afterwards."""
     (home / "spider.py").write_text(dedent(SPIDER))
     (home / "site").mkdir()
     with serve(home / "site", log=False, extra=SITE) as server:
@@ -86,7 +86,7 @@ def grown(home: Path, pages: int) -> tuple[float, float]:
 
 @pytest.mark.nginx
 def test_memory_is_bounded_in_a_small_crawl(tmp_path):
-    """The same with few pages, before most of what grows has found its bound: a leak of two kilobytes a page shows."""
+    """The same with few pages, before most caches are full: a leak of two kilobytes per page shows."""
     before, after = grown(tmp_path, 10_000)
     assert after <= before + 12
 

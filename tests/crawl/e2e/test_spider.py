@@ -1,4 +1,4 @@
-"""Spiders of users, from a file through the command to the items they wanted (C2, C5; issue 2, `lycosa runspider`)."""
+"""Spider files run by the command, up to their items (C2, C5; issue 2, `lycosa runspider`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shared() -> Iterator[Tree]:
 
 @pytest.fixture
 def tree(shared) -> Tree:
-    """A tree whose record is empty."""
+    """A tree of pages with an empty log of requests."""
     (shared.home / "hits").write_bytes(b"")
     return shared
 
@@ -46,7 +46,7 @@ def command(tree: Tree, *more: object) -> list[object]:
 
 
 def runs(tree: Tree, cwd: Path, spider: str, *more: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Write a spider and run it; it must end with this exit code, in good order."""
+    """Write a spider and run it; it must end with this exit code and a proper summary."""
     write(cwd, spider)
     done = lycosa(*command(tree, *more), cwd=cwd)
     assert done.returncode == code, done.stderr
@@ -119,7 +119,7 @@ def test_items_of_every_kind(tree, tmp_path, kind):
     assert written(tmp_path) == [{"n": 1}]
 
 
-def test_callbacks_of_every_form_by_method_and_by_name(tree, tmp_path):
+def test_callbacks_of_every_form_work_by_method_and_by_name(tree, tmp_path):
     spider = """
     import asyncio
     class Forms(Spider):
@@ -200,7 +200,7 @@ def test_pipelines_change_and_drop_items_in_their_order(tree, tmp_path):
         ("yield {'n': 1}; yield response.follow('javascript:1')", "not a URL that can be fetched"),
     ],
 )
-def test_a_page_whose_callback_fails_is_dead_with_the_reason_and_leaves_nothing(tree, tmp_path, wrong, says):
+def test_a_page_whose_callback_fails_is_dead_and_writes_nothing(tree, tmp_path, wrong, says):
     spider = f"""
     class Wrong(Spider):
         name = "wrong"
@@ -240,7 +240,7 @@ def test_a_pipeline_that_fails_kills_the_page_and_not_the_crawl(tree, tmp_path):
     assert "Picky.process_item returned None: return the item, or raise DropItem" in done.stderr
 
 
-def test_a_callback_that_never_returns_is_dead_in_the_end_and_holds_nobody_up(tree, tmp_path):
+def test_a_callback_that_never_returns_is_dead_in_the_end_and_blocks_no_other_page(tree, tmp_path):
     spider = """
     import asyncio
     class Hangs(Spider):
@@ -259,7 +259,7 @@ def test_a_callback_that_never_returns_is_dead_in_the_end_and_holds_nobody_up(tr
     assert Counter(paths(tree)) == {"/0": 1, "/1": 1, "/2": 5, "/3": 1}
 
 
-def test_priority_decides_the_order(tree, tmp_path):
+def test_priority_determines_the_order(tree, tmp_path):
     spider = """
     class Ordered(Spider):
         name = "ordered"
@@ -322,7 +322,7 @@ def test_not_before_waits_even_across_a_kill(tree, tmp_path):
     assert len(written(tmp_path)) == 2
 
 
-def test_allowed_domains_keep_the_spider_in(tree, tmp_path):
+def test_allowed_domains_limit_the_spider(tree, tmp_path):
     spider = """
     class Home(Spider):
         name = "home"
@@ -374,7 +374,7 @@ def test_what_a_request_carries_survives_kills(tmp_path):
     assert found == [{"branch": n, "seen": list(range(n * 10, n * 10 + 10))} for n in range(8)]
 
 
-def test_an_interrupt_tells_the_spider(tmp_path):
+def test_an_interrupt_calls_closed_with_shutdown(tmp_path):
     spider = """
     class Told(Spider):
         name = "told"

@@ -1,4 +1,4 @@
-"""A crawl that writes to a stream in Redis, killed again and again, and who reads it (C3, C8, F4)."""
+"""A crawl that writes to a Redis stream and is killed repeatedly, and the readers of the stream (C3, C8, F4)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SPIDER = f"""
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[str]:
-    """Where the pages are."""
+    """The port of the pages."""
     (tmp_path / "site").mkdir()
     (tmp_path / "spider.py").write_text(dedent(SPIDER))
     with serve(tmp_path / "site", log=False, extra=PAGE) as server:
@@ -84,7 +84,7 @@ def length(output: str) -> int:
 
 
 def await_entries(output: str) -> None:
-    """Wait until more is written, a second at most."""
+    """Wait until more is written, for a second at most."""
     server, _, stream = output.partition("?stream=")
     with redis.Redis.from_url(server) as client:
         client.xread({stream: "$"}, block=1000)
@@ -100,14 +100,14 @@ def identity(item: str) -> str:
 
 
 def assert_once(found: list[dict[str, str]]) -> None:
-    """Each item is there, once, and has a key of its own."""
+    """Assert that each item is there once, with its own key."""
     assert_exactly_once([identity(entry["item"]) for entry in found], expected())
     assert len({entry["key"] for entry in found}) == len(found)
 
 
 @contextmanager
 def consumer(home: Path, output: str, name: str, idle_s: int = 1000) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the example; it ends when nothing has come for so long."""
+    """Run the example, which ends after this time without an item."""
     server, _, stream = output.partition("?stream=")
     program = [sys.executable, str(ROOT / "examples" / "consume_stream.py")]
     process = subprocess.Popen(
@@ -121,7 +121,7 @@ def consumer(home: Path, output: str, name: str, idle_s: int = 1000) -> Iterator
 
 
 def test_a_crawl_that_is_killed_writes_each_item_once(tmp_path, redis, port, chance):
-    """And those who read along have each once, too, by its key."""
+    """Readers that deduplicate by key get each item once, too."""
     output = address(redis)
     command = spider(port, output)
     with consumer(tmp_path, output, "one") as first, consumer(tmp_path, output, "two") as second:
@@ -148,7 +148,7 @@ def test_a_crawl_that_is_killed_writes_each_item_once(tmp_path, redis, port, cha
     assert {key for key, _ in rows} == {entry["key"] for entry in entries(output)}
 
 
-def test_workers_that_share_a_crawl_share_the_stream(tmp_path, redis, port, chance):
+def test_workers_of_a_shared_crawl_share_the_stream(tmp_path, redis, port, chance):
     output = address(redis)
     shared = ("--frontier", redis.url, "--crawl-name", token_hex(4))
     workers: dict[int, subprocess.Popen[bytes]] = {}
@@ -179,7 +179,7 @@ def test_workers_that_share_a_crawl_share_the_stream(tmp_path, redis, port, chan
     assert_once(entries(output))
 
 
-def test_a_server_that_is_restarted_in_the_middle(tmp_path, port):
+def test_a_restart_of_the_server_loses_nothing(tmp_path, port):
     with redis_server(append="everysec") as server:
         output = address(server)
         with started(*spider(port, output), cwd=tmp_path) as run:
@@ -193,7 +193,7 @@ def test_a_server_that_is_restarted_in_the_middle(tmp_path, port):
 @pytest.mark.prove
 @pytest.mark.skipif(not PROVE, reason="make prove")
 @pytest.mark.parametrize("failing", [sentinels, masters])
-def test_a_replica_that_takes_over_in_the_middle(tmp_path, port, failing):
+def test_a_failover_to_a_replica_loses_nothing(tmp_path, port, failing):
     with failing() as (output, master, replica), started(*spider(port, output), cwd=tmp_path) as run:
         run.until(lambda: int(master.cli("XLEN", "s")) > PAGES // 4)
         master.fail(replica, 0.4)
@@ -202,7 +202,7 @@ def test_a_replica_that_takes_over_in_the_middle(tmp_path, port, failing):
         assert_once(Stream(replica, "s").entries())
 
 
-def test_a_server_that_is_full_lets_the_crawl_wait(tmp_path, port):
+def test_a_full_server_pauses_the_crawl(tmp_path, port):
     with redis_server() as server:
         output = address(server)
         with started(*spider(port, output), cwd=tmp_path) as run:
@@ -216,7 +216,7 @@ def test_a_server_that_is_full_lets_the_crawl_wait(tmp_path, port):
         assert_once(entries(output))
 
 
-def test_afresh(tmp_path, redis, port):
+def test_overwriting_starts_the_stream_afresh(tmp_path, redis, port):
     output = address(redis)
     for letter in ("-o", "-O"):
         command = [letter if word == "-o" else word for word in spider(port, output)]
@@ -226,8 +226,8 @@ def test_afresh(tmp_path, redis, port):
         assert f"items   {output}\n" in done.stderr
 
 
-def test_a_crawl_without_a_spider_with_an_index(tmp_path, redis, port):
-    """The index reads from a file of its own."""
+def test_a_generic_crawl_with_an_index_writes_to_the_stream(tmp_path, redis, port):
+    """The index reads from its own file."""
     output = address(redis, "&maxlen=100000")
     done = lycosa("crawl", f"http://h0.localhost:{port}/page?n=1", "-o", output, "--index", "index", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -237,7 +237,7 @@ def test_a_crawl_without_a_spider_with_an_index(tmp_path, redis, port):
     assert entry["url"] in lycosa("search", "x", "--index", "index", cwd=tmp_path).stdout
 
 
-def test_a_crawl_inside_a_program(tmp_path, redis, port):
+def test_a_crawl_inside_a_program_writes_to_the_stream(tmp_path, redis, port):
     output = address(redis)
     url = f"http://h0.localhost:{port}/page?n=1"
 
@@ -249,7 +249,7 @@ def test_a_crawl_inside_a_program(tmp_path, redis, port):
     assert [entry["url"] for entry in entries(output)] == [url]
 
 
-def test_the_document_shows_the_code_of_the_example():
+def test_the_document_contains_the_code_of_the_example():
     text = (ROOT / "docs" / "streams.md").read_text(encoding="utf-8")
     shown = text.partition("```python\n")[2].partition("```")[0].splitlines()
     example = (ROOT / "examples" / "consume_stream.py").read_text(encoding="utf-8")
@@ -266,7 +266,7 @@ def test_the_document_shows_the_code_of_the_example():
         ({}, "redis://127.0.0.1:1/0?stream=a", "the connection was refused: is Redis running there?"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_line(tmp_path, server, output, says):
+def test_unusable_outputs_are_explained_in_one_line(tmp_path, server, output, says):
     with redis_server(**server) as running:
         told = output.format(port=running.port)
         done = lycosa("crawl", "http://127.0.0.1:9/", "-o", told, "-q", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""What the meta of a request asks of its transfer, in a crawl: sizes, times, lost data, and our own address (C1)."""
+"""Meta keys about the transfer, in a crawl: sizes, times, data loss, local address (C1)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _seen(response: Any) -> dict[str, Any]:
 
 
 async def whoever(x: Exchange) -> None:
-    """Say where the request came from."""
+    """Answer with the address of the client."""
     await x.answer(200, "{}:{}".format(*x.writer.get_extra_info("peername")[:2]))
 
 
@@ -77,7 +77,7 @@ def test_bindaddress(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_download_maxsize() -> None:
-    """A larger body is dead at once: it would be no smaller the next time. `max_body` is for all others."""
+    """A larger body is dead at once: a retry would not make it smaller. `max_body` applies to other requests."""
     found = got(
         ("/gzip?1", {"download_maxsize": 1000}),  # 9,000 bytes, 100 as they are sent
         ("/gzip?2", {"download_maxsize": 100_000}),
@@ -99,7 +99,7 @@ def test_download_maxsize() -> None:
 
 
 def test_download_timeout() -> None:
-    """It is for the whole transfer, and what takes longer is tried again."""
+    """It covers the whole transfer; a slower one is retried."""
     found = got(
         ("/slow?ms=400&1", {"download_timeout": 0.2}),
         ("/slow?ms=400&2", {"download_timeout": 5}),
@@ -121,7 +121,7 @@ def test_download_timeout() -> None:
 
 
 def test_download_fail_on_dataloss() -> None:
-    """Half a page is a failure, and tried again, unless the request wants what there is: then it has a flag."""
+    """Half a page is a failure that is retried, unless the request accepts it: then it has a flag."""
     found = got(
         ("/short?1", {"download_fail_on_dataloss": False}),
         ("/short?2", {}),
