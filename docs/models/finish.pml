@@ -1,15 +1,15 @@
 /*
- * The finish of a crawl that many workers share: see README.md for what is modelled and what is left out.
+ * Termination of a crawl that many workers share. README.md says what is modelled and what is left out.
  *
- * Partitions hold URLs: unseen -> queued -> leased -> uncommitted -> done, back to queued when the worker that has one is
- * buried. URL n lives in partition n % PARTITIONS and has the children n+1 (another partition) and n+2. Children of
- * another partition wait in an outbox, one for each pair of partitions, whose entries are numbered from 1. Each atomic
- * or d_step that touches a partition is one call of its script, and touches no other.
+ * Partitions hold URLs: unseen -> queued -> leased -> uncommitted -> done, back to queued when the worker that holds one
+ * expires. URL n belongs to partition n % PARTITIONS and has the children n+1 (another partition) and n+2. Children of
+ * another partition wait in an outbox, one per pair of partitions, with entries numbered from 1. Each atomic or d_step
+ * that touches a partition is one call of its script, and touches no other.
  *
- * Bounds are set with -D. What is broken on purpose is chosen with -D too: see the table in README.md.
+ * -D sets the bounds and selects what is broken on purpose: see the table in README.md.
  *
  *   spin -a -DCRASHES=1 finish.pml && gcc -O2 -DSAFETY -DNOCLAIM -o pan pan.c && ./pan           never too early
- *   spin -a -DCRASHES=1 finish.pml && gcc -O2 -DNFAIR=3 -o pan pan.c && ./pan -a -f              in the end, always
+ *   spin -a -DCRASHES=1 finish.pml && gcc -O2 -DNFAIR=3 -o pan pan.c && ./pan -a -f              always in the end
  */
 
 #ifndef PARTITIONS
@@ -22,17 +22,17 @@
 #define URLS 3      /* 2 to 4 */
 #endif
 #ifndef CRASHES
-#define CRASHES 1   /* kills; whoever is killed may come back under a new name, or not */
+#define CRASHES 1   /* kills; a killed worker may return with a new name, or not */
 #endif
 #ifndef PAUSES
-#define PAUSES 1    /* a worker that lives is buried in one partition */
+#define PAUSES 1    /* a live worker expires in one partition */
 #endif
 
 #define URLS_MAX 4
 #define PAIRS (PARTITIONS * PARTITIONS)
 #define ENTRIES_MAX 8
-#define NOBODY WORKERS          /* had by a name that nobody answers to any more, and that is not buried yet */
-#define STRANDED (WORKERS + 1)  /* lent to a worker that lives and was never told */
+#define NOBODY WORKERS          /* held by a name without a worker that has not expired yet */
+#define STRANDED (WORKERS + 1)  /* leased to a live worker that did not get the reply */
 
 #define home(n) ((n) % PARTITIONS)
 #define pair(p, q) ((p) * PARTITIONS + (q))
@@ -44,18 +44,18 @@ mtype = { unseen, queued, leased, uncommitted, done };
 mtype state[URLS_MAX] = unseen;
 byte owner[URLS_MAX] = NOBODY;
 byte entry[PAIRS * ENTRIES_MAX];    /* entry[x * ENTRIES_MAX + number]: a URL; numbers start at 1 */
-byte last[PAIRS], trimmed[PAIRS];   /* of the sender: the number given last, and up to which it has forgotten */
-byte taken[PAIRS];                  /* of the receiver: the highest number it has taken */
+byte last[PAIRS], trimmed[PAIRS];   /* of the sender: the last number assigned, and trimmed */
+byte taken[PAIRS];                  /* of the receiver: the highest number it has accepted */
 byte arrived[PARTITIONS];
 byte outside;                       /* pushes from outside, all of them to partition 0 */
 
-bool known[WORKERS * PARTITIONS];   /* the partition knows the worker under its present name */
+bool known[WORKERS * PARTITIONS];   /* the partition knows the current name of the worker */
 bool killed[WORKERS], dead[WORKERS], finished[WORKERS];
 
 #define member(w, p) known[(w) * PARTITIONS + (p)]
-#define over(w) (finished[w] || dead[w])
+#define stopped(w) (finished[w] || dead[w])
 
-/* What a partition tells, and what is broken about it. */
+/* What a partition reports; some of it broken on purpose. */
 #ifdef UNCOMMITTED_NOT_COUNTED
 #define unfinished(n) (state[n] == queued || state[n] == leased)
 #else
@@ -74,15 +74,15 @@ bool killed[WORKERS], dead[WORKERS], finished[WORKERS];
 #define works(p, n) (n < URLS && home(n) == (p) && unfinished(n))
 #define live(p) (works(p, 0) || works(p, 1) || works(p, 2) || works(p, 3) || sends(p))
 
-/* What is true, whatever is told. */
+/* The truth, whatever is reported. */
 #define is_done(n) (n >= URLS || state[n] == done)
 #define all_done (is_done(0) && is_done(1) && is_done(2) && is_done(3))
 
 /* What a worker can do. */
-#define lendable(w, n) (n < URLS && state[n] == queued && member(w, home(n)))
+#define leasable(w, n) (n < URLS && state[n] == queued && member(w, home(n)))
 #define has(w, n) (n < URLS && owner[n] == w && (state[n] == leased || state[n] == uncommitted))
 #define busy(w) (has(w, 0) || has(w, 1) || has(w, 2) || has(w, 3))
-#define can_lease(w) (lendable(w, 0) || lendable(w, 1) || lendable(w, 2) || lendable(w, 3))
+#define can_lease(w) (leasable(w, 0) || leasable(w, 1) || leasable(w, 2) || leasable(w, 3))
 #define holds(x) (last[x] > trimmed[x])
 #if PARTITIONS == 2
 #define can_forward (holds(1) || holds(2))
@@ -92,7 +92,7 @@ bool killed[WORKERS], dead[WORKERS], finished[WORKERS];
 #define refused(w) (!member(w, 0) || !member(w, 1) || !member(w, 2))
 #endif
 
-/* A URL comes into its partition: what is known already is not queued again. */
+/* A URL arrives in its partition; a known one is not queued again. */
 inline enter(n) {
     if
     :: state[n] == unseen -> state[n] = queued
@@ -118,7 +118,7 @@ inline child(p, n) {
 #define children(n) child(home(n), n + 1); child(home(n), n + 2)
 #endif
 
-/* Nobody answers to the name of this worker any more; it will be buried. */
+/* The name of this worker is abandoned; it will expire. */
 inline disown(w) {
     i = 0;
     do
@@ -128,7 +128,7 @@ inline disown(w) {
     i = 0
 }
 
-/* Join everywhere under a new name. The start of the crawl is a record as any other, pushed by all, taken once. */
+/* Join everywhere with a new name. The seed is a record like any other, pushed by all workers, accepted once. */
 inline join(w) {
     i = 0;
     do
@@ -147,9 +147,9 @@ inline join(w) {
 #else
 #define taken_by(q) (taken[pair(0, q)] + taken[pair(1, q)] + taken[pair(2, q)])
 #endif
-#define came(q) (taken_by(q) + (q == 0 -> outside : 0))
+#define expected_arrivals(q) (taken_by(q) + (q == 0 -> outside : 0))
 
-/* Push what was read of an outbox, numbers above `read` up to `upto`. */
+/* Push the slice of an outbox that was read: the numbers after `read` up to `upto`. */
 inline push(x, read, upto) {
     i = read + 1;
     do
@@ -169,7 +169,7 @@ inline push(x, read, upto) {
     :: else -> break
     od;
     i = 0;
-    assert(arrived[to_of(x)] == came(to_of(x)))     /* each entry has come in once: none twice, none passed over */
+    assert(arrived[to_of(x)] == expected_arrivals(to_of(x)))     /* each entry was accepted once: none twice, none skipped */
 }
 
 inline trim(x, upto) {
@@ -177,7 +177,7 @@ inline trim(x, upto) {
     :: trimmed[x] < upto -> trimmed[x] = upto
     :: else
     fi
-#ifdef NUMBERS_START_AGAIN
+#ifdef NUMBERS_RESTART
     ;
     if
     :: trimmed[x] == last[x] -> trimmed[x] = 0; last[x] = 0
@@ -186,18 +186,18 @@ inline trim(x, upto) {
 #endif
 }
 
-/* The steps of a worker. `looked`: it has looked in vain, and does what there is to do before it looks again. */
-#define LEASE(n) :: d_step { lendable(me, n) -> state[n] = leased; owner[n] = me; looked = false }
-#define ACK(n) :: d_step { mine(n, leased) -> state[n] = uncommitted; children(n); looked = false }
-#define COMMIT(n) :: d_step { mine(n, uncommitted) -> state[n] = done; owner[n] = NOBODY; looked = false }
+/* The steps of a worker. `checked`: its last check failed, so it does available work before the next check. */
+#define LEASE(n) :: d_step { leasable(me, n) -> state[n] = leased; owner[n] = me; checked = false }
+#define ACK(n) :: d_step { mine(n, leased) -> state[n] = uncommitted; children(n); checked = false }
+#define COMMIT(n) :: d_step { mine(n, uncommitted) -> state[n] = done; owner[n] = NOBODY; checked = false }
 #define mine(n, s) (n < URLS && owner[n] == me && state[n] == s)
 
 #ifdef READS_FROM_THE_MIDDLE
-#define READ(x) :: d_step { holds(x) -> box = x; read = last[x] - 1; upto = last[x]; looked = false }
+#define READ(x) :: d_step { holds(x) -> box = x; read = last[x] - 1; upto = last[x]; checked = false }
 #else
-#define READ(x) :: d_step { holds(x) -> box = x; read = trimmed[x]; upto = last[x]; looked = false }
+#define READ(x) :: d_step { holds(x) -> box = x; read = trimmed[x]; upto = last[x]; checked = false }
 #endif
-#ifdef TRIMS_BEFORE_IT_PUSHES
+#ifdef TRIMS_BEFORE_PUSHING
 #define FORWARD(x) READ(x); d_step { trim(box, upto) }; d_step { push(box, read, upto); box = 0; read = 0; upto = 0 }
 #else
 #define FORWARD(x) READ(x); d_step { push(box, read, upto) }; d_step { trim(box, upto); box = 0; read = 0; upto = 0 }
@@ -215,11 +215,11 @@ inline trim(x, upto) {
 #endif
 #define ALL_SEEN ((1 << PARTITIONS) - 1)
 
-/* Read one partition; in the last reading of all decide. */
-#define LOOK(p) :: atomic { !(seen & (1 << p)) -> \
+/* Read the status of one partition; decide with the last of a round. */
+#define READ_STATUS(p) :: atomic { !(seen & (1 << p)) -> \
         if \
         :: !member(me, p) -> goto anew \
-        :: member(me, p) && (live(p) || (round == 1 && !same(p))) -> looked = true; break \
+        :: member(me, p) && (live(p) || (round == 1 && !same(p))) -> checked = true; break \
         :: else -> \
             if :: round == 0 && ROUNDS > 1 -> noted[p] = arrived[p] :: else fi; \
             seen = seen | (1 << p); \
@@ -242,7 +242,7 @@ inline forget() {
 proctype worker(byte me) {
     byte i, box, read, upto, round, seen;
     byte noted[PARTITIONS];
-    bool looked;
+    bool checked;
 
 again:
     {
@@ -257,14 +257,14 @@ again:
         FORWARD(1) FORWARD(2) FORWARD(3) FORWARD(5) FORWARD(6) FORWARD(7)
 #endif
         :: refused(me) -> goto anew
-#ifdef GOES_ON_AFTER_A_LOST_REPLY
-        :: d_step { lendable(me, 1) -> state[1] = leased; owner[1] = STRANDED }
+#ifdef CONTINUES_AFTER_A_LOST_REPLY
+        :: d_step { leasable(me, 1) -> state[1] = leased; owner[1] = STRANDED }
 #endif
-        :: !busy(me) && !(looked && (can_lease(me) || can_forward)) ->
+        :: !busy(me) && !(checked && (can_lease(me) || can_forward)) ->
             do
-            LOOK(0) LOOK(1)
+            READ_STATUS(0) READ_STATUS(1)
 #if PARTITIONS > 2
-            LOOK(2)
+            READ_STATUS(2)
 #endif
             od;
             atomic { forget() }
@@ -273,37 +273,37 @@ again:
         atomic { killed[me] -> killed[me] = false; if :: dead[me] = true :: skip fi }
     };
 anew:
-    /* Also what a worker does that is refused, or that got no answer and cannot know what became of its call. */
-    atomic { disown(me); forget(); box = 0; read = 0; upto = 0; looked = false };
+    /* Also for a worker that is refused, or whose call got no reply, so that its effect is unknown. */
+    atomic { disown(me); forget(); box = 0; read = 0; upto = 0; checked = false };
     if
     :: !dead[me] -> goto again
     :: dead[me]
     fi;
 stop:
-    atomic { forget(); box = 0; read = 0; upto = 0; looked = false }
+    atomic { forget(); box = 0; read = 0; upto = 0; checked = false }
 }
 
-/* What has no living owner is queued again, some time. */
-#define BURY(n) :: d_step { (state[n] == leased || state[n] == uncommitted) && owner[n] == NOBODY -> state[n] = queued }
+/* URLs without a live owner are queued again at some time. */
+#define EXPIRE(n) :: d_step { (state[n] == leased || state[n] == uncommitted) && owner[n] == NOBODY -> state[n] = queued }
 
-active proctype burial() {
+active proctype expiry() {
 end:
     do
-#ifdef THE_DEAD_ARE_NOT_BURIED
+#ifdef KILLED_WORKERS_NEVER_EXPIRE
     :: false
 #else
-    BURY(0) BURY(1) BURY(2) BURY(3)
+    EXPIRE(0) EXPIRE(1) EXPIRE(2) EXPIRE(3)
 #endif
     od
 }
 
-/* Workers are killed, and live workers are buried, at any time but not for ever. */
-#define KILL(w) :: d_step { w < WORKERS && kills > 0 && !over(w) -> kills--; killed[w] = true }
+/* Workers are killed, and live workers expire, at any time but not for ever. */
+#define KILL(w) :: d_step { w < WORKERS && kills > 0 && !stopped(w) -> kills--; killed[w] = true }
 #define TAKE(w, p, n) if :: has(w, n) && home(n) == p -> state[n] = queued; owner[n] = NOBODY :: else fi
-#define PAUSE(w, p) :: d_step { w < WORKERS && pauses > 0 && !over(w) && member(w, p) -> \
+#define PAUSE(w, p) :: d_step { w < WORKERS && pauses > 0 && !stopped(w) && member(w, p) -> \
         pauses--; member(w, p) = false; TAKE(w, p, 0); TAKE(w, p, 1); TAKE(w, p, 2); TAKE(w, p, 3) }
 
-active proctype chance() {
+active proctype environment() {
     byte kills = CRASHES, pauses = PAUSES;
 end:
     do
@@ -330,9 +330,9 @@ init {
 }
 
 #if WORKERS == 2
-#define all_over (over(0) && over(1))
+#define all_stopped (stopped(0) && stopped(1))
 #else
-#define all_over (over(0) && over(1) && over(2))
+#define all_stopped (stopped(0) && stopped(1) && stopped(2))
 #endif
 
-ltl ends { <> all_over }
+ltl ends { <> all_stopped }

@@ -1,11 +1,12 @@
 /*
- * Who lives, where a crawl has several partitions: the first one decides, and the others are told by whoever comes by.
+ * Membership of a crawl with several partitions: the first one decides which workers live, and workers announce it to
+ * the others.
  *
- * One URL in partition 1, two workers, and only the questions who is known where, and who has the URL. A worker gets its
- * name in partition 0, which hears it from then on; it opens partition 1 under that name; then it talks to both in any
- * order, and where it is not known it gives up its name. Partition 0 buries a name at any time (PAUSES), and tells it to
- * whoever comes; that worker tells partition 1, and then partition 0 that it did. Between any two steps a worker may be
- * killed (KILLS).
+ * One URL in partition 1, two workers; only the questions which names are known where, and which one holds the URL. A
+ * worker gets its name in partition 0, which knows it from then on; it opens partition 1 with that name; then it calls
+ * both in any order, and abandons its name when one does not know it. Partition 0 expires a name at any time (PAUSES) and
+ * tells it to the next worker that calls; that worker announces it to partition 1, then confirms it to partition 0.
+ * Between any two steps a worker may be killed (KILLS).
  *
  *   spin -a joining.pml && gcc -O2 -DNFAIR=3 -o pan pan.c && ./pan -a -f
  */
@@ -18,7 +19,7 @@
 #endif
 
 #define WORKERS 2
-#define NAMES (WORKERS + 2 * PAUSES + KILLS + 1)    /* more than are ever needed */
+#define NAMES (WORKERS + 2 * PAUSES + KILLS + 1)    /* more than are ever used */
 #define NOBODY NAMES
 
 mtype = { unseen, queued, leased, done };
@@ -26,18 +27,18 @@ mtype = { unseen, queued, leased, done };
 mtype state = unseen;       /* of the URL, in partition 1 */
 byte holder = NOBODY;
 byte names;
-bool heard[NAMES];          /* partition 0 knows the name */
-bool gone[NAMES];           /* partition 0 has buried it, and does not know whether partition 1 knows */
-bool known[NAMES];          /* partition 1 knows the name */
-bool buried[NAMES];         /* partition 1 was told that it is gone, and remembers */
+bool known_by_0[NAMES];     /* partition 0 knows the name */
+bool unconfirmed[NAMES];    /* partition 0 expired it; not confirmed by partition 1 */
+bool known_by_1[NAMES];     /* partition 1 knows the name */
+bool expired_in_1[NAMES];   /* partition 1 remembers that it expired */
 bool dead[NAMES], killed[WORKERS], ended[WORKERS];
 
-inline bury(n) { heard[n] = false; gone[n] = true }
+inline expire(n) { known_by_0[n] = false; unconfirmed[n] = true }
 
-/* Partition 1 hears that a name is gone. */
-inline tell(n) {
-    known[n] = false;
-    buried[n] = true;
+/* Partition 1 learns that a name has expired. */
+inline announce(n) {
+    known_by_1[n] = false;
+    expired_in_1[n] = true;
     if
     :: holder == n && state == leased -> state = queued; holder = NOBODY
     :: else
@@ -49,40 +50,40 @@ proctype worker(byte me) {
     bool first;
 again:
     {
-        d_step { assert(names < NAMES); name = names; names++; heard[name] = true };
-#ifdef FORGETS_THE_BURIED
-        known[name] = true;
+        d_step { assert(names < NAMES); name = names; names++; known_by_0[name] = true };
+#ifdef FORGETS_EXPIRED_NAMES
+        known_by_1[name] = true;
 #else
-        atomic { if :: buried[name] -> goto again :: else -> known[name] = true fi };   /* refused: too late */
+        atomic { if :: expired_in_1[name] -> goto again :: else -> known_by_1[name] = true fi };   /* refused: too late */
 #endif
         do
         :: state == done -> goto stop
         :: else ->
-            /* Both partitions are asked at once: the answers are independent. */
+            /* Both partitions are called at once: the replies are independent. */
             if
-            :: first = true; atomic { if :: !heard[name] -> goto again :: else fi }
+            :: first = true; atomic { if :: !known_by_0[name] -> goto again :: else fi }
             :: first = false
             fi;
             atomic {
                 if
-                :: !known[name] -> goto again
-                :: known[name] && state == queued -> state = leased; holder = name
+                :: !known_by_1[name] -> goto again
+                :: known_by_1[name] && state == queued -> state = leased; holder = name
                 :: else
                 fi
             };
             if
-            :: !first -> atomic { if :: !heard[name] -> goto again :: else fi }
+            :: !first -> atomic { if :: !known_by_0[name] -> goto again :: else fi }
             :: first
             fi;
             i = 0;
             do
-            :: i < NAMES && gone[i] -> d_step { tell(i) }; d_step { gone[i] = false; i = 0 }
-            :: i < NAMES && !gone[i] -> i++
+            :: i < NAMES && unconfirmed[i] -> d_step { announce(i) }; d_step { unconfirmed[i] = false; i = 0 }
+            :: i < NAMES && !unconfirmed[i] -> i++
             :: i == NAMES -> break
             od;
             i = 0;
-            /* What it was lent is done; partition 1 takes that of a name that it knows. */
-            d_step { if :: known[name] && holder == name && state == leased -> state = done; holder = NOBODY :: else fi }
+            /* The leased URL is done; partition 1 accepts that from a known name. */
+            d_step { if :: known_by_1[name] && holder == name && state == leased -> state = done; holder = NOBODY :: else fi }
         od
     } unless { killed[me] };
     if
@@ -93,19 +94,19 @@ stop:
     ended[me] = true
 }
 
-/* The URL comes some time. The dead are silent, and so buried some time; the living are buried at most so often. */
-active proctype chance() {
+/* The URL arrives at some time. Killed workers expire at some time; live ones expire at most PAUSES times. */
+active proctype environment() {
     byte pauses = PAUSES, kills = KILLS;
     byte n;
 end:
     do
     :: d_step { state == unseen -> state = queued }
-    :: d_step { dead[0] && heard[0] -> bury(0) }
-    :: d_step { dead[1] && heard[1] -> bury(1) }
-    :: d_step { dead[2] && heard[2] -> bury(2) }
-    :: d_step { dead[3] && heard[3] -> bury(3) }
-    :: d_step { pauses > 0 && heard[0] && !dead[0] -> pauses--; bury(0) }
-    :: d_step { pauses > 0 && heard[1] && !dead[1] -> pauses--; bury(1) }
+    :: d_step { dead[0] && known_by_0[0] -> expire(0) }
+    :: d_step { dead[1] && known_by_0[1] -> expire(1) }
+    :: d_step { dead[2] && known_by_0[2] -> expire(2) }
+    :: d_step { dead[3] && known_by_0[3] -> expire(3) }
+    :: d_step { pauses > 0 && known_by_0[0] && !dead[0] -> pauses--; expire(0) }
+    :: d_step { pauses > 0 && known_by_0[1] && !dead[1] -> pauses--; expire(1) }
     :: d_step { kills > 0 && !ended[0] -> kills--; killed[0] = true }
     :: d_step { kills > 0 && !ended[1] -> kills--; killed[1] = true }
     od

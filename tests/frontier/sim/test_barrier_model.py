@@ -1,6 +1,6 @@
-"""The models of a shared crawl, checked by Spin (C7): what is right within bounds, and what is broken is refuted.
+"""The models of a shared crawl, checked by Spin (C7): correct within bounds, and broken variants are refuted.
 
-The bounds of a proof, what takes minutes, behind `prove`. The numbers of states are in docs/models/README.md.
+Larger bounds, which take minutes, run with `prove`. The numbers of states are in docs/models/README.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FINISH, JOINING, COMMIT = MODELS / "finish.pml", MODELS / "joining.pml", MODELS 
 CHECK_S_MAX = 900
 SAFETY = ["-DSAFETY", "-DNOCLAIM"]
 LIVENESS = ["-DNFAIR=3"]
-"""Weak fairness, for up to as many processes as the model has (the number is a size, in bits of a counter)."""
+"""Weak fairness for all processes of the model (the number is the size of a counter in bits)."""
 
 pytestmark = pytest.mark.spin
 
@@ -31,12 +31,12 @@ THREE = "-DPARTITIONS=3"
 TOO_EARLY = "assertion violated .*state"
 NOT_ONCE = "assertion violated .*arrived"
 FOR_EVER = "acceptance cycle"
-ITEM_LOST = r"assertion violated +kept"
-ITEM_TWICE = r"assertion violated +!\(kept"
+ITEM_LOST = r"assertion violated +item_committed"
+ITEM_TWICE = r"assertion violated +!\(item_committed"
 
 
-def check(folder, bounds: str, how: list[str], model: Path = FINISH) -> str:
-    """Search all histories within the bounds; return what Spin found wrong, "" for nothing."""
+def check(folder, bounds: str, mode: list[str], model: Path = FINISH) -> str:
+    """Search all histories within the bounds; return the errors that Spin found, "" for none."""
 
     def run(*command: str) -> str:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=CHECK_S_MAX, check=False)
@@ -44,75 +44,75 @@ def check(folder, bounds: str, how: list[str], model: Path = FINISH) -> str:
         return done.stdout
 
     run("spin", "-a", *bounds.split(), str(model))
-    run("gcc", "-O1", "-w", "-DCOLLAPSE", "-DMEMLIM=8000", *how, "-o", "pan", "pan.c")
-    said = run("./pan", "-m100000", *([] if how is SAFETY else ["-a", "-f"]))
-    wrong = re.findall(r"^pan:1: (.*)", said, re.MULTILINE)
-    assert "errors: 0" in said or wrong, said
-    assert not re.search(r"max search depth too small|out of memory|memory limit", said), said
-    return " ".join(wrong)
+    run("gcc", "-O1", "-w", "-DCOLLAPSE", "-DMEMLIM=8000", *mode, "-o", "pan", "pan.c")
+    output = run("./pan", "-m100000", *([] if mode is SAFETY else ["-a", "-f"]))
+    errors = re.findall(r"^pan:1: (.*)", output, re.MULTILINE)
+    assert "errors: 0" in output or errors, output
+    assert not re.search(r"max search depth too small|out of memory|memory limit", output), output
+    return " ".join(errors)
 
 
 def proved(*values):
-    """Return parameters that only `make prove` takes: each costs a run of the compiler."""
+    """Return parameters for `make prove` only: each needs a run of the compiler."""
     return pytest.param(*values, marks=pytest.mark.prove)
 
 
 @pytest.mark.parametrize(
     "bounds", [KILL, proved(PAUSE), f"{TINY} {CHAIN} -DWORKERS=3", proved(f"{TINY} {THREE} -DURLS=4")]
 )
-def test_nobody_finishes_too_early(tmp_path, bounds):
+def test_no_worker_finishes_too_early(tmp_path, bounds):
     assert check(tmp_path, bounds, SAFETY) == ""
 
 
 @pytest.mark.parametrize(
     "bounds", [f"{KILL} -DURLS=2", proved(f"{PAUSE} -DURLS=2"), f"{TINY} {CHAIN}", proved(f"{TINY} {THREE}")]
 )
-def test_everybody_finishes(tmp_path, bounds):
+def test_every_worker_finishes(tmp_path, bounds):
     assert check(tmp_path, bounds, LIVENESS) == ""
 
 
 @pytest.mark.parametrize(
-    ("variant", "how", "found"),
+    ("variant", "mode", "expected"),
     [
         ("ONE_ROUND", SAFETY, TOO_EARLY),
         proved("ARRIVED_NOT_COMPARED", SAFETY, TOO_EARLY),
         proved("OUTBOX_NOT_COUNTED", SAFETY, TOO_EARLY),
         ("UNCOMMITTED_NOT_COUNTED", SAFETY, TOO_EARLY),
-        proved("TRIMS_BEFORE_IT_PUSHES", SAFETY, TOO_EARLY),
+        proved("TRIMS_BEFORE_PUSHING", SAFETY, TOO_EARLY),
         proved("NUMBERS_NOT_COMPARED", SAFETY, NOT_ONCE),
         proved("READS_FROM_THE_MIDDLE", SAFETY, NOT_ONCE),
-        proved("NUMBERS_START_AGAIN", SAFETY, TOO_EARLY),
-        proved("THE_DEAD_ARE_NOT_BURIED", LIVENESS, FOR_EVER),
-        ("GOES_ON_AFTER_A_LOST_REPLY", LIVENESS, FOR_EVER),
+        proved("NUMBERS_RESTART", SAFETY, TOO_EARLY),
+        proved("KILLED_WORKERS_NEVER_EXPIRE", LIVENESS, FOR_EVER),
+        ("CONTINUES_AFTER_A_LOST_REPLY", LIVENESS, FOR_EVER),
     ],
 )
-def test_a_broken_barrier_is_refuted(tmp_path, variant, how, found):
+def test_broken_termination_detection_is_refuted(tmp_path, variant, mode, expected):
     assert f"#ifdef {variant}\n" in FINISH.read_text(encoding="utf-8")
-    assert re.search(found, check(tmp_path, f"{KILL} {CHAIN} -D{variant}", how))
+    assert re.search(expected, check(tmp_path, f"{KILL} {CHAIN} -D{variant}", mode))
 
 
 @pytest.mark.parametrize("kills", [0, pytest.param(1, marks=pytest.mark.prove)])
-def test_what_was_buried_while_it_joined_holds_nothing_up(tmp_path, kills):
+def test_a_worker_that_expires_while_it_joins_keeps_no_url(tmp_path, kills):
     assert check(tmp_path, f"-DKILLS={kills}", LIVENESS, JOINING) == ""
-    assert FOR_EVER in check(tmp_path, f"-DKILLS={kills} -DFORGETS_THE_BURIED", LIVENESS, JOINING)
+    assert FOR_EVER in check(tmp_path, f"-DKILLS={kills} -DFORGETS_EXPIRED_NAMES", LIVENESS, JOINING)
 
 
-TWO = "-DURLS=2 -DTWINS=0"
+TWO = "-DURLS=2 -DREPEATS=0"
 
 
 @pytest.mark.parametrize(
     "bounds",
     [
         "-DURLS=2 -DPAUSES=0",
-        f"-DTWINS=0 -DKILLS=0 -DPAUSES=0 {THREE}",
+        f"-DREPEATS=0 -DKILLS=0 -DPAUSES=0 {THREE}",
         proved(f"{TWO} -DKILLS=1 -DPAUSES=1"),
         proved("-DKILLS=0"),
         proved("-DPAUSES=0"),
-        proved(f"-DTWINS=0 -DPAUSES=0 {THREE}"),
-        proved(f"-DTWINS=0 -DKILLS=0 {THREE}"),
+        proved(f"-DREPEATS=0 -DPAUSES=0 {THREE}"),
+        proved(f"-DREPEATS=0 -DKILLS=0 {THREE}"),
     ],
 )
-def test_a_commit_holds_everywhere_or_nowhere(tmp_path, bounds):
+def test_a_commit_applies_in_all_partitions_or_in_none(tmp_path, bounds):
     assert check(tmp_path, bounds, SAFETY, COMMIT) == ""
 
 
@@ -122,21 +122,21 @@ def test_nothing_stays_prepared_for_ever(tmp_path, bounds):
 
 
 @pytest.mark.parametrize(
-    ("variant", "how", "found"),
+    ("variant", "mode", "expected"),
     [
-        ("THE_PREPARED_COUNT", SAFETY, ITEM_LOST),
-        proved("THE_PREPARED_DO_NOT_COUNT", SAFETY, ITEM_TWICE),
-        proved("DECIDES_BEFORE_IT_PREPARES", SAFETY, ITEM_TWICE),
-        ("A_LEAVE_COUNTS_TWICE", SAFETY, ITEM_TWICE),
-        proved("REPEATS_ARE_HEARD", SAFETY, ITEM_LOST),
-        ("THE_LATE_ARE_BURIED", SAFETY, ITEM_TWICE),
-        proved("KNOWN_BEFORE_IT_IS_TOLD", LIVENESS, FOR_EVER),
+        ("COMMITS_ALL_PREPARED", SAFETY, ITEM_LOST),
+        proved("REVERTS_ALL_PREPARED", SAFETY, ITEM_TWICE),
+        proved("DECIDES_BEFORE_PREPARING", SAFETY, ITEM_TWICE),
+        ("LEAVE_APPLIES_TWICE", SAFETY, ITEM_TWICE),
+        proved("REPEATS_ARE_APPLIED", SAFETY, ITEM_LOST),
+        ("LATE_MESSAGES_EXPIRE_THEIR_SENDER", SAFETY, ITEM_TWICE),
+        proved("FORGOTTEN_BEFORE_ANNOUNCED", LIVENESS, FOR_EVER),
     ],
 )
-def test_a_broken_commit_is_refuted(tmp_path, variant, how, found):
+def test_a_broken_commit_is_refuted(tmp_path, variant, mode, expected):
     assert re.search(rf"^#(ifdef |elif defined\(){variant}\b", COMMIT.read_text(encoding="utf-8"), re.MULTILINE)
-    bounds = f"{TWO} -DPAUSES=1" if how is LIVENESS else "-DPAUSES=0"
-    assert re.search(found, check(tmp_path, f"{bounds} -D{variant}", how, COMMIT))
+    bounds = f"{TWO} -DPAUSES=1" if mode is LIVENESS else "-DPAUSES=0"
+    assert re.search(expected, check(tmp_path, f"{bounds} -D{variant}", mode, COMMIT))
 
 
 @pytest.mark.prove
@@ -151,11 +151,11 @@ def test_a_broken_commit_is_refuted(tmp_path, variant, how, found):
         f"{KILL} -DWORKERS=3",
     ],
 )
-def test_nobody_finishes_too_early_in_larger_bounds(tmp_path, bounds):
+def test_no_worker_finishes_too_early_within_larger_bounds(tmp_path, bounds):
     assert check(tmp_path, bounds, SAFETY) == ""
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("bounds", [KILL, PAUSE, f"{PAUSE} {THREE}", f"{TINY} -DWORKERS=3"])
-def test_everybody_finishes_in_larger_bounds(tmp_path, bounds):
+def test_every_worker_finishes_within_larger_bounds(tmp_path, bounds):
     assert check(tmp_path, bounds, LIVENESS) == ""
