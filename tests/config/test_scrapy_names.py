@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lycosa.config import BODY_MAX, SCRAPY_NAMES, Settings, load
-from lycosa.config.scrapy_names import EQUIVALENTS, COMBINATIONS
-from lycosa.config.scrapy_unsupported import UNSUPPORTED, IGNORED
+from lycosa.config.scrapy_names import COMBINATIONS, EQUIVALENTS
+from lycosa.config.scrapy_unsupported import IGNORED, UNSUPPORTED
 from lycosa.core.errors import BadSetting
 
 

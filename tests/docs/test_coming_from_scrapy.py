@@ -12,7 +12,7 @@ import pytest
 
 import lycosa
 from lycosa.config.scrapy_names import SCRAPY_NAMES
-from lycosa.config.scrapy_unsupported import UNSUPPORTED, IGNORED
+from lycosa.config.scrapy_unsupported import IGNORED, UNSUPPORTED
 from tests.cli.command import environment, items
 from tests.cli.command import lycosa as command
 from tests.conftest import ROOT

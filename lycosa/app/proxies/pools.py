@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from lycosa.config.suggestions import suggest_file, looks_like_a_list_file
 from lycosa.config.project import read_proxies
+from lycosa.config.suggestions import looks_like_a_list_file, suggest_file
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.proxies.core.pool_url import MEMORY, PoolAddress, parse_pool_address
 from lycosa.proxies.core.project_policies import Policies, policies_from

@@ -16,7 +16,7 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, USAGE, one_line
 from lycosa.cli.frontier.rows import print_json
 from lycosa.cli.proxies.pool import json_option, pool_option, run, tags_of
-from lycosa.config.suggestions import suggest_file, looks_like_a_list_file
+from lycosa.config.suggestions import looks_like_a_list_file, suggest_file
 from lycosa.core.errors import BadProxy, FetchError, UsageError
 from lycosa.proxies.core.proxy import PORTS, Proxy, parse_proxy
 from lycosa.proxies.core.sources.lists import LIST_MAX, NAME, VALUE_MAX, Fault, read_list

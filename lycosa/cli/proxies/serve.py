@@ -16,8 +16,8 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.parameters import WRITTEN, Number
 from lycosa.cli.proxies.pool import pool_address, pool_option, say_aside
-from lycosa.config.kinds import BadElement
 from lycosa.config.composite_kinds import Networks
+from lycosa.config.kinds import BadElement
 from lycosa.core.errors import UsageError
 from lycosa.http.core.private_addresses import EVERYWHERE, AllowedPrivate
 from lycosa.proxies.core.gateway.access_rules import PORTS, Names, Reach, parse_ports

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from secrets import token_urlsafe
 
-from lycosa.proxies.core.pool.choices import Choice
+from lycosa.proxies.core.pool.choices import LeaseChoice
 from lycosa.proxies.ports import ProxyLease
 
 HELD_MAX = 100_000
@@ -26,7 +26,7 @@ class HeldLeases:
     """Leases by name. `now` in unix seconds."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, tuple[ProxyLease, float, Choice]] = OrderedDict()
+        self._held: OrderedDict[str, tuple[ProxyLease, float, LeaseChoice]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -40,7 +40,7 @@ class HeldLeases:
             del self._held[name]
         return HELD_MAX - len(self._held)
 
-    def keep(self, lease: ProxyLease, choice: Choice) -> str:
+    def keep(self, lease: ProxyLease, choice: LeaseChoice) -> str:
         """Remember a lease. Return its name."""
         name = token_urlsafe(NAME_BYTES)
         self._held[name] = (lease, lease.deadline, choice)
@@ -58,7 +58,7 @@ class HeldLeases:
             self._held[name] = (found[0], deadline, found[2])
             self._held.move_to_end(name)
 
-    def take(self, name: str) -> Choice | None:
+    def take(self, name: str) -> LeaseChoice | None:
         """Forget a lease. Return how it came about, None for one that is not out."""
         found = self._held.pop(name, None)
         return None if found is None else found[2]

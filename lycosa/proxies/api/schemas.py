@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from lycosa.proxies.core.explain import Why
 from lycosa.proxies.core.outcomes.outcome import Blame
-from lycosa.proxies.core.pool.choices import Choice
+from lycosa.proxies.core.pool.choices import LeaseChoice
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
@@ -332,7 +332,7 @@ def export_row(proxy: Proxy) -> Mapping[str, object]:
     return {**proxy.tags, **{name: price for name, price in prices.items() if price}}
 
 
-def choice_seen(choice: Choice) -> ChoiceSeen:
+def choice_seen(choice: LeaseChoice) -> ChoiceSeen:
     """Return a choice as it is told."""
     return ChoiceSeen(choice.at, choice.proxy, choice.why(), choice.result)
 

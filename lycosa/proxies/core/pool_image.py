@@ -8,7 +8,7 @@ import msgspec
 
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.health import ProxyHealth
-from lycosa.proxies.core.pool.leases import LeaseRecord, SessionRecord
+from lycosa.proxies.core.pool.leases import LeaseEntry, SessionEntry
 from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.rate_guard import RateGuard
 from lycosa.proxies.core.pool.target import TargetPool
@@ -28,8 +28,8 @@ class TargetImage(msgspec.Struct):
     virtual_time: float
     tiers: list[int]
     token: int
-    leases: list[LeaseRecord]
-    sessions: list[SessionRecord]
+    leases: list[LeaseEntry]
+    sessions: list[SessionEntry]
 
 
 class Image(msgspec.Struct):
@@ -83,8 +83,8 @@ def _target_image(name: str, target: TargetPool) -> TargetImage:
         order.virtual_time,
         order.known_tiers(),
         leases.token,
-        leases.records(),
-        sessions.records(),
+        leases.entries(),
+        sessions.entries(),
     )
 
 
@@ -95,5 +95,5 @@ def _restore(target: TargetPool, image: TargetImage) -> None:
     target.filled = {frozenset(kind) for kind in image.filled}
     order, leases, sessions = target.parts()
     order.restore(image.virtual_time, image.tiers, target.members)
-    leases.restore(image.token, image.leases, target.members)
+    leases.restore(image.token, image.leases)
     sessions.restore(image.sessions)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from functools import cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -47,7 +46,7 @@ def read_table(values: object, kind: type[T], place: str, *, secret: bool = Fals
     `place` names the table in errors, which do not repeat values of a `secret` one. `parsers` read texts as values of a
     dataclass; they raise `BadProxy`.
     """
-    node = _type_of(kind)
+    node = inspect.type_info(kind)
     prepared = _prepared(values, node, place, parsers or {})
     try:
         return msgspec.convert(prepared, kind)
@@ -68,11 +67,6 @@ def shown(value: object) -> str:
     """Return a wrong value as an error shows it."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
-
-
-@cache
-def _type_of(kind: Any) -> inspect.Type:
-    return inspect.type_info(kind)
 
 
 def _prepared(value: object, node: inspect.Type, place: str, parsers: Parsers) -> object:

@@ -18,7 +18,7 @@ from lycosa.core.errors import Forbidden, LycosaError, StateError
 from lycosa.proxies.core.gateway.username import Asked, StickySessions
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.outcomes.reports import ClientReport
-from lycosa.proxies.core.pool.choices import Choice, Choices
+from lycosa.proxies.core.pool.choices import Choices, LeaseChoice
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.gateway.counts import Counts
 from lycosa.proxies.gateway.limits import Limits
@@ -55,7 +55,7 @@ class GatewayLease:
 
     __slots__ = ("choice", "id", "key", "lease", "name", "on_end", "outcomes", "over", "users")
 
-    def __init__(self, id_: str, name: Name, lease: ProxyLease, key: SessionKey | None, choice: Choice) -> None:
+    def __init__(self, id_: str, name: Name, lease: ProxyLease, key: SessionKey | None, choice: LeaseChoice) -> None:
         self.id = id_
         self.name = name
         self.lease = lease

@@ -307,7 +307,7 @@ def test_prices_are_bounded() -> None:
     tiers = [pool.facts(key).tier for key in pool.proxies]
     assert tiers == sorted(tiers), "dearer ones never come first"
     assert tiers[-1] == PRICES_MAX - 1
-    assert len(pool.kept_prices()) == PRICES_MAX
+    assert len(pool.prices()) == PRICES_MAX
 
 
 def test_a_session_keeps_its_proxy_until_that_is_lost() -> None:
@@ -415,9 +415,9 @@ def test_failures_are_forgotten_where_nobody_sees_what_comes_through() -> None:
     """A tunnel says nothing of the site: it brings the proxy back to where new ones stand, and no further."""
     member = ProxyTargetState("k", ProxyFacts(), 0.0)
     new = member.cost()
-    member.answered(False)
+    member.count_response(False)
     assert member.cost() > 2 * new
     for _ in range(200):
-        member.answered(None)
+        member.count_response(None)
     assert member.cost() == pytest.approx(new, rel=0.01)
     assert (member.good, member.bad) == (0, 1)

@@ -24,7 +24,7 @@ WAIT_SHOWN_S = 0.05
 
 
 @dataclass(slots=True)
-class Choice:
+class LeaseChoice:
     """A lease, or a refused request for one. `client` is who asked, `proxy` the name of the proxy, "" for none.
 
     `drawn_from`, `rebound`: as in a lease. `refusal`: why there was no lease. `result`: "" while the lease lasts.
@@ -70,19 +70,19 @@ class Choices:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._targets: OrderedDict[str, deque[Choice]] = OrderedDict()
+        self._targets: OrderedDict[str, deque[LeaseChoice]] = OrderedDict()
 
-    def add(self, target: str, request: ProxyRequest, began: float, client: str = "", **fields: Any) -> Choice:
-        """Keep the result of a request that waited since `began`: `fields` of a `Choice`."""
+    def add(self, target: str, request: ProxyRequest, began: float, client: str = "", **fields: Any) -> LeaseChoice:
+        """Keep the result of a request that waited since `began`: `fields` of a `LeaseChoice`."""
         now = self._now()
-        choice = Choice(now, client, request, now - began, **fields)
+        choice = LeaseChoice(now, client, request, now - began, **fields)
         self._targets.setdefault(target, deque(maxlen=CHOICES_MAX)).append(choice)
         self._targets.move_to_end(target)
         if len(self._targets) > TARGETS_MAX:
             self._targets.popitem(last=False)
         return choice
 
-    def of(self, target: str, client: str = "") -> list[Choice]:
+    def of(self, target: str, client: str = "") -> list[LeaseChoice]:
         """Return the choices of a target, the newest first; with a client only its own."""
         return [each for each in reversed(self._targets.get(target, ())) if client in ("", each.client)]
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
-
-from lycosa.proxies.core.pool.target_state import ProxyTargetState
 
 SESSIONS_MAX = 100_000
 """Sessions of a target; beyond that the least recently used one is forgotten."""
@@ -19,8 +17,9 @@ OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
 TOKENS_PER_S = 1e6
 
 
-class LeaseRecord(NamedTuple):
-    """A lease as stores keep it."""
+@dataclass(slots=True)
+class LeaseEntry:
+    """The lease of the proxy `key`."""
 
     token: int
     key: str
@@ -28,21 +27,12 @@ class LeaseRecord(NamedTuple):
     session: str
 
 
-class SessionRecord(NamedTuple):
-    """A session as stores keep it: it has the proxy `key` until then."""
+class SessionEntry(NamedTuple):
+    """A session, which has the proxy `key` until then."""
 
     session: str
     key: str
     until: float
-
-
-@dataclass(slots=True)
-class LeaseEntry:
-    """A lease in the table."""
-
-    member: ProxyTargetState
-    deadline: float
-    session: str
 
 
 class LeaseTable:
@@ -64,23 +54,20 @@ class LeaseTable:
         """The last token."""
         return self._token
 
-    def records(self) -> list[LeaseRecord]:
-        """Return all leases for a store."""
-        entries = self._entries.items()
-        return [LeaseRecord(token, entry.member.key, entry.deadline, entry.session) for token, entry in entries]
+    def entries(self) -> list[LeaseEntry]:
+        """Return all leases, for a store."""
+        return list(self._entries.values())
 
-    def restore(self, token: int, records: Iterable[LeaseRecord], members: Mapping[str, ProxyTargetState]) -> None:
-        """Take over the leases and the last token of a store."""
+    def restore(self, token: int, entries: Iterable[LeaseEntry]) -> None:
+        """Take over the last token and the leases of a store."""
         self._token = token
-        for record in records:
-            self._entries[record.token] = LeaseEntry(members[record.key], record.deadline, record.session)
-            self._push(record.deadline, record.token)
+        for entry in entries:
+            self._add(entry)
 
-    def start(self, member: ProxyTargetState, deadline: float, session: str, now: float) -> int:
+    def start(self, key: str, deadline: float, session: str, now: float) -> int:
         """Return the token of a new lease."""
         self._token = max(self._token + 1, int(now * TOKENS_PER_S))
-        self._entries[self._token] = LeaseEntry(member, deadline, session)
-        self._push(deadline, self._token)
+        self._add(LeaseEntry(self._token, key, deadline, session))
         return self._token
 
     def renew(self, token: int, deadline: float) -> bool:
@@ -88,30 +75,30 @@ class LeaseTable:
         entry = self._entries.get(token)
         if entry is not None:
             entry.deadline = deadline
-            self._push(deadline, token)
+            self._add(entry)
         return entry is not None
 
     def end(self, token: int) -> LeaseEntry | None:
         """Return the lease that ends, None when it was over before."""
         return self._entries.pop(token, None)
 
-    def end_all_of(self, member: ProxyTargetState) -> None:
-        self._entries = {token: entry for token, entry in self._entries.items() if entry.member is not member}
+    def end_all_of(self, key: str) -> None:
+        self._entries = {token: entry for token, entry in self._entries.items() if entry.key != key}
 
-    def pop_overdue(self, now: float) -> Sequence[ProxyTargetState]:
-        """End the leases whose deadline has passed. Return the member of each."""
+    def pop_overdue(self, now: float) -> Sequence[str]:
+        """End the leases whose deadline has passed. Return the key of each."""
         if not self._deadlines or self._deadlines[0][0] > now:
             return ()  # the usual case
-        members = []
+        keys = []
         while (deadline := self.next_deadline()) is not None and deadline <= now:
-            members.append(self._entries.pop(heappop(self._deadlines)[1]).member)
-        return members
+            keys.append(self._entries.pop(heappop(self._deadlines)[1]).key)
+        return keys
 
     def deadlines(self) -> dict[str, float]:
         """Return the first deadline of each leased proxy, by its key."""
         first: dict[str, float] = {}
         for entry in self._entries.values():
-            first[entry.member.key] = min(entry.deadline, first.get(entry.member.key, entry.deadline))
+            first[entry.key] = min(entry.deadline, first.get(entry.key, entry.deadline))
         return first
 
     def next_deadline(self) -> float | None:
@@ -123,10 +110,11 @@ class LeaseTable:
             heappop(self._deadlines)
         return None
 
-    def _push(self, deadline: float, token: int) -> None:
-        heappush(self._deadlines, (deadline, token))
+    def _add(self, entry: LeaseEntry) -> None:
+        self._entries[entry.token] = entry
+        heappush(self._deadlines, (entry.deadline, entry.token))
         if len(self._deadlines) > OUTDATED_FACTOR * len(self._entries) + OUTDATED_MIN:
-            self._deadlines = sorted((entry.deadline, token) for token, entry in self._entries.items())
+            self._deadlines = sorted((each.deadline, each.token) for each in self._entries.values())
 
 
 class Sessions:
@@ -134,29 +122,29 @@ class Sessions:
 
     def __init__(self, sticky_s: float) -> None:
         self.sticky_s = sticky_s
-        self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._entries: OrderedDict[str, SessionEntry] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._entries)
 
-    def records(self) -> list[SessionRecord]:
+    def entries(self) -> list[SessionEntry]:
         """Return all sessions for a store, the least recently used one first."""
-        return [SessionRecord(session, key, until) for session, (key, until) in self._keys.items()]
+        return list(self._entries.values())
 
-    def restore(self, records: Iterable[SessionRecord]) -> None:
-        self._keys = OrderedDict((each.session, (each.key, each.until)) for each in records)
+    def restore(self, entries: Iterable[SessionEntry]) -> None:
+        self._entries = OrderedDict((each.session, each) for each in entries)
 
     def key(self, session: str, now: float) -> str | None:
         """Return the key of the proxy of a session."""
-        key, until = self._keys.get(session, ("", 0.0))
-        if until > now:
-            return key
-        self._keys.pop(session, None)
+        entry = self._entries.get(session)
+        if entry is not None and entry.until > now:
+            return entry.key
+        self._entries.pop(session, None)
         return None
 
     def bind(self, session: str, key: str, now: float) -> None:
         """Give a session this proxy, and start its `sticky_s` anew."""
-        self._keys[session] = (key, now + self.sticky_s)
-        self._keys.move_to_end(session)
-        if len(self._keys) > SESSIONS_MAX:
-            self._keys.popitem(last=False)
+        self._entries[session] = SessionEntry(session, key, now + self.sticky_s)
+        self._entries.move_to_end(session)
+        if len(self._entries) > SESSIONS_MAX:
+            self._entries.popitem(last=False)

@@ -116,7 +116,7 @@ class TargetPool:
             self.filled.clear()
             self._order.remove(member)
             self._leave_exit(member)
-            self._leases.end_all_of(member)
+            self._leases.end_all_of(key)
 
     def acquire(
         self, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
@@ -154,7 +154,7 @@ class TargetPool:
         if lease is None:
             self.stale += 1
             return None
-        member = lease.member
+        member = self.members[lease.key]
         self._order.remove(member)
         member.lease_count -= 1
         member.uses += max(0, len(outcomes) - 1)
@@ -167,7 +167,8 @@ class TargetPool:
 
     def expire(self, now: float) -> None:
         """End the leases that were not released in time."""
-        for member in self._leases.pop_overdue(now):
+        for key in self._leases.pop_overdue(now):
+            member = self.members[key]
             self.leaked += 1
             self._order.remove(member)
             member.lease_count -= 1
@@ -272,7 +273,7 @@ class TargetPool:
         grants = []
         for member in chosen:
             self._use(member, now, interval_s)
-            token = self._leases.start(member, until, session, now)
+            token = self._leases.start(member.key, until, session, now)
             grants.append(Grant(token, member.key, until, rebound, drawn_from))
         return grants
 

@@ -6,27 +6,27 @@ import pytest
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool import choices as module
-from lycosa.proxies.core.pool.choices import CHOICES_MAX, Choice, Choices
+from lycosa.proxies.core.pool.choices import CHOICES_MAX, Choices, LeaseChoice
 from lycosa.proxies.core.pool.target import ProxyRequest
 
 
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        (Choice(1.0, "", ProxyRequest(), 0.0, "p", drawn_from=1_234), "drawn from 1,234"),
-        (Choice(1.0, "", ProxyRequest(session="c"), 0.0, "p"), "bound to its session"),
+        (LeaseChoice(1.0, "", ProxyRequest(), 0.0, "p", drawn_from=1_234), "drawn from 1,234"),
+        (LeaseChoice(1.0, "", ProxyRequest(session="c"), 0.0, "p"), "bound to its session"),
         (
-            Choice(1.0, "", ProxyRequest({"country": "de"}, "c"), 2.04, "p", drawn_from=3, rebound=True),
+            LeaseChoice(1.0, "", ProxyRequest({"country": "de"}, "c"), 2.04, "p", drawn_from=3, rebound=True),
             "drawn from 3 with country=de, as the proxy of its session is not available, waited 2.0 s",
         ),
         (
-            Choice(1.0, "", ProxyRequest(avoid=frozenset("ab")), 0.01, "p", drawn_from=1),
+            LeaseChoice(1.0, "", ProxyRequest(avoid=frozenset("ab")), 0.01, "p", drawn_from=1),
             "drawn from 1, without 2 excluded by the request",
         ),
-        (Choice(1.0, "", ProxyRequest(), 30.0, refusal="no proxy is free"), "no proxy is free"),
+        (LeaseChoice(1.0, "", ProxyRequest(), 30.0, refusal="no proxy is free"), "no proxy is free"),
     ],
 )
-def test_words(choice: Choice, words: str) -> None:
+def test_words(choice: LeaseChoice, words: str) -> None:
     assert choice.why() == words
 
 
@@ -41,7 +41,7 @@ def test_words(choice: Choice, words: str) -> None:
     ],
 )
 def test_what_came_of_it(outcomes: list[Outcome], result: str) -> None:
-    choice = Choice(1.0, "", ProxyRequest(), 0.0, "p", 1)
+    choice = LeaseChoice(1.0, "", ProxyRequest(), 0.0, "p", 1)
     choice.end(outcomes)
     assert choice.result == result
     choice.end(outcomes, in_time=False)
