@@ -1,4 +1,4 @@
-"""The clock of a crawl when the one on the wall is set, and when the machine sleeps (F3)."""
+"""The clock of a crawl when the wall clock is set, and when the machine sleeps (F3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOUR_S = 3600.0
 
 
 class Machine:
-    """A wall clock that people set, and a monotonic one that stands still while the machine sleeps."""
+    """A wall clock that can be set, and a monotonic one that stops while the machine sleeps."""
 
     def __init__(self) -> None:
         self.wall, self.monotonic = MIDNIGHT, 5000.0
@@ -26,7 +26,7 @@ class Machine:
         self.monotonic += seconds
 
 
-def test_it_goes_as_the_wall_clock_does():
+def test_it_agrees_with_the_wall_clock():
     machine = Machine()
     clock = machine.clock()
     for _ in range(1000):
@@ -35,7 +35,7 @@ def test_it_goes_as_the_wall_clock_does():
 
 
 @pytest.mark.parametrize("leap_s", [0.2, 8 * HOUR_S])
-def test_after_a_sleep_and_when_it_is_set_forward_it_is_right_at_the_next_look(leap_s):
+def test_after_a_jump_forward_it_agrees_again_at_the_next_check(leap_s):
     machine = Machine()
     clock = machine.clock()
     machine.runs(1.0)
@@ -44,7 +44,7 @@ def test_after_a_sleep_and_when_it_is_set_forward_it_is_right_at_the_next_look(l
     assert clock.now() == pytest.approx(machine.wall, abs=1e-6)
 
 
-def test_when_it_is_set_back_ours_goes_slower_until_it_has_caught_up():
+def test_after_a_jump_back_it_runs_more_slowly_until_it_agrees_again():
     machine = Machine()
     clock = machine.clock()
     machine.wall -= HOUR_S
@@ -52,13 +52,13 @@ def test_when_it_is_set_back_ours_goes_slower_until_it_has_caught_up():
     while clock.now() - machine.wall > 0.001:
         machine.runs(1.0)
         seconds += 1
-        assert SLOWEST * 0.99 <= clock.now() - before <= 1.001, "neither back, nor still, nor fast"
+        assert SLOWEST * 0.99 <= clock.now() - before <= 1.001, "neither backwards nor stopped nor too fast"
         before = clock.now()
         assert seconds < 3 * HOUR_S
     assert seconds == pytest.approx(HOUR_S / (1 - SLOWEST), abs=3 * CHECK_S)
 
 
-def test_it_never_goes_backwards_whatever_happens():
+def test_it_never_goes_backwards():
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance, machine = random.Random(seed), Machine()
@@ -74,4 +74,4 @@ def test_it_never_goes_backwards_whatever_happens():
     for _ in range(int(1000 * HOUR_S / 60)):
         machine.runs(60.0)
         clock.now()
-    assert clock.now() == pytest.approx(machine.wall, abs=0.01), "in the end it is right"
+    assert clock.now() == pytest.approx(machine.wall, abs=0.01), "it agrees in the end"

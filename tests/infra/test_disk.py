@@ -1,4 +1,4 @@
-"""What is said when a file cannot be written (P5, C1): no room, or why else; the same words wherever it is."""
+"""The errors of a file that cannot be written (P5, C1): no room on the device, or another reason."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from lycosa.proxies.folder.folder import PoolFolder
 
 
 @pytest.mark.parametrize("number", sorted(NO_ROOM))
-def test_no_room_is_told_with_what_to_do(number: int) -> None:
+def test_without_room_the_error_says_what_to_do(number: int) -> None:
     error = OSError(number, os.strerror(number))
-    told = write_error(Path("a"), error, "it cannot be kept")
-    assert (type(told), str(told)) == (
+    failure = write_error(Path("a"), error, "it cannot be kept")
+    assert (type(failure), str(failure)) == (
         StorageFull,
         "a: no space left on the device; free some and run the same command again",
     )
     assert str(write_error(Path("a"), error, "it cannot be kept", ": go")) == "a: no space left on the device: go"
 
 
-def test_anything_else_is_told_with_its_reason() -> None:
-    told = write_error(Path("a"), OSError(errno.EROFS, "Read-only file system"), "it cannot be kept")
-    assert (type(told), str(told)) == (StorageError, "a: it cannot be kept: read-only file system")
+def test_another_error_says_its_reason() -> None:
+    failure = write_error(Path("a"), OSError(errno.EROFS, "Read-only file system"), "it cannot be kept")
+    assert (type(failure), str(failure)) == (StorageError, "a: it cannot be kept: read-only file system")
 
 
 def joined(folder: Path) -> None:
@@ -38,7 +38,7 @@ def joined(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("keeps", [StateDir, PoolFolder, joined])
-def test_a_quota_is_no_room_either(
+def test_an_exceeded_quota_counts_as_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: Callable[[Path], object]
 ) -> None:
     def refused(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""How SQLite files are opened that others open at the same time, and what is done to those that are not ours."""
+"""SQLite files that several processes open at the same time, and files that are not ours."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAKE = ("CREATE TABLE t (a)", "PRAGMA application_id=7")
 
 
 def accept(_: DatabaseHeader) -> None:
-    """Take any file."""
+    """Accept any file."""
 
 
 def locked(path: Path) -> sqlite3.Connection:
-    """Return a connection that writes to a file which is not in WAL mode yet."""
+    """Return a connection that is writing to a file which is not in WAL mode yet."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     return other
@@ -36,7 +36,7 @@ def instead_of_a_pause(monkeypatch: pytest.MonkeyPatch, act: Callable[[float], o
     monkeypatch.setattr(sqlite, "time", SimpleNamespace(sleep=act, monotonic=time.monotonic))
 
 
-def test_one_that_is_about_to_be_made_by_another_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite itself refuses at once to switch to WAL beside a writer."""
     other = locked(tmp_path / "file")
     instead_of_a_pause(monkeypatch, lambda _: other.execute("COMMIT"))
@@ -47,7 +47,7 @@ def test_one_that_is_about_to_be_made_by_another_is_waited_for(tmp_path: Path, m
     other.close()
 
 
-def test_it_is_not_waited_for_longer_than_said(tmp_path: Path) -> None:
+def test_the_wait_is_bounded(tmp_path: Path) -> None:
     other = locked(tmp_path / "file")
     began = time.monotonic()
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
@@ -56,7 +56,7 @@ def test_it_is_not_waited_for_longer_than_said(tmp_path: Path) -> None:
     other.close()
 
 
-def test_other_errors_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: float) -> None:
         raise AssertionError("waited")
 
@@ -69,10 +69,10 @@ def test_other_errors_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
 OPENER = """
     import sys
     from pathlib import Path
-    from lycosa.infra.sqlite import opened, transaction
+    from lycosa.infra.sqlite import open_database, transaction
 
     for line in sys.stdin:
-        database = opened(Path(line.strip()), lambda _: None, ("CREATE TABLE t (a)",))
+        database = open_database(Path(line.strip()), lambda _: None, ("CREATE TABLE t (a)",))
         with transaction(database):
             database.execute("INSERT INTO t VALUES (1)")
         database.close()
@@ -80,7 +80,7 @@ OPENER = """
 """
 
 
-def test_many_processes_make_the_same_file(tmp_path: Path) -> None:
+def test_several_processes_can_make_the_same_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(OPENER)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     openers = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(4)]
@@ -116,7 +116,7 @@ def test_a_file_that_is_refused_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
     database = open_database(tmp_path / "file", accept, MAKE)
-    changes = [(1,), (sqlite3.connect,)]  # the second value is none that can be stored
+    changes = [(1,), (sqlite3.connect,)]  # the second value cannot be stored
     with pytest.raises(sqlite3.Error), transaction(database):
         database.executemany("INSERT INTO t VALUES (?)", changes)
     assert not database.in_transaction
@@ -124,7 +124,7 @@ def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
     database.close()
 
 
-def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_sqlite_and_of_the_disk_become_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, locked_ = tmp_path / "file", sqlite3.OperationalError("database is locked")
     ours = storage_error(path, locked_, "here", "it cannot be used ({}); do this")
     assert (type(ours), str(ours)) == (StorageError, f"{path}: it cannot be used (database is locked); do this")

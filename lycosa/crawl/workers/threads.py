@@ -1,16 +1,16 @@
-"""Threads for callbacks that block (`callback_mode = "thread"`): at most `count` of them, made when they are needed.
+"""Threads for callbacks that block (`callback_mode = "thread"`): at most `count` of them, started when they are needed.
 
     threads = CallbackThreads(8)
     results = await threads.run(lambda: collect_now(call, name))
 
-What runs there has the context variables of its caller; what it raises is raised by `run`. The call should consume the
-callback's generator as well, so that nothing of the user's is left to run on the loop.
+A call runs with the context variables of its caller, and `run` raises what it raises. The call should exhaust the
+callback's generator, too, so that no code of the user is left to run on the loop.
 
-A call that is cancelled while it waits for its turn never begins. One that has begun cannot be stopped: `run` ends at
-once, what the call makes is forgotten, and its thread is free again when it ends. `close` waits for such calls for a
-grace; the threads are daemons, so that one that never ends does not keep the process alive.
+A call that is cancelled before a thread was free never begins. One that has begun cannot be stopped: `run` ends at
+once, the result of the call is dropped, and its thread is free when it ends. `close` waits CLOSE_GRACE_S for such
+calls; the threads are daemons, so a call that never ends does not keep the process alive.
 
-Inside such a thread, `on_loop(self.fetch(request))` runs a coroutine on the loop and waits for it.
+In such a thread, `on_loop(self.fetch(request))` runs a coroutine on the loop, and waits for it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ T = TypeVar("T")
 THREADS_DEFAULT = 8
 
 CLOSE_GRACE_S = 5.0
-"""After the crawl has ended, callbacks under way get so long; then their threads are left behind."""
+"""How long the end of a crawl waits for callbacks under way; then it leaves their threads behind."""
 
 
-class _Call:
-    """One call for a thread. What `on_loop` waits for is cancelled with it."""
+class _ThreadCall:
+    """One call for a thread. `inner` is what `on_loop` waits for; it is cancelled with the call."""
 
     def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.call = call
@@ -54,8 +54,8 @@ class _Call:
             self.inner.cancel()
 
 
-_here = threading.local()
-"""`call`: what this thread runs."""
+_current = threading.local()
+"""`call`: the one that this thread runs."""
 
 
 class CallbackThreads:
@@ -63,20 +63,20 @@ class CallbackThreads:
 
     def __init__(self, count: int = THREADS_DEFAULT) -> None:
         self._free = asyncio.Semaphore(count)
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[_ThreadCall | None] = SimpleQueue()
         self._idle = 0
         self._threads: list[threading.Thread] = []
-        self._under_way: set[_Call] = set()
+        self._running: set[_ThreadCall] = set()
         self._all_done = asyncio.Event()
         self._all_done.set()
 
     async def run(self, call: Callable[[], T]) -> T:
         """Return what the call returns in a thread. Raises what it raises."""
-        await self._free.acquire()  # given back when the thread is free: so no more than `count` are ever queued
-        one = _Call(call, asyncio.get_running_loop())
-        self._under_way.add(one)
+        await self._free.acquire()  # released when the thread is free, so that no more than `count` calls are queued
+        one = _ThreadCall(call, asyncio.get_running_loop())
+        self._running.add(one)
         self._all_done.clear()
-        self._need_thread()
+        self._ensure_thread()
         self._calls.put(one)
         try:
             return await one.outcome  # type: ignore[no-any-return]
@@ -84,21 +84,21 @@ class CallbackThreads:
             one.cancel()
 
     async def close(self) -> None:
-        """End the threads. Calls that outlast the grace are named, and left behind."""
-        for one in self._under_way:
+        """End the threads. Calls that take longer than CLOSE_GRACE_S are logged, and left behind."""
+        for one in self._running:
             one.cancel()
         for _ in self._threads:
             self._calls.put(None)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_GRACE_S):
                 await self._all_done.wait()
-        if self._under_way:
-            log.warning("%d callbacks in threads have not ended; they are left behind", len(self._under_way))
+        if self._running:
+            log.warning("%d callbacks in threads have not ended; they are left behind", len(self._running))
             return
         for thread in self._threads:
             thread.join()
 
-    def _need_thread(self) -> None:
+    def _ensure_thread(self) -> None:
         if self._idle:
             self._idle -= 1
             return
@@ -110,26 +110,26 @@ class CallbackThreads:
     def _work(self) -> None:
         while (one := self._calls.get()) is not None:
             result, error = None, None
-            _here.call = one
+            _current.call = one
             try:
                 result = one.context.run(one.call)
-            except BaseException as raised:  # noqa: BLE001  it is raised again, on the loop
+            except BaseException as raised:  # noqa: BLE001  raised again on the loop
                 error = raised
             finally:
-                _here.call = None
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                one.loop.call_soon_threadsafe(self._ended, one, result, error)
-            del one, result, error  # until the next call comes, nothing is held
+                _current.call = None
+            with suppress(RuntimeError):  # the loop is closed
+                one.loop.call_soon_threadsafe(self._on_done, one, result, error)
+            del one, result, error  # or an idle thread would keep a response in memory
 
-    def _ended(self, one: _Call, result: Any, error: BaseException | None) -> None:
+    def _on_done(self, one: _ThreadCall, result: Any, error: BaseException | None) -> None:
         self._idle += 1
         self._free.release()
-        self._under_way.discard(one)
-        if not self._under_way:
+        self._running.discard(one)
+        if not self._running:
             self._all_done.set()
         if one.outcome.done():  # cancelled
             return
-        if isinstance(error, StopIteration):  # a future refuses it, as generators do
+        if isinstance(error, StopIteration):  # a future does not accept it
             error = RuntimeError(f"a callback raised StopIteration({error.value!r})")
         if error is None:
             one.outcome.set_result(result)
@@ -138,11 +138,11 @@ class CallbackThreads:
 
 
 def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine on the crawl's loop, from a callback in a thread, and return its result.
+    """Run a coroutine on the crawl's loop, from a callback in a thread, and return its result.
 
-    Raises what it raises, `CancelledError` when the callback is no longer waited for, and `BadSpider` elsewhere.
+    Raises what it raises, `CancelledError` if the page of the callback was given up, and `BadSpider` outside a thread.
     """
-    one: _Call | None = getattr(_here, "call", None)
+    one: _ThreadCall | None = getattr(_current, "call", None)
     if one is None:
         coroutine.close()
         raise BadSpider(

@@ -30,14 +30,14 @@ UNUSABLE = "the key store of the crawl cannot be used ({}); -O starts afresh"
 class SqliteKeyStore:
     """See `storage.ports.KeyStore`. `path` is the file; with `sync` a flush is on the disk when it returns.
 
-    With `open_read_only` it reads what another process writes.
+    With `read_only` it reads what another process writes.
     Raises `StorageError` for a file that is damaged or something else, `StorageFull`.
     """
 
-    def __init__(self, path: Path, *, sync: bool = False, open_read_only: bool = False) -> None:
+    def __init__(self, path: Path, *, sync: bool = False, read_only: bool = False) -> None:
         self.path = path
         self._sync = sync
-        self._read_only = open_read_only
+        self._read_only = read_only
         self._database: sqlite3.Connection | None = None
         self._absent = False
         """True when there is no file: nothing to read until the first flush makes it."""

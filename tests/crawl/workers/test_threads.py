@@ -1,4 +1,4 @@
-"""Callbacks in threads (C1): bounded, in the caller's context, with its exceptions; cancellation and the end."""
+"""Callbacks in threads (C1): their number, context and exceptions, their cancellation, and the end of the threads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_threads(crawl: Any, count: int = 2) -> Any:
     return result
 
 
-def test_a_call_runs_in_a_thread_and_the_loop_goes_on() -> None:
+def test_a_call_runs_in_a_thread_and_does_not_block_the_loop() -> None:
     async def crawl(threads: CallbackThreads) -> str:
         ready = threading.Event()
 
@@ -51,13 +51,13 @@ def test_a_call_runs_in_a_thread_and_the_loop_goes_on() -> None:
 
         running = asyncio.create_task(threads.run(callback))
         await asyncio.sleep(0)
-        ready.set()  # would never come to pass if the callback were on the loop
+        ready.set()  # never reached if the callback blocked the loop
         return await running
 
     assert with_threads(crawl) == "lycosa-callback-1"
 
 
-def test_context_variables_are_those_of_the_caller_and_stay_there() -> None:
+def test_a_call_has_a_copy_of_the_context_of_its_caller() -> None:
     def callback() -> str:
         word = WORD.get()
         WORD.set("changed in the thread")
@@ -71,7 +71,7 @@ def test_context_variables_are_those_of_the_caller_and_stay_there() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("v"), KeyError("k"), SystemExit(3)])
-def test_exceptions_come_back(error: BaseException) -> None:
+def test_exceptions_are_raised_in_the_caller(error: BaseException) -> None:
     def callback() -> None:
         raise error
 
@@ -80,12 +80,12 @@ def test_exceptions_come_back(error: BaseException) -> None:
             await threads.run(callback)
         except BaseException as caught:
             assert caught is error
-        return await threads.run(lambda: "and the thread is there for the next")
+        return await threads.run(lambda: "and the thread takes the next call")
 
     assert with_threads(crawl, 1).startswith("and")
 
 
-def test_stop_iteration_is_told_in_other_words() -> None:
+def test_stop_iteration_becomes_a_runtime_error() -> None:
     async def crawl(threads: CallbackThreads) -> None:
         with pytest.raises(RuntimeError, match="StopIteration"):
             await threads.run(lambda: next(iter(())))
@@ -93,7 +93,7 @@ def test_stop_iteration_is_told_in_other_words() -> None:
     with_threads(crawl)
 
 
-def test_no_more_threads_than_asked_for_and_no_more_than_needed() -> None:
+def test_threads_are_bounded_and_started_when_needed() -> None:
     async def crawl(threads: CallbackThreads) -> tuple[int, int]:
         for _ in range(5):
             await threads.run(lambda: None)
@@ -116,7 +116,7 @@ def test_no_more_threads_than_asked_for_and_no_more_than_needed() -> None:
     assert with_threads(crawl, 3) == (1, 3)
 
 
-def test_a_call_cancelled_before_its_turn_never_begins() -> None:
+def test_a_call_that_is_cancelled_before_a_thread_is_free_never_begins() -> None:
     async def crawl(threads: CallbackThreads) -> list[str]:
         began, free, got = threading.Event(), threading.Event(), []
 
@@ -137,14 +137,14 @@ def test_a_call_cancelled_before_its_turn_never_begins() -> None:
     assert with_threads(crawl, 1) == ["the next"]
 
 
-def test_a_call_under_way_is_forgotten_when_cancelled_and_its_thread_comes_back() -> None:
+def test_a_running_call_that_is_cancelled_is_dropped_and_its_thread_is_used_again() -> None:
     async def crawl(threads: CallbackThreads) -> str:
         began, free = threading.Event(), threading.Event()
 
         def callback() -> str:
             began.set()
             assert free.wait(DEADLINE_S)
-            return "nobody asks"
+            return "dropped"
 
         running = asyncio.create_task(threads.run(callback))
         assert await asyncio.to_thread(began.wait, DEADLINE_S)
@@ -153,14 +153,14 @@ def test_a_call_under_way_is_forgotten_when_cancelled_and_its_thread_comes_back(
             await running
         following = asyncio.create_task(threads.run(lambda: "next"))
         await asyncio.sleep(0)
-        assert not following.done()  # the only thread is still in there
+        assert not following.done()  # the only thread is busy
         free.set()
         return await following
 
     assert with_threads(crawl, 1) == "next"
 
 
-def test_close_leaves_behind_what_does_not_end(
+def test_close_leaves_behind_calls_that_do_not_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_GRACE_S", 0.05)
@@ -206,7 +206,7 @@ def test_a_callback_that_never_ends_does_not_keep_the_process_alive() -> None:
     assert done.stdout == "ended\n"
 
 
-def test_idle_threads_hold_nothing() -> None:
+def test_idle_threads_keep_no_response_in_memory() -> None:
     class Held:
         pass
 
@@ -232,7 +232,7 @@ class Slow(Spider):
         return {"thread": threading.current_thread().name}
 
 
-def test_generators_run_in_the_thread_to_their_end_and_async_callbacks_on_the_loop() -> None:
+def test_generators_are_exhausted_in_the_thread_and_async_callbacks_run_on_the_loop() -> None:
     request = Request("http://a.example/")
     response = Response(request.url, request=request)
 
@@ -266,7 +266,7 @@ def test_on_loop_runs_a_coroutine_of_the_crawl() -> None:
     assert with_threads(crawl) == ["a on MainThread with context", "b on MainThread with context"]
 
 
-def test_on_loop_ends_when_the_callback_is_cancelled() -> None:
+def test_on_loop_is_cancelled_with_its_callback() -> None:
     async def crawl(threads: CallbackThreads) -> tuple[str, bool]:
         began, caught, ended = asyncio.Event(), [], threading.Event()
 
@@ -289,7 +289,7 @@ def test_on_loop_ends_when_the_callback_is_cancelled() -> None:
     assert with_threads(crawl) == (True, ["CancelledError"])
 
 
-def test_on_loop_elsewhere_is_refused() -> None:
+def test_on_loop_outside_such_a_thread_is_refused() -> None:
     async def crawl() -> None:
         coroutine: Coroutine[Any, Any, str] = fetch("a")
         with pytest.raises(BadSpider, match="elsewhere, write await"):

@@ -1,4 +1,4 @@
-"""The metrics page over HTTP: what it answers, and to whom it does not (F8)."""
+"""The metrics page over HTTP: its responses and its bounds (F8)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lycosa.core.errors import StateError, UsageError
 from lycosa.infra.web.metrics_page import CONNECTIONS_MAX, HEAD_MAX, parse_address, serve_metrics
 
 
-async def said(port: int, request: bytes) -> bytes:
+async def exchange(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     answer = b""
-    with suppress(ConnectionResetError):  # it was closed unread
+    with suppress(ConnectionResetError):  # closed before it was read
         answer = await reader.read()
     await closed(writer)
     return answer
@@ -32,15 +32,15 @@ async def page() -> bytes:
     return b"x 1\n"
 
 
-def asked(request: bytes, made=page) -> bytes:
+def response_to(request: bytes, made=page) -> bytes:
     async def story() -> bytes:
         async with serve_metrics("0", made) as url:
-            return await said(int(url.rpartition(":")[2].partition("/")[0]), request)
+            return await exchange(int(url.rpartition(":")[2].partition("/")[0]), request)
 
     return asyncio.run(story())
 
 
-def test_a_client_of_the_standard_library_reads_it():
+def test_a_client_of_the_standard_library_reads_the_page():
     async def story() -> tuple[int, str | None, bytes]:
         async with serve_metrics("127.0.0.1:0", page) as url:
             return await asyncio.to_thread(get, url.removeprefix("http://").partition("/")[0])
@@ -68,30 +68,30 @@ def test_a_client_of_the_standard_library_reads_it():
         (b"GET /" + b"x" * HEAD_MAX + b" HTTP/1.1\r\n\r\n", b"400 Bad Request", b"bad request\n"),
     ],
 )
-def test_answers(request_, status, body):
-    head, _, found = asked(request_).partition(b"\r\n\r\n")
+def test_a_request_gets_its_response(request_, status, body):
+    head, _, found = response_to(request_).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 " + status + b"\r\n")
     assert found == body
 
 
-def test_a_crawl_that_cannot_be_asked_is_told():
+def test_an_error_of_the_page_is_a_503():
     async def gone() -> bytes:
         raise StateError("no answer for 60 s")
 
-    assert asked(b"GET /metrics HTTP/1.1\r\n\r\n", gone).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert response_to(b"GET /metrics HTTP/1.1\r\n\r\n", gone).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
 
 
-def test_who_says_nothing_does_not_keep_others_out_for_ever(monkeypatch):
+def test_silent_clients_do_not_keep_others_out_for_ever(monkeypatch):
     monkeypatch.setattr("lycosa.infra.web.http_server.REQUEST_MAX_S", 2.0)
 
     async def story() -> tuple[bytes, bytes]:
         async with serve_metrics("0", page) as url:
             port = int(url.rpartition(":")[2].partition("/")[0])
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
-            refused = await said(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+            refused = await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")
             for reader, _ in silent:
                 await reader.read()
-            answered = await said(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+            answered = await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")
             for _, writer in silent:
                 await closed(writer)
             return refused, answered
@@ -102,18 +102,18 @@ def test_who_says_nothing_does_not_keep_others_out_for_ever(monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["", "x", "127.0.0.1", "70000", "127.0.0.1:-1", "٣"])
-def test_what_is_no_place(where):
+def test_an_invalid_address_is_a_usage_error(where):
     with pytest.raises(UsageError, match="write a port such as 9464"):
         parse_address(where)
 
 
-def test_places():
+def test_addresses_are_parsed():
     assert parse_address("9464") == ("127.0.0.1", 9464)
     assert parse_address("0.0.0.0:9464") == ("0.0.0.0", 9464)
     assert parse_address("[::1]:9464") == ("::1", 9464)
 
 
-def test_an_address_that_is_none_is_told():
+def test_an_address_that_cannot_be_resolved_is_an_error():
     async def story() -> None:
         async with serve_metrics("..:9464", page):
             pass
@@ -122,7 +122,7 @@ def test_an_address_that_is_none_is_told():
         asyncio.run(story())
 
 
-def test_a_place_that_is_taken_is_told():
+def test_an_address_in_use_is_an_error():
     async def story() -> None:
         async with serve_metrics("0", page) as url, serve_metrics(url.split("/")[2], page):
             pass

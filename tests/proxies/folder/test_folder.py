@@ -1,7 +1,7 @@
-"""The folder of a proxy pool (P3): what a killed process leaves behind, damage, a full disk, bounded files.
+"""The folder of a proxy pool (P3): killed processes, damage, a full disk, bounded files.
 
-The histories are those of the pool in memory. A kill is a copy of the folder as it is at that moment: whatever was
-written is there, and nothing else.
+The histories are those of the pool in memory. A kill is a copy of the folder at that moment: it has all that was
+written, and nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HISTORIES = 100 if PROVE else 6
 STEPS = 300
 
 
-def keeper(path: Path, policy: TargetPolicy | None = None) -> PoolStore:
+def open_store(path: Path, policy: TargetPolicy | None = None) -> PoolStore:
     return PoolStore(path, lambda _: policy or TargetPolicy(), lambda: 1_000_000.0)
 
 
@@ -57,31 +57,31 @@ class KilledHistory(History):
         known = list(self.pool.proxies.values())
         self.path = path
         self.kills = self.images = 0
-        self.keeper = keeper(path / "0", self.policy)
-        self.pool = self.keeper.pool
+        self.store = open_store(path / "0", self.policy)
+        self.pool = self.store.pool
         self.pool.add(known, self.now)
 
     def step(self) -> None:
         super().step()
-        self.images = max(self.images, self.keeper.folder.generation)
+        self.images = max(self.images, self.store.folder.generation)
         if self.random.random() < 0.04:
             self.kill()
 
     def kill(self) -> None:
         self.kills += 1
         copy = self.path / str(self.kills)
-        shutil.copytree(self.keeper.folder.path, copy, ignore=shutil.ignore_patterns("lock"))
+        shutil.copytree(self.store.folder.path, copy, ignore=shutil.ignore_patterns("lock"))
         if self.random.random() < 0.5:  # it was killed within the next record
             with journal(copy).open("ab") as stream:
                 stream.write(self.random.randbytes(self.random.randrange(1, 60)))
-        after = keeper(copy, self.policy)
+        after = open_store(copy, self.policy)
         assert seen(after.pool, self.now) == seen(self.pool, self.now)
-        self.keeper.folder.close()
-        self.keeper, self.pool = after, after.pool
+        self.store.folder.close()
+        self.store, self.pool = after, after.pool
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_whatever_was_answered_is_there_after_a_kill(
+def test_every_change_that_was_answered_survives_a_kill(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     monkeypatch.setattr(embedded_folder, "JOURNAL_MIN", 3_000)
@@ -96,13 +96,13 @@ def test_whatever_was_answered_is_there_after_a_kill(
                 print(f"history {seed}, step {step}: {history.policy}")
                 raise
         kills, images = kills + history.kills, images + history.images
-        history.keeper.close()
+        history.store.close()
     assert kills > HISTORIES
     assert images > kills, "a new image at each start that has something to play, and others for long journals"
 
 
 def filled(path: Path, uses: int = 20) -> PoolStore:
-    kept = keeper(path)
+    kept = open_store(path)
     kept.pool.add(proxies(5), 1.0)
     for number in range(uses):
         grant = one(kept.pool, "a.example", 2.0 + number)
@@ -131,7 +131,7 @@ def test_a_record_that_is_cut_off_anywhere_was_never_answered(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_damage_is_one_clear_line(tmp_path: Path, seed: int) -> None:
+def test_damage_is_an_error_of_one_line(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     path = killed(filled(tmp_path / "pool"))
     file = chance.choice([path / "pool", journal(path)])
@@ -140,7 +140,7 @@ def test_damage_is_one_clear_line(tmp_path: Path, seed: int) -> None:
     data[at] ^= 1 << chance.randrange(8)
     file.write_bytes(data)
     with pytest.raises((StorageError, ForeignState, NewerState)) as caught:
-        keeper(path)
+        open_store(path)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
     free = embedded_folder.PoolFolder(path)
@@ -148,50 +148,50 @@ def test_damage_is_one_clear_line(tmp_path: Path, seed: int) -> None:
     free.close()
 
 
-def test_records_that_are_whole_and_do_not_belong_here(tmp_path: Path) -> None:
+def test_valid_records_of_another_pool_are_an_error(tmp_path: Path) -> None:
     path = killed(filled(tmp_path / "pool"))
     file = journal(path)
     data = file.read_bytes()
     ends = frames(data)
     file.write_bytes(data[: ends[0]] + data[ends[1] :])
     with pytest.raises(StorageError, match=r"journal\.1 cannot be read \(KeyError\('a\.example'\)\): put back a copy"):
-        keeper(path)
+        open_store(path)
 
 
-def test_what_is_no_pool(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_pool_of_this_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ForeignState, match="is a file: a pool of proxies is kept in a folder"):
-        keeper(tmp_path / "file")
+        open_store(tmp_path / "file")
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(ForeignState, match="holds something else than a pool of proxies"):
-        keeper(tmp_path)
+        open_store(tmp_path)
     (tmp_path / "pool").write_text("my pool")
     with pytest.raises(ForeignState, match="is not that of a pool of proxies"):
-        keeper(tmp_path)
+        open_store(tmp_path)
     newer = tmp_path / "newer"
     newer.mkdir()
     (newer / "pool").write_bytes(IMAGE_HEAD.pack(b"LyPP", 99, 1, 0))
     with pytest.raises(NewerState, match="version 99, this Lycosa reads up to 2: upgrade"):
-        keeper(newer)
+        open_store(newer)
     older = tmp_path / "older"
     older.mkdir()
     (older / "pool").write_bytes(IMAGE_HEAD.pack(b"LyPP", 1, 1, 0))
     with pytest.raises(ForeignState, match="version 1, this Lycosa reads 2: export the proxies"):
-        keeper(older)
+        open_store(older)
     below = tmp_path / "file" / "pool"
     with pytest.raises(StorageError, match="cannot be kept: not a directory"):
-        keeper(below)
+        open_store(below)
 
 
-def test_one_owner_and_only_our_own_user_reads_the_logins(tmp_path: Path) -> None:
+def test_there_is_one_owner_and_only_our_own_user_can_read_the_logins(tmp_path: Path) -> None:
     kept = filled(tmp_path / "pool")
     with pytest.raises(StateLocked, match="is open in process "):
-        keeper(tmp_path / "pool")
+        open_store(tmp_path / "pool")
     kept.close()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "pool").iterdir()}
     assert set(modes.values()) == {0o600}
     assert stat.S_IMODE((tmp_path / "pool").stat().st_mode) == 0o700
-    keeper(tmp_path / "pool").close()
+    open_store(tmp_path / "pool").close()
 
 
 def test_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,13 +202,13 @@ def test_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     before = seen(kept.pool, 1e6)
     kept.close()
     assert journal(tmp_path / "pool").stat().st_size == 0, "a start after a clean end plays nothing again"
-    assert seen(keeper(tmp_path / "pool").pool, 1e6) == before
+    assert seen(open_store(tmp_path / "pool").pool, 1e6) == before
 
 
-def test_who_only_looks_writes_nothing(tmp_path: Path) -> None:
+def test_opening_a_pool_without_a_change_writes_nothing(tmp_path: Path) -> None:
     filled(tmp_path / "pool").close()
     before = {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in (tmp_path / "pool").iterdir()}
-    looking = keeper(tmp_path / "pool")
+    looking = open_store(tmp_path / "pool")
     assert len(looking.pool.proxies) == 5
     looking.close()
     after = {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in (tmp_path / "pool").iterdir()}
@@ -216,10 +216,10 @@ def test_who_only_looks_writes_nothing(tmp_path: Path) -> None:
     assert after == before
 
 
-def test_policies_that_are_changed_hold_from_the_next_start(tmp_path: Path) -> None:
+def test_a_changed_policy_applies_from_the_next_start(tmp_path: Path) -> None:
     filled(tmp_path / "pool").close()
     for concurrency in (2, 1, 2):
-        kept = keeper(tmp_path / "pool", TargetPolicy(concurrency=concurrency))
+        kept = open_store(tmp_path / "pool", TargetPolicy(concurrency=concurrency))
         assert kept.pool.targets["a.example"].policy.concurrency == concurrency
         grants = kept.pool.acquire("a.example", 100.0, [0.0] * 5)
         assert not isinstance(grants, Wait)
@@ -232,14 +232,14 @@ def test_policies_that_are_changed_hold_from_the_next_start(tmp_path: Path) -> N
 
 def test_a_target_that_may_have_more_members_gets_them_from_the_next_start(tmp_path: Path) -> None:
     for now, members in ((100.0, 2), (200.0, 4)):
-        kept = keeper(tmp_path / "pool", TargetPolicy(members=members, lease_s=1.0))
+        kept = open_store(tmp_path / "pool", TargetPolicy(members=members, lease_s=1.0))
         kept.pool.add(proxies(5), now)
         assert all(one(kept.pool, "a.example", now) for _ in range(members))
         assert isinstance(kept.pool.acquire("a.example", now, [0.0]), Wait)
         killed(kept)
 
 
-def test_a_full_disk_costs_no_lease_and_is_over_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_loses_no_lease_and_is_over_when_there_is_room(tmp_path: Path) -> None:
     kept = filled(tmp_path / "pool")
     (tmp_path / "pool" / "journal.2").symlink_to("/dev/full")
     kept.folder.replace_image(kept._image())
@@ -249,14 +249,14 @@ def test_a_full_disk_costs_no_lease_and_is_over_when_there_is_room(tmp_path: Pat
     assert kept.folder.generation == 3, "a new image has what could not be written"
     copy = tmp_path / "killed"
     shutil.copytree(tmp_path / "pool", copy, ignore=shutil.ignore_patterns("lock"))
-    after = keeper(copy)
+    after = open_store(copy)
     assert isinstance(after.pool.acquire("a.example", 101.0, [0.0]), Wait), "the one that nobody heard of is out, too"
     assert [after.pool.release("a.example", grant.token, [], 101.0, 0.0) for grant in grants] == [
         grant.key for grant in grants
     ]
 
 
-def test_who_waits_hears_of_a_full_disk(tmp_path: Path) -> None:
+def test_a_waiting_call_fails_with_a_full_disk(tmp_path: Path) -> None:
     kept = filled(tmp_path / "pool")
     clock = [1_000.0]
     full = os.open("/dev/full", os.O_WRONLY)
@@ -289,20 +289,22 @@ def test_a_journal_that_cannot_be_shortened_grows(
     assert "the journal of the pool grows" in caplog.text
     before = seen(kept.pool, 1e6)
     (tmp_path / "pool" / "pool.new").rmdir()
-    assert seen(keeper(killed(kept)).pool, 1e6) == before
+    assert seen(open_store(killed(kept)).pool, 1e6) == before
 
 
-def test_a_record_that_is_too_long_for_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_too_long_for_the_journal_is_in_a_new_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded_folder, "RECORD_MAX", 1_000)
     kept = filled(tmp_path / "pool", 1)
     grant = one(kept.pool, "a.example", 100.0)
     kept.pool.release("a.example", grant.token, [Outcome()] * 500, 101.0, 0.5)
     before = seen(kept.pool, 1e6)
-    assert seen(keeper(killed(kept)).pool, 1e6) == before
+    assert seen(open_store(killed(kept)).pool, 1e6) == before
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_leases_end_in_their_time_when_the_clock_is_set_back(
+def test_leases_do_not_last_longer_when_the_clock_is_set_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_killed: bool
 ) -> None:
     kept = PoolStore(tmp_path / "pool", lambda _: TargetPolicy(), lambda: 5_000.0)
@@ -319,11 +321,11 @@ def test_leases_end_in_their_time_when_the_clock_is_set_back(
     after.close()
 
 
-def test_an_error_while_reading_gives_the_folder_free(tmp_path: Path) -> None:
+def test_an_error_while_reading_releases_the_folder(tmp_path: Path) -> None:
     path = killed(filled(tmp_path / "pool"))
     whole = (path / "pool").read_bytes()
     (path / "pool").write_bytes(whole[:-1])
     with pytest.raises(LycosaError):
-        keeper(path)
+        open_store(path)
     (path / "pool").write_bytes(whole)
-    assert keeper(path).pool.targets["a.example"].granted == 20
+    assert open_store(path).pool.targets["a.example"].granted == 20

@@ -29,7 +29,7 @@ PROXIES = [Proxy("http", f"10.0.0.{number}", 8080, "ann", "secret") for number i
 
 
 def play(path: Path, story: Callable[[EmbeddedPool, EmbeddedPool], Awaitable[None]]) -> None:
-    """Let something happen between an owner and a client."""
+    """Run a story with the pool of an owner, and one that is remote."""
 
     async def whole() -> None:
         owner = await embedded_pool(path, print)
@@ -47,12 +47,12 @@ def play(path: Path, story: Callable[[EmbeddedPool, EmbeddedPool], Awaitable[Non
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(LONG_S):
-        while not is_so():  # noqa: ASYNC110  the pool does not tell
+        while not is_so():  # noqa: ASYNC110  the pool has no event for it
             await asyncio.sleep(0.005)
 
 
 def waiting_at(owner: EmbeddedPool) -> int:
-    """How many wait for a proxy."""
+    """Return how many calls wait for a proxy."""
     assert owner._owner is not None
     line = owner._owner.pool._queues.get(SITE)
     return 0 if line is None else len(line)
@@ -63,7 +63,7 @@ def clients_of(owner: EmbeddedPool) -> int:
     return len(owner._owner.server.clients)
 
 
-def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
+def test_the_next_owner_takes_over_all_leases(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         (first,) = await owner.acquire(SITE, request=ProxyRequest(session="s"))
         (mine,) = await client.acquire(SITE)
@@ -72,14 +72,14 @@ def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
         assert client.owns
         assert third.token > mine.token
         assert len({first.proxy.key, mine.proxy.key, third.proxy.key}) == 3
-        assert await client.release(first, [Outcome()]), "the holder has ended, and its lease has not"
+        assert await client.release(first, [Outcome()]), "the process of the holder has ended, its lease has not"
         (again,) = await client.acquire(SITE, request=ProxyRequest(session="s"))
         assert again.proxy == first.proxy
 
     play(tmp_path / "pool", story)
 
 
-def test_who_waits_goes_on_waiting_with_the_next_owner(tmp_path: Path) -> None:
+def test_waiting_calls_wait_on_with_the_next_owner(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         third = await embedded_pool(tmp_path / "pool", print)
         lease = await owner.acquire(SITE, 5)
@@ -95,13 +95,13 @@ def test_who_waits_goes_on_waiting_with_the_next_owner(tmp_path: Path) -> None:
     play(tmp_path / "pool", story)
 
 
-def test_who_is_cancelled_takes_nothing_with_him(tmp_path: Path) -> None:
+def test_a_cancelled_call_keeps_no_lease(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         for _ in range(20):
             lease = await owner.acquire(SITE, 5)
             waiter = asyncio.create_task(client.acquire(SITE, wait_s=LONG_S))
             await until(lambda: waiting_at(owner) == 1)
-            await owner.release(lease[0])  # it is granted in this moment, and cancelled before it hears of it
+            await owner.release(lease[0])  # granted now, and cancelled before the result arrives
             await asyncio.sleep(0)
             waiter.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -111,12 +111,12 @@ def test_who_is_cancelled_takes_nothing_with_him(tmp_path: Path) -> None:
             for each in await client.acquire(SITE, 5, wait_s=LONG_S):
                 await client.release(each)
         assert client._remote is not None
-        assert not client._remote.connection.pending, "each was answered"
+        assert not client._remote.connection.pending, "each call was answered"
 
     play(tmp_path / "pool", story)
 
 
-def test_what_was_lent_to_who_has_gone_before_the_answer_comes_back_at_once(tmp_path: Path) -> None:
+def test_leases_of_a_client_that_is_gone_before_the_answer_are_given_back_at_once(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         lease = await owner.acquire(SITE, 5)
         waiters = [asyncio.create_task(client.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
@@ -187,7 +187,9 @@ def test_calls_and_clients_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     play(tmp_path / "pool", story)
 
 
-def test_an_owner_that_hangs_is_waited_for_and_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_hangs_is_reported_and_its_timeout_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remote, "ANSWER_TIMEOUT_S", 0.05)
     ticks = itertools.count()  # each look at the clock is a second later, however busy the machine is
     monkeypatch.setattr(embedded, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
@@ -216,7 +218,7 @@ def test_an_owner_that_hangs_is_waited_for_and_told_of(tmp_path: Path, monkeypat
     play(tmp_path / "pool", story)
 
 
-def test_an_opening_that_is_given_up_leaves_the_folder_free(tmp_path: Path) -> None:
+def test_an_opening_that_is_cancelled_releases_the_folder(tmp_path: Path) -> None:
     async def story() -> None:
         for pause_s in (0.0, 0.001, 0.01):
             opening = asyncio.create_task(embedded_pool(tmp_path / "pool", print))
@@ -233,7 +235,7 @@ def test_an_opening_that_is_given_up_leaves_the_folder_free(tmp_path: Path) -> N
     asyncio.run(story())
 
 
-def test_one_that_is_given_up_when_it_is_about_to_listen_does_too(
+def test_an_opening_that_is_cancelled_before_it_listens_releases_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
@@ -259,7 +261,7 @@ def test_one_that_is_given_up_when_it_is_about_to_listen_does_too(
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_who_is_accepted_while_the_owner_ends_looks_for_the_next(tmp_path: Path, turns: int) -> None:
+def test_a_client_that_is_accepted_while_the_owner_ends_looks_for_the_next_owner(tmp_path: Path, turns: int) -> None:
     """However far the connection is: an owner that has ended must not say that the pool is closed.
 
     Not on the loop of asyncio, which forgets a connection that it accepts in the moment in which its server is closed.
