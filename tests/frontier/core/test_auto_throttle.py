@@ -1,4 +1,4 @@
-"""Auto-throttle (C2): Scrapy's rule by latency and ours by errors, and what they do to servers in virtual time."""
+"""Auto-throttle (C2): Scrapy's rule by latency, our rule by errors, and their effect on servers in virtual time."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ HOST = "http://a.example:80"
 PLAIN = ThrottleSettings(start_delay_s=4.0, max_delay_s=60.0)
 
 
-def answered(throttle: AutoThrottle, latency_s: float, status: int = 200, at: float = 100.0, **more: float) -> object:
+def respond(throttle: AutoThrottle, latency_s: float, status: int = 200, at: float = 100.0, **more: float) -> object:
     return throttle.record_response(HOST, status, latency_s, at - latency_s, at, **more)
 
 
-def test_the_mean_of_the_old_delay_and_the_latency_as_in_scrapy() -> None:
+def test_the_delay_is_the_mean_of_the_old_one_and_the_latency() -> None:
     throttle = AutoThrottle(PLAIN)
-    assert answered(throttle, 1.0) == 2.5
-    assert answered(throttle, 1.0) == 1.75
-    assert answered(throttle, 8.0) == 8.0, "up at once"
-    assert answered(AutoThrottle(ThrottleSettings(4.0, target_concurrency=4.0)), 4.0) == 2.5
+    assert respond(throttle, 1.0) == 2.5
+    assert respond(throttle, 1.0) == 1.75
+    assert respond(throttle, 8.0) == 8.0, "at once to a larger delay"
+    assert respond(AutoThrottle(ThrottleSettings(4.0, target_concurrency=4.0)), 4.0) == 2.5
 
 
-def test_an_answer_that_is_not_200_never_speeds_up() -> None:
+def test_only_a_200_lowers_the_delay() -> None:
     throttle = AutoThrottle(PLAIN)
-    answered(throttle, 4.0)
-    assert answered(throttle, 0.1, 404) is None
-    assert answered(throttle, 0.1, 500) is None
-    assert answered(throttle, 9.0, 500) == 9.0
+    respond(throttle, 4.0)
+    assert respond(throttle, 0.1, 404) is None
+    assert respond(throttle, 0.1, 500) is None
+    assert respond(throttle, 9.0, 500) == 9.0
 
 
-def test_limits() -> None:
+def test_the_delay_stays_within_its_limits() -> None:
     throttle = AutoThrottle(ThrottleSettings(1.0, max_delay_s=10.0, min_delay_s=2.0))
-    assert answered(throttle, 0.01) == 2.0
-    assert answered(throttle, 99.0) == 10.0
+    assert respond(throttle, 0.01) == 2.0
+    assert respond(throttle, 99.0) == 10.0
     for number in range(10):
         throttle.record_failure(HOST, 200.0 + 100 * number)
-    assert answered(throttle, 99.0, 429, 2000.0) == 10.0
+    assert respond(throttle, 99.0, 429, 2000.0) == 10.0
 
 
-def test_errors_double_once_for_all_that_was_on_its_way() -> None:
+def test_errors_double_the_delay_once_for_all_requests_in_flight() -> None:
     throttle = AutoThrottle(ThrottleSettings(1.0))
     delays = [throttle.record_response(HOST, 429, 0.5, 99.5 + n / 10, 100.0 + n / 10) for n in range(5)]
     assert delays == [2.0, None, None, None, None]
@@ -59,15 +59,15 @@ def test_errors_double_once_for_all_that_was_on_its_way() -> None:
     assert throttle.record_failure(HOST, 106.0) == 8.0
 
 
-def test_a_host_without_any_delay_gets_one() -> None:
+def test_an_error_gives_a_host_without_delay_the_minimum() -> None:
     throttle = AutoThrottle(ThrottleSettings(0.0))
     assert throttle.record_response(HOST, 429, 0.001, 1.0, 1.0) == 0.1
 
 
-def test_good_answers_take_the_back_off_down_in_steps() -> None:
+def test_good_responses_lower_the_back_off_in_steps() -> None:
     throttle = AutoThrottle(ThrottleSettings(0.1))
     throttle.record_response(HOST, 503, 0.1, 0.0, 100.0)
-    assert throttle.record_response(HOST, 200, 0.1, 99.0, 101.0) is None, "it was on its way when the host said no"
+    assert throttle.record_response(HOST, 200, 0.1, 99.0, 101.0) is None, "it started before the error"
     delays = [throttle.record_response(HOST, 200, 0.1, 102.0 + n, 102.0 + n) or 0.0 for n in range(200)]
     assert delays[0] == pytest.approx(0.2 * 15 / 16)
     falling = delays[:10]
@@ -75,20 +75,20 @@ def test_good_answers_take_the_back_off_down_in_steps() -> None:
     assert throttle.record_response(HOST, 200, 0.1, 400.0, 400.0) == pytest.approx(0.1)
 
 
-def test_a_retry_after_is_one_pause() -> None:
+def test_a_retry_after_applies_once() -> None:
     throttle = AutoThrottle(ThrottleSettings(1.0))
-    assert answered(throttle, 0.5, 429, retry_after_s=300.0) == 300.0
-    assert answered(throttle, 0.5, 200, 400.0) == pytest.approx(2.0 * 15 / 16)
+    assert respond(throttle, 0.5, 429, retry_after_s=300.0) == 300.0
+    assert respond(throttle, 0.5, 200, 400.0) == pytest.approx(2.0 * 15 / 16)
 
 
-def test_what_stays_is_told_again_after_a_while() -> None:
+def test_an_unchanged_delay_is_reported_again_after_a_while() -> None:
     throttle = AutoThrottle(ThrottleSettings(1.0))
-    assert answered(throttle, 1.0, 200, 100.0) == 1.0
-    assert answered(throttle, 1.0, 200, 101.0) is None
-    assert answered(throttle, 1.0, 200, 100.0 + REPORT_AGAIN_S) == 1.0
+    assert respond(throttle, 1.0, 200, 100.0) == 1.0
+    assert respond(throttle, 1.0, 200, 101.0) is None
+    assert respond(throttle, 1.0, 200, 100.0 + REPORT_AGAIN_S) == 1.0
 
 
-def test_hosts_are_bounded() -> None:
+def test_the_number_of_hosts_is_bounded() -> None:
     throttle = AutoThrottle(PLAIN)
     for number in range(HOSTS_MAX + 100):
         throttle.record_response(f"http://h{number}.example:80", 200, 1.0, 0.0, 1.0)
@@ -104,7 +104,7 @@ Serve = Callable[["Crawl"], tuple[int, float]]
 
 @dataclass(repr=False)
 class Crawl:
-    """Workers, a frontier and a host that answers as `serve` says, in virtual time."""
+    """Workers, a frontier and a host that responds as `serve` returns, in virtual time."""
 
     serve: Serve
     settings: ThrottleSettings
@@ -116,7 +116,7 @@ class Crawl:
     busy_s: float = 0.0
 
     def run(self, until: float, settled: float) -> Crawl:
-        """`busy_s` sums up what is in flight from `settled` on."""
+        """Crawl until that time. `busy_s` sums up the time of requests in flight from `settled` on."""
         print(f"seed {self.seed}")
         self.chance = random.Random(self.seed)
         throttle = AutoThrottle(self.settings)
@@ -149,13 +149,13 @@ class Crawl:
         return self
 
     def count(self, since: float, until: float, status: int | None = None) -> int:
-        return sum(since <= at < until and status in (None, said) for at, said in self.served)
+        return sum(since <= at < until and status in (None, served) for at, served in self.served)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("target", [1.0, 3.0, 8.0])
-def test_it_converges_to_the_target_concurrency(seed: int, target: float) -> None:
-    """A server that does four things at a time; whatever is more shares its time."""
+def test_the_delay_converges_to_the_target_concurrency(seed: int, target: float) -> None:
+    """A server that handles four requests at a time; with more, each takes longer."""
 
     def shared(crawl: Crawl) -> tuple[int, float]:
         return 200, crawl.chance.uniform(0.4, 0.6) * max(1.0, crawl.in_flight / 4)
@@ -166,8 +166,8 @@ def test_it_converges_to_the_target_concurrency(seed: int, target: float) -> Non
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("rate", [0.5, 4.0, 20.0])
-def test_it_finds_the_rate_that_a_host_bears(seed: int, rate: float) -> None:
-    """A host that answers at once, and 429 to whatever comes faster than its rate."""
+def test_the_delay_finds_the_rate_that_a_host_allows(seed: int, rate: float) -> None:
+    """A host that responds at once, with 429 above its rate."""
     tokens, at = 5.0, 1000.0
 
     def limited(crawl: Crawl) -> tuple[int, float]:
@@ -185,11 +185,11 @@ def test_it_finds_the_rate_that_a_host_bears(seed: int, rate: float) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_storm_of_429_is_waited_for(seed: int) -> None:
+def test_a_long_run_of_429_is_waited_out(seed: int) -> None:
     def stormy(crawl: Crawl) -> tuple[int, float]:
         return (429 if 1500.0 <= crawl.now < 1900.0 else 200), crawl.chance.uniform(0.05, 0.15)
 
     crawl = Crawl(stormy, ThrottleSettings(1.0, max_delay_s=60.0), seed).run(5000.0, 4900.0)
     assert crawl.count(1400.0, 1500.0) >= 500
     assert crawl.count(1502.0, 1900.0) <= 8 + 400 / 60
-    assert crawl.count(4900.0, 5000.0) >= 500, "it does not hold for ever"
+    assert crawl.count(4900.0, 5000.0) >= 500, "the back-off ends"

@@ -1,4 +1,4 @@
-"""Why a URL is not fetched, for every state and every reason (C8, F6, issue 3 "Operations")."""
+"""Why a URL is not fetched, for every state and every reason (C8, F6)."""
 
 from __future__ import annotations
 

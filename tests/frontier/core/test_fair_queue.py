@@ -1,4 +1,4 @@
-"""Whose turn it is (F8): the order of the ready, the bounds it keeps, and what the heaps hold."""
+"""The fair queue (F8): the order of ready entities, its guarantees, and the sizes of its heaps."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def first(queue: FairQueue[Entity]) -> Entity:
     return lane.pick()
 
 
-def test_nobody_there() -> None:
+def test_an_empty_queue() -> None:
     queue: FairQueue[Entity] = FairQueue()
     assert queue.first_lane() is None
     assert queue.next_due() is None
     assert queue.pop_due(10.0) is None
 
 
-def test_those_with_little_work_take_turns_in_the_order_they_came() -> None:
+def test_entities_with_little_work_take_turns_in_the_order_of_arrival() -> None:
     entities = [entity(backlog) for backlog in (1, 9, 5)]
     queue = entered(*entities)
     assert [first(queue) for _ in range(6)] == entities * 2
 
 
-def test_the_one_with_most_work_goes_before_but_not_always() -> None:
+def test_most_turns_go_to_the_entity_with_the_most_work() -> None:
     small, large, larger = entity(), entity(100), entity(100, record_s=2.0)
     queue = entered(small, large, larger)
     assert Counter(map(id, (first(queue) for _ in range(3 * FAIR_TURN)))) == {
@@ -52,7 +52,7 @@ def test_the_one_with_most_work_goes_before_but_not_always() -> None:
     assert {id(first(queue)) for _ in range(FAIR_TURN - 1)} == {id(large)}
 
 
-def test_work_left_is_measured_again_when_an_eighth_is_done_or_when_it_has_doubled() -> None:
+def test_work_is_graded_again_when_an_eighth_is_done_or_it_has_doubled() -> None:
     one, other = entity(800), entity(790)
     queue = entered(one, other)
     one.backlog = 700
@@ -71,8 +71,8 @@ def test_work_left_is_measured_again_when_an_eighth_is_done_or_when_it_has_doubl
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whoever_is_last_has_its_turn_in_time(seed: int) -> None:
-    """Whatever the others have, come with and leave for: 8 turns for each that was before it, and its own."""
+def test_the_last_entity_gets_a_turn_within_the_bound(seed: int) -> None:
+    """8 turns for each entity before it, plus its own, whatever work the others have and get."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     others = [entity(10**9), *(entity(chance.choice([1, 50, 10**6])) for _ in range(chance.randint(1, 60)))]
@@ -89,10 +89,10 @@ def test_whoever_is_last_has_its_turn_in_time(seed: int) -> None:
             queue.add_ready(picked)
         if chance.random() < 0.3:
             queue.add_ready(entity(10**8))
-    pytest.fail("no turn in time")
+    pytest.fail("no turn within the bound")
 
 
-def test_the_lowest_rank_first_and_a_rank_can_change() -> None:
+def test_the_lowest_rank_goes_first_and_ranks_may_change() -> None:
     old, new = entity(rank=1.0), entity(10**6, rank=2.0)
     queue = entered(new, old)
     assert {id(first(queue)) for _ in range(20)} == {id(old)}
@@ -109,22 +109,22 @@ def test_the_lowest_rank_first_and_a_rank_can_change() -> None:
     assert first(queue) is old
 
 
-def test_the_waiting_come_by_time_and_only_once() -> None:
-    early, late, gone = entity(), entity(), entity()
+def test_waiting_entities_are_due_by_time_and_only_once() -> None:
+    early, late, removed = entity(), entity(), entity()
     queue: FairQueue[Entity] = FairQueue()
     queue.wait(late, 5.0)
     queue.wait(early, 9.0)
     queue.wait(early, 3.0)
-    queue.wait(gone, 1.0)
-    queue.stop_waiting(gone)
-    queue.stop_waiting(gone)
+    queue.wait(removed, 1.0)
+    queue.stop_waiting(removed)
+    queue.stop_waiting(removed)
     assert queue.next_due() == 3.0
     assert queue.pop_due(2.9) is None
     assert [queue.pop_due(9.0), queue.pop_due(9.0), queue.pop_due(9.0)] == [early, late, None]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_clock_that_is_set_back_keeps_the_order(seed: int) -> None:
+def test_setting_the_clock_back_keeps_the_order(seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     queue: FairQueue[Entity] = FairQueue()
@@ -138,11 +138,9 @@ def test_a_clock_that_is_set_back_keeps_the_order(seed: int) -> None:
     assert queue.next_due() == 0.0
     queue.wait(one := entity(), 20.0)
     times[one] = 520.0
-    came = [queue.pop_due(1000.0) for _ in times]
+    due = [queue.pop_due(1000.0) for _ in times]
     assert queue.pop_due(1000.0) is None
-    assert [max(times[one], 500.0) for one in came if one is not None] == sorted(
-        max(at, 500.0) for at in times.values()
-    )
+    assert [max(times[one], 500.0) for one in due if one is not None] == sorted(max(at, 500.0) for at in times.values())
 
 
 def test_void_entries_are_bounded() -> None:

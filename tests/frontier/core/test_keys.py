@@ -1,4 +1,4 @@
-"""Keys (F1): what makes two requests one, on hostile URLs too, and never a page too few."""
+"""Fingerprint rules (F1): which requests are the same, also for hostile URLs, without losing a page."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ PAIRS = [
 PAGE, BYTES, NUMBER = 9405506256933396322, 16361962184278761730, 17036458115642858246
 
 
-def reduced(words_: list[str], query: str) -> str:
-    """Return the query that counts of a query."""
-    return parse_rules(words_).reduce(f"{SITE}?{query}").removeprefix(SITE).removeprefix("?")
+def reduced(words: list[str], query: str) -> str:
+    """Return the part of a query that counts."""
+    return parse_rules(words).reduce(f"{SITE}?{query}").removeprefix(SITE).removeprefix("?")
 
 
-def test_without_a_choice_the_fingerprint_is_the_one_that_states_hold() -> None:
+def test_without_rules_the_fingerprint_is_the_default_one() -> None:
     for method, url, body in (("GET", SITE, b""), ("post", f"{SITE}?b&&a=1", b"x"), ("GET", "http://a.example/?", b"")):
         assert parse_rules([]).fingerprint(method, url, body) == fingerprint(method, url, body)
     assert parse_rules([]).words == ()
 
 
-def test_a_url_of_which_everything_counts_keeps_its_fingerprint() -> None:
+def test_a_url_that_no_rule_changes_keeps_its_fingerprint() -> None:
     url = f"{SITE}?a=1&b=2"
     assert parse_rules(ALL[:-1]).fingerprint("GET", url) == fingerprint("GET", url)
 
@@ -93,7 +93,7 @@ def test_a_url_of_which_everything_counts_keeps_its_fingerprint() -> None:
     ],
 )  # fmt: skip
 def test_what_counts_of_a_query(word: str, query: str, left: str | None) -> None:
-    """None: all of it."""
+    """`left` None means all of it."""
     assert reduced([word], query) == (query if left is None else left)
 
 
@@ -108,18 +108,18 @@ def test_what_counts_of_a_query(word: str, query: str, left: str | None) -> None
         ("https://[::1]:8/?", "https://[::1]:8/?"),
     ],
 )
-def test_a_slash_at_the_end_counts_unless_it_is_told_not_to(url: str, kept: str) -> None:
+def test_a_slash_at_the_end_counts_unless_the_rule_ignores_it(url: str, kept: str) -> None:
     assert parse_rules(["slash"]).reduce(url) == kept
     assert parse_rules([]).reduce(url) == url
 
 
-def test_the_order_of_the_words_does_not_count() -> None:
+def test_the_order_of_the_rules_does_not_matter() -> None:
     one, other = parse_rules(["sort", "drop:b,a", "tracking"]), parse_rules(["tracking", "drop:a", "sort", "drop:b"])
     assert one.words == other.words == ("sort", "tracking", "drop:a,b")
     assert one.reduce(f"{SITE}?z&b&a&c&gclid") == other.reduce(f"{SITE}?z&b&a&c&gclid") == f"{SITE}?c&z"
 
 
-def test_tracking_names_can_be_found() -> None:
+def test_tracking_names_are_in_lower_case() -> None:
     assert all(name == name.lower() for name in TRACKING | STAMPS)
 
 
@@ -148,7 +148,7 @@ def test_any_canonical_url_has_a_key_and_reducing_twice_changes_nothing(text: st
 
 
 @given(st.data(), Pairs, Chains)
-def test_sorting_makes_order_count_for_nothing_and_loses_nothing(data: Any, pairs: list[str], chain: list[str]) -> None:
+def test_sorting_ignores_the_order_and_loses_nothing(data: Any, pairs: list[str], chain: list[str]) -> None:
     pairs = [pair for pair in canonical(pairs).partition("?")[2].split("&") if pair]
     shuffled = data.draw(st.permutations(pairs))
     resolver = parse_rules([*chain, "sort"])
@@ -161,7 +161,7 @@ def test_sorting_makes_order_count_for_nothing_and_loses_nothing(data: Any, pair
     Pairs,
     st.sampled_from(["sid=1", "sid", "sid=", "s%69d=2", "xyz=é", "%78=", "SID=1"]),
 )
-def test_what_is_left_out_may_be_added_anywhere(data: Any, pairs: list[str], extra: str) -> None:
+def test_an_ignored_parameter_may_occur_anywhere(data: Any, pairs: list[str], extra: str) -> None:
     at = data.draw(st.integers(0, len(pairs)))
     longer = canonical([*pairs[:at], extra, *pairs[at:]])
     same = parse_rules(["drop:sid,x*"]).reduce(longer) == parse_rules(["drop:sid,x*"]).reduce(canonical(pairs))
@@ -169,8 +169,8 @@ def test_what_is_left_out_may_be_added_anywhere(data: Any, pairs: list[str], ext
 
 
 @given(Pairs, Pairs, Chains)
-def test_different_parameters_that_count_are_different_keys(one: list[str], other: list[str], chain: list[str]) -> None:
-    """What counts is found here by a slower way: parameter by parameter."""
+def test_different_parameters_make_different_keys(one: list[str], other: list[str], chain: list[str]) -> None:
+    """The expected result comes from a slower way: parameter by parameter."""
     resolver = parse_rules(chain)
 
     def counting(pairs: list[str]) -> list[str]:
@@ -211,7 +211,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query[:12]}..{len(query)}")
 def test_the_time_is_linear(query: str) -> None:
-    """A URL as long as they get takes milliseconds, and twice the length about twice the time."""
+    """The longest URLs take milliseconds, and twice the length about twice the time."""
     resolver = parse_rules(["tracking", "sort", "jsonp", "slash", "drop:s*s*s*s*x,[a-z]*[a-z]*1"])
     url = f"http://a.example/?{query}"
     assert len(url) <= URL_MAX
@@ -219,9 +219,9 @@ def test_the_time_is_linear(query: str) -> None:
     def seconds(size: int) -> float:
         best = 1.0
         for _ in range(3):
-            began = time.process_time()
+            started = time.process_time()
             resolver.fingerprint("GET", url[:size])
-            best = min(best, time.process_time() - began)
+            best = min(best, time.process_time() - started)
         return best
 
     assert seconds(len(url)) < max(0.05, 8 * seconds(len(url) // 2))
@@ -231,19 +231,19 @@ def test_the_time_is_linear(query: str) -> None:
 # ----------------------------------------------------------------------------------------------------- user's resolvers
 
 
-def resolved(resolver: Callable[..., Any], *shipped: str) -> FingerprintRules:
-    return parse_rules(shipped, resolver, "shop:key")
+def with_resolver(resolver: Callable[..., Any], *words: str) -> FingerprintRules:
+    return parse_rules(words, resolver, "shop:key")
 
 
-def test_a_resolver_says_what_counts_but_never_the_method() -> None:
-    one = resolved(lambda method, url, body: "page")
+def test_a_resolver_chooses_the_key_but_the_method_always_counts() -> None:
+    one = with_resolver(lambda method, url, body: "page")
     assert one.words == ("shop:key",)
     assert one.fingerprint("GET", SITE) == one.fingerprint("get", f"{SITE}?2", b"body")
     assert one.fingerprint("GET", SITE) != one.fingerprint("POST", SITE)
     assert one.fingerprint("GET", SITE) != fingerprint("GET", "page")
 
 
-def test_a_resolver_sees_what_the_words_left() -> None:
+def test_a_resolver_gets_the_reduced_url() -> None:
     seen = []
 
     def key(method: str, url: str, body: bytes) -> str:
@@ -262,38 +262,38 @@ Key = (
 
 
 @given(st.text(max_size=5), Key, st.text(max_size=5), Key)
-def test_no_key_can_pose_as_another(method: str, key: Any, other_method: str, other: Any) -> None:
+def test_different_keys_have_different_fingerprints(method: str, key: Any, other_method: str, other: Any) -> None:
     same = (method.upper(), type(key), key) == (other_method.upper(), type(other), other)
-    first = resolved(lambda *_: key).fingerprint(method, SITE)
+    first = with_resolver(lambda *_: key).fingerprint(method, SITE)
     assert 0 <= first < 2**64
-    assert (first == resolved(lambda *_: other).fingerprint(other_method, SITE)) == same
+    assert (first == with_resolver(lambda *_: other).fingerprint(other_method, SITE)) == same
 
 
-def test_parts_that_only_look_alike_make_different_keys() -> None:
+def test_keys_that_only_look_alike_have_different_fingerprints() -> None:
     pairs = [("G", "ET"), ("GE", "T"), ("GE", b"T"), ("GE", ord("T")), ("", "GET"), ("1 G", "ET"), ("", "1 GET")]
-    assert len({resolved(lambda *_, key=key: key).fingerprint(verb, SITE) for verb, key in pairs}) == len(pairs)
+    assert len({with_resolver(lambda *_, key=key: key).fingerprint(verb, SITE) for verb, key in pairs}) == len(pairs)
 
 
 @pytest.mark.parametrize(
     ("method", "key", "stored"), [("GET", "page", PAGE), ("GET", b"page", BYTES), ("POST", -5, NUMBER)]
 )
-def test_what_resolvers_make_is_stored_and_must_never_change(method: str, key: Any, stored: int) -> None:
-    assert resolved(lambda *_: key).fingerprint(method, SITE) == stored
+def test_fingerprints_of_resolved_keys_are_stored_and_must_never_change(method: str, key: Any, stored: int) -> None:
+    assert with_resolver(lambda *_: key).fingerprint(method, SITE) == stored
 
 
 @pytest.mark.parametrize("returned", [None, True, 1.5, ["a"], ("a",), object()])
-def test_a_key_of_a_wrong_type_is_told_with_the_url(returned: Any) -> None:
+def test_a_key_of_a_wrong_type_is_reported_with_the_url(returned: Any) -> None:
     kind = type(returned).__name__
     with pytest.raises(BadSpider, match=rf"^the key resolver shop:key returned a {kind} for {SITE}: return a str"):
-        resolved(lambda *_: returned).fingerprint("GET", SITE)
+        with_resolver(lambda *_: returned).fingerprint("GET", SITE)
 
 
-def test_a_resolver_that_fails_is_told_in_one_line() -> None:
+def test_a_failing_resolver_is_reported_in_one_line() -> None:
     def key(method: str, url: str, body: bytes) -> str:
         raise KeyError("no\nid")
 
     with pytest.raises(BadSpider) as caught:
-        resolved(key, "sort").fingerprint("GET", SITE)
+        with_resolver(key, "sort").fingerprint("GET", SITE)
     assert str(caught.value) == f"the key resolver shop:key failed for {SITE}: KeyError: 'no\\nid'"
 
 
@@ -312,19 +312,19 @@ def test_a_resolver_that_fails_is_told_in_one_line() -> None:
         (("sort,shop:key",), ["sort", "shop:key"]),
     ],
 )
-def test_commas_part_words_but_not_names(texts: tuple[str, ...], found: list[str]) -> None:
+def test_commas_separate_rules_but_not_names(texts: tuple[str, ...], found: list[str]) -> None:
     assert split_rules(texts) == found
 
 
 @pytest.mark.parametrize(
     ("word", "function"), [("shop:key", True), ("a.b:C.d", True), ("sort", False), ("drop:a", False)]
 )
-def test_a_word_with_a_colon_is_a_function(word: str, *, function: bool) -> None:
+def test_a_word_with_a_colon_names_a_function(word: str, *, function: bool) -> None:
     assert is_function(word) == function
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("word", "message"),
     [
         ("trackin", "'trackin' is unknown: did you mean tracking?"),
         ("dorp:sid", "'dorp:sid' is unknown: did you mean drop:sid?"),
@@ -335,7 +335,7 @@ def test_a_word_with_a_colon_is_a_function(word: str, *, function: bool) -> None
         ("drop:sid,shop:key", "'shop:key' after drop: is not the name of a parameter: write it as a separate rule"),
     ],
 )
-def test_a_word_that_means_nothing_is_told(word: str, says: str) -> None:
+def test_an_unknown_word_is_refused(word: str, message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         parse_rules([word])
-    assert str(caught.value).startswith(f"fingerprint_rules: {says}")
+    assert str(caught.value).startswith(f"fingerprint_rules: {message}")

@@ -1,4 +1,4 @@
-"""Who holds what (C4, C6, F8): leases, their ends, and what a host must tell before it lends pages."""
+"""Leases and their ends (C4, C6, F8), and what must be fetched of a host before its pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PER_IP = Policy(robots=False, delay_s=0.0, delay_per_ip_s=2.0, concurrency_per_i
 
 
 class FakeStore:
-    """Records in the order they came."""
+    """Records in the order of arrival."""
 
     def __init__(self) -> None:
         self.queues: defaultdict[str, deque[UrlRecord]] = defaultdict(deque)
@@ -45,7 +45,7 @@ def kinds(leases: list[Lease]) -> list[tuple[str, int]]:
     return [(lease.record.host, lease.record.kind) for lease in leases]
 
 
-def test_a_lease_holds_its_record_and_has_a_token_of_its_own() -> None:
+def test_each_lease_has_its_own_token() -> None:
     manager = opened(Policy(robots=False, lease_s=60.0), {A: 2})
     first, second = manager.lease(5, NOW)
     assert (first.token, second.token) == (101, 102)
@@ -58,7 +58,7 @@ def test_a_lease_holds_its_record_and_has_a_token_of_its_own() -> None:
     assert len(manager) == 1
 
 
-def test_a_store_that_has_less_than_it_seemed() -> None:
+def test_a_store_with_fewer_records_than_expected() -> None:
     manager = opened(Policy(robots=False), {A: 1})
     manager.scheduler.add_work(manager.scheduler.activate(B), count=3)
     assert kinds(manager.lease(5, NOW)) == [(A, RecordKind.PAGE)]
@@ -67,14 +67,14 @@ def test_a_store_that_has_less_than_it_seemed() -> None:
     assert set(manager.scheduler.hosts) == {A}
 
 
-def test_an_address_comes_first_then_robots_then_pages() -> None:
+def test_the_address_comes_first_then_robots_txt_then_pages() -> None:
     manager = opened(Policy(robots=True, concurrency_per_ip=3, robots_ttl_s=100.0), {A: 2})
     (look_up,) = manager.lease(5, NOW)
     assert (look_up.record.kind, look_up.record.url, look_up.address) == (RecordKind.RESOLVE, A + "/", "")
     assert manager.lease(5, NOW) == []
     assert manager.scheduler.next_ready() is None
     manager.set_address(A, "10.0.0.1", NOW + 50.0, NOW)
-    assert manager.lease(5, NOW) == [], "not before the look-up is settled"
+    assert manager.lease(5, NOW) == [], "not before the look-up has ended"
     leased = manager.end(look_up, contacted=True)
     assert leased is not None
     assert leased.key is None
@@ -88,7 +88,7 @@ def test_an_address_comes_first_then_robots_then_pages() -> None:
     assert pages[0].address == "10.0.0.1"
 
 
-def test_an_address_that_ran_out_is_looked_up_again_while_pages_are_in_flight() -> None:
+def test_an_expired_address_is_looked_up_again_while_pages_are_in_flight() -> None:
     manager = opened(Policy(robots=False, concurrency_per_ip=3), {A: 3})
     manager.set_address(A, "10.0.0.1", NOW + 50.0, NOW)
     (page,) = manager.lease(1, NOW)
@@ -101,7 +101,7 @@ def test_an_address_that_ran_out_is_looked_up_again_while_pages_are_in_flight() 
     assert [lease.address for lease in manager.lease(5, NOW + 50.0)] == ["10.0.0.2"] * 2
 
 
-def test_a_look_up_counts_against_no_limit() -> None:
+def test_a_look_up_counts_for_no_limit() -> None:
     manager = opened(PER_IP, {A: 2, B: 1})
     manager.set_address(B, "10.0.0.1", NOW + 500.0, NOW)
     leases = manager.lease(5, NOW)
@@ -113,7 +113,7 @@ def test_a_look_up_counts_against_no_limit() -> None:
     assert kinds(manager.lease(5, NOW + 2.0)) == [(A, RecordKind.PAGE)]
 
 
-def test_a_look_up_that_failed_blocks_the_host_and_counts() -> None:
+def test_a_failed_look_up_blocks_the_host_and_counts_as_an_attempt() -> None:
     manager = opened(PER_IP, {A: 1})
     (look_up,) = manager.lease(1, NOW)
     assert look_up.record.attempts == 0
@@ -129,7 +129,7 @@ def test_a_look_up_that_failed_blocks_the_host_and_counts() -> None:
     assert manager.scheduler.hosts[A].address_attempts == 0
 
 
-def test_robots_that_failed_are_asked_for_again() -> None:
+def test_a_failed_robots_txt_is_fetched_again() -> None:
     manager = opened(Policy(robots=True), {A: 1})
     (robots,) = manager.lease(1, NOW)
     manager.end(robots, contacted=True)
@@ -142,14 +142,14 @@ def test_robots_that_failed_are_asked_for_again() -> None:
     assert kinds(manager.lease(1, NOW + 30.0)) == [(A, RecordKind.PAGE)]
 
 
-def test_robots_are_guarded_as_the_page_is_for_whose_sake_they_are_asked() -> None:
+def test_robots_txt_is_guarded_like_the_page_that_needs_it() -> None:
     manager = opened(Policy(robots=True), {A: 1, B: 1})
     queue = manager._store.queues[B]  # type: ignore[attr-defined]
     queue[0] = replace(queue[0], guarded=True)
     assert {lease.record.host: lease.record.guarded for lease in manager.lease(5, NOW)} == {A: False, B: True}
 
 
-def test_no_limit_per_address_asks_for_none() -> None:
+def test_without_limits_per_address_no_address_is_looked_up() -> None:
     manager = opened(Policy(robots=False), {A: 1})
     manager.set_address(A, "10.0.0.1", NOW + 50.0, NOW)
     (lease,) = manager.lease(1, NOW)
@@ -157,7 +157,7 @@ def test_no_limit_per_address_asks_for_none() -> None:
     assert manager.scheduler.groups == {}
 
 
-def test_a_turn_that_was_not_used_is_returned_to_the_host_and_its_address() -> None:
+def test_an_unused_turn_is_returned_to_the_host_and_its_address() -> None:
     manager = opened(PER_IP, {A: 2, B: 1})
     for host in (A, B):
         manager.set_address(host, "10.0.0.1", NOW + 500.0, NOW)
@@ -166,7 +166,7 @@ def test_a_turn_that_was_not_used_is_returned_to_the_host_and_its_address() -> N
     assert len(manager.lease(5, NOW)) == 1
 
 
-def test_leases_are_overdue_in_the_order_in_which_they_were_lent_or_renewed() -> None:
+def test_leases_expire_in_the_order_of_grant_or_renewal() -> None:
     manager = opened(Policy(robots=False, lease_s=60.0), {A: 3})
     first, second, third = (manager.lease(1, NOW + n)[0] for n in range(3))
     renewed = manager.renew(first, NOW + 10.0)
@@ -178,7 +178,7 @@ def test_leases_are_overdue_in_the_order_in_which_they_were_lent_or_renewed() ->
     assert manager.renew(first, NOW + 10.0) is None
 
 
-def test_a_clock_that_was_set_back_leaves_no_lease_for_hours() -> None:
+def test_no_lease_lasts_longer_because_the_clock_was_set_back() -> None:
     manager = opened(Policy(robots=False, lease_s=60.0), {A: 2})
     (old,) = manager.lease(1, NOW)
     (young,) = manager.lease(1, NOW - 7200.0)
@@ -186,7 +186,7 @@ def test_a_clock_that_was_set_back_leaves_no_lease_for_hours() -> None:
     assert late == [old._replace(expires_at=NOW - 7140.0), young]
 
 
-def test_no_turn_of_another_clock_is_returned() -> None:
+def test_no_turn_is_returned_after_the_clock_was_set_back() -> None:
     manager = opened(Policy(robots=False, delay_s=10.0), {A: 3})
     (old,) = manager.lease(1, NOW)
     assert manager.lease(1, NOW - 90.0) == []

@@ -1,4 +1,4 @@
-"""Rows as lines of text, there and back (F2, F6), and what a selection means."""
+"""Rows as lines of text and back (F2, F6), and selections of rows."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_a_plain_row_is_a_short_line():
 
 
 @pytest.mark.parametrize("state", ["queued", "delayed", "retry"])
-def test_what_waits_comes_back_as_it_was_with_all_its_attempts(state):
+def test_an_unfinished_row_is_restored_with_all_its_attempts(state):
     back = from_line(to_line(Row(state, WHOLE, 1e9)))
     assert back == Row(state, msgspec.structs.replace(WHOLE, attempts=0), 1e9)
 
 
 @pytest.mark.parametrize("state", ["leased", "done", "dead", "archived"])
-def test_what_was_lent_or_has_ended_comes_back_due_at_once(state):
+def test_a_leased_or_ended_row_is_restored_as_due_at_once(state):
     back = from_line(to_line(Row(state, WHOLE, 7.0, "timeout")))
     assert back == Row(state, msgspec.structs.replace(WHOLE, attempts=0, not_before=0.0), 7.0, "timeout")
 
@@ -64,7 +64,7 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(st.text(), plain, max_size=3), st.dictionaries(st.text(), plain, max_size=3), st.binary())
-def test_whatever_plain_data_a_request_carries_it_comes_back(meta, kwargs, body):
+def test_any_plain_data_of_a_request_is_restored(meta, kwargs, body):
     record = msgspec.structs.replace(WHOLE, extras=Extras("PUT", {}, body, "", meta, kwargs), attempts=0)
     record = msgspec.structs.replace(record, fingerprint=fingerprint("PUT", URL, body))
     line = to_line(Row("queued", record))
@@ -73,14 +73,14 @@ def test_whatever_plain_data_a_request_carries_it_comes_back(meta, kwargs, body)
     assert from_line(line).record == record
 
 
-def test_infinite_and_odd_keys_come_back_too():
+def test_values_that_json_lacks_are_restored():
     meta = {"inf": math.inf, "nested": {"b": b"\x00"}}
     record = msgspec.structs.replace(WHOLE, extras=Extras(meta=meta))
     assert from_line(to_line(Row("queued", record))).record.extras == Extras(meta=meta)
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         (b"{", "not a row of an export"),
         (b"{}", "`url`"),
@@ -109,19 +109,19 @@ def test_infinite_and_odd_keys_come_back_too():
         (b"\x00", ""),
     ],
 )
-def test_a_bad_line_is_refused_in_words(line, says):
+def test_an_invalid_line_is_refused_with_a_message(line, message):
     try:
         row = from_text(line)
     except UsageError as error:
-        assert says in str(error)
+        assert message in str(error)
         assert "\n" not in str(error)
     else:
-        assert says == ""
+        assert message == ""
         assert row.record.url.startswith("http://a.example/")
 
 
 @given(st.binary(max_size=200))
-def test_no_line_does_more_than_be_refused(line):
+def test_any_bytes_are_parsed_or_refused(line):
     for text in (line, b"{" + line, b'{"url":"http://a.example/",' + line):
         try:
             row = from_text(text)
@@ -130,7 +130,7 @@ def test_no_line_does_more_than_be_refused(line):
         assert row.record.url.startswith("http")
 
 
-def test_a_url_alone_is_a_start_url():
+def test_a_plain_url_is_a_start_url():
     (row,) = [from_text(b"HTTP://A.example:80/x#y", lambda method, url, body: len(method + url) + len(body))]
     assert row.record == UrlRecord(1, len("GEThttp://a.example/x"), "http://a.example/x", "http://a.example:80")
 
@@ -161,5 +161,5 @@ def test_all_fields_of_a_selection_must_match(selection, matches):
     assert Matcher(selection).matches(Row("dead", WHOLE, 7.0, "timeout")) is matches
 
 
-def test_an_age_is_only_of_what_has_ended():
+def test_an_age_selects_only_ended_urls():
     assert not Matcher(Selection(before=1e12)).matches(Row("delayed", WHOLE, 7.0))

@@ -1,4 +1,4 @@
-"""Politeness by construction (F8): whom to contact next, proved in virtual time."""
+"""The host scheduler (F8): politeness and order, in virtual time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_nothing_to_do() -> None:
     assert scheduler.next_ready() is None
 
 
-def test_blocked_after_it_was_offered() -> None:
+def test_a_ready_host_can_be_blocked() -> None:
     scheduler = new_scheduler()
     host = scheduler.activate("a")
     scheduler.add_work(host)
@@ -34,7 +34,7 @@ def test_blocked_after_it_was_offered() -> None:
     assert scheduler.pick(30.0) is host
 
 
-def test_a_block_never_ends_sooner_than_a_longer_one() -> None:
+def test_a_shorter_block_does_not_shorten_a_longer_one() -> None:
     scheduler = new_scheduler()
     host = scheduler.activate("a")
     scheduler.add_work(host)
@@ -43,7 +43,7 @@ def test_a_block_never_ends_sooner_than_a_longer_one() -> None:
     assert scheduler.next_ready() == 30.0
 
 
-def test_a_crawl_delay_counts_from_when_it_is_learned_and_never_shortens_ours() -> None:
+def test_a_crawl_delay_counts_from_now_and_never_shortens_our_delay() -> None:
     scheduler = new_scheduler(delay_s=2.0)
     host = scheduler.activate("a")
     scheduler.set_delay(host, 5.0, 100.0)
@@ -52,7 +52,7 @@ def test_a_crawl_delay_counts_from_when_it_is_learned_and_never_shortens_ours() 
     assert host.delay_s == 2.0
 
 
-def test_a_crawl_delay_holds_between_all_starts() -> None:
+def test_a_crawl_delay_applies_between_all_starts() -> None:
     scheduler = new_scheduler()
     host = scheduler.activate("a")
     scheduler.set_delay(host, 5.0, 100.0)
@@ -63,7 +63,7 @@ def test_a_crawl_delay_holds_between_all_starts() -> None:
         scheduler.start(host, 0.0)
 
 
-def test_one_address_has_so_many_places_and_one_pace() -> None:
+def test_the_hosts_of_an_address_share_its_limits() -> None:
     scheduler = new_scheduler(concurrency_per_ip=2, delay_per_ip_s=1.0)
     hosts = [scheduler.activate(key) for key in "abc"]
     for host in hosts:
@@ -75,12 +75,12 @@ def test_one_address_has_so_many_places_and_one_pace() -> None:
         scheduler.start(host, 0.0)
         assert scheduler.pick(at) is None
     assert scheduler.next_ready() is None
-    assert scheduler.pick(9.0) is None, "the address has no place left"
+    assert scheduler.pick(9.0) is None, "the address has no free slot"
     scheduler.finish(hosts[0], scheduler.groups["10.0.0.1"])
     assert scheduler.pick(9.0) is hosts[2], "first come, first served"
 
 
-def test_a_host_that_moves_leaves_its_flights_behind() -> None:
+def test_transfers_in_flight_count_for_the_address_they_started_at() -> None:
     scheduler = new_scheduler(concurrency_per_ip=1)
     host, other = scheduler.activate("a"), scheduler.activate("b")
     for one in (host, other):
@@ -102,7 +102,7 @@ def test_a_host_that_moves_leaves_its_flights_behind() -> None:
     assert set(scheduler.groups) == {"10.0.0.1", "10.0.0.2"}
 
 
-def test_an_address_is_forgotten_when_it_owes_no_pause() -> None:
+def test_an_idle_address_is_forgotten_after_its_pause() -> None:
     scheduler = new_scheduler(delay_per_ip_s=10.0)
     host = scheduler.activate("a")
     scheduler.set_address(host, "10.0.0.1", 1000.0, 0.0)
@@ -116,7 +116,7 @@ def test_an_address_is_forgotten_when_it_owes_no_pause() -> None:
     assert scheduler.groups == {}
 
 
-def test_a_turn_that_was_not_used_comes_back_but_not_before_a_block_ends() -> None:
+def test_an_undone_start_returns_the_turn_but_not_before_a_block_ends() -> None:
     scheduler = new_scheduler(delay_s=10.0)
     host = scheduler.activate("a")
     scheduler.add_work(host, count=5)
@@ -129,11 +129,11 @@ def test_a_turn_that_was_not_used_comes_back_but_not_before_a_block_ends() -> No
     assert scheduler.pick(4.0) is host
     scheduler.start(host, 0.0)
     scheduler.undo_start(host, None, SavedTurn(0.0, 10.0, 0.0, 0.0))
-    assert scheduler.next_ready() == 14.0, "another start has taken its turn"
+    assert scheduler.next_ready() == 14.0, "a later start counts"
 
 
-def test_a_first_address_counts_the_last_start() -> None:
-    """It was made before the process began, or before the address was known."""
+def test_the_last_start_counts_for_the_first_known_address() -> None:
+    """It was in an earlier process, or before the address was known."""
     scheduler = new_scheduler(delay_per_ip_s=10.0)
     old, new = scheduler.activate("old"), scheduler.activate("new")
     scheduler.add_work(new)
@@ -148,7 +148,7 @@ def test_a_first_address_counts_the_last_start() -> None:
     assert scheduler.next_ready() == 108.0
 
 
-def test_a_clock_that_is_set_back_makes_no_pause_longer_or_shorter() -> None:
+def test_setting_the_clock_back_keeps_the_length_of_pauses() -> None:
     scheduler = new_scheduler(delay_s=10.0)
     paused, blocked, fresh = (scheduler.activate(key) for key in "abc")
     for host in (paused, blocked, fresh):
@@ -157,17 +157,17 @@ def test_a_clock_that_is_set_back_makes_no_pause_longer_or_shorter() -> None:
     assert scheduler.pick(10_000.0) is paused
     scheduler.start(paused, 0.0)
     assert scheduler.pick(10_002.0) is fresh
-    scheduler.block(fresh, 1_000.0 + 50.0)  # by the new time already
+    scheduler.block(fresh, 1_000.0 + 50.0)  # computed from the new time
     assert scheduler.pick(1_000.0) is None
     assert (paused.ready_at, blocked.ready_at, fresh.ready_at) == (1_008.0, 1_028.0, 1_050.0)
     assert fresh.blocked_until == 1_050.0
     assert scheduler.pick(1_008.0) is paused
     scheduler.block(blocked, 4_000.0)
     scheduler.update_clock(0.0)
-    assert blocked.ready_at == PAUSE_MAX_S, "nobody knows by which clock it was set"
+    assert blocked.ready_at == PAUSE_MAX_S, "it is unknown from which clock it was computed"
 
 
-def test_a_clock_that_is_set_back_reaches_the_hosts_of_an_address() -> None:
+def test_setting_the_clock_back_moves_the_hosts_of_an_address_too() -> None:
     scheduler = new_scheduler(delay_s=10.0, concurrency_per_ip=2)
     hosts = [scheduler.activate(key) for key in "abc"]
     for host in hosts:
@@ -185,7 +185,7 @@ def test_a_clock_that_is_set_back_reaches_the_hosts_of_an_address() -> None:
     assert scheduler.pick(1_010.0) is hosts[0]
 
 
-def test_the_oldest_work_of_an_address_counts_only_while_it_is_there() -> None:
+def test_an_address_has_the_rank_of_its_oldest_work() -> None:
     scheduler = new_scheduler(concurrency_per_ip=5)
     first, second, lone = (scheduler.activate(key) for key in "abc")
     for host in (first, second):
@@ -201,7 +201,7 @@ def test_the_oldest_work_of_an_address_counts_only_while_it_is_there() -> None:
     assert scheduler.pick(0.0) is second
 
 
-def test_an_address_that_is_ready_waits_for_its_older_work_too() -> None:
+def test_a_ready_address_also_waits_for_its_older_work() -> None:
     scheduler = new_scheduler(concurrency_per_ip=5)
     newer, older, lone = (scheduler.activate(key) for key in "abc")
     for host in (newer, older):
@@ -214,7 +214,7 @@ def test_an_address_that_is_ready_waits_for_its_older_work_too() -> None:
     assert scheduler.pick(10.0) is older
 
 
-def test_a_host_that_is_ready_before_its_address_waits_for_that() -> None:
+def test_a_ready_host_waits_for_its_address() -> None:
     scheduler = new_scheduler(delay_per_ip_s=10.0)
     first, second = scheduler.activate("a"), scheduler.activate("b")
     for host in (first, second):
@@ -229,7 +229,7 @@ def test_a_host_that_is_ready_before_its_address_waits_for_that() -> None:
     assert scheduler.pick(110.0) is second
 
 
-def test_a_host_whose_older_work_is_done_lets_others_go_before() -> None:
+def test_a_host_with_only_newer_work_left_yields_to_older_work() -> None:
     scheduler = new_scheduler()
     done, other = scheduler.activate("a"), scheduler.activate("b")
     scheduler.add_work(done, 0.0, 2)
@@ -239,7 +239,7 @@ def test_a_host_whose_older_work_is_done_lets_others_go_before() -> None:
     assert scheduler.pick(0.0) is other
 
 
-def test_a_host_that_grows_while_it_is_ready_is_measured_again() -> None:
+def test_a_ready_host_that_gets_more_work_is_graded_again() -> None:
     scheduler = new_scheduler(delay_s=1.0)
     small, large = scheduler.activate("a"), scheduler.activate("b")
     for host in (small, large):
@@ -250,7 +250,7 @@ def test_a_host_that_grows_while_it_is_ready_is_measured_again() -> None:
     assert scheduler.pick(0.0) is large
 
 
-def test_an_address_is_not_forgotten_while_something_is_in_flight_to_it() -> None:
+def test_an_address_with_a_transfer_in_flight_is_not_forgotten() -> None:
     scheduler = new_scheduler(concurrency_per_ip=1)
     moved, new = scheduler.activate("a"), scheduler.activate("b")
     scheduler.set_address(moved, "10.0.0.1", 1000.0, 0.0)
@@ -266,7 +266,7 @@ def test_an_address_is_not_forgotten_while_something_is_in_flight_to_it() -> Non
     assert scheduler.pick(5.0) is new
 
 
-def test_a_clock_that_was_read_a_little_earlier_changes_nothing() -> None:
+def test_a_slightly_earlier_time_changes_nothing() -> None:
     scheduler = new_scheduler(delay_s=10.0)
     host = scheduler.activate("a")
     scheduler.add_work(host, count=2)
@@ -276,21 +276,21 @@ def test_a_clock_that_was_read_a_little_earlier_changes_nothing() -> None:
     assert host.ready_at == 110.0
 
 
-def test_idle_hosts_are_forgotten_when_they_owe_no_pause() -> None:
+def test_idle_hosts_are_forgotten_after_their_pause() -> None:
     scheduler = new_scheduler(delay_s=10.0)
-    busy, resting = scheduler.activate("busy"), scheduler.activate("resting")
-    for host in (busy, resting):
+    busy, idle = scheduler.activate("busy"), scheduler.activate("idle")
+    for host in (busy, idle):
         scheduler.add_work(host)
         assert scheduler.pick(0.0) is host
         scheduler.start(host, 0.0 if host is busy else None)
         scheduler.finish(host)
     scheduler.forget_idle(9.9)
-    assert set(scheduler.hosts) == {"busy", "resting"}
+    assert set(scheduler.hosts) == {"busy", "idle"}
     scheduler.forget_idle(10.0)
     assert set(scheduler.hosts) == {"busy"}
 
 
-def test_a_host_that_got_work_again_is_not_forgotten() -> None:
+def test_a_host_with_new_work_is_not_forgotten() -> None:
     scheduler = new_scheduler()
     host = scheduler.activate("a")
     scheduler.add_work(host)
@@ -303,7 +303,7 @@ def test_a_host_that_got_work_again_is_not_forgotten() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_gap_below_the_delay_and_no_time_wasted(seed: int) -> None:
+def test_gaps_are_never_below_the_delay_and_no_time_is_wasted(seed: int) -> None:
     """100 hosts, one with most of the URLs, transfers of random length: hours of virtual time."""
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -332,5 +332,5 @@ def test_no_gap_below_the_delay_and_no_time_wasted(seed: int) -> None:
     assert not any(left.values())
     for times in starts.values():
         assert all(later - earlier >= delay for earlier, later in pairwise(times))
-    # The largest host alone sets the pace: 2,000 turns of 2 s, and at most a transfer's length more.
+    # The largest host determines the duration: 2,000 turns of 2 s, plus at most one transfer.
     assert now <= 2000 * delay * 1.05

@@ -42,13 +42,13 @@ def reason(scope: Scope, url: str, depth: int = 0) -> str:
         ("any", "http://other.net/", True),
     ],
 )
-def test_kinds(kind: str, url: str, inside: bool) -> None:
+def test_the_kinds_of_scope(kind: str, url: str, inside: bool) -> None:
     scope = Scope.of(kind, [SEED], depth_max=None)
-    for _ in range(2):  # the second time from memory
+    for _ in range(2):  # the second time from the cache
         assert reason(scope, url) == ("" if inside else "scope")
 
 
-def test_a_port_of_its_own_is_the_host_in_both_schemes() -> None:
+def test_a_host_with_a_port_is_the_same_in_both_schemes() -> None:
     scope = Scope.of("host", ["http://127.0.0.1:8000/", "http://[::1]/"], depth_max=None)
     assert reason(scope, "https://127.0.0.1:8000/") == ""
     assert reason(scope, "http://127.0.0.1/") == "scope"
@@ -63,20 +63,20 @@ def test_an_address_has_no_names_below_it() -> None:
     assert reason(scope, "http://127.0.0.2/") == "scope"
 
 
-def test_no_seeds_no_hosts() -> None:
+def test_without_seeds_no_host_is_in_scope() -> None:
     assert [reason(Scope.of(kind, [], depth_max=None), SEED) for kind in ("host", "domain", "prefix", "any")] == [
         "scope", "scope", "scope", "",
     ]  # fmt: skip
 
 
-def test_depth() -> None:
+def test_depth_is_limited() -> None:
     scope = Scope.of("any", [SEED], depth_max=1)
     assert [reason(scope, SEED, depth) for depth in (0, 1, 2)] == ["", "", "depth"]
     assert reason(Scope.of("any", [SEED], depth_max=0), SEED, 1) == "depth"
     assert reason(Scope.of("any", [SEED], depth_max=None), SEED, 10**9) == ""
 
 
-def test_the_first_reason_is_given() -> None:
+def test_the_first_reason_is_returned() -> None:
     scope = Scope.of("host", [SEED], depth_max=0, allow=["*/docs/*"], deny=["*.zip"])
     assert reason(scope, "https://other.net/a.zip", 1) == "scope"
     assert reason(scope, "https://www.example.com/a.zip", 1) == "depth"
@@ -109,14 +109,14 @@ def test_globs_match_the_whole_canonical_url(glob: str, url: str, matches: bool)
     assert reason(Scope.of("any", [], depth_max=None, allow=["nothing", glob]), url) == ("" if matches else "allow")
 
 
-def test_a_glob_of_stars_takes_no_time() -> None:
+def test_a_glob_of_many_stars_is_fast() -> None:
     scope = Scope.of("any", [], depth_max=None, deny=["*a" * 200 + "b"])
     started = time.process_time()
     assert reason(scope, "http://a/" + "a" * 8000) == ""
     assert time.process_time() - started < 5.0
 
 
-def test_bad_settings() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(BadSetting, match="scope is 'site': write one of host, domain, prefix, any"):
         Scope.of("site", [SEED], depth_max=None)
     with pytest.raises(BadSetting, match="depth is -1: write 0"):
@@ -125,7 +125,7 @@ def test_bad_settings() -> None:
         Scope.of("host", ["example.com"], depth_max=None)
 
 
-def test_memory_of_hosts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_hosts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scope_module, "HOSTS_MAX", 10)
     scope = Scope.of("domain", [SEED], depth_max=None)
     for number in range(100):
@@ -136,18 +136,18 @@ def test_memory_of_hosts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(st.text(alphabet="ab*?[]!-\\^(|)/:.", max_size=10), max_size=4))
-def test_any_globs_are_understood(globs: list[str]) -> None:
+def test_any_globs_are_accepted(globs: list[str]) -> None:
     scope = Scope.of("any", [], depth_max=None, allow=globs, deny=globs)
     assert reason(scope, "http://a/b") in ("", "allow", "deny")
 
 
-def test_a_domain_that_is_meant_exactly_keeps_its_www() -> None:
+def test_an_exact_domain_keeps_its_www() -> None:
     scope = Scope.of("domain", [SEED], depth_max=None, exact=True)
     assert [reason(scope, f"http://{host}/") for host in ("www.example.com", "a.www.example.com")] == ["", ""]
     assert [reason(scope, f"http://{host}/") for host in ("example.com", "b.example.com")] == ["scope", "scope"]
 
 
-def test_what_may_be_anywhere_is_not_too_deep_and_not_denied_all_the_same() -> None:
+def test_depth_and_deny_apply_even_where_any_host_is_allowed() -> None:
     scope = Scope.of("host", [SEED], depth_max=2, deny=["*/private"])
     url = "http://elsewhere.example/"
     assert scope.reason(url, host_key(url), 2) == "scope"

@@ -1,4 +1,4 @@
-"""Segments by name, and the names by time, spider and function (F2)."""
+"""The names of segments, by time, spider and function (F2)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def name(word: str, time: str) -> str:
         ("2026-11-21x", 0.0),
     ],
 )
-def test_the_name_says_the_start(name: str, start: float) -> None:
+def test_the_name_gives_the_start(name: str, start: float) -> None:
     assert starts_at(name) == start
 
 
@@ -60,7 +60,7 @@ def test_the_oldest_comes_first() -> None:
         ("day", "2028-02-29T12:00", "2028-02-29"),
         ("day", "2100-02-28T23:59", "2100-02-28"),
         ("day", "2100-03-01T00:00", "2100-03-01"),
-        # Clocks go forward in Europe on 2026-03-29 and back on 2026-10-25; UTC does not care.
+        # Clocks go forward in Europe on 2026-03-29 and back on 2026-10-25; UTC is not affected.
         ("hour", "2026-03-29T02:30", "2026-03-29T02"),
         ("hour", "2026-10-25T01:30", "2026-10-25T01"),
         ("day", "2026-10-25T23:30", "2026-10-25"),
@@ -89,52 +89,56 @@ def test_the_oldest_comes_first() -> None:
         ("hour", "9999-12-31T23:59", "9999-12-31T23"),
     ],
 )
-def test_a_segment_of_time_is_named_by_its_start_in_utc(word: str, time: str, segment: str) -> None:
+def test_a_time_segment_is_named_by_its_start_in_utc(word: str, time: str, segment: str) -> None:
     assert name(word, time) == segment
 
 
 @pytest.mark.parametrize("word", SPANS)
-def test_the_greatest_time_that_is_stored_has_a_segment(word: str) -> None:
+def test_the_largest_stored_time_has_a_segment(word: str) -> None:
     assert parse_segments(word, "").of_request("", NOT_BEFORE_MAX).startswith("51")
 
 
 @given(st.sampled_from(SPANS), st.floats(0, NOT_BEFORE_MAX), st.floats(0, 90 * DAY_S))
-def test_segments_follow_each_other_without_gaps(word: str, time: float, later: float) -> None:
-    of = parse_segments(word, "")
-    name, next_name = of.of_run(SEED, time), of.of_run(SEED, time + later)
+def test_segments_have_no_gaps(word: str, time: float, later: float) -> None:
+    naming = parse_segments(word, "")
+    name, next_name = naming.of_run(SEED, time), naming.of_run(SEED, time + later)
     assert starts_at(name) <= time
     assert segment_order(name) <= segment_order(next_name)
-    assert of.of_run(SEED, starts_at(name)) == name or starts_at(name) < 0
+    assert naming.of_run(SEED, starts_at(name)) == name or starts_at(name) < 0
     if name != next_name:
         assert starts_at(next_name) > time
 
 
 @pytest.mark.parametrize("word", [word for word in SPANS if word != "month"])
-def test_every_segment_is_as_long_as_it_says(word: str) -> None:
+def test_every_segment_has_its_length(word: str) -> None:
     lengths = {"hour": "1h", "day": "1d", "week": "1w"}
     text = lengths.get(word, word)
     length = timedelta(**{{"h": "hours", "d": "days", "w": "weeks"}[text[-1]]: int(text[:-1])}).total_seconds()
-    of = parse_segments(word, "")
-    start = starts_at(of.of_run(SEED, at("2026-11-21T10:30")))
+    naming = parse_segments(word, "")
+    start = starts_at(naming.of_run(SEED, at("2026-11-21T10:30")))
     for number in range(5):
         begin = start + number * length
-        assert starts_at(of.of_run(SEED, begin)) == begin
-        assert starts_at(of.of_run(SEED, begin + length - 0.001)) == begin
+        assert starts_at(naming.of_run(SEED, begin)) == begin
+        assert starts_at(naming.of_run(SEED, begin + length - 0.001)) == begin
 
 
 @pytest.mark.parametrize("word", ["", "none"])
-def test_none(word: str) -> None:
-    of = parse_segments(word, "shop")
-    assert (of.of_run(SEED, 1e9), of.of_request("", 2e9), of.of_request("2026-11-21", 2e9)) == ("", "", "2026-11-21")
+def test_a_crawl_without_segments(word: str) -> None:
+    naming = parse_segments(word, "shop")
+    assert (naming.of_run(SEED, 1e9), naming.of_request("", 2e9), naming.of_request("2026-11-21", 2e9)) == (
+        "",
+        "",
+        "2026-11-21",
+    )
 
 
-def test_by_spider() -> None:
-    of = parse_segments("spider", "shop")
-    assert (of.of_run(SEED, 1e9), of.of_request("shop", 2e9)) == ("shop", "shop")
+def test_a_segment_for_each_spider() -> None:
+    naming = parse_segments("spider", "shop")
+    assert (naming.of_run(SEED, 1e9), naming.of_request("shop", 2e9)) == ("shop", "shop")
 
 
 @pytest.mark.parametrize("spider", ["", "my shop", "a/b", "größe", "a\n", ".x", "a" * (NAME_MAX + 1)])
-def test_a_spider_whose_name_cannot_name_a_segment(spider: str) -> None:
+def test_a_spider_whose_name_is_not_valid_for_a_segment(spider: str) -> None:
     with pytest.raises(BadSetting, match=r"^segment: the spider's name '.*' cannot name a segment: write at most 100"):
         parse_segments("spider", spider)
 
@@ -149,25 +153,27 @@ def test_a_spider_whose_name_cannot_name_a_segment(spider: str) -> None:
         ("", at("2026-11-20T23:00"), "2026-11-20"),
     ],
 )
-def test_a_request_that_is_due_later_goes_there_and_never_back(inherited: str, not_before: float, segment: str) -> None:
+def test_a_request_goes_into_the_segment_of_its_due_time_but_never_back(
+    inherited: str, not_before: float, segment: str
+) -> None:
     assert parse_segments("day", "").of_request(inherited, not_before) == segment
 
 
-def test_a_function_names_the_run_and_its_requests_inherit() -> None:
+def test_a_function_names_the_segment_of_a_run() -> None:
     seen: list[Any] = []
 
     def resolver(first: Request, now: float) -> str:
         seen.append((first, now))
         return "sale-2026"
 
-    of = parse_segments("shop:segment", "", resolver)
-    assert of.of_run(SEED, 5.0) == "sale-2026"
+    naming = parse_segments("shop:segment", "", resolver)
+    assert naming.of_run(SEED, 5.0) == "sale-2026"
     assert seen == [(SEED, 5.0)]
-    assert of.of_request("sale-2026", NOT_BEFORE_MAX) == "sale-2026"
+    assert naming.of_request("sale-2026", NOT_BEFORE_MAX) == "sale-2026"
 
 
 @pytest.mark.parametrize(
-    ("returned", "says"),
+    ("returned", "message"),
     [
         (None, "returned a NoneType: write at most 100 letters"),
         (5, "returned a int: write"),
@@ -179,15 +185,15 @@ def test_a_function_names_the_run_and_its_requests_inherit() -> None:
         ("/etc", "returned '/etc': write"),
     ],
 )
-def test_a_name_with_surprises_is_refused(returned: Any, says: str) -> None:
+def test_an_invalid_name_from_a_resolver_is_refused(returned: Any, message: str) -> None:
     with pytest.raises(BadSpider) as caught:
         parse_segments("shop:segment", "", lambda first, now: returned).of_run(SEED, 0.0)
-    assert str(caught.value).startswith(f"the segment resolver shop:segment {says}")
+    assert str(caught.value).startswith(f"the segment resolver shop:segment {message}")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 250
 
 
-def test_a_function_that_fails_is_told_in_one_line() -> None:
+def test_a_failing_resolver_is_reported_in_one_line() -> None:
     def resolver(first: Request, now: float) -> str:
         raise OSError("no\nfile")
 
@@ -196,13 +202,13 @@ def test_a_function_that_fails_is_told_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("word", ["minute", "30min", "30m", "90s", "second", "5 minutes", "100ms"])
-def test_shorter_than_an_hour_is_refused_with_the_reason(word: str) -> None:
+def test_a_period_below_an_hour_is_refused_with_the_reason(word: str) -> None:
     with pytest.raises(BadSetting, match=rf"^segment: '{word}' is too short: each segment fetches .*: write hour$"):
         parse_segments(word, "")
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("word", "message"),
     [
         ("dayly", "did you mean day?"),
         ("Month", "did you mean month?"),
@@ -213,7 +219,7 @@ def test_shorter_than_an_hour_is_refused_with_the_reason(word: str) -> None:
         ("٣d", "write none, hour, day"),
     ],
 )
-def test_a_word_that_means_nothing_is_told(word: str, says: str) -> None:
+def test_an_unknown_word_is_refused(word: str, message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         parse_segments(word, "")
-    assert str(caught.value).startswith(f"segment: {word!r} is unknown: {says}")
+    assert str(caught.value).startswith(f"segment: {word!r} is unknown: {message}")

@@ -1,4 +1,4 @@
-"""What workers tell of themselves: sums, rates, and which stats travel (C6, F8: shared statistics)."""
+"""Reports of workers: sums, rates, and which stats are reported (C6, F8: shared statistics)."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def view(uptime_s: float, name: str = "a#1", **counts: int) -> list[WorkerView]:
 
 
 @given(COUNTED, st.floats(0, 1e9), st.text(), st.integers(0, 1 << 40))
-def test_a_report_comes_back_as_it_was(counts, uptime_s, why, memory):
+def test_a_report_is_decoded_unchanged(counts, uptime_s, why, memory):
     sent = WorkerReport("machine", 7, "1.0", uptime_s, "paused", why, 3, 64, memory, counts)
     assert decode(encode(sent)) == sent
 
 
 @given(st.binary())
-def test_what_is_no_report_is_none(data):
+def test_bytes_that_are_not_a_report_are_ignored(data):
     assert decode(data) is None
 
 
-def test_a_report_of_a_later_version_with_more_in_it_is_read():
+def test_a_report_of_a_later_version_with_more_fields_is_read():
     sent = telemetry.encode(
         {**dict.fromkeys(("machine", "version", "state"), "x"), "pid": 1, "uptime_s": 1.0, "new": 1}
     )
@@ -55,7 +55,7 @@ def test_a_report_of_a_later_version_with_more_in_it_is_read():
 
 
 @given(st.lists(COUNTED))
-def test_sums_have_every_count_once(all_counts):
+def test_sums_include_every_count_once(all_counts):
     total = sum_counts(all_counts)
     assert {name: value for name, value in total.items() if value} == {
         name: value for name in COUNTS if (value := sum(counts.get(name, 0) for counts in all_counts))
