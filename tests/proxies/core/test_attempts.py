@@ -1,4 +1,4 @@
-"""How often a request is sent through another proxy, and who is blamed (P2, P5)."""
+"""How often a request is retried through another proxy, and which proxies are blamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FORBIDDEN = Outcome(Blame.SITE, "403", rest_s=9.0)
 SLOW_DOWN = Outcome(Blame.SITE, "429")
 
 
-def test_a_request_avoids_what_it_failed_through_and_has_enough_at_last() -> None:
+def test_a_request_avoids_its_failed_proxies_and_fails_after_enough_of_them() -> None:
     attempts = Attempts(3)
     assert attempts.failed_proxies("page") == frozenset()
     assert attempts.add_failure("page", "a", DOWN) == 0
@@ -21,12 +21,12 @@ def test_a_request_avoids_what_it_failed_through_and_has_enough_at_last() -> Non
     assert (attempts.failed_proxies("page"), len(attempts)) == (frozenset(), 0)
 
 
-def test_the_same_proxy_again_counts_too() -> None:
+def test_a_second_failure_of_the_same_proxy_counts() -> None:
     attempts = Attempts(2)
     assert [attempts.add_failure("page", "only", DOWN) for _ in range(4)] == [0, 2, 0, 2]
 
 
-def test_an_answer_ends_it() -> None:
+def test_a_response_resets_the_failures() -> None:
     attempts = Attempts(2)
     attempts.add_failure("page", "a", DOWN)
     attempts.forget("page")
@@ -34,27 +34,27 @@ def test_an_answer_ends_it() -> None:
     assert attempts.add_failure("page", "a", DOWN) == 0
 
 
-def test_a_403_of_one_page_blames_few() -> None:
+def test_a_403_of_one_page_blames_only_a_few_proxies() -> None:
     attempts = Attempts(9)
-    told = []
+    reported = []
     for proxy in range(5):
-        told.append(attempts.judge("page", FORBIDDEN))
+        reported.append(attempts.judge("page", FORBIDDEN))
         attempts.add_failure("page", str(proxy), FORBIDDEN)
-    blames = [each.blame for each in told]
+    blames = [each.blame for each in reported]
     assert blames == [Blame.SITE] * FORBIDDEN_MAX + [Blame.MISS] * (5 - FORBIDDEN_MAX)
-    assert (told[0].rest_s, told[-1].rest_s, told[-1].reason) == (9.0, None, "403")
+    assert (reported[0].rest_s, reported[-1].rest_s, reported[-1].reason) == (9.0, None, "403")
     assert attempts.judge("page", SLOW_DOWN) is SLOW_DOWN
     assert attempts.judge("another", FORBIDDEN) is FORBIDDEN
 
 
-def test_other_failures_do_not_excuse_a_403() -> None:
+def test_other_failures_do_not_count_towards_the_limit_of_403s() -> None:
     attempts = Attempts(9)
     for proxy in range(5):
         attempts.add_failure("page", str(proxy), SLOW_DOWN)
     assert attempts.judge("page", FORBIDDEN) is FORBIDDEN
 
 
-def test_the_one_that_failed_longest_ago_is_forgotten() -> None:
+def test_the_request_that_failed_longest_ago_is_forgotten() -> None:
     attempts = Attempts(9, requests_max=2)
     for page in ("first", "second", "first", "third"):
         attempts.add_failure(page, page, DOWN)

@@ -1,7 +1,4 @@
-"""Why a proxy is lent or refused (P1, P2): what each verdict says, and the shared exit.
-
-The rest is in tests/proxies/sim.
-"""
+"""Why a proxy is leased or not: the texts of verdicts, and shared exits. The rest is in tests/proxies/sim."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def when(at: float) -> str:
     return f"<{at:g}>"
 
 
-def test_a_ban_is_told_of_all_that_leave_by_the_same_address() -> None:
+def test_a_ban_explains_all_proxies_with_the_same_exit() -> None:
     pool = GlobalPool(lambda _: TargetPolicy(cool_s=100.0))
     pool.add([Proxy("http", f"10.0.0.{number}", 80) for number in range(3)], 0.0)
     banned, same, other = pool.proxies
@@ -30,15 +27,15 @@ def test_a_ban_is_told_of_all_that_leave_by_the_same_address() -> None:
         pool.revive(key, 0.0, "9.9.9.9")
     (grant,) = pool.acquire(SITE, 0.0, [0.0], ProxyRequest(avoid=frozenset({same, other})))  # type: ignore[misc]
     pool.release(SITE, grant.token, [Outcome(Blame.SITE, "429", rest_s=50.0)], 0.0, 0.0)
-    told = {each.key: each for each in explain_pool(pool, SITE, ANY, 1.0)}
-    assert (told[banned].why, told[banned].reason) == (Why.COOLING, "429")
-    assert (told[same].why, told[same].until, told[same].reason) == (Why.EXIT, 50.0, "429" + SAME_EXIT)
-    assert (told[other].why, told[other].share) == (Why.NEXT, 1.0)
-    assert verdict_text(told[same], when) == "cools down until <50>: 429, at the same exit"
+    verdicts = {each.key: each for each in explain_pool(pool, SITE, ANY, 1.0)}
+    assert (verdicts[banned].why, verdicts[banned].reason) == (Why.COOLING, "429")
+    assert (verdicts[same].why, verdicts[same].until, verdicts[same].reason) == (Why.EXIT, 50.0, "429" + SAME_EXIT)
+    assert (verdicts[other].why, verdicts[other].share) == (Why.NEXT, 1.0)
+    assert verdict_text(verdicts[same], when) == "cools down until <50>: 429, at the same exit"
 
 
-def test_the_worth_of_a_proxy_is_told() -> None:
-    """One that fails half of the time is used a quarter as often as one that never does (`Pair.cost`)."""
+def test_a_verdict_has_the_weight_of_the_proxy() -> None:
+    """A proxy that fails half of the time is used a quarter as often as one that never fails (`cost`)."""
     pool = GlobalPool(lambda _: TargetPolicy())
     pool.add([Proxy("http", f"10.0.0.{number}", 80) for number in range(2)], 0.0)
     good, _ = pool.proxies
@@ -47,13 +44,13 @@ def test_the_worth_of_a_proxy_is_told() -> None:
         (grant,) = pool.acquire(SITE, float(now), [0.0], ProxyRequest(avoid=frozenset({good} if now % 2 else others)))  # type: ignore[misc]
         blame = Blame.NONE if grant.key == good or now % 4 == 1 else Blame.MISS
         pool.release(SITE, grant.token, [Outcome(blame)], float(now), 0.0)
-    told = {each.key: each.weight for each in explain_pool(pool, SITE, ANY, 100.0)}
-    assert 0.85 < told.pop(good) < 1
-    assert 0.15 < told.popitem()[1] < 0.35
+    weights = {each.key: each.weight for each in explain_pool(pool, SITE, ANY, 100.0)}
+    assert 0.85 < weights.pop(good) < 1
+    assert 0.15 < weights.popitem()[1] < 0.35
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said"),
+    ("verdict", "text"),
     [
         (ProxyVerdict("k", Why.NEXT, ProxyState.READY, place=1, share=0.125), "may be leased next: 12% of the draws"),
         (
@@ -79,9 +76,9 @@ def test_the_worth_of_a_proxy_is_told() -> None:
         (ProxyVerdict("k", Why.TAGS, ProxyState.READY), "without the tags of the request (country=de)"),
     ],
 )
-def test_words(verdict: ProxyVerdict, said: str) -> None:
-    assert verdict_text(verdict, when, tags="country=de") == said
+def test_the_text_of_a_verdict(verdict: ProxyVerdict, text: str) -> None:
+    assert verdict_text(verdict, when, tags="country=de") == text
 
 
-def test_each_verdict_has_words() -> None:
+def test_each_verdict_has_its_own_text() -> None:
     assert len({verdict_text(ProxyVerdict("k", why, ProxyState.READY, 5.0), when) for why in Why}) == len(Why)

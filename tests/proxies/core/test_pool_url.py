@@ -1,4 +1,4 @@
-"""Where a pool of proxies is (P3): the addresses, and what is said of wrong ones."""
+"""Addresses of pools, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lycosa.proxies.core.pool_url import PoolAddress, parse_pool_address
         ),
     ],
 )
-def test_addresses(address: str, expected: PoolAddress) -> None:
+def test_valid_addresses(address: str, expected: PoolAddress) -> None:
     assert parse_pool_address(address) == expected
 
 
@@ -51,14 +51,14 @@ def test_addresses(address: str, expected: PoolAddress) -> None:
         ("redis://ann:secret@h/x", "redis://h/x: /x is not a database; write a number"),
     ],
 )
-def test_mistakes(address: str, message: str) -> None:
+def test_invalid_addresses(address: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_pool_address(address)
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-def test_nobody_sees_the_password_of_a_server() -> None:
+def test_errors_and_representations_hide_the_password() -> None:
     read = parse_pool_address("redis://ann:secret@h?pool=b")
     assert "secret" in read.url
     assert repr(read) == "PoolAddress('redis://h?pool=b')"

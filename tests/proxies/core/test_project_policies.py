@@ -1,4 +1,4 @@
-"""Policies and rules of targets (P1, P3), as projects write them: what holds for whom, and what is said of mistakes."""
+"""Policies and rules of targets in a project's file: which table counts for a target, and the errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read(text: str) -> Policies:
     return policies_from(tomllib.loads(text))
 
 
-def test_nothing_said_is_as_it_is_by_itself() -> None:
+def test_without_tables_targets_have_the_default_policy() -> None:
     for policies in (Policies(), policies_from({}), policies_from({"sources": [{"whatever": 1}]})):
         assert policies.policy_of("shop.example") == TargetPolicy()
         assert policies.rules_of("shop.example") == ()
@@ -80,12 +80,12 @@ def test_nothing_said_is_as_it_is_by_itself() -> None:
         ("example", 200, 1),
     ],
 )
-def test_whom_a_table_means(target: str, members: int, concurrency: int) -> None:
+def test_the_most_specific_table_counts(target: str, members: int, concurrency: int) -> None:
     policy = read(WHOLE).policy_of(target)
     assert (policy.members, policy.concurrency, policy.lease_s) == (members, concurrency, 30.0)
 
 
-def test_what_is_said() -> None:
+def test_policies_and_rules_of_a_target() -> None:
     policies = read(WHOLE)
     for target in ("shop.example", "www.shop.example"):
         assert policies.policy_of(target) == TargetPolicy(concurrency=2, delay_s=2.5, lease_s=30.0, guarded=False)
@@ -105,7 +105,7 @@ def test_every_field_of_a_policy_can_be_set() -> None:
     assert set(TargetTable.__struct_fields__) == {*policy_fields, "rules"}
 
 
-def test_what_is_known_of_targets_is_bounded() -> None:
+def test_the_cache_of_targets_is_bounded() -> None:
     policies = read(WHOLE)
     for number in range(CACHE_MAX + 10):
         policies.policy_of(f"{number}.example")
@@ -183,30 +183,30 @@ def test_what_is_known_of_targets_is_bounded() -> None:
         ),
     ],
 )
-def test_mistakes(text: str, message: str) -> None:
+def test_errors_say_where_what_is_wrong_and_what_to_write(text: str, message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         read(text)
     assert str(caught.value) == message
 
 
-def test_too_many_rules_of_one_target() -> None:
+def test_the_rules_of_a_target_are_bounded() -> None:
     rules = [{"blame": "site", "statuses": 403}] * 60
     with pytest.raises(BadSetting, match=r'^proxies\.targets\."a\.example"\.rules: 120 rules .* at most 100$'):
         policies_from({"default": {"rules": rules}, "targets": {"a.example": {"rules": rules}}})
 
 
 def written(value: object) -> str:
-    """A value as the page has it."""
+    """Return a value as the documentation writes it."""
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
-def test_the_page_tells_every_key_with_its_default_and_its_examples_are_right() -> None:
+def test_the_documentation_has_every_key_with_its_default_and_valid_examples() -> None:
     page = (ROOT / "docs" / "proxies.md").read_text(encoding="utf-8")
     table = page.split("| key | default | |", 1)[1].split("\n\n", 1)[0]
-    told: dict[str, str] = {}
+    documented: dict[str, str] = {}
     for names, values in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", table, re.MULTILINE):
-        told.update(zip(re.findall(r"\w+", names), values.split(", "), strict=True))
-    assert told == {name: written(value) for name, value in asdict(TargetPolicy()).items()}
+        documented.update(zip(re.findall(r"\w+", names), values.split(", "), strict=True))
+    assert documented == {name: written(value) for name, value in asdict(TargetPolicy()).items()}
     for example in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
         policies = policies_from(tomllib.loads(example)["proxies"])
         assert policies.policy_of("www.shop.example") != TargetPolicy() or policies.rules_of("www.shop.example")

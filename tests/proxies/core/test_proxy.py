@@ -1,4 +1,4 @@
-"""Who a proxy is (P6): every usual way to write one, one identity, and no login where people look."""
+"""Addresses of proxies: the usual formats, the identity, and no login in public."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from lycosa.proxies.core.proxy import PORTS, parse_proxy
         ("http://bücher.example:8080", "http://xn--bcher-kva.example:8080"),
     ],
 )
-def test_the_usual_ways_to_write_a_proxy(text: str, url: str) -> None:
+def test_the_usual_formats_of_an_address(text: str, url: str) -> None:
     proxy = parse_proxy(text)
     assert proxy.url == url
-    assert parse_proxy(proxy.url) == proxy, "and what it writes it reads"
+    assert parse_proxy(proxy.url) == proxy, "the URL can be parsed again"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "is not the address of a proxy"),
         ("proxy.example", "has no port"),
@@ -66,22 +66,22 @@ def test_the_usual_ways_to_write_a_proxy(text: str, url: str) -> None:
         ("http://user:%ff@proxy.example:80", "the login is not UTF-8"),
     ],
 )
-def test_what_is_no_proxy_is_told_in_one_line_without_its_login(text: str, says: str) -> None:
+def test_the_error_for_an_invalid_address_is_one_line_without_the_login(text: str, message: str) -> None:
     with pytest.raises(BadProxy) as refused:
         parse_proxy(text)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
     assert "geheim" not in str(refused.value)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize("text", ["http://ann:\ud800@1.2.3.4:80", "1.2.3.4:80:\udcff:b", "http://\ud800.example:80"])
-def test_what_cannot_be_sent_is_no_proxy(text: str) -> None:
+def test_bytes_that_are_not_utf_8_are_refused(text: str) -> None:
     with pytest.raises(BadProxy):
         parse_proxy(text)
 
 
-def test_every_part_is_identity_and_nothing_else() -> None:
+def test_the_identity_is_scheme_host_port_and_login() -> None:
     one = "http://ann:pass@proxy.example:8080"
     others = (
         "https://ann:pass@proxy.example:8080", "http://ann:pass@proxy.example:8081", "http://ann:pass@other.example:8080",
@@ -93,7 +93,7 @@ def test_every_part_is_identity_and_nothing_else() -> None:
     assert (priced, priced.key) == (parse_proxy(one), parse_proxy(one).key)
 
 
-def test_a_name_shows_no_login_and_still_tells_two_apart() -> None:
+def test_names_hide_logins_but_differ_between_them() -> None:
     ann, bob = parse_proxy("http://ann:pass@p.example:80"), parse_proxy("http://bob:pass@p.example:80")
     assert ann.name != bob.name
     assert "ann" not in ann.name
@@ -102,18 +102,18 @@ def test_a_name_shows_no_login_and_still_tells_two_apart() -> None:
 
 
 @pytest.mark.parametrize("scheme", PORTS)
-def test_a_list_may_be_of_another_kind_than_http(scheme: str) -> None:
+def test_the_default_scheme_of_a_list_can_be_set(scheme: str) -> None:
     assert parse_proxy("1.2.3.4:1000", scheme).url == f"{scheme}://1.2.3.4:1000"
 
 
-def test_neither_logs_nor_tracebacks_show_a_login() -> None:
+def test_representations_hide_the_login() -> None:
     proxy = parse_proxy("http://ann:secret@1.2.3.4:80")
     assert repr(proxy) == f"Proxy({proxy.name})"
     assert not {"ann", "secret"} & set(re.split(r"\W", repr([proxy])))
 
 
 @pytest.mark.parametrize("login", ["a" * 256 + ":b", "a:" + "%C3%A4" * 128])
-def test_a_login_that_socks_5_cannot_send(login: str) -> None:
+def test_a_login_too_long_for_socks_5_is_refused(login: str) -> None:
     with pytest.raises(BadProxy, match="more than 255 bytes"):
         parse_proxy(f"socks5h://{login}@1.2.3.4:1080")
     assert parse_proxy(f"http://{login}@1.2.3.4:1080")

@@ -1,4 +1,4 @@
-"""Proxies on loan to a crawl (P2, P5): waited for, renewed, given back whatever happens; a drought is told."""
+"""Leases of a crawl: waited for, renewed and always released; outages are reported."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ SHOP = ProxySelector("shop.example")
 A, B = parse_proxy("10.0.0.1:80"), parse_proxy("10.0.0.2:80")
 
 
-class FarPool(LocalPool):
-    """One that takes a while to be told something."""
+class SlowPool(LocalPool):
+    """A pool that takes a while to release a lease."""
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
         super().__init__(policy_of)
-        self.told = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         await asyncio.sleep(0.01)
         done = await super().release(lease, outcomes)
-        self.told.set()
+        self.released.set()
         return done
 
 
 def playing(
-    play: Callable[[ProxyLeaser, FarPool], Awaitable[None]],
+    play: Callable[[ProxyLeaser, SlowPool], Awaitable[None]],
     *,
     wait_s: float | None = 60.0,
     **policy: Any,
 ) -> None:
     async def main() -> None:
-        pool = FarPool(lambda _: TargetPolicy(**policy))
+        pool = SlowPool(lambda _: TargetPolicy(**policy))
         leaser = ProxyLeaser(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
         try:
             async with asyncio.timeout(30):
@@ -59,27 +59,27 @@ async def leases(pool: LocalPool) -> int:
 
 
 async def refusal(leaser: ProxyLeaser) -> Exception:
-    with pytest.raises((NoProxyYet, CloseSpider)) as told:
+    with pytest.raises((NoProxyYet, CloseSpider)) as caught:
         await leaser.acquire(SHOP)
-    return told.value
+    return caught.value
 
 
-def test_who_failed_is_avoided_while_there_is_another() -> None:
-    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
+def test_a_failed_proxy_is_avoided_while_there_is_another() -> None:
+    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
         await pool.add([A, B])
         first = await leaser.acquire(SHOP, frozenset({A.key}))
         assert first.proxy == B
         second = await leaser.acquire(SHOP, frozenset({A.key}))
-        assert second.proxy == A, "rather this one than none"
+        assert second.proxy == A, "better a failed proxy than none"
 
     playing(play)
 
 
-def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
-    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
+def test_a_lease_is_renewed_while_its_transfer_lasts() -> None:
+    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
         await pool.add([A])
         lease = await leaser.acquire(SHOP)
-        with pytest.raises(NoProxyYet):  # for longer than the lease would last by itself
+        with pytest.raises(NoProxyYet):  # for longer than the lease would last without renewals
             await leaser.acquire(SHOP)
         [view] = await pool.targets()
         assert (view.leases, view.leaked) == (1, 0)
@@ -91,19 +91,19 @@ def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
     playing(play, lease_s=0.3, wait_s=4.0)  # it waits for a quarter of that
 
 
-def test_without_renewal_it_is_over() -> None:
-    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
+def test_a_lease_without_renewal_expires() -> None:
+    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
         await pool.add([A])
         lease = (await pool.acquire(SHOP.target))[0]
-        assert (await leaser.acquire(SHOP)).proxy == A, "it waits until the other one is over"
+        assert (await leaser.acquire(SHOP)).proxy == A, "it waits until the other lease has expired"
         assert not await pool.release(lease)
         assert (await pool.targets())[0].leaked == 1
 
     playing(play, lease_s=0.2)
 
 
-def test_who_is_cancelled_gives_back_all_the_same() -> None:
-    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
+def test_a_cancelled_transfer_releases_its_lease() -> None:
+    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
         await pool.add([A])
         has_it = asyncio.Event()
 
@@ -121,17 +121,17 @@ def test_who_is_cancelled_gives_back_all_the_same() -> None:
         await asyncio.sleep(0)
         task.cancel()  # while it gives back
         await asyncio.gather(task, return_exceptions=True)
-        await pool.told.wait()
+        await pool.released.wait()
         assert await leases(pool) == 0
 
     playing(play)
 
 
-def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(leaser: ProxyLeaser, _pool: FarPool) -> None:
-        with pytest.raises(NoProxyYet, match="no proxies") as told:
+def test_an_empty_pool_is_reported_at_once_and_ends_the_crawl_after_the_limit(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(leaser: ProxyLeaser, _pool: SlowPool) -> None:
+        with pytest.raises(NoProxyYet, match="no proxies") as caught:
             await leaser.acquire(SHOP)
-        assert 0 < told.value.until - Clock().now() <= 0.4
+        assert 0 < caught.value.until - Clock().now() <= 0.4
         assert len(caplog.messages) == 1
         assert "waits, for up to 0.4 s (proxy_wait)" in caplog.messages[0]
         while not isinstance(error := await refusal(leaser), CloseSpider):
@@ -142,15 +142,15 @@ def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest
     playing(play, wait_s=0.4)
 
 
-def test_that_there_are_proxies_again_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
+def test_the_end_of_an_outage_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
         with pytest.raises(NoProxyYet):
             await leaser.acquire(SHOP)
         assert "the crawl waits" in caplog.messages[0]
         assert not caplog.messages[0].endswith("(proxy_wait)")
         await pool.add([A])
         await leaser.acquire(SHOP)
-        assert len(caplog.messages) == 1, "it may be as dead as the others"
+        assert len(caplog.messages) == 1, "the leased proxy may be dead, too"
         leaser.proxy_worked()
         leaser.proxy_worked()
         assert len(caplog.messages) == 2

@@ -1,4 +1,4 @@
-"""A transfer through a proxy of a pool, alone (P1, P2): its lease ends with it, and what came of it is told."""
+"""A transfer through a proxy of a pool: its lease ends with it, and its outcome is reported."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ async def leases(pool: LocalPool) -> int:
     return sum(view.leases for view in await pool.targets())
 
 
-def test_a_transfer_that_is_cancelled_gives_its_proxy_back() -> None:
-    """Without a word on how it was."""
+def test_a_cancelled_transfer_releases_its_proxy() -> None:
+    """Without an outcome."""
 
     async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         task = asyncio.create_task(fetcher.fetch(Request(server.url())))
@@ -71,7 +71,7 @@ def test_a_transfer_that_is_cancelled_gives_its_proxy_back() -> None:
     playing(play, delay_s=60)
 
 
-def test_the_pool_hears_of_latency_and_success() -> None:
+def test_latency_and_success_are_reported_to_the_pool() -> None:
     async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         answer = await fetcher.fetch(Request(server.url()))
         [view] = await pool.proxies(server.addresses[0])
@@ -83,24 +83,24 @@ def test_the_pool_hears_of_latency_and_success() -> None:
     playing(play)
 
 
-def test_a_failure_counts_after_so_many_proxies() -> None:
+def test_a_request_fails_after_so_many_proxies() -> None:
     async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         await pool.remove([view.proxy.key for view in await pool.proxies()])
         await pool.add(parse_proxy(f"127.0.0.1:{closed_port()}") for _ in range(3))
         for _ in range(2):
             with pytest.raises(NoProxyYet, match=r"through http://127\.0\.0\.1:"):
                 await fetcher.fetch(Request(server.url()))
-        with pytest.raises(FetchError, match="through 3 proxies: proxy refused the connection") as told:
+        with pytest.raises(FetchError, match="through 3 proxies: proxy refused the connection") as caught:
             await fetcher.fetch(Request(server.url()))
-        assert told.value.retry
+        assert caught.value.retry
         views = await pool.proxies()
         assert [view.state for view in views] == [ProxyState.COOLING] * 3
 
     playing(play)
 
 
-def test_rules_on_bodies_are_for_bodies_that_were_read() -> None:
-    """A page that goes to a file as it comes, the answer to HEAD, or a type that nobody wants, is not short."""
+def test_rules_about_bodies_apply_only_to_bodies_that_were_read() -> None:
+    """A page streamed to a file, a response to HEAD, or a page of an unwanted type is not a short page."""
 
     async def play(fetcher: PooledFetcher, _pool: LocalPool, server: Banning) -> None:
         pieces: list[bytes] = []
@@ -113,7 +113,7 @@ def test_rules_on_bodies_are_for_bodies_that_were_read() -> None:
     playing(play, SHORT, tries=1)
 
 
-def test_a_login_is_told_to_the_fetcher_alone() -> None:
+def test_only_the_fetcher_gets_the_login() -> None:
     async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         async with proxying(user="ann", password="secret") as proxy:
             await pool.remove([view.proxy.key for view in await pool.proxies()])
@@ -122,16 +122,16 @@ def test_a_login_is_told_to_the_fetcher_alone() -> None:
             answer = await fetcher.fetch(request)
             assert answer.status == 200
             server.ban("127.0.0.1", How.FORBIDDEN)
-            with pytest.raises(NoProxyYet) as told:
+            with pytest.raises(NoProxyYet) as caught:
                 await fetcher.fetch(request)
-            assert "secret" not in repr((request.meta, answer, told.value, vars(told.value)))
+            assert "secret" not in repr((request.meta, answer, caught.value, vars(caught.value)))
             assert request.meta == {"proxy_session": "s"}
 
     playing(play)
 
 
-def test_a_named_proxy_is_used_in_place_of_one_of_the_pool() -> None:
-    """The caller's argument, else `proxy` in meta; both may say that there is to be none."""
+def test_a_named_proxy_replaces_that_of_the_pool() -> None:
+    """By an argument of the caller, else by `proxy` in meta; each may also ask for no proxy."""
 
     async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         async with proxying(exit="127.0.5.6") as of_meta, proxying(exit="127.0.5.7") as of_argument:

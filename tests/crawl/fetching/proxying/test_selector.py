@@ -1,4 +1,4 @@
-"""Which proxy a request wants, and whose cookies it sends (P1, P6)."""
+"""Which proxy a request asks for, and which cookie jar it uses."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from lycosa.proxies.core.pool.target import ANY, ProxyRequest
         ("http://www.bücher.example/", "xn--bcher-kva.example"),
     ],
 )
-def test_the_target_is_what_somebody_registered(url: str, target: str) -> None:
+def test_the_target_is_the_registrable_domain(url: str, target: str) -> None:
     assert target_of(Request(url)) == target
 
 
-def test_what_the_meta_says_wins() -> None:
+def test_keys_of_meta_take_precedence() -> None:
     request = Request(
         "http://a.example/", meta={"proxy_target": "api", "proxy_session": "s", "proxy_tags": {"c": "de"}}
     )
@@ -50,12 +50,12 @@ def test_what_the_meta_says_wins() -> None:
         {"proxy_tags": {str(n): "x" for n in range(33)}},
     ],
 )
-def test_what_is_no_wish_is_told(meta: dict[str, object]) -> None:
+def test_invalid_keys_of_meta_are_refused(meta: dict[str, object]) -> None:
     with pytest.raises(BadSpider, match=r"in meta is .*: write"):
         selector_of(Request("http://a.example/", meta=meta))
 
 
-def test_a_session_has_a_jar_of_its_own_on_each_target() -> None:
+def test_a_session_has_its_own_cookie_jar_on_each_target() -> None:
     def jar(url: str, **meta: object) -> object:
         return jar_of(Request(url, meta=meta))
 

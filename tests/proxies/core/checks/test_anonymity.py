@@ -1,4 +1,4 @@
-"""How much of whoever asks shows through a proxy (P6): levels, addresses in all their forms, where it comes out."""
+"""How much of the client shows through a proxy: levels, spellings of addresses, the exit address."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def through(*more: tuple[str, str], address: str = "203.0.113.9") -> SeenRequest
         ([("cache-control", "max-age=259200")], "anonymous"),
     ],
 )
-def test_what_a_field_shows(fields: list[tuple[str, str]], level: str) -> None:
+def test_the_level_of_a_header(fields: list[tuple[str, str]], level: str) -> None:
     assert anonymity(through(*fields), DIRECT) == level
 
 
-def test_a_field_that_is_missing_or_changed_shows_the_proxy() -> None:
+def test_a_missing_or_changed_header_reveals_the_proxy() -> None:
     assert anonymity(SeenRequest("203.0.113.9", DIRECT.fields[:2]), DIRECT) is Anonymity.ANONYMOUS
     changed = SeenRequest("203.0.113.9", (*DIRECT.fields[:2], ("accept", "text/html")))
     assert anonymity(changed, DIRECT) is Anonymity.ANONYMOUS
 
 
-def test_a_proxy_that_comes_out_at_our_own_address_hides_nothing() -> None:
+def test_a_proxy_with_our_own_address_hides_nothing() -> None:
     assert anonymity(through(address="::ffff:198.51.100.7"), DIRECT) is Anonymity.TRANSPARENT
 
 
-def test_own_addresses_that_no_judge_sees_count_too() -> None:
+def test_configured_addresses_count_as_ours() -> None:
     seen = through(("x-forwarded-for", "2001:DB8:0:1::0:99"))
     assert anonymity(seen, DIRECT) is Anonymity.ANONYMOUS
     assert anonymity(seen, DIRECT, ["2001:db8:0:1:abcd:ef01:2345:6789"]) is Anonymity.TRANSPARENT  # the same /64
@@ -68,11 +68,11 @@ def test_own_addresses_that_no_judge_sees_count_too() -> None:
         ("", ""),
     ],
 )
-def test_one_form_for_each_address(text: str, form: str) -> None:
+def test_addresses_have_one_canonical_form(text: str, form: str) -> None:
     assert canonical_ip(text) == form
 
 
-def test_addresses_are_found_in_the_forms_of_rfc_7239() -> None:
+def test_addresses_are_found_in_the_formats_of_rfc_7239() -> None:
     value = 'for=192.0.2.43:47011, for="[2001:DB8:cafe::17]:4711";by=203.0.113.60, for="_SEVKISEK"'
     assert set(addresses_in([value])) == {"192.0.2.43", "2001:db8:cafe::17", "203.0.113.60"}
 
@@ -83,13 +83,13 @@ def test_levels_are_ordered() -> None:
     assert not Anonymity.TRANSPARENT.reaches(Anonymity.ANONYMOUS)
 
 
-def test_the_exit_is_known_when_all_requests_came_out_there() -> None:
+def test_the_exit_is_known_when_all_requests_have_the_same() -> None:
     assert exit_ip(SeenRequest("::ffff:1.2.3.4"), SeenRequest("1.2.3.4", is_tls=True)) == "1.2.3.4"
     assert exit_ip(SeenRequest("1.2.3.4"), SeenRequest("1.2.3.5")) == ""
     assert exit_ip() == ""
 
 
-def test_any_field_has_a_level() -> None:
+def test_random_headers_have_a_level() -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     pieces = ["1", ".", ":", "f", "::", "[", "]", '"', "for=", "%", "198.51.100.7", "\0", "é", ",", " "]

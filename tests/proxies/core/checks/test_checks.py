@@ -1,4 +1,4 @@
-"""What a check asks of a proxy, and what its findings mean for a pool (P6)."""
+"""The settings of checks, and what findings mean for a pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(text: str) -> Checks:
     return checks_from(tomllib.loads(text))
 
 
-def test_checks_as_toml_says_them() -> None:
+def test_the_settings_of_checks() -> None:
     found = read(f"""
 judges = ["judge://{KEY}@203.0.113.1:8300/"]
 every = "5m"
@@ -48,7 +48,7 @@ lacks = ["are you a robot", "blocked"]
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("judge = 'x'", "there is no 'judge': did you mean judges?"),
         ("timeout = 0", 'timeout: 0 is not a number from 0.1 to 300, or a duration such as "10m"'),
@@ -67,11 +67,11 @@ lacks = ["are you a robot", "blocked"]
         ("[[sites]]\ntarget = 'a'\nurl = 'http://a.example/'\n" * 2, "two for the target 'a'"),
     ],
 )
-def test_wrong_checks_are_one_line_that_says_where_and_what(text: str, says: str) -> None:
-    with pytest.raises(BadSetting) as told:
+def test_errors_in_checks_are_one_line_with_the_key(text: str, message: str) -> None:
+    with pytest.raises(BadSetting) as caught:
         read(text)
-    assert says in str(told.value)
-    assert str(told.value).startswith("proxies.checks")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("proxies.checks")
 
 
 def test_a_bad_address_of_a_judge_is_an_error() -> None:
@@ -88,7 +88,7 @@ def test_a_bad_address_of_a_judge_is_an_error() -> None:
         (200, "add to basket; prüfe Roboter".encode(), "page with what must not be in it"),
     ],
 )
-def test_a_page_of_a_site(status: int, body: bytes, problem: str) -> None:
+def test_the_expected_page_of_a_target(status: int, body: bytes, problem: str) -> None:
     site = TargetPage("a", "http://a.example/", contains=("add to basket",), lacks=("prüfe",))
     assert site.problem(status, body) == problem
 
@@ -114,7 +114,7 @@ def works(**more: object) -> Finding:
          "not fit: alters the certificate"),
     ],
 )  # fmt: skip
-def test_what_a_finding_means(finding: Finding, checks: Checks, blame: Blame, reason: str) -> None:
+def test_the_outcome_of_a_finding(finding: Finding, checks: Checks, blame: Blame, reason: str) -> None:
     outcome = finding.outcome(checks)
     assert (outcome.blame, outcome.reason) == (blame, reason)
     assert outcome.latency_s == (0.2 if finding.alive else None)

@@ -1,4 +1,4 @@
-"""What a judge and those who ask it say to each other (P6): nothing that a proxy could make up."""
+"""The protocol of judges: no proxy can forge an answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIN = pin_of(bytes(range(32)))
 SEEN = SeenRequest("203.0.113.9", (("host", "judge"), ("via", "1.1 ünïcode")), is_tls=True)
 
 
-def test_an_address_reads_as_it_was_written() -> None:
+def test_addresses_survive_a_round_trip() -> None:
     for address in (
         JudgeAddress("203.0.113.1", 8300, KEY, 8301, PIN),
         JudgeAddress("[2001:db8::1]", 80, KEY),
@@ -35,7 +35,7 @@ def test_an_address_reads_as_it_was_written() -> None:
         assert KEY not in repr(address) + address.name
 
 
-def test_the_pin_is_said_as_libcurl_wants_it() -> None:
+def test_the_pin_in_the_format_of_libcurl() -> None:
     curl = JudgeAddress("a", 1, KEY, 2, PIN).curl_pin
     assert curl == "sha256//AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
     assert JudgeAddress("a", 1, KEY).curl_pin == ""
@@ -57,13 +57,13 @@ def test_the_pin_is_said_as_libcurl_wants_it() -> None:
         "",
     ],
 )
-def test_what_is_no_address_is_told_without_its_key(text: str) -> None:
-    with pytest.raises(BadProxy, match="write judge://") as told:
+def test_the_error_for_an_invalid_address_hides_the_key(text: str) -> None:
+    with pytest.raises(BadProxy, match="write judge://") as caught:
         parse_judge_address(text)
-    assert KEY not in str(told.value)
+    assert KEY not in str(caught.value)
 
 
-def test_a_judge_answers_only_who_has_the_key() -> None:
+def test_a_judge_serves_only_clients_with_the_key() -> None:
     url = JudgeAddress("judge.example", 8300, KEY).ask("look", NONCE)
     assert url.startswith("http://judge.example:8300/look/")
     target = url.removeprefix("http://judge.example:8300")
@@ -74,19 +74,19 @@ def test_a_judge_answers_only_who_has_the_key() -> None:
     assert parse_target(target[:-1] + "é", KEY) is None
 
 
-def test_an_answer_is_believed_only_as_the_judge_wrote_it() -> None:
+def test_changed_answers_are_rejected() -> None:
     body = encode_answer(KEY, NONCE, SEEN)
     assert decode_answer(body, KEY, NONCE) == SEEN
-    assert decode_answer(body, KEY, OTHER) is None, "an answer to another question"
-    assert decode_answer(body, "x" * 32, NONCE) is None, "of another judge"
+    assert decode_answer(body, KEY, OTHER) is None, "an answer for another nonce"
+    assert decode_answer(body, "x" * 32, NONCE) is None, "an answer of another judge"
     assert decode_answer(body.replace(b"203.0.113.9", b"198.51.100.7"), KEY, NONCE) is None
     assert decode_answer(body + b"<script>", KEY, NONCE) is None
-    told = json.loads(body)
-    told["signature"] = "é" * 64
-    assert decode_answer(json.dumps(told).encode(), KEY, NONCE) is None
+    answer = json.loads(body)
+    answer["signature"] = "é" * 64
+    assert decode_answer(json.dumps(answer).encode(), KEY, NONCE) is None
 
 
-def test_whatever_a_proxy_answers_is_no_error() -> None:
+def test_random_answers_are_rejected_without_an_error() -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     body = encode_answer(KEY, NONCE, SEEN)
@@ -99,7 +99,7 @@ def test_whatever_a_proxy_answers_is_no_error() -> None:
         assert decode_answer(made_up, KEY, NONCE) is None
 
 
-def test_an_answer_is_bounded_whatever_was_sent() -> None:
+def test_the_length_of_an_answer_is_bounded() -> None:
     seen = SeenRequest("1.2.3.4", tuple((f"x-{number}", "v" * 100_000) for number in range(1000)))
     found = decode_answer(encode_answer(KEY, NONCE, SeenRequest("1.2.3.4", seen.fields[:20])), KEY, NONCE)
     assert found is not None
@@ -107,7 +107,7 @@ def test_an_answer_is_bounded_whatever_was_sent() -> None:
     assert len(json.loads(json.loads(encode_answer(KEY, NONCE, seen))["seen"])["fields"]) == FIELDS_MAX
 
 
-def test_a_page_is_of_its_nonce_and_key() -> None:
+def test_a_page_depends_on_nonce_and_key() -> None:
     assert make_page(KEY, NONCE) == make_page(KEY, NONCE)
     assert len({make_page(KEY, NONCE), make_page(KEY, OTHER), make_page("x" * 32, NONCE)}) == 3
     assert make_page(KEY, NONCE).startswith(b"<!doctype html>")

@@ -1,4 +1,4 @@
-"""When things are done again (P6): in their usual time, or after growing pauses; never twice at a time."""
+"""When items are due: at their interval, or after growing pauses; never twice at a time."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import random
 from lycosa.proxies.core.checks.schedule import JITTER, Schedule
 
 
-def test_what_went_well_is_due_again_in_its_usual_time() -> None:
+def test_an_item_is_due_at_its_interval_after_a_success() -> None:
     schedule = Schedule(30, 3600)
     schedule.add("a", 100.0)
     assert schedule.start_due(99.0, 10) == []
     assert schedule.start_due(100.0, 10) == ["a"]
-    assert schedule.start_due(9999.0, 10) == [], "it is under way"
+    assert schedule.start_due(9999.0, 10) == [], "it is running"
     schedule.finish("a", 200.0, 0.0, 600, success=True)
     assert schedule.next_at() == 200 + 600 * (1 - JITTER)
 
 
-def test_pauses_grow_with_each_failure_and_are_bounded() -> None:
+def test_pauses_grow_with_each_failure_up_to_a_limit() -> None:
     schedule = Schedule(30, 3600)
     schedule.add("a", 0.0)
     now, pauses = 0.0, []
@@ -34,7 +34,7 @@ def test_pauses_grow_with_each_failure_and_are_bounded() -> None:
     assert (schedule.failures("a"), schedule.next_at()) == (0, now + 600)
 
 
-def test_half_of_a_pause_is_certain() -> None:
+def test_a_pause_lasts_at_least_half_of_its_maximum() -> None:
     schedule = Schedule(30, 3600)
     schedule.add("a", 0.0)
     schedule.start_due(0.0, 1)
@@ -42,7 +42,7 @@ def test_half_of_a_pause_is_certain() -> None:
     assert schedule.next_at() == 15
 
 
-def test_the_longest_overdue_come_first_and_not_all_at_once() -> None:
+def test_the_longest_overdue_items_start_first_up_to_the_limit() -> None:
     schedule = Schedule(30, 3600)
     for name, at in (("c", 3.0), ("a", 1.0), ("b", 2.0), ("d", 9.0)):
         schedule.add(name, at)
@@ -51,7 +51,7 @@ def test_the_longest_overdue_come_first_and_not_all_at_once() -> None:
     assert schedule.next_at() == 9.0
 
 
-def test_no_result_is_no_failure() -> None:
+def test_rescheduling_is_not_a_failure() -> None:
     schedule = Schedule(30, 3600)
     schedule.add("a", 0.0)
     schedule.start_due(0.0, 1)
@@ -59,7 +59,7 @@ def test_no_result_is_no_failure() -> None:
     assert (schedule.failures("a"), schedule.next_at()) == (0, 50.0)
 
 
-def test_what_was_dropped_does_not_come_back() -> None:
+def test_a_removed_item_does_not_come_back() -> None:
     schedule = Schedule(30, 3600)
     schedule.add("a", 0.0)
     schedule.start_due(0.0, 1)
@@ -68,7 +68,7 @@ def test_what_was_dropped_does_not_come_back() -> None:
     assert (schedule.next_at(), len(schedule), "a" in schedule) == (None, 0, False)
 
 
-def test_random_histories_end_each_turn_once_and_keep_few_entries() -> None:
+def test_random_histories_run_each_item_once_at_a_time_and_keep_the_heap_small() -> None:
     seed = random.randrange(1 << 32)
     chance, schedule, now = random.Random(seed), Schedule(5, 100), 0.0
     under_way: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a proxy has changed on the way (P6)."""
+"""Changes that a proxy has made to a message."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ DIRECT = SeenRequest("198.51.100.7", (("host", "judge"), ("user-agent", "Lycosa"
 SENT = {"content-type": "text/html", "cache-control": "no-store"}
 
 
-def test_a_proxy_that_keeps_to_the_rules_has_changed_nothing() -> None:
+def test_the_usual_headers_of_proxies_do_not_count() -> None:
     fields = (("via", "1.1 squid"), ("x-forwarded-for", "1.2.3.4"), ("cache-control", "max-age=259200"))
     assert request_changes(SeenRequest("203.0.113.9", DIRECT.fields + fields), DIRECT) == []
     kept = [("Content-Type", "text/html"), ("X-Cache", "MISS from a"), ("Via", "1.1 a"), ("Age", "1"), ("Date", "now")]
     assert answer_changes(Headers.of([*kept, ("Cache-Control", "no-store")]), SENT) == []
 
 
-def test_fields_of_a_request_that_are_added_changed_or_dropped() -> None:
+def test_added_changed_and_dropped_headers_of_a_request() -> None:
     seen = SeenRequest("203.0.113.9", (("host", "judge"), ("user-agent", "Mozilla"), ("cookie", "id=1")))
     assert request_changes(seen, DIRECT) == [
         "request adds cookie", "request changes user-agent", "request drops accept",
     ]  # fmt: skip
 
 
-def test_fields_that_are_put_into_an_answer() -> None:
+def test_added_headers_of_a_response() -> None:
     headers = Headers.of([("Content-Type", "text/plain"), ("Set-Cookie", "track=1"), ("X-Ad-Server", "yes")])
     assert answer_changes(headers, SENT) == [
         "answer adds set-cookie", "answer adds x-ad-server", "answer changes content-type",
     ]  # fmt: skip
 
 
-def test_what_is_told_is_bounded_and_harmless() -> None:
+def test_reported_changes_are_bounded_and_printable() -> None:
     many = Headers.of([(f"X-Made-Up-{number}", "1") for number in range(500)] + [("X-\x1b[31m" + "y" * 999, "1")])
     found = answer_changes(many, SENT)
     assert len(found) == FOUND_MAX

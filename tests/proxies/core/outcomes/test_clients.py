@@ -1,4 +1,4 @@
-"""What answers and errors of other HTTP clients say about their proxy (P4)."""
+"""What responses and errors of other HTTP clients say about their proxy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule
 
 
 def answered(status: int, body: bytes | None = b"", **headers: str) -> requests.Response:
-    """A response of requests; `None` for a body that was not read."""
+    """Return a response of requests; `None`: the body was not read."""
     response = requests.Response()
     response.status_code, response.url = status, "http://shop.example/a"
     response.headers.update(headers)
@@ -26,7 +26,7 @@ def answered(status: int, body: bytes | None = b"", **headers: str) -> requests.
 
 
 class Stream:
-    """A response of httpx whose body was not read."""
+    """A response of httpx with an unread body."""
 
     status_code, headers, url, is_stream_consumed = 200, {"Server": "x"}, "http://a.example/", False
 
@@ -58,20 +58,20 @@ def test_responses(response: Any, blame: Blame, reason: str) -> None:
     assert outcome_of_response(response, rules=rules) == Outcome(blame, reason)
 
 
-def test_what_a_site_asks_for_and_a_body_that_is_given() -> None:
+def test_a_given_body_and_retry_after_are_used() -> None:
     assert outcome_of_response(answered(429, **{"Retry-After": "7"})).rest_s == 7.0
     rules = (OutcomeRule(Blame.SITE, "limited", body="slow down"),)
     assert outcome_of_response(answered(200, None), body=b"slow down, please", rules=rules).blame is Blame.SITE
 
 
 @pytest.mark.parametrize("response", [None, "200", True, 7, object(), SimpleNamespace(status=None), {}])
-def test_what_is_no_response(response: Any) -> None:
+def test_other_objects_are_refused(response: Any) -> None:
     with pytest.raises(UsageError, match="is not a response: report one, its status, or an exception"):
         outcome_of_response(response)
 
 
 def named(name: str, *bases: type[Exception], **attributes: object) -> Exception:
-    """An exception of another client."""
+    """Return an exception of a class with this name."""
     return type(name, bases or (Exception,), attributes)()
 
 
@@ -110,7 +110,7 @@ def test_errors(error: Exception, blame: Blame) -> None:
     assert found.blame is blame
 
 
-def test_errors_of_ones_own_say_nothing_but_what_they_come_from_does() -> None:
+def test_the_cause_of_a_user_error_counts() -> None:
     assert outcome_of_error(ValueError("no price on this page")) is None
     assert outcome_of_error(KeyboardInterrupt()) is None
     wrapped = RuntimeError("could not fetch")

@@ -1,4 +1,4 @@
-"""What an answer says about a proxy (P2, P5): the table at the head of the module, and rules of users."""
+"""What a response says about a proxy: the table of the module, and the rules of users."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reached(error: FetchError) -> FetchError:
         (503, Blame.NOBODY),
     ],
 )
-def test_whose_fault_a_status_is(status: int, blame: Blame) -> None:
+def test_the_blame_of_a_status(status: int, blame: Blame) -> None:
     assert judge(status, {}, b"<html>").blame is blame
 
 
@@ -67,19 +67,19 @@ def test_whose_fault_a_status_is(status: int, blame: Blame) -> None:
         (FetchError("not a URL that can be fetched"), Blame.NOBODY),
     ],
 )
-def test_whose_fault_an_error_is(error: FetchError, blame: Blame) -> None:
+def test_the_blame_of_an_error(error: FetchError, blame: Blame) -> None:
     outcome = judge_error(error, 0.25)
     assert (outcome.blame, outcome.reason, outcome.latency_s) == (blame, str(error), 0.25)
 
 
-def test_a_captcha_bans_with_the_status_of_a_challenge_only() -> None:
+def test_a_captcha_counts_only_with_the_status_of_a_challenge() -> None:
     page = b"<div class=G-Recaptcha>"
     assert judge(503, {}, page).blame is Blame.SITE
-    assert judge(200, {}, page).blame is Blame.NONE, "a form that has one is a page"
-    assert judge(503, {}, b" " * LOOKED_AT + page).blame is Blame.NOBODY, "a bound"
+    assert judge(200, {}, page).blame is Blame.NONE, "a page with a form that has a captcha"
+    assert judge(503, {}, b" " * LOOKED_AT + page).blame is Blame.NOBODY, "only the start of a body is searched"
 
 
-def test_retry_after_is_heard_of_those_who_ban() -> None:
+def test_retry_after_counts_only_with_a_ban() -> None:
     asked = {"retry-after": "120"}
     assert judge(429, asked, b"").rest_s == 120.0
     assert judge(503, asked, b"").rest_s is None
@@ -96,26 +96,26 @@ def test_the_first_rule_that_matches_decides() -> None:
         ]
     )
 
-    def said(status: int, body: bytes, *locations: str) -> tuple[Blame, str]:
+    def judged(status: int, body: bytes, *locations: str) -> tuple[Blame, str]:
         outcome = judge(status, {}, body, locations=locations, rules=rules)
         return outcome.blame, outcome.reason
 
-    assert said(403, b"sorry, no results") == (Blame.NONE, "their way to say none")
-    assert said(403, b"go away, you") == (Blame.SITE, "403")
-    assert said(200, b"We see Unusual Traffic") == (Blame.SITE, "soft ban")
-    assert said(302, b"", "http://a.example/", "/captcha?x") == (Blame.SITE, "led to the captcha")
-    assert said(200, b"ok") == (Blame.SITE, "stub")
-    assert said(200, b"a whole page of text") == (Blame.NONE, "")
+    assert judged(403, b"sorry, no results") == (Blame.NONE, "their way to say none")
+    assert judged(403, b"go away, you") == (Blame.SITE, "403")
+    assert judged(200, b"We see Unusual Traffic") == (Blame.SITE, "soft ban")
+    assert judged(302, b"", "http://a.example/", "/captcha?x") == (Blame.SITE, "led to the captcha")
+    assert judged(200, b"ok") == (Blame.SITE, "stub")
+    assert judged(200, b"a whole page of text") == (Blame.NONE, "")
 
 
 @pytest.mark.parametrize(
-    ("rules", "says"),
+    ("rules", "message"),
     [
         ([OutcomeRule(Blame.SITE, "all")], "has no condition"),
         ([OutcomeRule(Blame.SITE, "x", body="(")], "is not a pattern"),
         ([OutcomeRule(Blame.SITE, "x", shorter=1)] * 101, "at most 100"),
     ],
 )
-def test_rules_that_cannot_be_are_refused(rules: list[OutcomeRule], says: str) -> None:
-    with pytest.raises(BadProxy, match=says):
+def test_invalid_rules_are_refused(rules: list[OutcomeRule], message: str) -> None:
+    with pytest.raises(BadProxy, match=message):
         checked_rules(rules)

@@ -1,4 +1,4 @@
-"""Reports of the gateway's clients (P6)."""
+"""Reports of the gateway's clients."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from lycosa.proxies.core.outcomes.reports import REASON_MAX, read_report
         ('{"session": "s", "site": "x", "outcome": "none"}', Outcome(Blame.NONE, "reported: none")),
     ],
 )
-def test_what_a_report_says(text: str, outcome: Outcome):
+def test_the_outcome_of_a_report(text: str, outcome: Outcome):
     assert read_report(text.encode()).to_outcome() == outcome
 
 
-def test_a_reason_is_short_and_printable():
+def test_a_reason_becomes_short_and_printable():
     report = read_report(b'{"lease": "a", "outcome": "site", "reason": "\\u001b[2J' + b"x" * 500 + b'"}')
     assert report.to_outcome().reason == "[2J" + "x" * (REASON_MAX - 3)
 
@@ -50,13 +50,13 @@ def test_a_reason_is_short_and_printable():
         ("[" * 4000, "report"),
     ],
 )
-def test_what_is_no_report(text: str, why: str):
+def test_invalid_reports_are_refused(text: str, why: str):
     with pytest.raises(BadMessage, match=why) as raised:
         read_report(text.encode())
     assert raised.value.status == 400
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_are_a_report_or_refused(data: bytes):
+def test_random_bytes_are_refused(data: bytes):
     with pytest.raises(BadMessage):
         read_report(b"\0" + data)

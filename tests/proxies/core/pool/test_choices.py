@@ -1,4 +1,4 @@
-"""The last choices of proxies for a target, in words (issue 6: "why a proxy was chosen or refused")."""
+"""The last leases of a target, and why each proxy was chosen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lycosa.proxies.core.pool.target import ProxyRequest
         (LeaseChoice(1.0, "", ProxyRequest(), 30.0, refusal="no proxy is free"), "no proxy is free"),
     ],
 )
-def test_words(choice: LeaseChoice, words: str) -> None:
+def test_the_reason_in_words(choice: LeaseChoice, words: str) -> None:
     assert choice.why() == words
 
 
@@ -40,7 +40,7 @@ def test_words(choice: LeaseChoice, words: str) -> None:
         ([Outcome(), Outcome(Blame.NOBODY, "404")], "404 (nobody)"),
     ],
 )
-def test_what_came_of_it(outcomes: list[Outcome], result: str) -> None:
+def test_the_result_in_words(outcomes: list[Outcome], result: str) -> None:
     choice = LeaseChoice(1.0, "", ProxyRequest(), 0.0, "p", 1)
     choice.end(outcomes)
     assert choice.result == result
@@ -48,16 +48,16 @@ def test_what_came_of_it(outcomes: list[Outcome], result: str) -> None:
     assert choice.result == "released too late"
 
 
-def test_the_last_ones_are_remembered_for_those_who_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_choices_are_kept_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TARGETS_MAX", 2)
     now = [0.0]
     choices = Choices(lambda: now[0])
     for number in range(CHOICES_MAX + 5):
         now[0] += 1
         choices.add("a", ProxyRequest(), now[0] - 0.5, "ann" if number % 2 else "bob")
-    told = choices.of("a")
-    assert [each.at for each in told[:2]] == [CHOICES_MAX + 5, CHOICES_MAX + 4]
-    assert (len(told), told[0].waited_s) == (CHOICES_MAX, 0.5)
+    kept = choices.of("a")
+    assert [each.at for each in kept[:2]] == [CHOICES_MAX + 5, CHOICES_MAX + 4]
+    assert (len(kept), kept[0].waited_s) == (CHOICES_MAX, 0.5)
     assert {each.client for each in choices.of("a", "ann")} == {"ann"}
     choices.add("b", ProxyRequest(), 0.0)
     choices.add("a", ProxyRequest(), 0.0)

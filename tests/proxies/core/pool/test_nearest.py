@@ -1,4 +1,4 @@
-"""The order of the global pool (P1) beside a list that is sorted anew each time."""
+"""The index by latency, compared with a list that is sorted at each step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.proxies.core.pool.nearest import LatencyIndex
 
 
 @pytest.mark.parametrize("chunk", [2, 3, 8, 1024])
-def test_as_a_sorted_list(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def test_the_index_equals_a_sorted_list(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(nearest, "CHUNK_MAX", chunk)
     chance, order, there = random.Random(chunk), LatencyIndex(), dict[str, float]()
     for step in range(3000):

@@ -1,4 +1,4 @@
-"""What a crawl does while no proxy is to be had (P5): it tells so once, asks less and less often, and ends at last."""
+"""A crawl without working proxies: it reports that once, retries ever more rarely, and ends after a limit."""
 
 from __future__ import annotations
 
@@ -20,39 +20,41 @@ from lycosa.proxies.core.pool.outage import (
 )
 
 
-def test_it_is_told_once_and_ends_at_last() -> None:
+def test_an_outage_is_reported_once_and_has_a_limit() -> None:
     outage = Outage(100.0)
     assert outage.extend(1000.0, 1000.0) == OutageStatus(0.0, 100.0, new=True)
     assert outage.extend(1001.0, 1020.0) == OutageStatus(20.0, 80.0, new=False)
     assert outage.extend(1099.0, 1100.0) == OutageStatus(100.0, 0.0, new=False)
 
 
-def test_one_that_works_ends_it_for_all() -> None:
+def test_a_working_proxy_ends_the_outage() -> None:
     outage = Outage(100.0)
     outage.extend(1000.0, 1010.0)
     assert outage.end(1040.0) == 40.0
-    assert outage.end(1041.0) == 0.0, "nobody was told of another"
-    assert outage.extend(1005.0, 1090.0) == OutageStatus(49.0, 51.0, new=False), "others got on while this one waited"
+    assert outage.end(1041.0) == 0.0, "no other outage was reported"
+    assert outage.extend(1005.0, 1090.0) == OutageStatus(49.0, 51.0, new=False), (
+        "other requests got working proxies meanwhile"
+    )
     assert outage.extend(1060.0, 1091.0) == OutageStatus(50.0, 50.0, new=True)
 
 
-def test_a_pause_in_which_nobody_asks_is_none() -> None:
+def test_a_pause_without_requests_is_not_an_outage() -> None:
     outage = Outage(100.0)
     outage.end(1000.0)
     assert outage.extend(5000.0, 5010.0).for_s == 10.0
 
 
-def test_without_a_limit_it_lasts() -> None:
+def test_without_a_limit_an_outage_may_last_for_ever() -> None:
     outage = Outage(None)
     outage.extend(1.0, 1.0)
     assert outage.extend(1.0, 1e6) == OutageStatus(pytest.approx(1e6 - 1), None, new=False)
 
 
-def test_no_patience_at_all() -> None:
+def test_a_limit_of_zero_ends_the_crawl_at_once() -> None:
     assert Outage(0.0).extend(10.0, 10.0).left_s == 0
 
 
-def test_who_waits_keeps_its_place_only_where_proxies_flow() -> None:
+def test_requests_wait_long_only_where_proxies_were_leased_lately() -> None:
     stats = WaitQueueStats()
     assert stats.wait_s("shop", 100.0) == IDLE_WAIT_S
     stats.lease_granted("shop", 100.0)
@@ -61,39 +63,39 @@ def test_who_waits_keeps_its_place_only_where_proxies_flow() -> None:
     assert stats.wait_s("other", 100.0) == IDLE_WAIT_S
 
 
-def test_as_many_wait_as_are_lent_in_a_moment() -> None:
+def test_the_queue_is_as_long_as_the_rate_of_leases_allows() -> None:
     stats = WaitQueueStats()
     with ExitStack() as waiting:
         for _ in range(QUEUE_MIN):
             assert stats.has_room("shop", "any", 100.0)
             waiting.enter_context(stats.waiting("shop", "any", 100.0))
         assert not stats.has_room("shop", "any", 100.0)
-        assert stats.has_room("shop", "a session", 100.0), "whose proxy is another one"
+        assert stats.has_room("shop", "a session", 100.0), "their proxy is another one"
         assert stats.has_room("other", "any", 100.0)
         for number in range(1, 501):
             stats.lease_granted("shop", 100.0 + number / 500)
         for _ in range(round(500 * QUEUE_S) - QUEUE_MIN):
-            assert stats.has_room("shop", "any", 101.0), "where they flow faster"
+            assert stats.has_room("shop", "any", 101.0), "with a higher rate"
             waiting.enter_context(stats.waiting("shop", "any", 101.0))
         assert not stats.has_room("shop", "any", 101.0)
     for _ in range(QUEUE_MIN):
         waiting.enter_context(stats.waiting("shop", "any", 200.0))
-    assert not stats.has_room("shop", "any", 200.0), "they flow no more"
+    assert not stats.has_room("shop", "any", 200.0), "no recent leases"
     waiting.close()
     assert stats.has_room("shop", "any", 200.0)
 
 
-def test_it_asks_less_and_less_often() -> None:
+def test_retries_become_ever_rarer() -> None:
     stats = WaitQueueStats()
     assert stats.retry_s("shop", 100.0, 101.0) == RETRY_MIN_S
-    assert stats.retry_s("shop", 119.0, 120.0) == 5.0, "since it was first asked for"
+    assert stats.retry_s("shop", 119.0, 120.0) == 5.0, "since the first request"
     assert stats.retry_s("shop", 999.0, 1000.0) == RETRY_MAX_S
-    assert stats.wait_s("shop", 1000.0) == IDLE_WAIT_S, "that it was asked for says nothing"
+    assert stats.wait_s("shop", 1000.0) == IDLE_WAIT_S, "a request alone changes nothing"
     stats.lease_granted("shop", 1000.0)
     assert stats.retry_s("shop", 1000.0, 1008.0) == 2.0
 
 
-def test_targets_that_nobody_asked_for_longest_are_forgotten() -> None:
+def test_the_least_recently_used_target_is_forgotten() -> None:
     stats = WaitQueueStats()
     for number in range(TARGETS_MAX + 1):
         stats.lease_granted(str(number), 100.0)

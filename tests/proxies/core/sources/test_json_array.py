@@ -1,4 +1,4 @@
-"""Arrays of JSON texts, entry by entry: the same as when all is read at once, but for what it takes."""
+"""Arrays of JSON texts, entry by entry: the same as decoding the whole text, with less memory."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def values(text: str, path: list[Step] | None = None) -> list[object]:
         ([1], ["a"], "this JSON has no array at x"),
     ],
 )
-def test_the_array_that_is_meant(data: object, path: list[Step] | None, expected: object) -> None:
+def test_the_array_is_found(data: object, path: list[Step] | None, expected: object) -> None:
     for text in (json.dumps(data), json.dumps(data, indent=3), f" \n{json.dumps(data, ensure_ascii=False)}\t"):
         if isinstance(expected, str):
-            with pytest.raises(BadProxy) as told:
+            with pytest.raises(BadProxy) as caught:
                 read_array(text, path, "" if path is None else "x")
-            assert str(told.value) == expected
+            assert str(caught.value) == expected
         else:
             assert values(text, path) == expected
 
@@ -54,7 +54,7 @@ def test_each_entry_has_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("[1,\n2,\n3", "line 3: it breaks off"),
         ("[1,\n2 3]", "line 2: expected ',' or ']'"),
@@ -65,13 +65,13 @@ def test_each_entry_has_its_line() -> None:
         ("[" * 100_000 + "]" * 100_000, "it is nested too deeply"),
     ],
 )
-def test_what_is_no_json_is_told_with_its_line(text: str, says: str) -> None:
-    with pytest.raises(BadProxy) as told:
+def test_the_error_for_invalid_json_has_the_line(text: str, message: str) -> None:
+    with pytest.raises(BadProxy) as caught:
         read_array(text)
-    assert str(told.value) == f"this is not JSON: {says}"
+    assert str(caught.value) == f"this is not JSON: {message}"
 
 
-def test_what_is_read_entry_by_entry_is_what_json_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_equal_those_of_the_json_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_array, "ENTRY_MAX", 300)  # so that many windows are looked through
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
@@ -104,7 +104,7 @@ def test_numbers_are_bounded() -> None:
     assert values("[8080, 8080.0, " + "1" * 5_000 + "]") == [8080, 8080.0, float("inf")]
 
 
-def test_what_stands_before_the_array_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_values_before_the_array_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_array, "SKIPPED_MAX", 100)
     for before in ('"a": 1,' * 101, '"a": ' + "[" * 60 + "]" * 60 + ","):
         with pytest.raises(BadProxy, match="more than 100 values stand before the array"):
@@ -113,7 +113,7 @@ def test_what_stands_before_the_array_is_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("small", ["[]", "{}", '{"a":1}', '"a"'])
-def test_many_small_entries_take_no_more_than_their_text(small: str) -> None:
+def test_many_small_entries_take_little_memory(small: str) -> None:
     text = f"[{','.join([small] * 100_000)}]"
     tracemalloc.start()
     try:

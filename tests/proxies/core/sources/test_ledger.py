@@ -1,4 +1,4 @@
-"""Which proxy came from which source, and when it goes (P6): a source that is dead takes nothing away."""
+"""Which proxy came from which source, and when it expires: a source that fails removes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def tagged(proxy: Proxy, **tags: str) -> Proxy:
     return replace(proxy, tags=tags)
 
 
-def test_only_what_is_new_or_different_is_told_to_the_pool() -> None:
+def test_only_new_and_changed_proxies_are_added() -> None:
     ledger = Ledger(["one"])
     assert ledger.update("one", [A, B], 0.0) == [A, B]
     assert ledger.update("one", [A, B], 1.0) == []
@@ -23,7 +23,7 @@ def test_only_what_is_new_or_different_is_told_to_the_pool() -> None:
     assert len(ledger._sources["one"].proxies) == 2
 
 
-def test_what_vanished_goes_when_its_time_is_over() -> None:
+def test_proxies_no_longer_listed_expire() -> None:
     ledger = Ledger(["one"])
     ledger.update("one", [A, B], 0.0)
     ledger.update("one", [A], 100.0)
@@ -32,13 +32,13 @@ def test_what_vanished_goes_when_its_time_is_over() -> None:
     assert ledger.pop_expired("one", 60.0, 999.0) == ([], []), "once"
 
 
-def test_a_source_that_says_nothing_takes_nothing_away() -> None:
+def test_without_a_list_nothing_expires() -> None:
     ledger = Ledger(["one"])
     ledger.update("one", [A, B], 0.0)
     assert ledger.pop_expired("one", 0.0, 1e9) == ([], [])
 
 
-def test_what_is_listed_again_in_time_stays() -> None:
+def test_a_proxy_listed_again_in_time_stays() -> None:
     ledger = Ledger(["one"])
     ledger.update("one", [A, B], 0.0)
     ledger.update("one", [A], 10.0)
@@ -46,11 +46,11 @@ def test_what_is_listed_again_in_time_stays() -> None:
     assert ledger.pop_expired("one", 5.0, 1e9) == ([], [])
 
 
-def test_what_another_source_has_stays_with_the_tags_of_that_one() -> None:
+def test_a_proxy_of_another_source_stays_with_the_tags_of_that_source() -> None:
     ledger = Ledger(["one", "two"])
     mine, theirs = tagged(A, source="one"), tagged(A, source="two")
     assert ledger.update("one", [mine], 0.0) == [mine]
-    assert ledger.update("two", [theirs], 0.0) == [], "the first source says its tags"
+    assert ledger.update("two", [theirs], 0.0) == [], "the tags are those of the first source"
     ledger.update("one", [C], 10.0)
     keys, others = ledger.pop_expired("one", 5.0, 20.0)
     assert (keys, [dict(each.tags) for each in others]) == ([], [{"source": "two"}])
@@ -58,7 +58,7 @@ def test_what_another_source_has_stays_with_the_tags_of_that_one() -> None:
     assert ledger.pop_expired("two", 5.0, 40.0) == ([A.key], [])
 
 
-def test_what_vanished_from_two_sources_goes_with_the_longer_time() -> None:
+def test_a_proxy_of_two_sources_expires_after_the_longer_time() -> None:
     ledger = Ledger(["one", "two"])
     for name in ("one", "two"):
         ledger.update(name, [A], 0.0)
@@ -67,7 +67,7 @@ def test_what_vanished_from_two_sources_goes_with_the_longer_time() -> None:
     assert ledger.pop_expired("two", 50.0, 60.0) == ([A.key], [])
 
 
-def test_what_the_pool_did_not_hear_of_is_told_again() -> None:
+def test_proxies_the_pool_did_not_get_are_added_again() -> None:
     ledger = Ledger(["one"])
     changed = ledger.update("one", [A, B], 0.0)
     ledger.not_added("one", changed[:1])
@@ -75,7 +75,7 @@ def test_what_the_pool_did_not_hear_of_is_told_again() -> None:
     assert ledger.update("one", [A, B], 2.0) == []
 
 
-def test_a_part_of_a_list_says_nothing_of_the_rest() -> None:
+def test_an_incomplete_list_removes_nothing() -> None:
     ledger = Ledger(["one"])
     ledger.update("one", [A, B], 0.0)
     assert ledger.update("one", [A, C], 1.0, complete=False) == [C]
@@ -83,16 +83,16 @@ def test_a_part_of_a_list_says_nothing_of_the_rest() -> None:
     assert len(ledger._sources["one"].proxies) == 3
 
 
-def test_proxies_of_an_earlier_run_go_only_after_a_list_without_them() -> None:
+def test_proxies_of_an_earlier_run_expire_only_after_a_list_without_them() -> None:
     ledger = Ledger(["one"])
     ledger.recall("one", [A.key, B.key])
-    assert ledger.pop_expired("one", 0.0, 1e9) == ([], []), "the source did not answer yet"
+    assert ledger.pop_expired("one", 0.0, 1e9) == ([], []), "the source has sent no list yet"
     ledger.update("one", [A], 100.0)
     assert ledger.pop_expired("one", 60.0, 159.0) == ([], [])
     assert ledger.pop_expired("one", 60.0, 160.0) == ([B.key], [])
 
 
-def test_what_the_pool_has_forgotten_is_told_again_as_long_as_it_is_listed() -> None:
+def test_forgotten_proxies_are_added_again_while_they_are_listed() -> None:
     ledger = Ledger(["one", "two"])
     ledger.update("one", [A, B], 0.0)
     ledger.update("two", [B, C], 0.0)
@@ -100,27 +100,25 @@ def test_what_the_pool_has_forgotten_is_told_again_as_long_as_it_is_listed() -> 
     assert ledger.update("one", [B], 1.0) == [B]
     assert [ledger.was_forgotten("one", each.key) for each in (A, B)] == [False, True]
     ledger.returned([B])
-    assert ledger.update("two", [B, C], 1.0) == [C], "the other one is back by the first source"
+    assert ledger.update("two", [B, C], 1.0) == [C], "the first source has added the other one"
     assert [ledger.was_forgotten("two", each.key) for each in (B, C)] == [False, True]
     ledger.returned([C])
     assert (ledger.update("one", [B], 2.0), ledger.update("two", [B, C], 2.0)) == ([], [])
 
 
-def test_what_was_forgotten_is_not_removed_later() -> None:
+def test_a_forgotten_proxy_does_not_expire() -> None:
     ledger = Ledger(["one"])
     ledger.recall("one", [C.key])
     ledger.update("one", [A], 0.0, complete=False)
     ledger.forgotten([A.key, C.key])
     ledger.update("one", [B], 10.0)
-    assert ledger.pop_expired("one", 0.0, 1e9) == ([A.key], []), (
-        "that the source listed: it is no loss to be told twice"
-    )
+    assert ledger.pop_expired("one", 0.0, 1e9) == ([A.key], []), "the source listed it: removing it twice does no harm"
     ledger.update("one", [], 20.0)
     ledger.forgotten([B.key])
     assert ledger.pop_expired("one", 0.0, 1e9) == ([], [])
 
 
-def test_a_part_of_a_list_leaves_what_the_pool_did_not_hear_of() -> None:
+def test_an_incomplete_list_keeps_the_proxies_the_pool_did_not_get() -> None:
     ledger = Ledger(["one"])
     ledger.update("one", [A, B], 0.0)
     ledger.not_added("one", [A, B])

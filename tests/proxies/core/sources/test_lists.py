@@ -1,4 +1,4 @@
-"""Lists of proxies (P6): as people and providers write them, faults with their lines, and all the rest."""
+"""Lists of proxies: the formats of people and providers, and faults with their lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ socks5h://proxy.example
     ]
 
 
-def test_a_list_may_begin_with_an_ipv6_address() -> None:
+def test_a_list_may_start_with_an_ipv6_address() -> None:
     assert urls("[::1]:8080\n") == ["http://[::1]:8080"]
     assert urls("\n [2001:db8::1]:8080:ann:secret country=de\n1.2.3.4:80") == [
         "http://ann:secret@[2001:db8::1]:8080",
@@ -61,13 +61,13 @@ def test_a_list_may_begin_with_an_ipv6_address() -> None:
         "http://ann:ge geheim@1.2.3.4:80", "1.2.3.4:80:ann:geheim:\x00 x", "1.2.3.4:x:ann:geheim", "ann:geheim",
     ],
 )  # fmt: skip
-def test_no_fault_tells_what_may_be_a_login(line: str) -> None:
+def test_faults_hide_logins(line: str) -> None:
     (fault,) = read_list(line)
     assert isinstance(fault, Fault)
     assert "geheim" not in str(fault)
 
 
-def test_a_line_is_bounded_and_so_is_what_it_takes_to_say_so() -> None:
+def test_the_length_of_a_line_and_of_its_fault_is_bounded() -> None:
     long = "1.2.3.4:80 " + "a=1 " * 2_500_000
     tracemalloc.start()
     try:
@@ -78,7 +78,7 @@ def test_a_line_is_bounded_and_so_is_what_it_takes_to_say_so() -> None:
     assert found == ["line 1: a line of 10,000,010 characters: write at most 8,192", "http://1.2.3.4:81"]
 
 
-def test_what_a_list_comes_to_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proxies_of_a_list_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "ENTRIES_MAX", 10)
     found = list(read_list("u-{session}:p@g.example:1 sessions=10000\n" * 1_000))
     assert len(found) == 11
@@ -86,11 +86,11 @@ def test_what_a_list_comes_to_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(list(read_list("u-{session}:p@g.example:1 sessions=10"))) == 10
 
 
-def test_a_number_of_sessions_that_is_far_too_long_is_a_fault() -> None:
+def test_a_very_long_number_of_sessions_is_a_fault() -> None:
     assert "write a number from 1 to" in urls("http://{session}@g.example:1 sessions=" + "1" * 5_000)[0]
 
 
-def test_one_line_for_many_sessions() -> None:
+def test_one_line_may_stand_for_many_sessions() -> None:
     found = urls("http://user-{session}:pw@gate.example:8000 sessions=3")
     assert found == [f"http://user-s{number}:pw@gate.example:8000" for number in (1, 2, 3)]
     assert urls("http://u-{session}:p@g.example:1") == ["line 1: {session} in the address: write sessions=N after it"]
@@ -118,18 +118,18 @@ def test_one_line_for_many_sessions() -> None:
                              "line 1: entry 2: neither an address nor an object"]),
     ],
 )  # fmt: skip
-def test_json_of_providers(data: object, expected: list[str]) -> None:
+def test_the_json_formats_of_providers(data: object, expected: list[str]) -> None:
     assert urls(json.dumps(data)) == expected
 
 
-def test_countries_of_json_are_tags() -> None:
+def test_countries_in_json_become_tags() -> None:
     (proxy,) = read_list('[{"ip": "1.2.3.4", "port": 80, "country": "DE", "price_gb": 2}]')
     assert isinstance(proxy, Proxy)
     assert (dict(proxy.tags), proxy.price_gb) == ({"country": "de"}, 2.0)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("<!doctype html><p>1.2.3.4:80", "is a page"),
         ('{"error": "quota"}', "holds no array"),
@@ -138,12 +138,12 @@ def test_countries_of_json_are_tags() -> None:
         ("x" * (LIST_MAX + 1), "at most 64,000,000"),
     ],
 )
-def test_what_is_no_list_is_told_so(text: str, says: str) -> None:
-    with pytest.raises(BadProxy, match=says):
+def test_other_texts_are_refused(text: str, message: str) -> None:
+    with pytest.raises(BadProxy, match=message):
         list(read_list(text))
 
 
-def test_any_text_is_a_list_or_no_list() -> None:
+def test_random_texts_are_read_or_refused() -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     pieces = ["1.2.3.4", ":", "80", "@", "user", " ", "\n", "#", "=", "{session}", "sessions=2", "[", "]", "::1", '"',

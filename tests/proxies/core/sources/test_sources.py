@@ -1,4 +1,4 @@
-"""Where proxies come from (P6): what TOML says of sources, and what is made of their answers."""
+"""Sources of proxies: their settings, and how their answers are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def addresses(proxies: list[Proxy]) -> list[str]:
     return [each.url for each in proxies]
 
 
-def test_sources_as_toml_says_them() -> None:
+def test_the_settings_of_sources() -> None:
     text = """
 [[proxies.sources]]
 name = "mine"
@@ -93,14 +93,14 @@ iterator = "my.proxies:all"
     ]  # fmt: skip
 
 
-def test_what_may_hold_a_secret_is_not_shown() -> None:
+def test_representations_hide_secrets() -> None:
     source = one("kind='api'\nurl='https://x.example/${ACME_TOKEN}'\nheaders={ A = '${ACME_TOKEN}' }")
     assert "secret-token" in source.location
     assert "secret-token" not in repr(source)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("kind = 'ftp'", "kind: this is not one of file, url, api, template, python"),
         ("kind = 'file'", "path: is missing"),
@@ -135,15 +135,15 @@ def test_what_may_hold_a_secret_is_not_shown() -> None:
         ("kind = 'python'\niterator = 'my.module'", "iterator: write module:function"),
     ],
 )
-def test_a_wrong_source_is_one_line_that_says_where_and_what(text: str, says: str) -> None:
-    with pytest.raises(BadSetting) as told:
+def test_errors_in_sources_are_one_line_with_the_key(text: str, message: str) -> None:
+    with pytest.raises(BadSetting) as caught:
         one(text)
-    assert says in str(told.value)
-    assert str(told.value).startswith("proxies.sources[1]")
-    assert "\n" not in str(told.value)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("proxies.sources[1]")
+    assert "\n" not in str(caught.value)
 
 
-def test_names_are_names_and_one_source_has_one() -> None:
+def test_names_are_valid_and_unique() -> None:
     with pytest.raises(BadSetting, match="name: this is not a name of small letters"):
         read("[[proxies.sources]]\nname = 'Two Words'\nkind='file'\npath='a'")
     with pytest.raises(BadSetting, match="two sources have the name x"):
@@ -159,7 +159,7 @@ def answered(source: ProxySource, text: str) -> tuple[list[str], list[str]]:
     return addresses(found.proxies), [str(each) for each in found.faults]
 
 
-def test_a_list_in_lines_names_the_line_of_each_fault() -> None:
+def test_faults_of_a_list_have_their_line() -> None:
     source = one("kind='url'\nurl='http://x.example/'\nscheme='socks5'\ntags={ a = 'b' }\nprice_gb = 2")
     reading = read_answer(
         source, "1.2.3.4:80 price_gb=1\n\nnonsense\n5.6.7.8:81 a=c\n5.6.7.8:81", SourceAddress("", {})
@@ -169,7 +169,7 @@ def test_a_list_in_lines_names_the_line_of_each_fault() -> None:
     assert [(each.price_gb, each.tags["a"]) for each in reading.proxies] == [(1.0, "b"), (2.0, "b")]
 
 
-def test_json_by_paths() -> None:
+def test_json_with_paths() -> None:
     source = one("""kind='api'\nurl='http://x.example/'\nitems='result[1].list'
 fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass', asn = 'net[0]' }""")
     entries: list[Any] = [
@@ -190,7 +190,7 @@ fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass'
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("<html>quota</html>", "this is not JSON"),
         ('{"result": []}', "no array at result"),
@@ -198,13 +198,13 @@ fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass'
         ("[" * 100_000, "this is not JSON"),
     ],
 )
-def test_an_answer_that_is_no_list_says_so(text: str, says: str) -> None:
+def test_answers_without_a_list_are_refused(text: str, message: str) -> None:
     source = one("kind='api'\nurl='http://x.example/'\nitems='result.list'")
-    with pytest.raises(BadProxy, match=says):
+    with pytest.raises(BadProxy, match=message):
         answered(source, text)
 
 
-def test_lines_of_a_form_of_their_own() -> None:
+def test_lines_of_a_custom_format() -> None:
     source = one("kind='api'\nurl='http://x.example/'\nline='{kind}|{host}:{port}|{country}|{_}'")
     text = "# a comment\nsocks5|1.2.3.4:80|DE|gold\n\nhttp|1.2.3.5|DE|x\nhttp|::1:99|fr|a|b"
     found, faults = answered(source, text)
@@ -214,14 +214,14 @@ def test_lines_of_a_form_of_their_own() -> None:
     assert first.tags == {"country": "de", "source": "acme"}
 
 
-def test_a_line_takes_no_long_time_whatever_it_is() -> None:
+def test_matching_a_line_never_takes_long() -> None:
     form = ":".join(f"{{part_{number}}}" for number in range(12)) + ":{host}:{port}"
     source = one(f"kind='api'\nurl='http://x.example/'\nline='{form}'")
     assert answered(source, ":" * 100_000)[0] == []  # patterns that try again would need years
     assert answered(source, "a:" * 50_000)[0] == []
 
 
-def test_a_tag_that_is_a_book_is_a_fault() -> None:
+def test_a_long_tag_is_a_fault() -> None:
     source = one("kind='api'\nurl='https://x.example/'\nfields={ host = 'h', port = 'p', asn = 'asn' }")
     entries = [{"h": "1.2.3.4", "p": 80, "asn": ["x" * 1000]}, {"h": "1.2.3.4", "p": 81, "asn": 1}]
     reading = read_answer(source, json.dumps(entries), next(source_addresses(source)))
@@ -229,7 +229,7 @@ def test_a_tag_that_is_a_book_is_a_fault() -> None:
     assert [dict(each.tags) for each in reading.proxies] == [{"asn": "1", "source": "acme"}]
 
 
-def test_an_iterator_may_yield_all_that_is_a_proxy() -> None:
+def test_an_iterator_may_yield_proxies_in_any_form() -> None:
     def entries() -> Any:
         yield "1.2.3.4:80"
         yield parse_proxy("socks5://1.2.3.5:81")
@@ -242,7 +242,7 @@ def test_an_iterator_may_yield_all_that_is_a_proxy() -> None:
     assert {each.tags["source"] for each in reading.proxies} == {"acme"}
 
 
-def test_faults_are_told_up_to_a_number_and_counted() -> None:
+def test_the_first_faults_are_kept_and_all_are_counted() -> None:
     source = one("kind='url'\nurl='http://x.example/'")
     reading = read_answer(source, "nonsense\n" * 500, SourceAddress("", {}))
     assert (len(reading.faults), reading.fault_count) == (FAULTS_MAX, 500)
@@ -250,7 +250,7 @@ def test_faults_are_told_up_to_a_number_and_counted() -> None:
     assert (len(both.faults), both.fault_count) == (FAULTS_MAX, 1000)
 
 
-def test_any_answer_is_a_list_or_none() -> None:
+def test_random_answers_are_read_or_refused() -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     sources = [
