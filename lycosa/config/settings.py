@@ -37,6 +37,7 @@ from lycosa.config.kinds import (
     Whole,
 )
 from lycosa.config.several import Many, Networks, Parts, Sizes, Table
+from lycosa.core.public import public
 from lycosa.core.retry import RETRY_STATUSES
 
 USER_AGENT = f"Lycosa/{__version__}"
@@ -57,6 +58,7 @@ Statuses = Annotated[tuple[int, ...], Many(Whole(100, 999))]
 PartTable = Annotated[Mapping[str | type, int | None], Parts()]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a crawl is told. Every field has a valid default; `load` fills in the rest."""

@@ -14,6 +14,7 @@ from urllib.parse import quote_plus
 from xxhash import xxh3_128_hexdigest
 
 from lycosa.core.errors import UsageError
+from lycosa.core.public import public
 
 URLENCODED = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
@@ -27,6 +28,7 @@ class BadForm(UsageError, ValueError):
     """The form cannot be filled in or found."""
 
 
+@public
 class FormFile(NamedTuple):
     """A file to upload; only a multipart body carries its content, the others its name."""
 

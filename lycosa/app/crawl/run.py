@@ -24,6 +24,7 @@ from lycosa.app.named import class_named
 from lycosa.config import Settings
 from lycosa.core.errors import StateError, UsageError, WorkerLost
 from lycosa.core.metrics import exposition
+from lycosa.core.public import public
 from lycosa.crawl.events.stats import Summary
 from lycosa.frontier.core.crawl_metrics import metrics_of
 from lycosa.frontier.server import served
@@ -40,6 +41,7 @@ GC_THRESHOLD = 20_000
 """Objects made before the garbage collector looks for cycles."""
 
 
+@public
 def run_crawl(
     settings: Settings | Sequence[Settings],
     target: Crawled,

@@ -169,7 +169,7 @@ def lost_return(function: Callable[..., Any]) -> str:
 def lost_returns(spider: object) -> Iterator[str]:
     """Blame each method of a spider that is a generator and returns a value, but for those whose value is taken."""
     for owner in type(spider).__mro__:
-        if owner.__module__.startswith("lycosa."):
+        if owner.__module__.partition(".")[0] == "lycosa":
             continue
         for name, method in vars(owner).items():
             line = lost_return(method) if inspect.isfunction(method) else ""

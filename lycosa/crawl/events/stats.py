@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from lycosa.core.public import public
 from lycosa.frontier.core.model import FrontierStats
 
 RATE_WINDOW_S = 5.0
@@ -15,6 +16,7 @@ RATE_WINDOW_S = 5.0
 NOTES_MAX = 10
 
 
+@public
 class Snapshot(NamedTuple):
     """The crawl now.
 
@@ -96,6 +98,7 @@ class RunStats:
         return (answers - before) / (now - then) if now > then else 0.0
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Summary:
     """How a crawl ended, and whether it was `resumed`: had earlier runs.

@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lycosa.core.errors import BadSpider
+from lycosa.core.public import public
 from lycosa.crawl.spiders.callbacks import name_of_method
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.spider import Spider
@@ -43,6 +44,7 @@ DAY_S = 86_400.0
 Since = str | float | date | None
 
 
+@public
 class SitemapSpider(Spider):
     """Fetches the pages that sitemaps list. Raises `BadSpider` for rules and dates that cannot work.
 

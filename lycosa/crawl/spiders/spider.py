@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lycosa.core.errors import BadMiddleware, BadSpider, LycosaError
+from lycosa.core.public import public
 from lycosa.crawl.diagnostics import blame
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.workers.threads import on_loop
@@ -34,6 +35,7 @@ from lycosa.http.core.request import Request
 log = logging.getLogger(__name__)
 
 
+@public
 class Spider:
     """Base class. Arguments given with `-a` become attributes. Raises `BadSpider` when it has no name.
 

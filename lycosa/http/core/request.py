@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Self
 
+from lycosa.core.public import public
+
 Callback = Callable[..., Any] | str | None
 HeadersLike = Mapping[str, Any] | Iterable[tuple[str, Any]]
 CookiesLike = Mapping[str, str] | list[dict[str, Any]]
@@ -118,6 +120,7 @@ class HeaderMap(MutableMapping[str, str]):
         return {name: value for name, (_, value) in self._fields.items()}
 
 
+@public
 class Request:
     """One request, to be fetched when its turn comes.
 
