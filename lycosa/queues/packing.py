@@ -3,7 +3,7 @@
 Without a type an item is msgpack, and None, bool, int, float, str, bytes, list and dict are themselves. A tuple, a set,
 a datetime, an int of more than 64 bits and a dict with such keys are extensions, so that they are the same afterwards.
 With a type (a dataclass, a msgspec Struct, ...) msgspec writes and checks the fields. Pickle takes nearly anything;
-loading one runs code of whoever wrote it.
+loading one runs code of whoever wrote it. It names the modules of classes: `MOVED` has those that ours were in before.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from datetime import datetime
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +24,44 @@ TUPLE, SET, DICT, DATETIME, BIG_INT = 1, 2, 3, 4, 5
 OPT_IN = (
     "give the queue type=... for a dataclass or Struct, or serializer='pickle' if you trust all who can write to it"
 )
+
+MOVED = {
+    **dict.fromkeys(
+        (
+            "lycosa.app.crawl.run_crawl",
+            "lycosa.app.live",
+            "lycosa.core.model.PageItem",
+            "lycosa.engine.failure",
+            "lycosa.engine.forms",
+            "lycosa.engine.items",
+            "lycosa.engine.jsonrequest",
+            "lycosa.engine.loader",
+            "lycosa.engine.media.files",
+            "lycosa.engine.media.images.ImagesPipeline",
+            "lycosa.engine.response",
+            "lycosa.engine.spider",
+            "lycosa.engine.spiders.crawlspider",
+            "lycosa.engine.spiders.feeds",
+            "lycosa.engine.spiders.sitemap",
+            "lycosa.engine.stats",
+            "lycosa.engine.statscollector",
+        ),
+        "lycosa",
+    ),
+    "lycosa.core.curl": "lycosa.http.core.curl_command",
+    "lycosa.core.formdata": "lycosa.html.forms",
+    "lycosa.core.model": "lycosa.frontier.core.model",
+    "lycosa.core.model.Response": "lycosa.http.core.model",
+    "lycosa.core.model.Timings": "lycosa.http.core.model",
+    "lycosa.core.model.Validators": "lycosa.http.core.model",
+    "lycosa.core.proxies.outcome": "lycosa.proxies.core.outcomes.outcome",
+    "lycosa.core.proxies.proxy": "lycosa.proxies.core.proxy",
+    "lycosa.core.request": "lycosa.http.core.request",
+    "lycosa.engine.linkextractor": "lycosa.crawl.spiders.link_extractor",
+    "lycosa.engine.media.images": "lycosa.crawl.items.media.images",
+    "lycosa.engine.media.store": "lycosa.crawl.items.media.store",
+}
+"""Where modules, or single names of them, are now that stored pickles may name."""
 
 Ext = msgspec.msgpack.Ext
 encode = msgspec.msgpack.Encoder().encode
@@ -43,7 +82,7 @@ class Packing(NamedTuple):
 def packing(serializer: str, type_: Any = None) -> Packing:
     """Return the packing a user asked for. Raises `UsageError`."""
     if serializer == "pickle" and type_ is None:
-        return Packing("pickle", _checked_pack(pickle.dumps), _checked_unpack(pickle.loads))
+        return Packing("pickle", _checked_pack(pickle.dumps), _checked_unpack(_unpickle))
     if serializer != "msgpack":
         raise UsageError(f"serializer={serializer!r}: write 'msgpack', or 'pickle' without a type=")
     if type_ is None:
@@ -74,6 +113,16 @@ def _checked_unpack(unpack: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             raise BadBytes(f"{type(error).__name__}: {error}") from error
 
     return checked
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        home = MOVED.get(f"{module_name}.{global_name}") or MOVED.get(module_name, module_name)
+        return super().find_class(home, global_name)
+
+
+def _unpickle(packed: bytes) -> Any:
+    return _Unpickler(BytesIO(packed)).load()
 
 
 def _plain(item: Any) -> Any:
