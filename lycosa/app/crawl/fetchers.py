@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lycosa.app.crawl.parts import fetch_settings_of
 from lycosa.app.crawl.spec import Member
-from lycosa.crawl.fetching.addresses import Addresses, ResolvedHostFetcher
+from lycosa.crawl.fetching.addresses import HostLookup, ResolvedHostFetcher
 from lycosa.crawl.fetching.proxying.leaser import Lender
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.proxying.sessions import SessionProxies
@@ -30,7 +30,7 @@ class Fetchers(NamedTuple):
 def fetchers_of(
     stack: AsyncExitStack,
     member: Member,
-    addresses: Addresses,
+    addresses: HostLookup,
     report_starts: Callable[[Fetcher], Fetcher],
     lender: Lender | None,
     store: KeyStore,

@@ -22,7 +22,7 @@ from lycosa.crawl.engine.state_saver import Keeping, SpiderState
 from lycosa.crawl.engine.visit import Rules, Visitor, Visitors
 from lycosa.crawl.events.signals import Signals, response_received, robots_parsed
 from lycosa.crawl.events.stats import RunStats
-from lycosa.crawl.fetching.addresses import Addresses
+from lycosa.crawl.fetching.addresses import HostLookup
 from lycosa.crawl.fetching.download import Downloader, Rest, accept_types
 from lycosa.crawl.fetching.guard import OPEN, Guard
 from lycosa.crawl.fetching.inline import Inline
@@ -115,7 +115,7 @@ async def cast_of(
     stack: AsyncExitStack,
     member: Member,
     frontier: VisitFrontier,
-    addresses: Addresses,
+    addresses: HostLookup,
     seeds: Sequence[str],
     site: Site,
 ) -> Cast:
@@ -184,7 +184,7 @@ def visitor_among(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
 
 
 def inline_of(
-    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: Addresses
+    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: HostLookup
 ) -> Inline:
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None

@@ -16,13 +16,13 @@ import pickle
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import uvloop
 
@@ -50,6 +50,7 @@ from lycosa.crawl.events.signals import engine_started, engine_stopped, spider_c
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
 from lycosa.crawl.spiders.spider import users_code
 from lycosa.crawl.workers.counts import Counts, SharedStats
@@ -104,7 +105,7 @@ class Process:
         self.known = Known()
         self.frontier = FarFrontier(self.send, self.flush)
         self.cookies = AllCookies(self.send)
-        self.addresses: Any = FarAddresses()
+        self.addresses = FarAddresses()
         self.visits = Visits(self.frontier, self.addresses, self.known, self.stats)
         self.link = Link(decode_order, self.visits.hear, self._gone)
         self.visits.link = self.link
@@ -174,13 +175,13 @@ async def _visit(process: Process) -> None:
     process.visits.count()
 
 
-async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Counts) -> Any:
+async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Counts) -> Callable[[], None]:
     """Wire what visits pages. Return what lets the visits begin."""
     frontier, clock = process.frontier, process.clock
     site = _site(process, crew, await lender_for(stack, crew.settings, clock))
     stack.push_async_callback(site.keeping.close)
     visitors: dict[str, Visitor] = {}
-    gates = []
+    gates: list[RobotsGate] = []
     for member in crew.members:
         cast = await cast_of(stack, member, frontier, process.addresses, process.task.seeds, site)
         downloader = downloader_of(cast, site)
@@ -198,17 +199,17 @@ def _site(process: Process, crew: Crew, lender: Lender | None) -> Site:
     sinks = sinks_of(crew.settings, Folder(state / "items.jsonl"), crew.target.name)
     records = SqliteRecords(state / "records.sqlite", read_only=True)
     return Site(
-        process.among,
-        lambda item: [sink.prepare(item) for sink in sinks],
-        process.stats,
-        Keeping(FarStore(records, process.send)),
-        clock,
-        frontier.block_host,
-        lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
-        str(state.resolve()),
-        process.cookies,
-        lender,
-        lambda fetcher: OwnerReportingFetcher(fetcher, frontier),
+        known=process.among,
+        prepare=lambda item: [sink.prepare(item) for sink in sinks],
+        stats=process.stats,
+        keeping=Keeping(FarStore(records, process.send)),
+        clock=clock,
+        rest=frontier.block_host,
+        set_delay=lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
+        state=str(state.resolve()),
+        shared_cookies=process.cookies,
+        lender=lender,
+        report_starts=lambda fetcher: OwnerReportingFetcher(fetcher, frontier),
     )
 
 

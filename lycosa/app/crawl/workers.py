@@ -219,15 +219,18 @@ def processes_of(
     addresses: Addresses,
     site: Site,
     gates: Sequence[RobotsGate],
+    cookies: AllCookies,
 ) -> Processes:
-    """Return the processes of a crawl; `begin` tells them its engine, and the stack ends them."""
+    """Return the processes of a crawl; `begin` tells them its engine, and the stack ends them.
+
+    `cookies` are those of `site`, which reach all of them.
+    """
     clock, store, stats = site.clock, site.keeping.store, crew.target.crawler.stats
 
     async def learned(host: str, facts: HostFacts) -> None:
         await gates[0].remember(host, facts, clock.now())
 
-    assert isinstance(site.shared_cookies, AllCookies)
-    owned = Owned(frontier, addresses, clock, site.stats, stats, store, _paces(frontier), learned, site.shared_cookies)
+    owned = Owned(frontier, addresses, clock, site.stats, stats, store, _paces(frontier), learned, cookies)
     processes = Processes(task_of(crew, state.path, seeds), owned, site.keeping.keep)
     stack.push_async_callback(processes.close)
     for gate in gates:

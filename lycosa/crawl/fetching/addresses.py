@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from typing import Protocol
 
 from lycosa.core.errors import ConnectFailed
 from lycosa.core.url import host_key
@@ -33,6 +34,18 @@ LOST_MAX = 10_000
 """Hosts of which it is remembered that they could not be found."""
 
 
+class HostLookup(Protocol):
+    """Finds hosts for fetches: `Addresses`, or in a process that only visits pages what its owner has found."""
+
+    def why_lost(self, url: str) -> str:
+        """Return why the host of a URL could not be found; "" when it was, or was never asked for."""
+        ...
+
+    async def tell(self, host: str) -> None:
+        """Tell the frontier the address of a host, or that it has none."""
+        ...
+
+
 class Addresses:
     """Answers the frontier's questions for addresses."""
 
@@ -48,7 +61,7 @@ class Addresses:
         await self._frontier.ack(lease, "resolved", (), self._clock.now(), contacted=False)
 
     async def tell(self, host: str) -> None:
-        """Tell the frontier the address of a host, or that it has none."""
+        """See `HostLookup.tell`."""
         try:
             addresses, ttl_s = await self._resolver.resolve(name_of(host))
         except ConnectFailed as error:
@@ -62,7 +75,7 @@ class Addresses:
         await self._frontier.set_address(host, address, now + holds_s, now)
 
     def why_lost(self, url: str) -> str:
-        """Return why the host of a URL could not be found; "" when it was, or was never asked for."""
+        """See `HostLookup.why_lost`."""
         return self._lost.get(host_key(url), "") if self._lost else ""
 
     def _lose(self, host: str, why: str) -> None:
@@ -74,7 +87,7 @@ class Addresses:
 class ResolvedHostFetcher(FetcherWrapper):
     """Fetches nothing from a host that could not be found, unless through a proxy, which finds hosts itself."""
 
-    def __init__(self, fetcher: Fetcher, addresses: Addresses) -> None:
+    def __init__(self, fetcher: Fetcher, addresses: HostLookup) -> None:
         super().__init__(fetcher)
         self._addresses = addresses
 

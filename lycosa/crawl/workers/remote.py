@@ -139,7 +139,7 @@ class FarFrontier:
 
 
 class FarAddresses:
-    """Why hosts are lost: told with each visit. In place of `Addresses`."""
+    """See `crawl.fetching.addresses.HostLookup`: why hosts are lost is told with each visit."""
 
     def __init__(self) -> None:
         self._lost: OrderedDict[str, str] = OrderedDict()
