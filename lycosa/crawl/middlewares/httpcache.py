@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
+from weakref import ref
 
 from lycosa.core.errors import FetchError, IgnoreRequest, StateError
 from lycosa.core.headers import Headers
@@ -32,10 +34,15 @@ REVALIDATED = "revalidated"
 STALE = "stale"
 NOT_CACHED = "not in the cache"
 
-HELD = "_httpcache"
-"""The key of `meta` for the stored response while its host is asked about it."""
-
 DONT_CACHE = "dont_cache"
+
+
+class _Held(NamedTuple):
+    """A stored response, and what was decided, while its host is asked about it; `request` is the one that asks."""
+
+    request: ref[Request]
+    stored: StoredResponse
+    decision: Decision
 
 
 class HttpCache:
@@ -65,6 +72,8 @@ class HttpCache:
         self._accept = accept
         self._owner = owner
         self._broken = False
+        self._held: dict[int, _Held] = {}
+        """By the id of the request, as long as there is that request."""
 
     async def process_request(self, request: Request) -> Response | Ignored | None:
         """Return what is kept, if it may be served; else make the request conditional where that can help."""
@@ -84,7 +93,7 @@ class HttpCache:
             why = IgnoreRequest(f"{NOT_CACHED}: {request.url}")
             return Ignored(NOT_CACHED, contacted=False, cause=why)
         if stored is not None:
-            request.meta[HELD] = stored, decision
+            self._hold(request, stored, decision)
             if decision.conditions:
                 request.headers.update(decision.conditions)
         return None
@@ -93,7 +102,7 @@ class HttpCache:
         """Keep the response if that is allowed; return the one that is kept if the host says that it still holds."""
         if CACHED in response.flags:
             return response
-        held = _released(request)
+        held = self._released(request)
         if response.raw.refused:  # of those who ask through such proxies, and of nobody else
             return response
         asked = self._asked(request)
@@ -101,25 +110,25 @@ class HttpCache:
             await self._invalidate(asked, request, response.raw)
             return response
         now = self._clock.now()
-        if held is not None and response.status == 304 and held[1].conditions:
+        if held is not None and response.status == 304 and held.decision.conditions:
             self._count("revalidate")
-            fresh = cache_rules.freshened(held[0], response.raw, now)
+            fresh = cache_rules.freshened(held.stored, response.raw, now)
             await self._put(self._key(asked, request), fresh)
             return self._served(request, fresh, now, response.raw, REVALIDATED)
-        if held is not None and response.status in FAILED and held[1].stand_in:
+        if held is not None and response.status in FAILED and held.decision.stand_in:
             self._count("errorrecovery")
-            return self._served(request, held[0], now, response.raw, STALE)
+            return self._served(request, held.stored, now, response.raw, STALE)
         self._count("firsthand" if held is None else "invalidate")
         await self._keep(asked, request, response.raw, now, replaces=held is not None)
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> Response | None:
         """Return what is kept, stale as it is, if it may stand in for a host that cannot be reached."""
-        held = _released(request)
-        if held is None or not held[1].stand_in or not isinstance(exception, FetchError) or not exception.retry:
+        held = self._released(request)
+        if held is None or not held.decision.stand_in or not isinstance(exception, FetchError) or not exception.retry:
             return None
         self._count("errorrecovery")
-        return self._served(request, held[0], self._clock.now(), None, STALE)
+        return self._served(request, held.stored, self._clock.now(), None, STALE)
 
     def _passes(self, request: Request, asked: Asked) -> bool:
         if self._broken or request.asked(DONT_CACHE) or not self._rules.concerns(asked):
@@ -200,12 +209,15 @@ class HttpCache:
             log.warning("the crawl goes on without its HTTP cache: %s", error)
         self._broken = True
 
+    def _hold(self, request: Request, stored: StoredResponse, decision: Decision) -> None:
+        number = id(request)
+        # Some are never answered: a middleware nearer to the fetcher may put something else in their place.
+        self._held[number] = _Held(ref(request, lambda _: self._held.pop(number, None)), stored, decision)
 
-def _released(request: Request) -> tuple[StoredResponse, Decision] | None:
-    """Return what was held while the host was asked, and leave the request as its spider made it."""
-    held: tuple[StoredResponse, Decision] | None = request.asked(HELD)
-    if held is not None:
-        del request.meta[HELD]
-        for name in held[1].conditions:
-            del request.headers[name]
-    return held
+    def _released(self, request: Request) -> _Held | None:
+        """Return what was held while the host was asked, and leave the request as its spider made it."""
+        held = self._held.pop(id(request), None)
+        if held is not None:
+            for name in held.decision.conditions:
+                del request.headers[name]
+        return held

@@ -131,6 +131,7 @@ class Request:
     """
 
     __slots__ = (
+        "__weakref__",
         "_cb_kwargs",
         "_headers",
         "_meta",
@@ -257,7 +258,7 @@ class Request:
     def beside(self, key: str, value: Any) -> Request:
         """Return the same request, of which only the meta is another one, with this in it: for who sends it at once."""
         twin, meta = Request.__new__(Request), {**(self._meta or NOTHING), key: value}
-        for slot in Request.__slots__:
+        for slot in Request.__slots__[1:]:
             setattr(twin, slot, meta if slot == "_meta" else getattr(self, slot))
         return twin
 
