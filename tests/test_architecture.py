@@ -221,6 +221,55 @@ def test_the_check_of_systems_bites():
     assert strays("crawl", "from lycosa.frontier.ports import Frontier\nfrom lycosa.crawl.engine import visit") == []
 
 
+LOOKED_UP = {
+    "app/crawl/live.py: custom_settings": "a target of the user: a URL or a spider",
+    "app/crawl/runtime.py: handle_httpstatus_list": "a spider of the user may have one",
+    "app/crawl/runtime.py: http_user": "a spider of the user may have one",
+    "app/crawl/worker_main.py: state": "a spider that keeps state has one",
+    "crawl/crawler.py: from_crawler": "a part of the user may have one",
+    "crawl/crawler.py: from_settings": "a part of the user may have one",
+    "crawl/diagnostics/blame.py: getall": "whatever a callback yielded",
+    "crawl/diagnostics/blame.py: start": "a spider of the user, of whatever base class",
+    "crawl/diagnostics/blame.py: xpath": "whatever a callback yielded",
+    "crawl/engine/visit.py: response": "an exception of whatever class",
+    "crawl/items/item_errors.py: model": "an error of one of pydantic's versions",
+    "crawl/items/item_errors.py: title": "an error of one of pydantic's versions",
+    "crawl/items/pipeline.py: process_item": "a pipeline of the user must have one",
+    "crawl/middlewares/httpauth.py: http_auth_domain": "a spider of the user may have one",
+    "crawl/middlewares/httpauth.py: http_pass": "a spider of the user may have one",
+    "crawl/middlewares/httpauth.py: http_user": "a spider of the user may have one",
+    "crawl/spiders/failure.py: response": "an exception of whatever class",
+    "crawl/spiders/link_extractor.py: iter": "an element of lxml, or a text",
+    "crawl/spiders/response.py: root": "what a callback follows: a URL, a link, a selected element",
+    "crawl/spiders/response.py: url": "what a callback follows: a URL, a link, a selected element",
+    "crawl/spiders/selectors.py: parser": "what a thread has of its own",
+    "crawl/workers/threads.py: call": "what a thread has of its own",
+}
+"""Where a crawl asks whether something has an attribute, and what that is. A port is never asked so: what only some
+back ends can do is a port of its own. Names of Python's own (`__name__`, `__await__`, ...) are free."""
+
+
+def looked_up(source: str) -> set[str]:
+    """Return the names of attributes that getattr and hasattr are asked for, but those of Python's own."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(ast.Name("getattr" | "hasattr"), [_, ast.Constant(str(attribute)), *_]):
+                found.add(attribute)
+    return {attribute for attribute in found if not attribute.startswith("__")}
+
+
+def test_no_port_is_asked_what_else_it_can_do():
+    assert looked_up("getattr(into, 'restart', None)\nhasattr(x, '__await__')\ngetattr(x, name)") == {"restart"}
+    found = {
+        f"{path.relative_to(PACKAGE).as_posix()}: {attribute}"
+        for folder in ("app", "crawl")
+        for path in sources(PACKAGE / folder)
+        for attribute in looked_up(path.read_text(encoding="utf-8"))
+    }
+    assert found == set(LOOKED_UP)
+
+
 MIRRORED = (
     "core",
     "html",

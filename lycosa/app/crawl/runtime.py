@@ -25,7 +25,7 @@ from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.addresses import HostLookup
 from lycosa.crawl.fetching.download import Downloader, Rest, accept_types
 from lycosa.crawl.fetching.guard import OPEN, Guard
-from lycosa.crawl.fetching.inline import Inline
+from lycosa.crawl.fetching.inline import BodyWriter, Inline
 from lycosa.crawl.fetching.proxying.leaser import Lender
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.retry import Retrying
@@ -60,7 +60,7 @@ from lycosa.http.core.cache_rules import PrivateRules, ReplayRules
 from lycosa.http.core.private_addresses import Allowed
 from lycosa.http.core.request import Request
 from lycosa.http.core.robots import Robots
-from lycosa.http.ports import Fetcher, Into
+from lycosa.http.ports import Fetcher
 from lycosa.infra.clock import Clock, chance
 
 CACHE_FOLDER = "httpcache"
@@ -194,7 +194,7 @@ def inline_of(
     return inline
 
 
-async def _received(cast: Cast, inline: Inline, request: Request | str, into: Into | None = None) -> Response:
+async def _received(cast: Cast, inline: Inline, request: Request | str, into: BodyWriter | None = None) -> Response:
     """Fetch inline, and count the response."""
     response = await inline.fetch(request, into)
     crawler, about = cast.crawler, {"request": response.request, "spider": cast.member.spider}

@@ -83,9 +83,9 @@ def failed(decision: Decision, cause: Any = None) -> Failed:
     return Failed(decision.reason, decision.retry_at, decision.block_host_until, cause=cause)
 
 
-def exception_of(found: Any) -> Exception:
+def exception_of(found: Verdict) -> Exception:
     """Return what is raised, or given to an errback, for a request that came to nothing."""
-    cause = getattr(found, "cause", None)
+    cause = found.cause if isinstance(found, (Failed, Ignored)) else None
     if isinstance(cause, Exception):
         return cause
     if isinstance(cause, Response):
@@ -94,13 +94,14 @@ def exception_of(found: Any) -> Exception:
         return CloseSpider(found.reason)
     if isinstance(found, Answered):
         return BadSpider("a middleware answered an inline request with an item: return a Response there")
-    reason = getattr(found, "reason", "nothing came back")
-    return IgnoreRequest(reason) if isinstance(found, Ignored) else FetchError(reason, retry=False)
+    if isinstance(found, Ignored):
+        return IgnoreRequest(found.reason)
+    return FetchError(found.reason if isinstance(found, (Failed, Instead)) else "nothing came back", retry=False)
 
 
-def without_contact(found: Any) -> Any:
-    """Return an outcome as one for which the host was not asked: its next turn need not wait."""
-    return found._replace(contacted=False) if "contacted" in getattr(found, "_fields", ()) else found
+def without_contact(found: Verdict) -> Verdict:
+    """Return a verdict as one for which the host was not asked: its next turn need not wait."""
+    return found._replace(contacted=False) if isinstance(found, (Failed, Instead, Ignored, Answered)) else found
 
 
 def storable(text: str) -> str:

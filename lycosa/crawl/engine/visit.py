@@ -43,7 +43,6 @@ from lycosa.crawl.engine.verdict import (
     Verdict,
     exception_of,
     storable,
-    without_contact,
 )
 from lycosa.crawl.events.signals import item_scraped, response_received, spider_error
 from lycosa.crawl.events.stats import RunStats
@@ -139,7 +138,9 @@ class Visitor:
         request = to_request(record)
         found = await self._downloader.download(request, lease.address)
         outcome = await self._outcome(record, request, found)
-        return without_contact(outcome) if isinstance(found, Response) and not found.contacted else outcome
+        if isinstance(found, Response) and not found.contacted and isinstance(outcome, (Done, Failed)):
+            return outcome._replace(contacted=False)
+        return outcome
 
     async def _outcome(self, record: UrlRecord, request: Request, found: Found) -> Outcome:
         try:

@@ -56,13 +56,12 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import is_item
 from lycosa.http.core import model
 from lycosa.http.core.request import Request
-from lycosa.http.ports import Accept, Fetcher
+from lycosa.http.ports import Accept, Fetcher, Into
 from lycosa.infra.clock import Clock
 
 log = logging.getLogger(__name__)
 
 Found = Response | Verdict
-Into = Callable[[bytes], None]
 Rest = Callable[[str, float], Awaitable[None]]
 
 
@@ -124,7 +123,7 @@ class Downloader:
             return found
         if request.asked("download_delay") is not None:
             self._resting.never_mind(request)
-        return without_contact(found)  # type: ignore[no-any-return]
+        return found if isinstance(found, Response) else without_contact(found)
 
     async def _out(self, request: Request) -> Found | None:
         for method in self._chain.requests:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -29,7 +29,17 @@ from lycosa.infra.clock import Clock
 WAIT_MAX_S = 600.0
 """A retry that would have to wait longer is not waited for: the page that asked has a lease to keep."""
 
-Into = Callable[[bytes], None]
+
+class BodyWriter(Protocol):
+    """Takes the body of a response as it comes."""
+
+    def __call__(self, piece: bytes, /) -> None:
+        """Take the next piece."""
+        ...
+
+    def restart(self) -> None:
+        """Forget all pieces: a transfer begins, the first one or another."""
+        ...
 
 
 class Inline:
@@ -54,11 +64,11 @@ class Inline:
         self._find = find
         self.wake: Callable[[], None] = _nobody
 
-    async def fetch(self, request: Request | str, into: Into | None = None) -> Response:
+    async def fetch(self, request: Request | str, into: BodyWriter | None = None) -> Response:
         """Return the response, whatever its status.
 
-        `into` takes the pieces of the body as they come; its `restart`, if it has one, is called before each transfer.
-        Raises `FetchError`, `IgnoreRequest`, or what a middleware raised.
+        With `into` the pieces of the body go there as they come, and the response has none. Raises `FetchError`,
+        `IgnoreRequest`, or what a middleware raised.
         """
         if working.get() is not None:
             return await self._fetched(self._prepared(request), into)
@@ -68,7 +78,7 @@ class Inline:
         finally:
             working.reset(token)
 
-    async def _fetched(self, request: Request, into: Into | None) -> Response:
+    async def _fetched(self, request: Request, into: BodyWriter | None) -> Response:
         for _ in range(HOPS_MAX + 1):
             found = await self._tried(request, into)
             if isinstance(found, Response):
@@ -99,7 +109,7 @@ class Inline:
         prepared.params = None
         return prepared
 
-    async def _tried(self, request: Request, into: Into | None) -> Found:
+    async def _tried(self, request: Request, into: BodyWriter | None) -> Found:
         """Return what comes of the request when it was tried as often as it may be."""
         while True:
             try:
@@ -120,17 +130,16 @@ class Inline:
             request = request.copy()
             request.record = msgspec.structs.replace(request.record, attempts=request.record.attempts + 1)
 
-    async def _once(self, request: Request, into: Into | None) -> Found:
+    async def _once(self, request: Request, into: BodyWriter | None) -> Found:
         host = request.record.host
         if self._gate is not None and not request.asked("dont_obey_robotstxt"):
             await self._gate.ask_if_unknown(host, self._in_turn, guarded=request.record.guarded)
         found: Found = await self._in_turn(host, lambda address: self._download(request, address, into))
         return found
 
-    async def _download(self, request: Request, address: str, into: Into | None) -> Found:
-        restart = getattr(into, "restart", None)
-        if restart is not None:
-            restart()
+    async def _download(self, request: Request, address: str, into: BodyWriter | None) -> Found:
+        if into is not None:
+            into.restart()
         return await self._downloader.download(request, address, into)
 
     async def _in_turn(self, host: str, transfer: Callable[[str], Awaitable[Any]]) -> Any:
