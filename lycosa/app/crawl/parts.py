@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from xxhash import xxh3_64_intdigest
@@ -96,6 +96,19 @@ def _target_of(
     return _named(
         settings, Target(spider, f"{_safe(urlsplit(seeds[0]).netloc)}-{digest}", seeds, generic=True, crawler=crawler)
     )
+
+
+class Shell(Spider):
+    """Is at hand in `lycosa shell` where no spider is named."""
+
+    name = "shell"
+
+
+def spider_at_hand(spider_class: type[Any] | None) -> Any:
+    """Return an object of this class of spiders that belongs to no crawl. Raises `BadSpider`."""
+    chosen = spider_class or Shell
+    with users_code(f"{chosen.__name__}.__init__"):
+        return chosen()
 
 
 def _named(settings: Settings, target: Target) -> Target:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,11 +17,11 @@ from lycosa.http.resolver import SystemResolver
 from lycosa.infra import clock
 from lycosa.proxies.core.gateway.access_rules import Reach
 from lycosa.proxies.core.gateway.accounts import Accounts
+from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.gateway.counts import Counts
-from lycosa.proxies.gateway.gateway import Gateway, serving
+from lycosa.proxies.gateway.gateway import Gateway, listening, serving
 from lycosa.proxies.gateway.leases import Holds
-from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.upstream import Dialer, Kept
 from lycosa.proxies.ports import ProxyPool
@@ -31,7 +30,7 @@ from lycosa.proxies.ports import ProxyPool
 @asynccontextmanager
 async def gateway_over(
     address: str,
-    listener: socket.socket,
+    bind: str,
     policies: Policies,
     accounts: Accounts,
     reach: Reach,
@@ -39,13 +38,14 @@ async def gateway_over(
     authorities: Path | None,
     say: Callable[[str], None],
 ) -> AsyncIterator[Gateway]:
-    """Serve the pool at an address on a listening socket while the block runs. Raises what `open_for_lending` does.
+    """Serve the pool at an address, on the ADDRESS:PORT of `bind`, while the block runs.
 
-    `authorities`: a file of certificates, for proxies that are spoken to over TLS; those of the system without one.
+    Raises what `listening` and `open_for_lending` do. `authorities`: a file of certificates, for proxies that are
+    spoken to over TLS; those of the system without one.
     """
     tls = trusting(authorities) if authorities else None
     allow_connections(limits)
-    with hurrying(say=say) as patient:
+    with listening(bind, has_accounts=bool(accounts)) as listener, hurrying(say=say) as patient:
         pool = await open_for_lending(address, policies, Path(), say)
         try:
             async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:

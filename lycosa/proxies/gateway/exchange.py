@@ -17,12 +17,12 @@ from lycosa.http.core.http1.forward import IDEMPOTENT, is_bound, is_kept, is_reu
 from lycosa.http.core.http1.framing import LAST_CHUNK, Body, Chunked, Length, chunk, response_body
 from lycosa.http.core.http1.head import Request, Response, head_end, read_response
 from lycosa.proxies.core.gateway.handshakes import login_of
+from lycosa.proxies.core.gateway.limits import BUFFER_MAX
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.answers import LEASE
 from lycosa.proxies.gateway.leases import Hold
-from lycosa.proxies.gateway.limits import BUFFER_MAX
 from lycosa.proxies.gateway.routing import Parts, Route, attempt, located, route
 from lycosa.proxies.gateway.upstream import Key, Upstream
 
