@@ -162,6 +162,12 @@ def test_a_core_may_import_the_shared_ones_and_no_other():
     assert impurities("from lycosa.frontier import ports", "lycosa.frontier.core")
 
 
+def test_the_modules_of_every_core_are_looked_through_for_cycles():
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (acyclic,) = (each for each in linter["contracts"] if each["type"] == "acyclic_siblings")
+    assert set(acyclic["ancestors"]) == {core_of(path) for path in sources()} - {""}
+
+
 @pytest.mark.parametrize("path", sources(), ids=name)
 def test_sizes(path: Path):
     text = path.read_text(encoding="utf-8")
