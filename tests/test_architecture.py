@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -28,32 +28,32 @@ FOLDER_MODULES_MAX = 18
 # The folders of the package that are no system. All others are, and those to come.
 NO_SYSTEMS = {"app", "cli", "config", "core", "html", "infra"}
 
-# The part of the standard library that only computes: no clock, file, socket, chance or environment.
+# What the cores use of the standard library: the part of it that only computes, without clock, file, socket, chance or
+# environment.
 # fmt: off
 PURE_STANDARD_LIBRARY = {
-    "__future__", "abc", "array", "base64", "binascii", "bisect", "calendar", "codecs", "collections", "colorsys",
-    "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "email.utils.parsedate_to_datetime",
-    "enum", "fnmatch", "fractions",
-    "functools", "gzip", "hashlib", "heapq", "hmac", "html", "http.cookies", "io", "ipaddress", "itertools", "json",
-    "keyword", "math", "numbers", "operator", "re", "reprlib", "shlex", "statistics", "string", "struct", "textwrap",
-    "types", "typing", "unicodedata", "urllib.parse", "warnings", "xml.etree.ElementTree", "zlib",
+    "__future__", "array", "base64", "binascii", "bisect", "codecs", "collections", "contextlib", "dataclasses",
+    "datetime", "difflib", "email.utils.parsedate_to_datetime", "enum", "fnmatch", "functools", "hashlib", "heapq",
+    "hmac", "html", "io", "ipaddress", "itertools", "json", "math", "operator", "re", "typing", "unicodedata",
+    "urllib.parse", "zlib",
 }
 # fmt: on
-COMPILED_THAT_ONLY_COMPUTE = {
-    "ada_url",
-    "bencode2",
-    "fastbloom_rs",
-    "msgspec",
-    "protego",
-    "rbloom",
-    "selectolax",
-    "xxhash",
-}
+COMPILED_THAT_ONLY_COMPUTE = {"ada_url", "msgspec", "protego", "rbloom", "selectolax", "xxhash"}
 PURE = PURE_STANDARD_LIBRARY | COMPILED_THAT_ONLY_COMPUTE
 SHARED_CORE = {"lycosa.core", "lycosa.html", "lycosa.http.core"}
-# What the allowed modules hold that is not pure after all.
-IMPURE_CALLS = {"open", "input", "print", "exec", "eval", "breakpoint", "__import__"}
-IMPURE_METHODS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("io", "open")}
+# What Python itself and the allowed modules hold that is not pure after all, by whatever name it goes.
+IMPURE_BUILTINS = {"__builtins__", "__import__", "breakpoint", "eval", "exec", "input", "open", "print"}
+IMPURE = {
+    "codecs.open",
+    "datetime.date.today",
+    "datetime.datetime.now",
+    "datetime.datetime.today",
+    "datetime.datetime.utcnow",
+    "hashlib.file_digest",
+    "io.FileIO",
+    "io.open",
+    "io.open_code",
+}
 
 NOT_OURS = re.compile(r"TODO|FIXME|XXX\b|/home/|/root/")
 BINARY = {".png", ".ico", ".gz", ".woff2", ".zst"}
@@ -80,6 +80,39 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: relative import; write the whole name"
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def names_of(tree: ast.AST) -> dict[str, str]:
+    """Return the full dotted names of what a module imports, by the names that it gives them."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            each = ((alias.asname or alias.name.split(".")[0], alias) for alias in node.names)
+            names |= {ours: alias.name if alias.asname else ours for ours, alias in each}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and (full_name := dotted(node.value, names)):
+            names |= {target.id: full_name for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def dotted(node: ast.AST, names: Mapping[str, str]) -> str:
+    """Return the full dotted name that an expression stands for, "" for what was not imported."""
+    if isinstance(node, ast.Attribute):
+        owner = dotted(node.value, names)
+        return f"{owner}.{node.attr}" if owner else ""
+    return names.get(node.id, "") if isinstance(node, ast.Name) else ""
+
+
+def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the full dotted names of what a module imports, and of what it takes from that."""
+    yield from imports(tree)
+    names = names_of(tree)
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner and (what := dotted(node, names)):
+            yield node.lineno, what
 
 
 def under(full_name: str, allowed: set[str]) -> bool:
@@ -110,15 +143,12 @@ def impurities(source: str, core: str = "lycosa.core") -> list[str]:
     tree = ast.parse(source)
     allowed = may_import(core)
     found = [f"line {line}: imports {what}" for line, what in imports(tree) if not under(what, allowed)]
+    found += [f"line {line}: uses {what}" for line, what in used(tree) if under(what, IMPURE) or what.endswith(".*")]
     for node in ast.walk(tree):
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
             found.append(f"line {node.lineno}: async")
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
-            found.append(f"line {node.lineno}: calls {node.func.id}()")
-        if isinstance(node, ast.Attribute):
-            owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
-            if (owner, node.attr) in IMPURE_METHODS:
-                found.append(f"line {node.lineno}: uses {owner}.{node.attr}")
+        if isinstance(node, ast.Name) and node.id in IMPURE_BUILTINS:
+            found.append(f"line {node.lineno}: uses {node.id}")
     return found
 
 
@@ -135,7 +165,20 @@ def test_core_is_pure(path: Path):
         "from urllib import request",
         "import urllib.request",
         "from datetime import datetime\nx = datetime.now()",
+        "from datetime import datetime as D\nx = D.now()",
+        "from datetime import datetime\nD = datetime\nx = D.now",
+        "from datetime import date\nx = [date.today]",
         "import datetime\nx = datetime.datetime.now()",
+        "import datetime as d\nx = d.datetime.now()",
+        "import gzip\ngzip.open('x')",
+        "import codecs\ncodecs.open('x')",
+        "import io as i\ni.FileIO('x')",
+        "from io import open as o",
+        "from io import *",
+        "from xml.etree import ElementTree\nElementTree.parse('x')",
+        "f = open\nf('x')",
+        "def f(read=open): pass",
+        "__builtins__['open']('x')",
         "from lycosa.infra.clock import Clock",
         "from lycosa import infra",
         "from lycosa.http.core import model",
@@ -149,10 +192,24 @@ def test_the_purity_check_bites(source: str):
 
 
 @pytest.mark.parametrize(
-    "source", ["from urllib.parse import quote", "from urllib import parse", "import lycosa.core.url"]
+    "source",
+    [
+        "from urllib.parse import quote",
+        "from urllib import parse",
+        "import lycosa.core.url",
+        "import datetime\nx = datetime.datetime.fromtimestamp(0, datetime.UTC)",
+        "from io import BytesIO\nBytesIO().read()",
+        "class A:\n    def open(self): self.now = self.open()",
+    ],
 )
 def test_the_purity_check_lets_computation_pass(source: str):
     assert impurities(source) == []
+
+
+def test_all_that_a_core_may_import_some_core_does():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources() if core_of(path)]
+    imported = {what for tree in trees for _, what in imports(tree)}
+    assert {each for each in PURE if not any(under(what, {each}) for what in imported)} == set()
 
 
 def test_a_core_may_import_the_shared_ones_and_no_other():
@@ -213,7 +270,8 @@ NAMED = {
 
 def is_system(part: str) -> bool:
     """Tell whether a part of the package is a system: no other folder, no public module, no public name."""
-    return part not in {*NO_SYSTEMS, *lycosa.__all__} and not (PACKAGE / f"{part}.py").exists()
+    known = part in {*NO_SYSTEMS, *lycosa.__all__} or part.startswith("__") or (PACKAGE / f"{part}.py").exists()
+    return not known
 
 
 def strays(system: str, source: str) -> list[str]:
@@ -223,12 +281,12 @@ def strays(system: str, source: str) -> list[str]:
     """
     found = []
     allowed = ALSO_OPEN | NAMED.get(system, set())
-    for line, what in imports(ast.parse(source)):
+    for line, what in used(ast.parse(source)):
         package, part, *inside = [*what.split("."), ""]
         if package != "lycosa" or part in {"", system} or not is_system(part):
             continue
-        if inside[0] not in {"core", "ports"} and what not in allowed:
-            found.append(f"line {line}: imports {what}")
+        if inside[0] not in {"core", "ports"} and not under(what, allowed):
+            found.append(f"line {line}: takes {what}")
     return found
 
 
@@ -255,6 +313,8 @@ def test_the_check_of_systems_bites():
     assert strays("crawl", "from lycosa import frontier")
     assert strays("crawl", "import lycosa.frontier")
     assert strays("crawl", "import lycosa.frontier.memory as ports")
+    assert strays("crawl", "import lycosa.frontier.ports\nlycosa.frontier.memory.MemoryShelf()")
+    assert strays("crawl", "import lycosa.frontier.ports\nlycosa.frontier.ports.Frontier()") == []
     assert strays("crawl", "from lycosa.dht.udp import Peer"), "a system to come"
     assert strays("cli", "def command():\n    from lycosa.search.site.app import build_site")
     assert strays("pool.py", "from lycosa.proxies.memory.pool import LocalPool")
