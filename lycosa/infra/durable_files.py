@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import lmdb
 
 from lycosa.core.errors import StateError, StorageError, StorageFull
-from lycosa.infra.disk import NO_ROOM
-
-FREE_MIN_BYTES = 64 * 1024
-"""With less room than this on the device, that is why a write failed."""
+from lycosa.infra.disk import NO_ROOM, is_full
 
 
 def storage_error(path: Path, error: Exception) -> StateError:
     """Turn what LMDB or the disk raise into `StorageFull` or `StorageError`, with the path."""
     if isinstance(error, lmdb.MapFullError):
         return StorageFull(f"{path}: the state has reached its largest size")
-    if getattr(error, "errno", None) in NO_ROOM or "No space left" in str(error) or _is_full(path):
+    # LMDB calls a write that found room for a part only an input/output error.
+    if getattr(error, "errno", None) in NO_ROOM or "No space left" in str(error) or is_full(path):
         return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
     # LMDB begins with the path it was given, and ends with what happened.
     what = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
@@ -63,11 +60,3 @@ def replace_file(path: Path, data: bytes, *, sync: bool) -> None:
     draft.replace(path)
     if sync:
         sync_folder(path.parent)
-
-
-def _is_full(path: Path) -> bool:
-    # LMDB calls a write that found room for a part only an input/output error.
-    try:
-        return shutil.disk_usage(path if path.exists() else path.parent).free < FREE_MIN_BYTES
-    except OSError:
-        return False

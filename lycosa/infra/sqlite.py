@@ -5,7 +5,6 @@ A file that several processes may open at once is in WAL mode. Transactions are 
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,16 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lycosa.core.errors import StateError, StorageError, StorageFull
-from lycosa.infra.disk import NO_ROOM
+from lycosa.infra.disk import NO_ROOM, is_full
 
 BUSY_S = 5.0
 """How long a call waits for a database that another process has locked."""
 
 AGAIN_S = 0.005
 """The pause before SQLite is asked again for what it does not wait for itself."""
-
-FREE_MIN_BYTES = 64 * 1024
-"""With less room than this on the device, that is why a write failed."""
 
 HOSTILE = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
 """Settings for files that may be damaged or hostile."""
@@ -97,7 +93,7 @@ def storage_error(path: Path, error: Exception, full: str, unusable: str) -> Sta
     """
     code, number = code_of(error), getattr(error, "errno", None)
     vague = code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
-    if code == sqlite3.SQLITE_FULL or number in NO_ROOM or (vague and _is_full(path)):
+    if code == sqlite3.SQLITE_FULL or number in NO_ROOM or (vague and is_full(path)):
         return StorageFull(f"{path}: no space left {full}")
     return StorageError(f"{path}: {unusable.format(getattr(error, 'strerror', None) or error)}")
 
@@ -131,10 +127,3 @@ def _use_wal(database: sqlite3.Connection, busy_s: float) -> None:
             if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(AGAIN_S)
-
-
-def _is_full(path: Path) -> bool:
-    try:
-        return shutil.disk_usage(path if path.exists() else path.parent).free < FREE_MIN_BYTES
-    except OSError:
-        return False

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from lycosa.core.errors import StorageError, StorageFull
-from lycosa.infra import sqlite
+from lycosa.infra import disk, sqlite
 from lycosa.infra.sqlite import DatabaseHeader, opened, storage_error, transaction
 from tests.conftest import ROOT
 
@@ -133,5 +133,5 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     vague = sqlite3.OperationalError("disk I/O error")
     vague.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
     assert type(storage_error(path, vague, "here", "{}")) is StorageError
-    monkeypatch.setattr(sqlite, "FREE_MIN_BYTES", 1 << 62)
+    monkeypatch.setattr(disk, "FREE_MIN_BYTES", 1 << 62)
     assert type(storage_error(path, vague, "here", "{}")) is StorageFull
