@@ -11,11 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-
-
 Samples = Sequence[tuple[Mapping[str, str], float]]
 
 

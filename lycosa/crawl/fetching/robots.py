@@ -45,7 +45,6 @@ NOT_ASKED = b"# not asked: a public page led there"
 """Stands for the robots.txt of a private host that only guarded requests wanted so far. Nothing is forbidden to them:
 they do not get there either."""
 
-
 InTurn = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
 """Waits for the turn of a host, and calls with the address to connect to."""
 

@@ -12,10 +12,7 @@ from lycosa.core.metrics import Metric, Samples
 from lycosa.frontier.core.telemetry import COUNTS, STAT, STATES, CrawlView, WorkerView
 
 WORKERS_MAX = 200
-
-
 STATS_MAX = 500
-
 
 COUNTED = {
     "pages": ("pages_total", "Pages that were fetched."),

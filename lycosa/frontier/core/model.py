@@ -15,8 +15,6 @@ import msgspec
 from lycosa.http.core.model import Validators
 
 RECORD_VERSION = 1
-
-
 NO_DATA: Mapping[str, Any] = {}
 
 

@@ -33,8 +33,6 @@ IGNORED = frozenset((
     "--location", "--no-buffer", "--path-as-is", "--progress-bar", "--show-error", "--silent", "--verbose",
 ))  # fmt: skip
 IGNORED_WITH_VALUE = frozenset(("--connect-timeout", "--max-redirs", "--output", "--retry"))
-
-
 _FOR_CMD = re.compile(r"""[^"']*\^"|[^\n]*\^[ \t]*\r?\n""")
 
 

@@ -58,7 +58,6 @@ META_KEYS = {
 }
 """The keys of `meta` that mean something to Lycosa. All others are the user's own."""
 
-
 NOTHING: Mapping[str, Any] = {}
 
 

@@ -41,7 +41,6 @@ WRITERS = 1 << 26
 ENTRIES_BITS = 37
 """A position is the number of the writer, and in so many bits that of its entries."""
 
-
 FIELDS = 4
 """Of an entry, as the script takes them: key, segment, url, item."""
 

@@ -1,4 +1,5 @@
--- All proxies of a pool, ordered by latency: what `proxies.core.pool.pool.Pool` and `proxies.core.pool.health.Health` do.
+-- All proxies of a pool, ordered by latency: what `proxies.core.pool.pool.Pool` and `proxies.core.pool.health.Health`
+-- do.
 --
 --   p  hash    proxies: address with login, tags, prices, packed
 --   h  hash    proxies: their health, packed
