@@ -257,8 +257,9 @@ class Request:
     def beside(self, key: str, value: Any) -> Request:
         """Return the same request, of which only the meta is another one, with this in it: for who sends it at once."""
         twin, meta = Request.__new__(Request), {**(self._meta or NOTHING), key: value}
-        for slot in Request.__slots__[1:]:
-            setattr(twin, slot, meta if slot == "_meta" else getattr(self, slot))
+        for slot in Request.__slots__:
+            if slot != "__weakref__":
+                setattr(twin, slot, meta if slot == "_meta" else getattr(self, slot))
         return twin
 
     def replace(self, **changes: Any) -> Self:
