@@ -45,7 +45,7 @@ def fetchers_of(
     # Fails at once for a host that has no address, unless a proxy resolves it.
     fetcher: Fetcher = ResolvedHostFetcher(curl, addresses)
     # Reports when each request starts, where somebody else counts the delays of hosts: StartReportingFetcher, to a
-    # shared frontier (`app.frontier.shared`), or OwnerReportingFetcher, to the process that owns the crawl
+    # shared frontier (`app.crawl.frontier`), or OwnerReportingFetcher, to the process that owns the crawl
     # (`app.crawl.worker_main`).
     fetcher = report_starts(fetcher)
     # Leases a proxy of the pool for each transfer, and reports what came of it.

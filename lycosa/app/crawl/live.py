@@ -22,11 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.job import Job
 from lycosa.app.crawl.parts import items_place, sinks_of, state_of
 from lycosa.app.crawl.spec import Crew, crew_of
 from lycosa.app.crawl.wiring import wired
-from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
 from lycosa.core.public import public

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lycosa.app.crawl.description import remember_seeds
 from lycosa.app.crawl.extras import conditions_of, memory_of
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.job import Job, RunHooks
 from lycosa.app.crawl.outputs import Feeds
 from lycosa.app.crawl.parts import indexer_of, tell, written_to
@@ -30,7 +31,6 @@ from lycosa.app.crawl.runtime import (
 )
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.app.crawl.workers import Processes, processes_of
-from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.crawl.engine.commit import Committer

@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import uvloop
 
-from lycosa.app.crawl.fast_shutdown import hurrying, lost_of
 from lycosa.app.crawl.parts import sinks_of
 from lycosa.app.crawl.runtime import (
     Site,
@@ -41,6 +40,7 @@ from lycosa.app.crawl.runtime import (
 )
 from lycosa.app.crawl.spec import Crew, Member, crew_of
 from lycosa.app.crawl.workers import Module, Task
+from lycosa.app.fast_shutdown import hurrying, lost_of
 from lycosa.core.errors import LycosaError
 from lycosa.crawl.diagnostics.watchdog import Watchdog
 from lycosa.crawl.engine.records import to_record

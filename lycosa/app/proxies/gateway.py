@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from lycosa.app.crawl.fast_shutdown import hurrying
+from lycosa.app.fast_shutdown import hurrying
 from lycosa.app.proxies.pools import open_for_lending
 from lycosa.core.errors import BadSetting
 from lycosa.http.ports import Resolver

@@ -60,7 +60,7 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
 
 
 async def _serve(address: str, key: str, listener: socket.socket, say: Callable[[str], None]) -> int:
-    from lycosa.app.crawl.fast_shutdown import hurrying
+    from lycosa.app.fast_shutdown import hurrying
     from lycosa.app.proxies.site import site_over
     from lycosa.cli.serving import Server
 

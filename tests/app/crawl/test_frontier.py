@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from lycosa.app.frontier.shared import OpenFrontier
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.core.errors import StateError
 from lycosa.crawl.events.reporting import Reporter
 from lycosa.crawl.events.stats import RunStats
