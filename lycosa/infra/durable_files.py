@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import mkstemp
 
 import lmdb
 
@@ -60,3 +61,24 @@ def replace_file(path: Path, data: bytes, *, sync: bool) -> None:
     draft.replace(path)
     if sync:
         sync_folder(path.parent)
+
+
+def make_file(path: Path, data: bytes, *, anew: bool = False) -> bool:
+    """Make a file that only our user may read, unless it is there; `anew` replaces what is there.
+
+    Whoever reads it finds it whole. Return whether it is ours: of several processes that make it at once one does.
+    """
+    handle, name = mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        if anew:
+            draft.replace(path)
+        else:
+            path.hardlink_to(draft)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
