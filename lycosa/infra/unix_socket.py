@@ -6,6 +6,7 @@ A frame is its length in four bytes, big endian, and so many bytes.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -21,6 +22,12 @@ FRAME_MAX = 32 << 20
 
 SOCKET_PATH_MAX = 107
 """Bytes of the path of a Unix socket (unix(7))."""
+
+CONNECT_MAX_S = 5.0
+"""An owner with a full backlog that has accepted nobody after so long hangs, or was stopped."""
+
+FULL_AGAIN_S = 0.01
+"""The wait before a full backlog is tried again: the system does not say when there is room (connect(2), EAGAIN)."""
 
 LENGTH = struct.Struct(">I")
 
@@ -55,15 +62,28 @@ def listen(path: Path, backlog: int) -> socket.socket:
 
 
 async def connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to who listens there. Raises OSError when nobody does."""
+    """Connect to who listens there, whose backlog may be full. Raises OSError when nobody does, or accepts for long."""
     plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:
-            await asyncio.get_running_loop().sock_connect(plug, short)
+            await _wait_for_room(plug, short)
         return await asyncio.open_unix_connection(sock=plug)
     except BaseException:
         plug.close()
         raise
+
+
+async def _wait_for_room(plug: socket.socket, place: str) -> None:
+    """Connect. The loops take EAGAIN, which says that the backlog is full, for a connection that is under way."""
+    try:
+        async with asyncio.timeout(CONNECT_MAX_S):
+            while True:
+                try:
+                    return plug.connect(place)
+                except BlockingIOError:
+                    await asyncio.sleep(FULL_AGAIN_S)
+    except TimeoutError:
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
 
 
 def error_named(kind: str, message: str) -> errors.LycosaError:

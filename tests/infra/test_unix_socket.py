@@ -11,8 +11,8 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.memory import memory_frontier
 from lycosa.frontier.messages import SLICE_ROWS, Answer, Hello, Refusal
 from lycosa.frontier.operations import LocalOperations
-from lycosa.infra.unix_socket import FRAME_MAX, read_frame, write_frame
+from lycosa.infra import unix_socket
+from lycosa.infra.unix_socket import FRAME_MAX, connect, listen, read_frame, write_frame
 from tests.frontier.contracts.test_operations import url
 
 PROMPT_S = 5.0
@@ -411,6 +412,51 @@ def test_clients_are_dropped_when_the_owner_ends(tmp_path: Path) -> None:
             async with asyncio.timeout(PROMPT_S):
                 with pytest.raises(StateError, match="has just ended"):
                     await client.stats()
+
+    run(story())
+
+
+@contextmanager
+def full(path: Path) -> Iterator[tuple[socket.socket, int]]:
+    """Listen there; yield that socket, and how many clients, whom nobody accepts, there was room for."""
+    with ExitStack() as stack:
+        listening, room = stack.enter_context(listen(path, 1)), 0
+        while True:
+            client = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+            try:
+                client.connect(str(path))
+            except BlockingIOError:
+                break
+            room += 1
+        yield listening, room
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_who_finds_the_backlog_full_waits_for_room(tmp_path: Path, new_loop: Any) -> None:
+    async def story() -> None:
+        with full(tmp_path / "socket") as (listening, room), ExitStack() as accepted:
+            connecting = asyncio.create_task(connect(tmp_path / "socket"))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not connecting.done()
+            for _ in range(room):
+                accepted.enter_context(listening.accept()[0])
+            reader, writer = await asyncio.wait_for(connecting, 30)
+            accepted.enter_context(theirs := listening.accept()[0])
+            theirs.sendall(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(story())
+
+
+def test_an_owner_that_accepts_nobody_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(unix_socket, "CONNECT_MAX_S", 0.05)
+
+    async def story() -> None:
+        with full(tmp_path / "socket"), pytest.raises(OSError, match="Connection timed out"):
+            await connect(tmp_path / "socket")
 
     run(story())
 
