@@ -32,6 +32,7 @@ from tantivy import Occur, Query
 
 from lycosa.core.errors import IndexFailure
 from lycosa.infra.disk import is_full
+from lycosa.infra.file_locks import unlock
 from lycosa.search.core.analyzer import words
 from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term, check_page, parse_query, site_names
@@ -154,6 +155,7 @@ class TantivyIndex:
                     writer.wait_merging_threads()
         finally:
             if self._lock_file is not None:
+                unlock(self._lock_file)
                 self._lock_file.close()
                 self._lock_file = None
 
@@ -217,11 +219,12 @@ class TantivyIndex:
 
 def erase(path: Path) -> None:
     """Empty the index in this folder, whatever its version, so that it can be built anew. Raises `IndexFailure`."""
-    with _claim(path, any_version=True), _failures(path, "cannot be erased"):
+    with _claim(path, any_version=True) as lock, _failures(path, "cannot be erased"):
         (path / "positions.json").unlink(missing_ok=True)
         if (path / "tantivy").exists():
             shutil.rmtree(path / "tantivy")
         _write_marker(path)
+        unlock(lock)
 
 
 # ------------------------------------------------------------------------------------------------------ documents
@@ -301,6 +304,7 @@ def _claim(path: Path, *, any_version: bool = False) -> IO[str]:
                 _write_marker(path)
         _check(path, any_version=any_version)
     except BaseException:
+        unlock(lock)
         lock.close()
         raise
     return lock

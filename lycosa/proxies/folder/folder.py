@@ -24,6 +24,7 @@ from xxhash import xxh3_64_intdigest
 
 from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked, StorageError
 from lycosa.infra.disk import not_written
+from lycosa.infra.file_locks import unlock
 
 MAGIC, VERSION = b"LyPP", 1
 IMAGE_HEAD = Struct("<4sIQQ")
@@ -144,6 +145,7 @@ class Folder:
     def close(self) -> None:
         """Give the folder free."""
         self._close_journal()
+        unlock(self._lock)
         os.close(self._lock)
 
     def _close_journal(self) -> None:

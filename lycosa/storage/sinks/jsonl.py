@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import StorageError
+from lycosa.infra.file_locks import unlock
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.sinks.json_lines import failed, not_open, to_line
 
@@ -48,6 +49,7 @@ class JsonlSink:
                 return
         try:
             self._claim(fd)
+            unlock(fd)
         finally:
             os.close(fd)
 
@@ -179,6 +181,7 @@ class JsonlSink:
     def _close_file(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            unlock(fd)
             os.close(fd)
 
     @contextlib.contextmanager
