@@ -360,6 +360,15 @@ class LocalFrontier(Generic[Place]):
         """The active hosts."""
         return self._bench
 
+    def delays(self, host_key: str) -> list[tuple[str, float]]:
+        """Return what has a delay when this host is asked, the host or its IP address, with the seconds."""
+        host = self._bench.hosts.get(host_key)
+        if host is None:
+            return []
+        own, by_ip = host.delay_s, self._bench.policy.delay_per_ip_s
+        delays = [(host_key, own)] if own else []
+        return [*delays, (host.group.address, by_ip)] if host.group is not None and by_ip else delays
+
     def leases(self) -> list[Lease]:
         """Return what is lent."""
         return self._lending.leases()

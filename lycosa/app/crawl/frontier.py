@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -34,20 +34,21 @@ LEAVE_MAX_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class OpenFrontier:
-    """The frontier of a crawl, and what it can do beyond the port: nothing if it is our `own`.
+    """The frontier of a crawl, and what it can do beyond the port.
 
     `operations` makes the operations on it, see `SharedFrontier.operations`. `shared` is the same frontier if workers
-    share it.
+    share it. `delays` are for the processes of one crawl (`LocalFrontier.delays`); workers that share one have none.
     """
 
     frontier: Frontier
     operations: Callable[[Callable[[], Awaitable[None]], Callable[[], None], Callable[[], str]], FrontierOperations]
     shared: SharedFrontier | None = None
+    delays: Callable[[str], Sequence[tuple[str, float]]] = lambda _: ()
 
     @classmethod
     def own(cls, frontier: LocalFrontier[Any]) -> OpenFrontier:
         """Return one that only this process uses."""
-        return cls(frontier, partial(LocalOperations, frontier))
+        return cls(frontier, partial(LocalOperations, frontier), delays=frontier.delays)
 
     @classmethod
     def joined(cls, frontier: SharedFrontier) -> OpenFrontier:

@@ -108,7 +108,7 @@ async def _build(
     spiders = await _spiders(stack, troupe, site, storage.frontier, addresses, handover)
     processes = None
     if process_cookies is not None:
-        processes = processes_of(stack, crew, state, seeds, storage.frontier, addresses, site, gates, process_cookies)
+        processes = processes_of(stack, crew, state, seeds, opened, addresses, site, gates, process_cookies)
     visitor: Visiting = processes if processes is not None else visitor_among(spiders.visitors)
 
     # The engine leases, lets visit, and settles.

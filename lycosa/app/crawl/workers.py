@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from lycosa.app.crawl.runtime import Site
 from lycosa.app.crawl.spec import Crawled, Crew
+from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting, StateError
 from lycosa.crawl.engine.close_conditions import resident_bytes
@@ -37,8 +38,6 @@ from lycosa.crawl.workers.request_pacer import Pace
 from lycosa.crawl.workers.worker import Hand, Owned
 from lycosa.crawl.workers.worker_pool import Hands
 from lycosa.frontier.core.model import HostFacts, Lease
-from lycosa.frontier.local import LocalFrontier
-from lycosa.frontier.ports import Frontier
 from lycosa.frontier.state_dir import StateDir
 
 log = logging.getLogger(__name__)
@@ -215,7 +214,7 @@ def processes_of(
     crew: Crew,
     state: StateDir,
     seeds: Sequence[str],
-    frontier: Frontier,
+    opened: OpenFrontier,
     addresses: Addresses,
     site: Site,
     gates: Sequence[RobotsGate],
@@ -230,7 +229,11 @@ def processes_of(
     async def learned(host: str, facts: HostFacts) -> None:
         await gates[0].remember(host, facts, clock.now())
 
-    owned = Owned(frontier, addresses, clock, site.stats, stats, store, _paces(frontier), learned, cookies)
+    def paces(host: str) -> list[Pace]:
+        return [Pace(*each) for each in opened.delays(host)]
+
+    frontier = opened.frontier
+    owned = Owned(frontier, addresses, clock, site.stats, stats, store, paces, learned, cookies)
     processes = Processes(task_of(crew, state.path, seeds), owned, site.keeping.keep)
     stack.push_async_callback(processes.close)
     for gate in gates:
@@ -285,22 +288,6 @@ def _modules(crawled: Crawled) -> list[Module]:
         for name, file in files.items()
         if file and PathFinder.find_spec(name.partition(".")[0]) is None
     ]
-
-
-def _paces(frontier: Frontier) -> Callable[[str], Sequence[Pace]]:
-    """Return what tells how far apart the requests of a host start."""
-    assert isinstance(frontier, LocalFrontier)
-    bench = frontier.workbench
-
-    def paces(key: str) -> Sequence[Pace]:
-        host = bench.hosts.get(key)
-        if host is None:
-            return ()
-        own = [Pace(key, host.delay_s)] if host.delay_s else []
-        by_ip = bench.policy.delay_per_ip_s
-        return [*own, Pace(host.group.address, by_ip)] if host.group is not None and by_ip else own
-
-    return paces
 
 
 def _started(handle: int) -> subprocess.Popen[bytes]:
