@@ -44,9 +44,10 @@ def crawl_of(tree: Tree, *more: object) -> tuple[object, ...]:
 
 
 def asked(home: Path, *arguments: object) -> list[dict[str, Any]]:
-    """Run `lycosa frontier ... --json`. Return what it wrote."""
+    """Run `lycosa frontier ... --json`. Return what it wrote. On a busy machine it may say whom it waits for."""
     done = lycosa("frontier", *arguments, "--state", "state", "--json", cwd=home)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stderr.splitlines() if "has not answered for 2 s" not in line]
+    assert (done.returncode, said) == (0, [])
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -176,7 +177,7 @@ def test_what_was_imported_on_another_machine_is_crawled_there(server: Server, t
 
 def test_what_was_imported_survives_a_kill(tree: Tree, server: Server, tmp_path: Path) -> None:
     more = {server.url(f"/tree/50/{number}") for number in (47, 48, 49)}
-    with started(*crawl_of(tree, "--commit-every", 60), cwd=tmp_path) as crawl:
+    with started(*crawl_of(tree, "--commit-every", 60, "--delay", 0.2), cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(tree.hits()) > 8)
         (tmp_path / "seeds.txt").write_text("\n".join(more))
         assert asked(tmp_path, "import", "seeds.txt")[0]["queued"] == 3
@@ -190,7 +191,7 @@ def test_what_was_imported_survives_a_kill(tree: Tree, server: Server, tmp_path:
 
 
 def test_a_stopped_crawl_is_changed_and_goes_on(tree: Tree, tmp_path: Path) -> None:
-    with started(*crawl_of(tree), cwd=tmp_path) as crawl:
+    with started(*crawl_of(tree, "--delay", 0.1), cwd=tmp_path) as crawl:
         under_way(crawl)
         crawl.process.terminate()
         assert crawl.end() == 130
