@@ -32,7 +32,7 @@ from lycosa.infra import unix_socket
 from lycosa.infra.unix_socket import FRAME_MAX, connect, listen, read_frame, write_frame
 from tests.frontier.contracts.test_operations import url
 
-PROMPT_S = 5.0
+PROMPT_S = 20.0
 
 
 @asynccontextmanager
@@ -270,7 +270,7 @@ def test_an_unknown_kind_of_error_is_one_of_the_state() -> None:
 Said = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def met(path: Path, said: Said, answer_max_s: float = 0.2, say: Callable[[str], None] = lambda _: None) -> None:
+async def met(path: Path, said: Said, answer_max_s: float, say: Callable[[str], None] = lambda _: None) -> None:
     """Connect to a fake owner and ask it something."""
     done = asyncio.Event()
 
@@ -305,8 +305,8 @@ GREETING = frame(messages.encode(Hello(messages.VERSION, 4711)))
 @pytest.mark.parametrize(
     ("said", "kind", "line"),
     [
-        (says(), StateLocked, "the owner has not answered for 0.2 s: it hangs or was stopped"),
-        (says(GREETING), StateLocked, "process 4711 has not answered for 0.2 s"),
+        (says(), StateLocked, "the owner has not answered for 0.5 s: it hangs or was stopped"),
+        (says(GREETING), StateLocked, "process 4711 has not answered for 0.5 s"),
         (says(end=True), StateError, "the crawl has just ended"),
         (says(GREETING, end=True), StateError, "the crawl has just ended"),
         (says(GREETING + b"\0\0\0\x09abc", end=True), StateError, "the crawl has just ended"),
@@ -321,7 +321,7 @@ GREETING = frame(messages.encode(Hello(messages.VERSION, 4711)))
 )
 def test_a_strange_owner_is_described_in_one_line(tmp_path: Path, said: Said, kind: type, line: str) -> None:
     with pytest.raises(kind) as refused:
-        run(met(tmp_path / "socket", said))
+        run(met(tmp_path / "socket", said, 0.5 if "for 0.5 s" in line else PROMPT_S))
     assert type(refused.value) is kind
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -339,7 +339,6 @@ def test_an_owner_that_is_silent_is_told_of_once_while_it_is_waited_for(tmp_path
 
 @pytest.mark.parametrize(("method", "does"), [("verify", "checks"), ("compact", "compacts")])
 def test_an_owner_that_is_at_work_is_not_called_silent(tmp_path: Path, monkeypatch, method: str, does: str) -> None:
-    monkeypatch.setattr(remote, "SILENT_MAX_S", 0.02)
     path, go_on, told = tmp_path / "socket", asyncio.Event(), []
 
     def say(line: str) -> None:
@@ -349,6 +348,7 @@ def test_an_owner_that_is_at_work_is_not_called_silent(tmp_path: Path, monkeypat
     async def story() -> None:
         operations: Any = LocalOperations(memory_frontier(Policy()), commit=go_on.wait)  # type: ignore[arg-type]
         async with served.served(path, operations), remote.connected(path, say=say) as client:
+            monkeypatch.setattr(remote, "SILENT_MAX_S", 0.02)
             await (client.verify(told.append) if method == "verify" else client.compact())
 
     run(story())

@@ -55,7 +55,7 @@ async def until_waiting(crawl: Crawl) -> float:
 def test_it_sleeps_until_exactly_the_next_due_time_whatever_else_is_due_later():
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
-            spider = Later([after(url + "3", DAY_S), after(url + "2", 0.9), after(url + "1", 0.4)])
+            spider = Later([after(url + "3", DAY_S), after(url + "2", 1.8), after(url + "1", 0.6)])
             crawl = await wired(stack, spider, POLICY, Limits(exit_when_idle=True))
             await crawl.engine.run(crawl.operations)
             assert [page for _, page in spider.seen] == ["1", "2"]

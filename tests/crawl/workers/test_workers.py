@@ -182,6 +182,7 @@ def test_a_start_that_is_never_told_is_waited_for_no_longer_than_that(monkeypatc
         monkeypatch.setattr(starts_module, "UNTOLD_MAX_S", 0.05)
         starts, paces = Starts(Time()), [Pace(HOST, 5.0)]
         first = await starts.next(paces)
+        monkeypatch.setattr(starts_module, "UNTOLD_MAX_S", 20.0)
         second = await asyncio.wait_for(starts.next(paces), 20.0)
         third = asyncio.create_task(starts.next(paces))
         first.over()

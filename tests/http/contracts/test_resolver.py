@@ -248,6 +248,7 @@ def test_a_question_that_hangs_does_not_keep_the_loop_from_closing(run, system):
     async def play() -> None:
         with pytest.raises(ConnectFailed):
             await SystemResolver(timeout_s=0.01).resolve("a")
+        await until(lambda: system.busy == 1)
 
     run(play)
     assert system.busy == 1

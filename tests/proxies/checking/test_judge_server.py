@@ -112,12 +112,12 @@ def test_a_proxy_may_leave_the_whole_url_in_the_request() -> None:
 
 
 def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_request, "REQUEST_MAX_S", 0.2)
     monkeypatch.setattr(judge_module, "CONNECTIONS_MAX", 2)
 
     async def story(judge: Judge) -> None:
         big = await answered(judge, b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * HEAD_MAX + b"\r\n\r\n")
         assert big.startswith(b"HTTP/1.1 400 ")
+        monkeypatch.setattr(one_request, "REQUEST_MAX_S", 0.2)
         assert await answered(judge, b"GET / HTTP/1.1\r\n") == b"", "the rest never comes"
         monkeypatch.setattr(one_request, "REQUEST_MAX_S", 30.0)
         idle = [await asyncio.open_connection("127.0.0.1", judge.address.port) for _ in range(2)]
