@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.cli.command import Running, items, lycosa, started
+from tests.cli.command import Running, items, items_so_far, lycosa, started
 from tests.servers.tree import Tree, grow
 
 DAY_S = 86_400
@@ -110,7 +110,7 @@ def test_what_is_imported_while_it_waits_is_fetched_at_once(tree, tmp_path):
         imported = lycosa("frontier", "import", "urls", "--state", "state", cwd=tmp_path)
         assert imported.returncode == 0, imported.stderr
         at = time.monotonic()
-        assert run.until(lambda: bool(items(tmp_path / "items.jsonl")))
+        assert run.until(lambda: bool(items_so_far(tmp_path / "items.jsonl")))
         assert time.monotonic() - at < SOON_S
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130

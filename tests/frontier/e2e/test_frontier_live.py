@@ -20,7 +20,7 @@ import pytest
 
 from lycosa.app.frontier.operations import opened
 from lycosa.core.errors import StateLocked
-from tests.cli.command import Running, assert_exactly_once, items, lycosa, started
+from tests.cli.command import Running, assert_exactly_once, items, items_so_far, lycosa, started
 from tests.servers.misbehaving import Server, running
 from tests.servers.tree import Tree, grow
 
@@ -136,7 +136,8 @@ def test_what_is_imported_or_requeued_is_fetched_at_once_and_once(tree: Tree, se
         assert asked(tmp_path, "import", "seeds.txt", "--priority", 5)[0]["queued"] == len(more)
         again = asked(tmp_path, "import", "seeds.txt")[0]
         assert (again["queued"], again["known"]) == (0, len(more))
-        assert crawl.until(lambda: tree.urls() | set(more) <= set(urls(tmp_path))), "not fetched while the crawl ran"
+        wanted, output = tree.urls() | set(more), tmp_path / "items.jsonl"
+        assert crawl.until(lambda: wanted <= {item["url"] for item in items_so_far(output)}), "not while the crawl ran"
         assert server.paths().count("/500") == 2
         crawl.process.terminate()
         assert crawl.end() == 130
