@@ -93,10 +93,10 @@ async def be_gateway(port: str) -> None:
     """Serve a pool in memory with PROXIES proxies."""
     from lycosa.app.proxies.gateway import allow_connections, parts_of
     from lycosa.proxies.core.gateway.access_rules import Names, Reach
+    from lycosa.proxies.core.gateway.limits import Limits
     from lycosa.proxies.core.policy import TargetPolicy
     from lycosa.proxies.core.proxy import parse_proxy
     from lycosa.proxies.gateway.gateway import listening, serving
-    from lycosa.proxies.gateway.limits import Limits
     from lycosa.proxies.memory.pool import LocalPool
 
     pool = LocalPool(lambda _: TargetPolicy(concurrency=0))

@@ -110,9 +110,9 @@ def valkey() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RedisCluster]:
-    """A Redis Cluster that all tests share likewise."""
+    """A Redis Cluster that all tests share likewise. A node that is slow on a busy machine keeps its part."""
     need(REDIS, find_redis())
-    with redis_cluster() as servers:
+    with redis_cluster(cluster_node_timeout=10000) as servers:
         yield servers
 
 

@@ -11,11 +11,12 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+import lycosa
 from tests.conftest import LONGEST, ROOT
 
 PACKAGE = ROOT / "lycosa"
@@ -24,34 +25,35 @@ CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 70
 FOLDER_MODULES_MAX = 18
 
-SYSTEMS = {"crawl", "frontier", "http", "proxies", "queues", "search", "storage"}
+# The folders of the package that are no system. All others are, and those to come.
+NO_SYSTEMS = {"app", "cli", "config", "core", "html", "infra"}
 
-# The part of the standard library that only computes: no clock, file, socket, chance or environment.
+# What the cores use of the standard library: the part of it that only computes, without clock, file, socket, chance or
+# environment.
 # fmt: off
 PURE_STANDARD_LIBRARY = {
-    "__future__", "abc", "array", "base64", "binascii", "bisect", "calendar", "codecs", "collections", "colorsys",
-    "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "email.utils.parsedate_to_datetime",
-    "enum", "fnmatch", "fractions",
-    "functools", "gzip", "hashlib", "heapq", "hmac", "html", "http.cookies", "io", "ipaddress", "itertools", "json",
-    "keyword", "math", "numbers", "operator", "re", "reprlib", "shlex", "statistics", "string", "struct", "textwrap",
-    "types", "typing", "unicodedata", "urllib.parse", "warnings", "xml.etree.ElementTree", "zlib",
+    "__future__", "array", "base64", "binascii", "bisect", "codecs", "collections", "contextlib", "dataclasses",
+    "datetime", "difflib", "email.utils.parsedate_to_datetime", "enum", "fnmatch", "functools", "hashlib", "heapq",
+    "hmac", "html", "io", "ipaddress", "itertools", "json", "math", "operator", "re", "typing", "unicodedata",
+    "urllib.parse", "zlib",
 }
 # fmt: on
-COMPILED_THAT_ONLY_COMPUTE = {
-    "ada_url",
-    "bencode2",
-    "fastbloom_rs",
-    "msgspec",
-    "protego",
-    "rbloom",
-    "selectolax",
-    "xxhash",
-}
+COMPILED_THAT_ONLY_COMPUTE = {"ada_url", "msgspec", "protego", "rbloom", "selectolax", "xxhash"}
 PURE = PURE_STANDARD_LIBRARY | COMPILED_THAT_ONLY_COMPUTE
 SHARED_CORE = {"lycosa.core", "lycosa.html", "lycosa.http.core"}
-# What the allowed modules hold that is not pure after all.
-IMPURE_CALLS = {"open", "input", "print", "exec", "eval", "breakpoint", "__import__"}
-IMPURE_METHODS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("io", "open")}
+# What Python itself and the allowed modules hold that is not pure after all, by whatever name it goes.
+IMPURE_BUILTINS = {"__builtins__", "__import__", "breakpoint", "eval", "exec", "input", "open", "print"}
+IMPURE = {
+    "codecs.open",
+    "datetime.date.today",
+    "datetime.datetime.now",
+    "datetime.datetime.today",
+    "datetime.datetime.utcnow",
+    "hashlib.file_digest",
+    "io.FileIO",
+    "io.open",
+    "io.open_code",
+}
 
 NOT_OURS = re.compile(r"TODO|FIXME|XXX\b|/home/|/root/")
 BINARY = {".png", ".ico", ".gz", ".woff2", ".zst"}
@@ -78,6 +80,39 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: relative import; write the whole name"
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def names_of(tree: ast.AST) -> dict[str, str]:
+    """Return the full dotted names of what a module imports, by the names that it gives them."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            each = ((alias.asname or alias.name.split(".")[0], alias) for alias in node.names)
+            names |= {ours: alias.name if alias.asname else ours for ours, alias in each}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and (full_name := dotted(node.value, names)):
+            names |= {target.id: full_name for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def dotted(node: ast.AST, names: Mapping[str, str]) -> str:
+    """Return the full dotted name that an expression stands for, "" for what was not imported."""
+    if isinstance(node, ast.Attribute):
+        owner = dotted(node.value, names)
+        return f"{owner}.{node.attr}" if owner else ""
+    return names.get(node.id, "") if isinstance(node, ast.Name) else ""
+
+
+def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the full dotted names of what a module imports, and of what it takes from that."""
+    yield from imports(tree)
+    names = names_of(tree)
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner and (what := dotted(node, names)):
+            yield node.lineno, what
 
 
 def under(full_name: str, allowed: set[str]) -> bool:
@@ -108,15 +143,12 @@ def impurities(source: str, core: str = "lycosa.core") -> list[str]:
     tree = ast.parse(source)
     allowed = may_import(core)
     found = [f"line {line}: imports {what}" for line, what in imports(tree) if not under(what, allowed)]
+    found += [f"line {line}: uses {what}" for line, what in used(tree) if under(what, IMPURE) or what.endswith(".*")]
     for node in ast.walk(tree):
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
             found.append(f"line {node.lineno}: async")
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
-            found.append(f"line {node.lineno}: calls {node.func.id}()")
-        if isinstance(node, ast.Attribute):
-            owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
-            if (owner, node.attr) in IMPURE_METHODS:
-                found.append(f"line {node.lineno}: uses {owner}.{node.attr}")
+        if isinstance(node, ast.Name) and node.id in IMPURE_BUILTINS:
+            found.append(f"line {node.lineno}: uses {node.id}")
     return found
 
 
@@ -133,7 +165,20 @@ def test_core_is_pure(path: Path):
         "from urllib import request",
         "import urllib.request",
         "from datetime import datetime\nx = datetime.now()",
+        "from datetime import datetime as D\nx = D.now()",
+        "from datetime import datetime\nD = datetime\nx = D.now",
+        "from datetime import date\nx = [date.today]",
         "import datetime\nx = datetime.datetime.now()",
+        "import datetime as d\nx = d.datetime.now()",
+        "import gzip\ngzip.open('x')",
+        "import codecs\ncodecs.open('x')",
+        "import io as i\ni.FileIO('x')",
+        "from io import open as o",
+        "from io import *",
+        "from xml.etree import ElementTree\nElementTree.parse('x')",
+        "f = open\nf('x')",
+        "def f(read=open): pass",
+        "__builtins__['open']('x')",
         "from lycosa.infra.clock import Clock",
         "from lycosa import infra",
         "from lycosa.http.core import model",
@@ -147,10 +192,24 @@ def test_the_purity_check_bites(source: str):
 
 
 @pytest.mark.parametrize(
-    "source", ["from urllib.parse import quote", "from urllib import parse", "import lycosa.core.url"]
+    "source",
+    [
+        "from urllib.parse import quote",
+        "from urllib import parse",
+        "import lycosa.core.url",
+        "import datetime\nx = datetime.datetime.fromtimestamp(0, datetime.UTC)",
+        "from io import BytesIO\nBytesIO().read()",
+        "class A:\n    def open(self): self.now = self.open()",
+    ],
 )
 def test_the_purity_check_lets_computation_pass(source: str):
     assert impurities(source) == []
+
+
+def test_all_that_a_core_may_import_some_core_does():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources() if core_of(path)]
+    imported = {what for tree in trees for _, what in imports(tree)}
+    assert {each for each in PURE if not any(under(what, {each}) for what in imported)} == set()
 
 
 def test_a_core_may_import_the_shared_ones_and_no_other():
@@ -158,6 +217,12 @@ def test_a_core_may_import_the_shared_ones_and_no_other():
     assert impurities("from lycosa.frontier.core import model", "lycosa.frontier.core") == []
     assert impurities("from lycosa.frontier.core import model", "lycosa.proxies.core")
     assert impurities("from lycosa.frontier import ports", "lycosa.frontier.core")
+
+
+def test_the_modules_of_every_core_are_looked_through_for_cycles():
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (acyclic,) = (each for each in linter["contracts"] if each["name"] == "No cycles between the modules of a core")
+    assert set(acyclic["ancestors"]) == {core_of(path) for path in sources()} - {""}
 
 
 @pytest.mark.parametrize("path", sources(), ids=name)
@@ -192,33 +257,120 @@ def test_a_folder_fits_on_a_screen(folder: Path):
 ALSO_OPEN = {"lycosa.http.public_suffixes.is_suffix", "lycosa.http.public_suffixes.registrable"}
 
 
+# What commands show and public modules hand out. `lycosa` itself is looked after by tests/test_exports.py.
+NAMED = {
+    "cli": {
+        "lycosa.crawl.events.stats.Snapshot",
+        "lycosa.crawl.events.stats.Summary",
+        "lycosa.crawl.spiders.spider.Spider",
+    },
+    "signals.py": {"lycosa.crawl.events.signals.SIGNALS", "lycosa.crawl.events.signals.Signal"},
+}
+
+
+def is_system(part: str) -> bool:
+    """Tell whether a part of the package is a system: no other folder, no public module, no public name."""
+    known = part in {*NO_SYSTEMS, *lycosa.__all__} or part.startswith("__") or (PACKAGE / f"{part}.py").exists()
+    return not known
+
+
 def strays(system: str, source: str) -> list[str]:
-    """Return what a module of a system takes from inside another system, past its ports and its core."""
+    """Return what a module of a system takes from inside another system, past its ports and its core.
+
+    The other modules that this is asked of, commands and public modules, are no system: they may not do it either.
+    """
     found = []
-    for line, what in imports(ast.parse(source)):
-        target = what.split(".")
-        if target[0] != "lycosa" or len(target) < 3 or target[1] not in SYSTEMS - {system}:
+    allowed = ALSO_OPEN | NAMED.get(system, set())
+    for line, what in used(ast.parse(source)):
+        package, part, *inside = [*what.split("."), ""]
+        if package != "lycosa" or part in {"", system} or not is_system(part):
             continue
-        if target[2] not in {"core", "ports"} and what not in ALSO_OPEN:
-            found.append(f"line {line}: imports {what}")
+        if inside[0] not in {"core", "ports"} and not under(what, allowed):
+            found.append(f"line {line}: takes {what}")
     return found
 
 
-def in_systems() -> list[Path]:
-    """Only app/ makes adapters; commands may name what they show, and the public doors what they hand out."""
-    inside = SYSTEMS | {"core", "html", "infra", "config"}
-    return [path for path in sources() if path.relative_to(PACKAGE).parts[0] in inside]
+def outside_app() -> list[Path]:
+    """Return all modules but those of app/, which alone makes adapters and services."""
+    return [path for path in sources() if path.relative_to(PACKAGE).parts[0] not in {"app", "__init__.py"}]
 
 
-@pytest.mark.parametrize("path", in_systems(), ids=name)
+@pytest.mark.parametrize("path", outside_app(), ids=name)
 def test_systems_meet_at_their_ports(path: Path):
     assert strays(path.relative_to(PACKAGE).parts[0], path.read_text(encoding="utf-8")) == []
 
 
+def test_all_that_is_named_past_the_ports_is_used():
+    for part, named in NAMED.items():
+        place = PACKAGE / part
+        paths = sources(place) if place.is_dir() else [place]
+        found = {what for path in paths for _, what in imports(ast.parse(path.read_text(encoding="utf-8")))}
+        assert named <= found
+
+
 def test_the_check_of_systems_bites():
     assert strays("crawl", "from lycosa.frontier.memory import MemoryShelf")
+    assert strays("crawl", "from lycosa import frontier")
+    assert strays("crawl", "import lycosa.frontier")
+    assert strays("crawl", "import lycosa.frontier.memory as ports")
+    assert strays("crawl", "import lycosa.frontier.ports\nlycosa.frontier.memory.MemoryShelf()")
+    assert strays("crawl", "import lycosa.frontier.ports\nlycosa.frontier.ports.Frontier()") == []
+    assert strays("crawl", "from lycosa.dht.udp import Peer"), "a system to come"
+    assert strays("cli", "def command():\n    from lycosa.search.site.app import build_site")
+    assert strays("pool.py", "from lycosa.proxies.memory.pool import LocalPool")
+    assert strays("cli", "from lycosa.crawl.spiders.spider import Spider") == []
+    assert strays("cli", "import lycosa\nfrom lycosa import Request, signals\nfrom lycosa.queue import Queue") == []
     assert strays("infra", "from lycosa.http.curl.fetcher import CurlFetcher")
     assert strays("crawl", "from lycosa.frontier.ports import Frontier\nfrom lycosa.crawl.engine import visit") == []
+
+
+LOOKED_UP = {
+    "app/crawl/live.py: custom_settings": "a target of the user: a URL or a spider",
+    "app/crawl/runtime.py: handle_httpstatus_list": "a spider of the user may have one",
+    "app/crawl/runtime.py: http_user": "a spider of the user may have one",
+    "app/crawl/worker_main.py: state": "a spider that keeps state has one",
+    "crawl/crawler.py: from_crawler": "a part of the user may have one",
+    "crawl/crawler.py: from_settings": "a part of the user may have one",
+    "crawl/diagnostics/blame.py: getall": "whatever a callback yielded",
+    "crawl/diagnostics/blame.py: start": "a spider of the user, of whatever base class",
+    "crawl/diagnostics/blame.py: xpath": "whatever a callback yielded",
+    "crawl/engine/visit.py: response": "an exception of whatever class",
+    "crawl/items/item_errors.py: model": "an error of one of pydantic's versions",
+    "crawl/items/item_errors.py: title": "an error of one of pydantic's versions",
+    "crawl/items/pipeline.py: process_item": "a pipeline of the user must have one",
+    "crawl/middlewares/httpauth.py: http_auth_domain": "a spider of the user may have one",
+    "crawl/middlewares/httpauth.py: http_pass": "a spider of the user may have one",
+    "crawl/middlewares/httpauth.py: http_user": "a spider of the user may have one",
+    "crawl/spiders/failure.py: response": "an exception of whatever class",
+    "crawl/spiders/link_extractor.py: iter": "an element of lxml, or a text",
+    "crawl/spiders/response.py: root": "what a callback follows: a URL, a link, a selected element",
+    "crawl/spiders/response.py: url": "what a callback follows: a URL, a link, a selected element",
+    "crawl/spiders/selectors.py: parser": "what a thread has of its own",
+    "crawl/workers/threads.py: call": "what a thread has of its own",
+}
+"""Where a crawl asks whether something has an attribute, and what that is. A port is never asked so: what only some
+back ends can do is a port of its own. Names of Python's own (`__name__`, `__await__`, ...) are free."""
+
+
+def looked_up(source: str) -> set[str]:
+    """Return the names of attributes that getattr and hasattr are asked for, but those of Python's own."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(ast.Name("getattr" | "hasattr"), [_, ast.Constant(str(attribute)), *_]):
+                found.add(attribute)
+    return {attribute for attribute in found if not attribute.startswith("__")}
+
+
+def test_no_port_is_asked_what_else_it_can_do():
+    assert looked_up("getattr(into, 'restart', None)\nhasattr(x, '__await__')\ngetattr(x, name)") == {"restart"}
+    found = {
+        f"{path.relative_to(PACKAGE).as_posix()}: {attribute}"
+        for folder in ("app", "crawl")
+        for path in sources(PACKAGE / folder)
+        for attribute in looked_up(path.read_text(encoding="utf-8"))
+    }
+    assert found == set(LOOKED_UP)
 
 
 MIRRORED = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import get_type_hints
 
 import pytest
 
@@ -58,6 +59,21 @@ def test_the_public_names_are_these() -> None:
 @pytest.mark.parametrize("name", [name for name in lycosa.__all__ if name != "__version__"])
 def test_every_public_name_is_documented(name: str) -> None:
     assert getattr(lycosa, name).__doc__
+
+
+OURS = [name for name in lycosa.__all__ if name not in {"ItemAdapter", "Selector", "__version__"}]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_public_name_of_ours_says_that_it_comes_from_the_package(name: str) -> None:
+    """Stored pickles name the modules of classes."""
+    assert getattr(lycosa, name).__module__ == "lycosa"
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name != "ItemLoader"])
+def test_the_types_of_what_is_public_can_be_read(name: str) -> None:
+    """Not those of ItemLoader: its base class, of itemloaders, imports them for the type checker only."""
+    assert isinstance(get_type_hints(getattr(lycosa, name)), dict)
 
 
 @pytest.mark.parametrize("name", ["FormRequest", "Request", "Selector", "Spider", "Item", "Field"])

@@ -36,6 +36,7 @@ from lycosa.config.kinds import (
     Text,
     UrlCount,
 )
+from lycosa.core.public import public
 from lycosa.core.retry import RETRY_STATUSES
 from lycosa.core.units import DAY_S
 
@@ -57,6 +58,7 @@ Statuses = Annotated[tuple[int, ...], ListOf(Integer(100, 999))]
 PartTable = Annotated[Mapping[str | type, int | None], PartOrder()]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of a crawl. Every field has a valid default; `load` fills in the rest."""

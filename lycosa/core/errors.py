@@ -45,7 +45,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from lycosa.core.public import public
 
+
+@public
 class LycosaError(Exception):
     """Something went wrong in Lycosa."""
 
@@ -73,6 +76,7 @@ class BadSpider(UsageError):
     """This spider cannot run."""
 
 
+@public
 class BadMiddleware(BadSpider):
     """This middleware cannot be used."""
 
@@ -141,6 +145,7 @@ class IndexFailure(LycosaError):
     """The search index cannot be used."""
 
 
+@public
 class FetchError(LycosaError):
     """The transfer failed."""
 
@@ -207,6 +212,7 @@ class BadItem(LycosaError):
     """The item cannot be written."""
 
 
+@public
 class DropItem(LycosaError):
     """The item was dropped."""
 
@@ -215,6 +221,7 @@ class DropItem(LycosaError):
         self.log_level = log_level
 
 
+@public
 class IgnoreRequest(LycosaError):
     """The request was ignored."""
 
@@ -222,6 +229,7 @@ class IgnoreRequest(LycosaError):
     """Whether this is about a request of `await self.fetch` instead of the request that is being visited."""
 
 
+@public
 class HttpError(IgnoreRequest):
     """The callback does not handle this status."""
 
@@ -230,6 +238,7 @@ class HttpError(IgnoreRequest):
         self.response = response
 
 
+@public
 class RetryRequest(LycosaError):
     """Fetch the request again. It counts as a failed attempt; `delay_s` replaces the usual back-off."""
 
@@ -239,6 +248,7 @@ class RetryRequest(LycosaError):
         self.delay_s = delay_s
 
 
+@public
 class CloseSpider(LycosaError):
     """The spider ends the crawl."""
 
@@ -247,10 +257,12 @@ class CloseSpider(LycosaError):
         self.reason = reason
 
 
+@public
 class DontCloseSpider(LycosaError):
     """The spider has more to come."""
 
 
+@public
 class StopDownload(IgnoreRequest):
     """Stop reading the body."""
 
@@ -263,5 +275,6 @@ class StopDownload(IgnoreRequest):
         self.fail = fail
 
 
+@public
 class NotConfigured(LycosaError):
     """The part is not configured."""

@@ -339,6 +339,15 @@ class LocalFrontier(Generic[Key]):
         """The active hosts."""
         return self._scheduler
 
+    def delays(self, host_key: str) -> list[tuple[str, float]]:
+        """Return what has a delay when this host is asked, the host or its IP address, with the seconds."""
+        host = self._scheduler.hosts.get(host_key)
+        if host is None:
+            return []
+        own, by_ip = host.delay_s, self._scheduler.policy.delay_per_ip_s
+        delays = [(host_key, own)] if own else []
+        return [*delays, (host.group.address, by_ip)] if host.group is not None and by_ip else delays
+
     def leases(self) -> list[Lease]:
         """Return the current leases."""
         return self._leases.leases()

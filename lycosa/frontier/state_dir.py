@@ -20,6 +20,7 @@ from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError
 from lycosa.frontier.core.description import FORMAT, VERSION, Description
 from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import make_folder, replace_file
+from lycosa.infra.file_locks import unlock
 
 DESCRIPTION = "crawl.json"
 LOCK = "lock"
@@ -98,6 +99,7 @@ class StateDir:
         self.describe(Description())
 
     def close(self) -> None:
+        unlock(self._lock)
         os.close(self._lock)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import quote_plus
 from xxhash import xxh3_128_hexdigest
 
 from lycosa.core.errors import UsageError
+from lycosa.core.public import public
 
 URLENCODED = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
@@ -27,6 +28,7 @@ class BadForm(UsageError, ValueError):
     """The form cannot be found or filled in."""
 
 
+@public
 class FormFile(NamedTuple):
     """A file to upload. Only a multipart body carries its content; other bodies carry its name."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import mkstemp
 
 import lmdb
 
@@ -58,3 +59,24 @@ def replace_file(path: Path, data: bytes, *, sync: bool, mode: int = 0o666) -> N
     draft.replace(path)
     if sync:
         sync_folder(path.parent)
+
+
+def make_file(path: Path, data: bytes, *, replace: bool = False) -> bool:
+    """Create a file that only our user may read, unless it exists; `replace` replaces an existing one.
+
+    Readers never see a part of it. Return whether the file is ours: if several processes create it at once, one does.
+    """
+    handle, name = mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        if replace:
+            draft.replace(path)
+        else:
+            path.hardlink_to(draft)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True

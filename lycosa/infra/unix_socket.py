@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -28,16 +29,36 @@ def listen(path: Path, backlog: int) -> socket.socket:
     return listening
 
 
+CONNECT_TIMEOUT_S = 5.0
+"""For a listener with a full backlog: one that accepts nobody for so long hangs or was stopped."""
+
+BACKLOG_RETRY_S = 0.01
+"""Between two tries with a full backlog: the kernel does not report when there is room (connect(2), EAGAIN)."""
+
+
 async def connect(path: Path) -> socket.socket:
     """Return a socket that is connected to the process that listens there. Raises OSError when none does."""
     plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:
-            await asyncio.get_running_loop().sock_connect(plug, short)
+            await _wait_for_room(plug, short)
     except BaseException:
         plug.close()
         raise
     return plug
+
+
+async def _wait_for_room(plug: socket.socket, place: str) -> None:
+    """Connect. The event loops take EAGAIN, a full backlog, for a connection in progress, so they are not used."""
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            while True:
+                try:
+                    return plug.connect(place)
+                except BlockingIOError:
+                    await asyncio.sleep(BACKLOG_RETRY_S)
+    except TimeoutError:
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from datetime import datetime
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +24,48 @@ TUPLE, SET, DICT, DATETIME, BIG_INT = 1, 2, 3, 4, 5
 OPT_IN = (
     "give the queue type=... for a dataclass or Struct, or serializer='pickle' if you trust all who can write to it"
 )
+
+MOVED = {
+    **dict.fromkeys(
+        (
+            "lycosa.app.crawl.run_crawl",
+            "lycosa.app.live",
+            "lycosa.core.model.PageItem",
+            "lycosa.engine.failure",
+            "lycosa.engine.forms",
+            "lycosa.engine.items",
+            "lycosa.engine.jsonrequest",
+            "lycosa.engine.loader",
+            "lycosa.engine.media.files",
+            "lycosa.engine.media.images.ImagesPipeline",
+            "lycosa.engine.response",
+            "lycosa.engine.spider",
+            "lycosa.engine.spiders.crawlspider",
+            "lycosa.engine.spiders.feeds",
+            "lycosa.engine.spiders.sitemap",
+            "lycosa.engine.stats",
+            "lycosa.engine.statscollector",
+        ),
+        "lycosa",
+    ),
+    "lycosa.core.curl": "lycosa.http.core.curl_command",
+    "lycosa.core.formdata": "lycosa.html.forms",
+    "lycosa.core.model": "lycosa.frontier.core.model",
+    "lycosa.core.model.Kind": "lycosa.frontier.core.model RecordKind",
+    "lycosa.core.model.Response": "lycosa.http.core.model HttpResponse",
+    "lycosa.core.model.Timings": "lycosa.http.core.model",
+    "lycosa.core.model.Validators": "lycosa.http.core.model",
+    "lycosa.core.proxies.outcome": "lycosa.proxies.core.outcomes.outcome",
+    "lycosa.core.proxies.outcome.Rule": "lycosa.proxies.core.outcomes.outcome OutcomeRule",
+    "lycosa.core.proxies.proxy": "lycosa.proxies.core.proxy",
+    "lycosa.core.request": "lycosa.http.core.request",
+    "lycosa.frontier.core.model.Kind": "lycosa.frontier.core.model RecordKind",
+    "lycosa.http.core.model.Response": "lycosa.http.core.model HttpResponse",
+    "lycosa.engine.linkextractor": "lycosa.crawl.spiders.link_extractor",
+    "lycosa.engine.media.images": "lycosa.crawl.items.media.images",
+    "lycosa.engine.media.store": "lycosa.crawl.items.media.store",
+}
+"""Where old module names, or single names, that stored pickles contain are now: "module", or "module new_name"."""
 
 Ext = msgspec.msgpack.Ext
 encode = msgspec.msgpack.Encoder().encode
@@ -43,7 +86,7 @@ class ItemCodec(NamedTuple):
 def item_codec(serializer: str, type_: Any = None) -> ItemCodec:
     """Return the codec for the arguments of a queue. Raises `UsageError`."""
     if serializer == "pickle" and type_ is None:
-        return ItemCodec("pickle", _checked_pack(pickle.dumps), _checked_unpack(pickle.loads))
+        return ItemCodec("pickle", _checked_pack(pickle.dumps), _checked_unpack(_unpickle))
     if serializer != "msgpack":
         raise UsageError(f"serializer={serializer!r}: write 'msgpack', or 'pickle' without a type=")
     if type_ is None:
@@ -76,6 +119,17 @@ def _checked_unpack(unpack: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             raise CorruptItem(f"{type(error).__name__}: {error}") from error
 
     return checked
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        home = MOVED.get(f"{module_name}.{global_name}") or MOVED.get(module_name, module_name)
+        module, _, renamed = home.partition(" ")
+        return super().find_class(module, renamed or global_name)
+
+
+def _unpickle(packed: bytes) -> Any:
+    return _Unpickler(BytesIO(packed)).load()
 
 
 def _plain(item: Any) -> Any:
@@ -124,4 +178,6 @@ _EXTENSIONS: dict[int, Callable[[memoryview], Any]] = {
     DATETIME: lambda data: datetime.fromisoformat(str(data, "ascii")),
     BIG_INT: lambda data: int.from_bytes(data, "big", signed=True),
 }
-_decode = msgspec.msgpack.Decoder(ext_hook=lambda code, data: _EXTENSIONS[code](data)).decode
+_decode: Callable[[bytes | memoryview], Any] = msgspec.msgpack.Decoder(
+    ext_hook=lambda code, data: _EXTENSIONS[code](data)
+).decode

@@ -31,6 +31,8 @@ import tantivy
 from tantivy import Occur, Query
 
 from lycosa.core.errors import IndexFailure
+from lycosa.infra.disk import is_full
+from lycosa.infra.file_locks import unlock
 from lycosa.search.core.analyzer import words
 from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term, check_page, parse_query, site_names
@@ -44,8 +46,6 @@ UNFINISHED = {LOCK, f"{MARKER}.new"}
 WRITER_HEAP_BYTES = 50_000_000
 TEXT_MAX = 2_000_000
 """Characters of a document's text that can be searched; all of it is stored."""
-FREE_MIN_BYTES = 64 * 1024
-"""With less room than this on the device, that is why something failed."""
 KEY_MAX = 256
 """Characters of a key; a longer one is known by its hash."""
 WEIGHTS = {"title": 4.0, "headings": 2.0, "text": 1.0, "url": 0.6}
@@ -155,6 +155,7 @@ class TantivyIndex:
                     writer.wait_merging_threads()
         finally:
             if self._lock_file is not None:
+                unlock(self._lock_file)
                 self._lock_file.close()
                 self._lock_file = None
 
@@ -218,11 +219,12 @@ class TantivyIndex:
 
 def erase(path: Path) -> None:
     """Empty the index in this folder, whatever its version, so that it can be built anew. Raises `IndexFailure`."""
-    with _claim(path, any_version=True), _failures(path, "cannot be erased"):
+    with _claim(path, any_version=True) as lock, _failures(path, "cannot be erased"):
         (path / "positions.json").unlink(missing_ok=True)
         if (path / "tantivy").exists():
             shutil.rmtree(path / "tantivy")
         _write_marker(path)
+        unlock(lock)
 
 
 # ------------------------------------------------------------------------------------------------------ documents
@@ -284,15 +286,8 @@ def _failures(path: Path, what: str) -> Iterator[None]:
     except (ValueError, OSError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         # The threads of tantivy do not say why they ended.
-        reason = "no space left on the device" if _is_full(path) else reason
+        reason = "no space left on the device" if is_full(path) else reason
         raise IndexFailure(f"the index {path} {what}: {reason}") from error
-
-
-def _is_full(path: Path) -> bool:
-    try:
-        return shutil.disk_usage(path).free < FREE_MIN_BYTES
-    except OSError:
-        return False
 
 
 def _claim(path: Path, *, any_version: bool = False) -> IO[str]:
@@ -309,6 +304,7 @@ def _claim(path: Path, *, any_version: bool = False) -> IO[str]:
                 _write_marker(path)
         _check(path, any_version=any_version)
     except BaseException:
+        unlock(lock)
         lock.close()
         raise
     return lock

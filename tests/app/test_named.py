@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lycosa.app.crawl.parts import fingerprint_by, keys_of, segments_of
 from lycosa.app.named import function_named
+from lycosa.app.request_rules import fingerprint_by, keys_of, segments_of
 from lycosa.config import Settings, load
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.core.url import fingerprint

@@ -143,6 +143,12 @@ def items(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in content.splitlines()]
 
 
+def items_so_far(path: Path) -> list[dict[str, Any]]:
+    """Return the items of a file that a crawl is writing: the last line may be half there."""
+    content = path.read_bytes() if path.exists() else b""
+    return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
+
+
 def assert_exactly_once(found: list[str], expected: Collection[str]) -> None:
     """Assert that every page is there, once, and nothing else."""
     counts = Counter(found)

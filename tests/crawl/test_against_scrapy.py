@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from lycosa.app.crawl.parts import scope_of
+from lycosa.app.request_rules import scope_of
 from lycosa.config import Settings
 from lycosa.core import errors
 from lycosa.core.errors import FetchError, HttpError, LycosaError

@@ -8,7 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from importlib.machinery import SourceFileLoader
@@ -141,19 +141,50 @@ def test_every_key_of_meta_is_told_once_with_its_meaning():
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)) == META_KEYS
 
 
-META_KEY = re.compile(r"""(?:\bget_meta\(|\bmeta\[|\bmeta\.get\()(?:["'](\w+)["']|([A-Z_]+)\b)""")
-OURS = {"_httpcache"}
-"""Keys that are there only while a request is under way."""
+def is_meta(node: ast.AST) -> bool:
+    """Whether this is the meta of something: `request.meta`, or a variable of that name."""
+    return (isinstance(node, ast.Attribute) and node.attr == "meta") or (
+        isinstance(node, ast.Name) and node.id == "meta"
+    )
 
 
-def test_every_key_of_meta_that_the_code_reads_is_known():
-    found = set(SHORTHANDS.values())
-    for path in (ROOT / "lycosa").rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        for literal, constant in META_KEY.findall(text):
-            named = re.search(rf'^{constant} = "(\w+)"', text, re.MULTILINE) if constant else None
-            found |= {literal} if literal else {named[1]} if named else set()
-    assert found - OURS == set(META_KEYS)
+def meta_keys(source: str) -> Iterator[str]:
+    """Yield the keys of meta that a module reads or writes; of constants the names, in capitals."""
+    for node in ast.walk(ast.parse(source)):
+        keys: list[ast.AST | None] = []
+        match node:
+            case ast.Call(ast.Name("get_meta") | ast.Attribute(_, "get_meta"), [key, *_]):
+                keys = [key]
+            case ast.Call(ast.Attribute(owner, "get" | "pop" | "setdefault"), [key, *_]) if is_meta(owner):
+                keys = [key]
+            case ast.Subscript(owner, key) if is_meta(owner):
+                keys = [key]
+            case ast.keyword("meta", value) | ast.Assign([ast.Name("meta")], value):
+                keys = [key for each in ast.walk(value) if isinstance(each, ast.Dict) for key in each.keys]
+        for key in keys:
+            match key:
+                case ast.Constant(str(text)):
+                    yield text
+                case ast.Name(constant) if constant.isupper():
+                    yield constant
+
+
+def test_the_code_reads_and_writes_only_the_keys_of_meta_that_are_told():
+    """What our own code needs travels as an argument."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "lycosa").rglob("*.py"))]
+    constants = dict(re.findall(r'^([A-Z_]+) = "(\w+)"', "\n".join(texts), re.MULTILINE))
+    found = {constants.get(key, key) for text in texts for key in meta_keys(text)}
+    assert found | set(SHORTHANDS.values()) == set(META_KEYS)
+
+
+def test_the_search_for_keys_of_meta_finds_them():
+    assert list(meta_keys("request.meta['a'] = 1\nrequest.meta.setdefault('b', 2)\nasked('c')\nrequest.asked(D)")) == [
+        "a",
+        "b",
+        "c",
+        "D",
+    ]
+    assert list(meta_keys("meta = {'a': 1, **meta}\nRequest(url, meta={'b': 1} if x else None)")) == ["a", "b"]
 
 
 PAGE = """<!doctype html><title>Quotes {n}</title>

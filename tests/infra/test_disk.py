@@ -12,7 +12,8 @@ import pytest
 from lycosa.core.errors import StorageError, StorageFull
 from lycosa.frontier.redis.worker.membership import Membership, membership
 from lycosa.frontier.state_dir import StateDir
-from lycosa.infra.disk import NO_ROOM, write_error
+from lycosa.infra import disk
+from lycosa.infra.disk import NO_ROOM, is_full, write_error
 from lycosa.proxies.folder.folder import PoolFolder
 
 
@@ -30,6 +31,15 @@ def test_without_room_the_error_says_what_to_do(number: int) -> None:
 def test_another_error_says_its_reason() -> None:
     failure = write_error(Path("a"), OSError(errno.EROFS, "Read-only file system"), "it cannot be kept")
     assert (type(failure), str(failure)) == (StorageError, "a: it cannot be kept: read-only file system")
+
+
+def test_a_full_device_is_known_also_by_the_folder_of_a_file_that_is_not_there(tmp_path, monkeypatch) -> None:
+    there, not_there = tmp_path, tmp_path / "file"
+    assert not is_full(there)
+    monkeypatch.setattr(disk, "FREE_MIN_BYTES", 1 << 62)
+    assert is_full(there)
+    assert is_full(not_there)
+    assert not is_full(not_there / "below")
 
 
 def joined(folder: Path) -> None:

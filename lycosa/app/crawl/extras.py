@@ -15,6 +15,7 @@ from lycosa.crawl.events.signals import Signal, item_dropped, item_error, memusa
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.crawl.spiders.failure import Failure
+from lycosa.crawl.spiders.response import Response
 
 BUILT_IN_EXTENSIONS = frozenset({"closespider", "memusage", "throttle", "logstats", "corestats"})
 ORDER_STEP = 100
@@ -34,10 +35,9 @@ def pipelines_of(member: Member, crawler: Crawler, handover: Handover | None = N
         stats.inc_value(f"item_dropped_reasons_count/{type(exception).__name__}")
         return _send(item_dropped, item=item, response=response, exception=exception)
 
-    def failed(item: Any, response: Any, exception: Exception) -> Any:
+    def failed(item: Any, response: Response | None, exception: Exception) -> Any:
         stats.inc_value("item_error_count")
-        request: Any = getattr(response, "request", None)
-        failure = Failure(exception, request, response)
+        failure = Failure(exception, response.request if response is not None else None, response)
         return _send(item_error, item=item, response=response, failure=failure)
 
     def _send(signal: Signal, **values: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lycosa.app.crawl.parts import fetch_settings_of
 from lycosa.app.crawl.spec import Member
-from lycosa.crawl.fetching.addresses import HostAddresses, ResolvedHostFetcher
+from lycosa.crawl.fetching.addresses import HostLookup, ResolvedHostFetcher
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.proxying.sessions import SessionProxies
@@ -30,7 +30,7 @@ class Fetchers(NamedTuple):
 def fetchers_of(
     stack: AsyncExitStack,
     member: Member,
-    addresses: HostAddresses,
+    addresses: HostLookup,
     report_starts: Callable[[Fetcher], Fetcher],
     leaser: ProxyLeaser | None,
     store: KeyStore,
@@ -44,7 +44,9 @@ def fetchers_of(
     stack.push_async_callback(curl.close)
     # Fails at once for a host that has no address, unless a proxy resolves it.
     fetcher: Fetcher = ResolvedHostFetcher(curl, addresses)
-    # Reports when each request starts, where somebody else counts the delays of hosts.
+    # Reports when each request starts, where somebody else counts the delays of hosts: StartReportingFetcher, to a
+    # shared frontier (`app.crawl.frontier`), or OwnerReportingFetcher, to the process that owns the crawl
+    # (`app.crawl.worker_main`).
     fetcher = report_starts(fetcher)
     # Leases a proxy of the pool for each transfer, and reports what came of it.
     if leaser is not None:

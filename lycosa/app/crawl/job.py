@@ -15,12 +15,12 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.outputs import Feeds
 from lycosa.app.crawl.parts import items_place
 from lycosa.app.crawl.seeding import Seeding
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.app.crawl.workers import WorkerProcesses
-from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.core.errors import BadSpider, LycosaError, StateError, WorkerLost
 from lycosa.crawl.diagnostics.watchdog import Watchdog
 from lycosa.crawl.engine.engine import STOP_GRACE_S, Engine, shutdown_deadline

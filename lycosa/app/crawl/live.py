@@ -22,13 +22,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.job import Job
 from lycosa.app.crawl.parts import items_place, sinks_of, state_of
 from lycosa.app.crawl.spec import Crew, crew_of
 from lycosa.app.crawl.wiring import wired
-from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
+from lycosa.core.public import public
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.spiders.routes import Handler, RoutedSpider, Routes
@@ -50,6 +51,7 @@ WANTED = "Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)"
 Started = str | Sequence[str] | type[Spider] | Spider | Sequence[type[Spider]]
 
 
+@public
 class Crawl:
     """One crawl of start URLs or spiders, used with `async with`.
 

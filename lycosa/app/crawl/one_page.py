@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.parts import policy_of
 from lycosa.app.crawl.spec import crew_of
 from lycosa.app.crawl.wiring import wired
-from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import IgnoreRequest
 from lycosa.crawl.spiders.response import Response

@@ -5,18 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from xxhash import xxh3_64_intdigest
-
-from lycosa.app.named import function_named, function_of
+from lycosa.app.request_rules import keys_of, scope_of, segments_of
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.config.view import SettingsView
-from lycosa.core.errors import BadSetting
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.url import canonicalize, fingerprint
 from lycosa.crawl.crawler import Crawler
@@ -26,9 +22,6 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.crawl.spiders.generic import SiteSpider
 from lycosa.crawl.spiders.spider import Spider, domains_as_urls, users_code
-from lycosa.frontier.core.keys import Fingerprint, FingerprintRules, is_function, parse_rules, split_rules
-from lycosa.frontier.core.scope import Scope
-from lycosa.frontier.core.segments import SegmentNaming, parse_segments
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.private_addresses import AllowedPrivate
@@ -43,8 +36,6 @@ from lycosa.storage.sinks.stdout import StdoutSink
 log = logging.getLogger(__name__)
 
 NAME_MAX = 80
-KEY_ARGUMENTS, SEGMENT_ARGUMENTS = "method, url, body", "request, now"
-OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,66 +89,24 @@ def _target_of(
     )
 
 
+class Shell(Spider):
+    """Is at hand in `lycosa shell` where no spider is named."""
+
+    name = "shell"
+
+
+def spider_at_hand(spider_class: type[Any] | None) -> Any:
+    """Return an object of this class of spiders that belongs to no crawl. Raises `BadSpider`."""
+    chosen = spider_class or Shell
+    with users_code(f"{chosen.__name__}.__init__"):
+        return chosen()
+
+
 def _named(settings: Settings, target: Target) -> Target:
     """Return the target with its keys and segments. Raises `BadSetting` or `UsageError`."""
     chosen = keys_of(settings, target.spider)
     naming = Naming(chosen.fingerprint if chosen.words else fingerprint, segments_of(settings, target.spider))
     return replace(target, key=chosen.words, naming=naming)
-
-
-def keys_of(settings: Settings, spider: Spider) -> FingerprintRules:
-    """Return what identifies requests: what the setting says; without a function there, the spider's has the last word.
-
-    Raises `BadSetting`, or `UsageError` for a spider's `key_resolver` that cannot be one.
-    """
-    asked = split_rules(settings.fingerprint_rules)
-    if asked == ["none"]:
-        return FingerprintRules()
-    own = None if any(map(is_function, asked)) else function_of(spider, "key_resolver", KEY_ARGUMENTS)
-    return parse_rules(asked, own, spider.name + OWN_KEY) if own else _keys(asked)
-
-
-def fingerprint_by(key: Sequence[str]) -> Fingerprint:
-    """Return what identifies requests in a state that describes it so. Raises `BadSetting` when only its spider can."""
-    if key and key[-1].endswith(OWN_KEY):
-        raise BadSetting(f"{key[-1]} identifies the requests of this crawl: only a run of its spider can say how")
-    return _keys(key).fingerprint if key else fingerprint
-
-
-def own_fingerprint(named: Fingerprint, spider: str) -> Fingerprint:
-    """Return what identifies the requests of one spider among several: each fetches a URL for itself."""
-    return partial(_salted, named, salt_of(spider))
-
-
-def salt_of(spider: str) -> int:
-    """Return what sets the fingerprints of a spider among several apart from those of the others."""
-    return xxh3_64_intdigest(spider.encode())
-
-
-def _salted(named: Fingerprint, salt: int, method: str, url: str, body: bytes) -> int:
-    return named(method, url, body) ^ salt
-
-
-def _keys(asked: Sequence[str]) -> FingerprintRules:
-    functions = [word for word in asked if is_function(word)]
-    if len(functions) > 1:
-        raise BadSetting(f"fingerprint_rules: {' and '.join(functions)}: there can be one function")
-    shipped = [word for word in asked if not is_function(word)]
-    if not functions:
-        return parse_rules(shipped)
-    return parse_rules(shipped, function_named("fingerprint_rules", functions[0], KEY_ARGUMENTS), functions[0])
-
-
-def segments_of(settings: Settings, spider: Spider) -> SegmentNaming:
-    """Return how the segments are named: as the setting says; without one, by the spider's `segment_resolver`, if any.
-
-    Raises `BadSetting`, or `UsageError` for a spider's resolver that cannot be one.
-    """
-    word = settings.segment
-    if ":" in word:
-        return parse_segments(word, spider.name, function_named("segment", word, SEGMENT_ARGUMENTS))
-    own = None if word else function_of(spider, "segment_resolver", SEGMENT_ARGUMENTS)
-    return parse_segments(spider.name + OWN_SEGMENT, spider.name, own) if own else parse_segments(word, spider.name)
 
 
 def state_of(settings: Settings, target: Target) -> Path:
@@ -183,33 +132,6 @@ def retry_policy_of(settings: Settings) -> RetryPolicy:
         cap_s=settings.max_backoff,
         statuses=frozenset(settings.retry_statuses),
     )
-
-
-class Bounds(Protocol):
-    """What of the settings, or of the description of a state, bounds a crawl."""
-
-    @property
-    def depth(self) -> int | None:
-        """Most links away from a start URL."""
-        ...
-
-    @property
-    def allow(self) -> Sequence[str]:
-        """Globs."""
-        ...
-
-    @property
-    def deny(self) -> Sequence[str]:
-        """Globs."""
-        ...
-
-
-def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], bounds: Bounds) -> Scope:
-    """Return the scope of a crawl around its seeds, or of a spider (`kind` "") around its allowed domains."""
-    exact = not kind
-    if not kind:
-        kind, seeds = ("domain", domains) if domains else ("any", ())
-    return Scope.of(kind, seeds, depth_max=bounds.depth, allow=bounds.allow, deny=bounds.deny, exact=exact)
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -258,7 +180,7 @@ class HasItems(Protocol):
 def items_place(settings: Settings) -> str:
     """Return where the user wants the items, as it is shown; "" for standard output."""
     if is_address(settings.output):
-        return read_address(settings.output or "").place
+        return read_address(settings.output or "").text
     return items_file(settings)
 
 

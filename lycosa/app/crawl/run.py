@@ -13,17 +13,18 @@ from pathlib import Path
 
 import uvloop
 
-from lycosa.app.crawl.fast_shutdown import hurrying, lost_of
+from lycosa.app.crawl.frontier import frontier_of
 from lycosa.app.crawl.job import Job, Observer
 from lycosa.app.crawl.parts import indexer_of, sinks_of, state_of
 from lycosa.app.crawl.spec import Crawled, Crew, crew_of
 from lycosa.app.crawl.wiring import wired
 from lycosa.app.crawl.workers import refuse_processes
-from lycosa.app.frontier.shared import frontier_of
+from lycosa.app.fast_shutdown import hurrying, lost_of
 from lycosa.app.named import class_named
 from lycosa.config import Settings
 from lycosa.core.errors import StateError, UsageError, WorkerLost
 from lycosa.core.metrics import exposition
+from lycosa.core.public import public
 from lycosa.crawl.events.stats import Summary
 from lycosa.frontier.core.crawl_metrics import metrics_of
 from lycosa.frontier.server import serve
@@ -40,6 +41,7 @@ GC_THRESHOLD = 20_000
 """Objects made before the garbage collector looks for cycles."""
 
 
+@public
 def run_crawl(
     settings: Settings | Sequence[Settings],
     target: Crawled,

@@ -22,10 +22,10 @@ from lycosa.crawl.engine.state_saver import SpiderState, StateSaver
 from lycosa.crawl.engine.visit import PageRules, Visitor, Visitors
 from lycosa.crawl.events.signals import Signals, response_received, robots_parsed
 from lycosa.crawl.events.stats import RunStats
-from lycosa.crawl.fetching.addresses import HostAddresses
+from lycosa.crawl.fetching.addresses import HostLookup
 from lycosa.crawl.fetching.download import BlockHost, Downloader, accept_types
 from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
-from lycosa.crawl.fetching.inline import InlineFetcher
+from lycosa.crawl.fetching.inline import BodyWriter, InlineFetcher
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.retry import RetryDecider
@@ -60,7 +60,7 @@ from lycosa.http.core.cache_rules import PrivateRules, ReplayRules
 from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.http.core.request import Request
 from lycosa.http.core.robots import Robots
-from lycosa.http.ports import Fetcher, Into
+from lycosa.http.ports import Fetcher
 from lycosa.infra.clock import Clock, chance
 
 CACHE_FOLDER = "httpcache"
@@ -115,7 +115,7 @@ async def cast_of(
     stack: AsyncExitStack,
     member: Member,
     frontier: VisitFrontier,
-    addresses: HostAddresses,
+    addresses: HostLookup,
     seeds: Sequence[str],
     site: Site,
 ) -> Cast:
@@ -189,7 +189,7 @@ def visitor_among(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
 
 
 def inline_of(
-    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: HostAddresses
+    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: HostLookup
 ) -> InlineFetcher:
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None
@@ -199,7 +199,9 @@ def inline_of(
     return inline
 
 
-async def _received(cast: Cast, inline: InlineFetcher, request: Request | str, into: Into | None = None) -> Response:
+async def _received(
+    cast: Cast, inline: InlineFetcher, request: Request | str, into: BodyWriter | None = None
+) -> Response:
     """Fetch inline, and count the response."""
     response = await inline.fetch(request, into)
     crawler, about = cast.crawler, {"request": response.request, "spider": cast.member.spider}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from lycosa.app.crawl.parts import Target, own_fingerprint, policy_of, target_of
+from lycosa.app.crawl.parts import Target, policy_of, target_of
+from lycosa.app.request_rules import own_fingerprint
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.crawl.events.stats_collector import StatsCollector

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lycosa.app.crawl.description import remember_seeds
 from lycosa.app.crawl.extras import conditions_of, memory_of
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.job import Job, RunHooks
 from lycosa.app.crawl.outputs import Feeds
 from lycosa.app.crawl.parts import indexer_of, tell, written_to
@@ -30,7 +31,6 @@ from lycosa.app.crawl.runtime import (
 )
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.app.crawl.workers import WorkerProcesses, open_workers
-from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.crawl.engine.close_monitor import CloseMonitor
@@ -50,7 +50,7 @@ from lycosa.crawl.items.indexer import Indexer
 from lycosa.crawl.middlewares.auto_throttle import SetDelay
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.workers.remote import CookieBroadcast
-from lycosa.frontier.ports import Frontier
+from lycosa.frontier.ports import Frontier, SharedCookies
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra.clock import Clock
@@ -99,15 +99,16 @@ async def _build(
 
     # What all spiders share, then what each has of its own: fetchers, middlewares, callbacks.
     addresses = HostAddresses(storage.frontier, SystemResolver(settings.connect_timeout), clock)
-    site = await _site(stack, crew, state, opened, outputs, stats, clock)
+    process_cookies = CookieBroadcast() if settings.processes > 1 else None
+    site = await _site(stack, crew, state, opened, process_cookies or opened.cookies, outputs, stats, clock)
     troupe = [await cast_of(stack, member, storage.frontier, addresses, seeds, site) for member in crew.members]
     gates = join_gates([cast.gate for cast in troupe])
 
     # Pages are visited in this process, or in others; callbacks of the owner fetch inline either way.
     spiders = await _spiders(stack, troupe, site, storage.frontier, addresses, handover)
     processes = None
-    if settings.processes > 1:
-        processes = open_workers(stack, crew, state, seeds, storage.frontier, addresses, site, gates)
+    if process_cookies is not None:
+        processes = open_workers(stack, crew, state, seeds, opened, addresses, site, gates, process_cookies)
     visitor: LeaseVisitor = processes if processes is not None else visitor_among(spiders.visitors)
 
     # The engine leases, lets visit, and settles.
@@ -163,6 +164,7 @@ async def _site(
     crew: Crew,
     state: StateDir,
     opened: OpenFrontier,
+    cookies: SharedCookies | None,
     outputs: _Outputs,
     stats: RunStats,
     clock: Clock,
@@ -177,7 +179,7 @@ async def _site(
         rest=frontier.block_host,
         set_delay=_delayer(frontier, clock),
         state=str(state.path.resolve()),
-        shared_cookies=CookieBroadcast() if settings.processes > 1 else opened.cookies,
+        shared_cookies=cookies,
         leaser=await leaser_for(stack, settings, clock),
         report_starts=opened.report_starts(clock),
     )

@@ -16,17 +16,16 @@ import pickle
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import uvloop
 
-from lycosa.app.crawl.fast_shutdown import hurrying, lost_of
 from lycosa.app.crawl.parts import sinks_of
 from lycosa.app.crawl.runtime import (
     Site,
@@ -41,6 +40,7 @@ from lycosa.app.crawl.runtime import (
 )
 from lycosa.app.crawl.spec import Crew, Member, crew_of
 from lycosa.app.crawl.workers import ModuleFile, WorkerTask
+from lycosa.app.fast_shutdown import hurrying, lost_of
 from lycosa.core.errors import LycosaError
 from lycosa.crawl.diagnostics.bug_log import WorkerBugLog
 from lycosa.crawl.diagnostics.watchdog import Watchdog
@@ -51,6 +51,7 @@ from lycosa.crawl.events.signals import engine_started, engine_stopped, spider_c
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
+from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
 from lycosa.crawl.spiders.spider import users_code
 from lycosa.crawl.workers.counts import SharedStats, WorkerCounts
@@ -111,7 +112,7 @@ class WorkerProcess:
         self.collector = SharedStats()
         self.known = RecentFingerprints()
         self.connection = Connection(LIMITS, OWNER_METHODS, on_disconnect=self._on_disconnect)
-        self.addresses: Any = RemoteAddresses()
+        self.addresses = RemoteAddresses()
         self.frontier = RemoteFrontier(self.connection, self.addresses)
         self.cookies = CookieBroadcast(self.connection.send)
         self.visits = VisitRunner(self.connection, self.frontier, self.known, self.stats, self.cookies)
@@ -173,13 +174,13 @@ async def _visit_pages(process: WorkerProcess) -> None:
     process.visits.report_counts()
 
 
-async def _build(stack: AsyncExitStack, process: WorkerProcess, crew: Crew, counts: WorkerCounts) -> Any:
+async def _build(stack: AsyncExitStack, process: WorkerProcess, crew: Crew, counts: WorkerCounts) -> Callable[[], None]:
     """Build what visits pages. Return a function that starts the visits."""
     frontier, clock = process.frontier, process.clock
     site = _site(process, crew, await leaser_for(stack, crew.settings, clock))
     stack.push_async_callback(site.state_saver.close)
     visitors: dict[str, Visitor] = {}
-    gates = []
+    gates: list[RobotsGate] = []
     for member in crew.members:
         cast = await cast_of(stack, member, frontier, process.addresses, process.task.seeds, site)
         downloader = downloader_of(cast, site)
@@ -197,17 +198,17 @@ def _site(process: WorkerProcess, crew: Crew, leaser: ProxyLeaser | None) -> Sit
     sinks = sinks_of(crew.settings, ItemsFolder(state / "items.jsonl"), crew.target.name)
     records = SqliteKeyStore(state / "records.sqlite", read_only=True)
     return Site(
-        process.contained,
-        lambda item: [sink.prepare(item) for sink in sinks],
-        process.stats,
-        StateSaver(RemoteStore(records, process.connection.send)),
-        clock,
-        frontier.block_host,
-        lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
-        str(state.resolve()),
-        process.cookies,
-        leaser,
-        lambda fetcher: OwnerReportingFetcher(fetcher, frontier),
+        known=process.contained,
+        prepare=lambda item: [sink.prepare(item) for sink in sinks],
+        stats=process.stats,
+        state_saver=StateSaver(RemoteStore(records, process.connection.send)),
+        clock=clock,
+        rest=frontier.block_host,
+        set_delay=lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
+        state=str(state.resolve()),
+        shared_cookies=process.cookies,
+        leaser=leaser,
+        report_starts=lambda fetcher: OwnerReportingFetcher(fetcher, frontier),
     )
 
 

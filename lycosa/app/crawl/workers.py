@@ -20,6 +20,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.runtime import Site
 from lycosa.app.crawl.spec import Crawled, Crew
 from lycosa.config import Settings
@@ -36,8 +37,6 @@ from lycosa.crawl.workers.request_pacer import StartInterval
 from lycosa.crawl.workers.worker import CrawlParts, WorkerHandle
 from lycosa.crawl.workers.worker_pool import WorkerPool
 from lycosa.frontier.core.model import HostFacts, Lease
-from lycosa.frontier.local import LocalFrontier
-from lycosa.frontier.ports import Frontier
 from lycosa.frontier.state_dir import StateDir
 
 log = logging.getLogger(__name__)
@@ -209,21 +208,25 @@ def open_workers(
     crew: Crew,
     state: StateDir,
     seeds: Sequence[str],
-    frontier: Frontier,
+    opened: OpenFrontier,
     addresses: HostAddresses,
     site: Site,
     gates: Sequence[RobotsGate],
+    cookies: CookieBroadcast,
 ) -> WorkerProcesses:
-    """Return the worker processes of a crawl. They are still to be given its engine (`begin`); the stack ends them."""
+    """Return the worker processes of a crawl. They are still to be given its engine (`begin`); the stack ends them.
+
+    `cookies` are those of `site`.
+    """
     clock, store, stats = site.clock, site.state_saver.store, crew.target.crawler.stats
 
     async def remember_facts(host: str, facts: HostFacts) -> None:
         await gates[0].store(host, facts, clock.now())
 
-    cookies = site.shared_cookies
-    assert isinstance(cookies, CookieBroadcast)
-    intervals = _intervals_of(frontier)
-    parts = CrawlParts(frontier, addresses, clock, site.stats, stats, store, intervals, remember_facts, cookies)
+    def intervals(host: str) -> list[StartInterval]:
+        return [StartInterval(*each) for each in opened.delays(host)]
+
+    parts = CrawlParts(opened.frontier, addresses, clock, site.stats, stats, store, intervals, remember_facts, cookies)
     workers = WorkerProcesses(make_task(crew, state.path, seeds), parts, site.state_saver.save)
     stack.push_async_callback(workers.close)
     for gate in gates:
@@ -278,22 +281,6 @@ def _module_files(crawled: Crawled) -> list[ModuleFile]:
         for name, file in files.items()
         if file and PathFinder.find_spec(name.partition(".")[0]) is None
     ]
-
-
-def _intervals_of(frontier: Frontier) -> Callable[[str], Sequence[StartInterval]]:
-    """Return a function from a host to the delays that its requests have to keep."""
-    assert isinstance(frontier, LocalFrontier)
-    bench = frontier.scheduler
-
-    def intervals(key: str) -> Sequence[StartInterval]:
-        host = bench.hosts.get(key)
-        if host is None:
-            return ()
-        own = [StartInterval(key, host.delay_s)] if host.delay_s else []
-        by_ip = bench.policy.delay_per_ip_s
-        return [*own, StartInterval(host.group.address, by_ip)] if host.group is not None and by_ip else own
-
-    return intervals
 
 
 def _start_process(handle: int) -> subprocess.Popen[bytes]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from lycosa.app.crawl.parts import fingerprint_by, own_fingerprint, salt_of, scope_of
+from lycosa.app.request_rules import fingerprint_by, own_fingerprint, salt_of, scope_of
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.url import host_key
 from lycosa.frontier.core.description import Description, SpiderDescription

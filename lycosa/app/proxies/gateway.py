@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import resource
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from lycosa.app.crawl.fast_shutdown import hurrying
+from lycosa.app.fast_shutdown import hurrying
 from lycosa.app.proxies.pools import open_for_leasing
 from lycosa.core.errors import BadSetting
 from lycosa.http.ports import Resolver
@@ -18,11 +17,11 @@ from lycosa.http.resolver import SystemResolver
 from lycosa.infra import clock
 from lycosa.proxies.core.gateway.access_rules import Reach
 from lycosa.proxies.core.gateway.accounts import Accounts
+from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.gateway.counts import Counts
-from lycosa.proxies.gateway.gateway import Gateway, serving
+from lycosa.proxies.gateway.gateway import Gateway, listening, serving
 from lycosa.proxies.gateway.leases import GatewayLeases
-from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.upstream import Dialer, Kept
 from lycosa.proxies.ports import ProxyPool
@@ -31,7 +30,7 @@ from lycosa.proxies.ports import ProxyPool
 @asynccontextmanager
 async def gateway_over(
     address: str,
-    listener: socket.socket,
+    bind: str,
     policies: Policies,
     accounts: Accounts,
     reach: Reach,
@@ -39,13 +38,14 @@ async def gateway_over(
     authorities: Path | None,
     report: Callable[[str], None],
 ) -> AsyncIterator[Gateway]:
-    """Serve the pool at an address on a listening socket while the block runs. Raises as `open_for_leasing`.
+    """Serve the pool at an address, on the ADDRESS:PORT of `bind`, while the block runs.
 
-    `authorities`: a file of trusted certificates for proxies over TLS; by default those of the system.
+    Raises as `listening` and `open_for_leasing`. `authorities`: a file of trusted certificates for proxies over TLS; by
+    default those of the system.
     """
     tls = trusting(authorities) if authorities else None
     allow_connections(limits)
-    with hurrying(say=report) as deadline:
+    with listening(bind, has_accounts=bool(accounts)) as listener, hurrying(say=report) as deadline:
         pool = await open_for_leasing(address, policies, Path(), report)
         try:
             async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:

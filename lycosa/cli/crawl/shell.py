@@ -67,19 +67,16 @@ class Shell:
 
     def __init__(self, settings: Settings, spider_class: type[Any] | None) -> None:
         import lycosa
+        from lycosa.app.crawl.parts import spider_at_hand
         from lycosa.config.view import SettingsView
-        from lycosa.crawl.spiders.spider import users_code
 
-        chosen = spider_class or type("Shell", (lycosa.Spider,), {"name": "shell"})
-        with users_code(f"{chosen.__name__}.__init__"):
-            spider = chosen()
         self._settings = settings
         self._spider_class = spider_class
         self.names: dict[str, Any] = {
             "lycosa": lycosa,
             "Request": lycosa.Request,
             "settings": SettingsView(settings),
-            "spider": spider,
+            "spider": spider_at_hand(spider_class),
             "response": None,
             "request": None,
             "sel": None,

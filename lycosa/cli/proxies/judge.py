@@ -10,7 +10,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,22 +50,19 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
     host, port = _place(bind)
     shown = _public(public) if public else _shown(host)
     with _folder(keep) as folder:
-        from lycosa.proxies.checking.judge_server import Certificate, key_in
+        from lycosa.app.proxies.judge import judge_in
 
-        certificate = None if no_tls else Certificate.made(folder)
         tls_port = (port + 1 if port else 0) if tls_port is None else tls_port
-        return asyncio.run(_serve(certificate, host, port, tls_port, key_in(folder), shown))
+        judge = judge_in(folder, tls=not no_tls, host=host, port=port, tls_port=tls_port, public=shown)
+        return asyncio.run(_serve(judge))
 
 
-async def _serve(certificate: object, host: str, port: int, tls_port: int, key: str, public: str) -> int:
-    from lycosa.proxies.checking.judge_server import Certificate, judging
-
+async def _serve(judging: AbstractAsyncContextManager[Any]) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Queue[int] = asyncio.Queue()
     loop.add_signal_handler(signal.SIGINT, ended.put_nowait, INTERRUPTED)
     loop.add_signal_handler(signal.SIGTERM, ended.put_nowait, DONE)
-    assert certificate is None or isinstance(certificate, Certificate)
-    async with judging(certificate, host=host, port=port, tls_port=tls_port, key=key, public=public) as judge:
+    async with judging as judge:
         print(judge.address.url, flush=True)
         print("A judge, for whoever has this address (Ctrl-C stops it)", file=sys.stderr, flush=True)
         return await ended.get()

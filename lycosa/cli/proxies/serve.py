@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -22,7 +21,7 @@ from lycosa.core.errors import UsageError
 from lycosa.http.core.private_addresses import EVERYWHERE, AllowedPrivate
 from lycosa.proxies.core.gateway.access_rules import PORTS, Names, Reach, parse_ports
 from lycosa.proxies.core.gateway.accounts import Accounts, read_accounts
-from lycosa.proxies.gateway.limits import Limits
+from lycosa.proxies.core.gateway.limits import Limits
 
 BIND = "127.0.0.1:3128"
 DEFAULT = Limits()
@@ -93,15 +92,10 @@ def command(
     curl -x http://127.0.0.1:3128 https://shop.example/
     lycosa proxies serve --pool redis://localhost:6379/0 --bind 0.0.0.0:3128 --users users.txt
     """
-    from lycosa.proxies.gateway.gateway import listening
-
     accounts = Accounts(_accounts(users, users_file))
     reach = Reach(parse_ports(ports), _allowed(allow_private), Names(names))
     where = pool_address(address)
-    listener = listening(bind, has_accounts=bool(accounts))
-    with listener:
-        story = _serve(where, listener, accounts, reach, Limits(**limits), proxy_ca, metrics)
-        return _run(story)
+    return _run(_serve(where, bind, accounts, reach, Limits(**limits), proxy_ca, metrics))
 
 
 def _accounts(users: tuple[str, ...], file: str | None) -> list[tuple[str, str]]:
@@ -141,7 +135,7 @@ def _run(story: Any) -> int:
 
 async def _serve(
     where: str,
-    listener: socket.socket,
+    bind: str,
     accounts: Accounts,
     reach: Reach,
     limits: Limits,
@@ -158,7 +152,7 @@ async def _serve(
     authorities = Path(proxy_ca) if proxy_ca else None
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(
-            gateway_over(where, listener, project_policies(Path()), accounts, reach, limits, authorities, say_aside)
+            gateway_over(where, bind, project_policies(Path()), accounts, reach, limits, authorities, say_aside)
         )
 
         def end(number: int) -> None:
@@ -171,7 +165,7 @@ async def _serve(
             await _metrics(stack, metrics, gateway.parts.counts)
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, end, each)
-        host, port = listener.getsockname()[:2]
+        host, port = gateway.place
         print(f"Forward proxy: http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)
         number = await received
     return INTERRUPTED if number == signal.SIGINT else DONE

@@ -42,8 +42,7 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     LYCOSA_PROXY_API_KEY=... lycosa proxies site --pool redis://localhost:6379/0 --bind 0.0.0.0:8082
     """
     from lycosa.cli.serving import listen
-    from lycosa.proxies.api.access import checked_key, is_loopback
-    from lycosa.proxies.core.pool_url import parse_pool_address
+    from lycosa.proxies.core.api_key import checked_key, is_loopback
 
     where = pool_address(address)
     key = _key(key_file)
@@ -57,24 +56,20 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     def say(line: str) -> None:
         print(line, flush=True)
 
-    return asyncio.run(_serve(where, parse_pool_address(where).text, key, listener, say))
+    return asyncio.run(_serve(where, key, listener, say))
 
 
-async def _serve(address: str, name: str, key: str, listener: socket.socket, say: Callable[[str], None]) -> int:
-    from lycosa.app.crawl.fast_shutdown import hurrying
-    from lycosa.app.proxies.pools import project_policies
+async def _serve(address: str, key: str, listener: socket.socket, say: Callable[[str], None]) -> int:
+    from lycosa.app.fast_shutdown import hurrying
+    from lycosa.app.proxies.site import site_over
     from lycosa.cli.serving import Server
-    from lycosa.proxies.api.app import build_desk
 
-    rules_of = project_policies(Path()).rules_of
     with listener, hurrying(say=say_aside) as deadline:
         async with opened(address) as pool:
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             say(f"Proxies: http://{shown}:{port}/  (API: /api, Ctrl-C stops it)")
-            server = Server(
-                build_desk(pool, key=key, name=name, rules_of=rules_of), lifespan=True, connections_max=CONNECTIONS_MAX
-            )
+            server = Server(site_over(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
             await server.serve(sockets=[listener])
             if server.force_exit:
                 deadline.start()

@@ -16,7 +16,6 @@ from lycosa.cli.exit_codes import one_line
 from lycosa.cli.search.folders import index_folder, index_option
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_duration, format_size
-from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search.ports import Index
 
 LOOK_EVERY_S = 0.1
@@ -87,7 +86,9 @@ def stats(index_dir: str | None, as_json: bool) -> None:
 
 
 def _build(index: Index, path: Path) -> None:
-    indexer = Indexer(index, path, source_name(path))
+    from lycosa.app.search import file_indexer
+
+    indexer = file_indexer(index, path)
     size_bytes = path.stat().st_size
     indexer.start()
     before = indexer.position
@@ -102,15 +103,16 @@ def _build(index: Index, path: Path) -> None:
         drain = True
     finally:
         indexer.close(drain=drain)
-    progress.write(_summary(indexer, path, time.monotonic() - started, left_bytes=size_bytes - indexer.position))
+    took_s, left_bytes = time.monotonic() - started, size_bytes - indexer.position
+    progress.write(_summary(path, indexer.documents, indexer.broken, took_s, left_bytes))
 
 
-def _summary(indexer: Indexer, path: Path, took_s: float, *, left_bytes: int) -> list[str]:
-    rate = f" in {format_duration(took_s)} ({indexer.documents / took_s:,.0f} items/s)" if indexer.documents else ""
-    lines = [f"{path}: {progress.count(indexer.documents, 'item')} indexed{rate}" if rate else f"{path}: nothing new"]
-    if indexer.broken:
-        lines.append(f"{path}: {progress.count(indexer.broken, 'line')} passed over: not a JSON object")
-    if left_bytes > 0:
+def _summary(path: Path, documents: int, broken: int, took_s: float, left_bytes: int) -> list[str]:
+    rate = f" in {format_duration(took_s)} ({documents / took_s:,.0f} items/s)" if documents else ""
+    lines = [f"{path}: {progress.count(documents, 'item')} indexed{rate}" if rate else f"{path}: nothing new"]
+    if broken:
+        lines.append(f"{path}: {progress.count(broken, 'line')} passed over: not a JSON object")
+    if left_bytes:
         lines.append(f"{path}: the last line is not complete yet: left for the next time")
     return lines
 

@@ -155,7 +155,7 @@ def check_lost_return(function: Callable[..., Any]) -> str:
 def check_lost_returns(spider: object) -> Iterator[str]:
     """Yield a line for each generator method of a spider whose return value is lost: no `yield from` takes it."""
     for owner in type(spider).__mro__:
-        if owner.__module__.startswith("lycosa."):
+        if owner.__module__.partition(".")[0] == "lycosa":
             continue
         for name, method in vars(owner).items():
             line = check_lost_return(method) if inspect.isfunction(method) else ""

@@ -83,9 +83,9 @@ def failed_after(decision: RetryDecision, cause: Any = None) -> Failed:
     return Failed(decision.reason, decision.retry_at, decision.block_host_until, cause=cause)
 
 
-def exception_of(verdict: Any) -> Exception:
+def exception_of(verdict: Verdict) -> Exception:
     """Return the exception for a request without a response: `fetch` raises it, an errback receives it."""
-    cause = getattr(verdict, "cause", None)
+    cause = verdict.cause if isinstance(verdict, (Failed, Ignored)) else None
     if isinstance(cause, Exception):
         return cause
     if isinstance(cause, Response):
@@ -94,13 +94,16 @@ def exception_of(verdict: Any) -> Exception:
         return CloseSpider(verdict.reason)
     if isinstance(verdict, AnsweredWithItem):
         return BadSpider("a middleware answered an inline request with an item: return a Response there")
-    reason = getattr(verdict, "reason", "no response")
-    return IgnoreRequest(reason) if isinstance(verdict, Ignored) else FetchError(reason, retry=False)
+    if isinstance(verdict, Ignored):
+        return IgnoreRequest(verdict.reason)
+    return FetchError(verdict.reason if isinstance(verdict, (Failed, Replace)) else "no response", retry=False)
 
 
-def without_contact(outcome: Any) -> Any:
-    """Return an outcome for which the host was not contacted, so its next request need not wait."""
-    return outcome._replace(contacted=False) if "contacted" in getattr(outcome, "_fields", ()) else outcome
+def without_contact(verdict: Verdict) -> Verdict:
+    """Return the verdict for a host that was not contacted, so its next request need not wait."""
+    if isinstance(verdict, (Failed, Replace, Ignored, AnsweredWithItem)):
+        return verdict._replace(contacted=False)
+    return verdict
 
 
 def reason_text(text: str) -> str:

@@ -43,7 +43,6 @@ from lycosa.crawl.engine.verdict import (
     Verdict,
     exception_of,
     reason_text,
-    without_contact,
 )
 from lycosa.crawl.events.signals import item_scraped, response_received, spider_error
 from lycosa.crawl.events.stats import RunStats
@@ -143,7 +142,9 @@ class Visitor:
         request = to_request(record)
         result = await self._downloader.download(request, lease.address)
         outcome = await self._outcome(record, request, result)
-        return without_contact(outcome) if isinstance(result, Response) and not result.contacted else outcome
+        if isinstance(result, Response) and not result.contacted and isinstance(outcome, (Completed, Failed)):
+            return outcome._replace(contacted=False)
+        return outcome
 
     async def _outcome(self, record: UrlRecord, request: Request, result: DownloadResult) -> Outcome:
         try:

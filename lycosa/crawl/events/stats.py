@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from lycosa.core.public import public
 from lycosa.crawl.diagnostics.bug_log import Bug, BugLog
 from lycosa.frontier.core.model import FrontierStats
 
@@ -17,6 +18,7 @@ NOTES_MAX = 10
 """Maximum number of hints."""
 
 
+@public
 class Snapshot(NamedTuple):
     """The state of a crawl at one time.
 
@@ -100,6 +102,7 @@ class RunStats:
         return (answers - before) / (now - then) if now > then else 0.0
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Summary:
     """How a run ended.

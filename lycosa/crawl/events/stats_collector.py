@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from pprint import pformat
 from typing import Any
 
+from lycosa.core.public import public
+
 NAMES_MAX = 10_000
 """Maximum number of names: parts of them may come from the network. Counts under further ones go to `LEFT_OUT`."""
 
@@ -88,6 +90,7 @@ STAT_NAMES = {
 """Every stat that Lycosa sets, and what it means."""
 
 
+@public
 class StatsCollector:
     """The stats of one run. Every method takes Scrapy's old `spider` argument and ignores it."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from typing import Protocol
 
 from lycosa.core.errors import ConnectFailed
 from lycosa.core.url import host_key, host_name
@@ -33,8 +34,20 @@ ERRORS_MAX = 10_000
 """Hosts whose look-up error is remembered."""
 
 
+class HostLookup(Protocol):
+    """Resolves hosts for fetches: `HostAddresses`, or in a worker process what the owner resolved."""
+
+    def lookup_error(self, url: str) -> str:
+        """Return why the host of a URL could not be resolved; "" when it was, or was never looked up."""
+        ...
+
+    async def update(self, host: str) -> None:
+        """Resolve a host and give the frontier its address, or none if that fails."""
+        ...
+
+
 class HostAddresses:
-    """Resolves hosts for the frontier."""
+    """Resolves hosts for the frontier. See `HostLookup` for the methods."""
 
     def __init__(self, frontier: Frontier, resolver: Resolver, clock: Clock) -> None:
         self._frontier = frontier
@@ -74,7 +87,7 @@ class HostAddresses:
 class ResolvedHostFetcher(FetcherWrapper):
     """Fails for a host that could not be resolved, unless a proxy is used: proxies resolve hosts themselves."""
 
-    def __init__(self, fetcher: Fetcher, addresses: HostAddresses) -> None:
+    def __init__(self, fetcher: Fetcher, addresses: HostLookup) -> None:
         super().__init__(fetcher)
         self._addresses = addresses
 

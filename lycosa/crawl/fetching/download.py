@@ -57,13 +57,12 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import is_item
 from lycosa.http.core import model
 from lycosa.http.core.request import Request
-from lycosa.http.ports import Accept, Fetcher
+from lycosa.http.ports import Accept, Fetcher, Into
 from lycosa.infra.clock import Clock
 
 log = logging.getLogger(__name__)
 
 DownloadResult = Response | Verdict
-Into = Callable[[bytes], None]
 BlockHost = Callable[[str, float], Awaitable[None]]
 
 
@@ -127,7 +126,7 @@ class Downloader:
             return result
         if request.get_meta("download_delay") is not None:
             self._delays.cancel(request)
-        return without_contact(result)  # type: ignore[no-any-return]
+        return result if isinstance(result, Response) else without_contact(result)
 
     async def _on_request(self, request: Request) -> DownloadResult | None:
         for method in self._chain.requests:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -29,7 +29,17 @@ from lycosa.infra.clock import Clock
 WAIT_MAX_S = 600.0
 """Longest wait for a retry; a later one is given up, since the page that waits has to keep its lease."""
 
-Into = Callable[[bytes], None]
+
+class BodyWriter(Protocol):
+    """Takes the body of a response as it comes."""
+
+    def __call__(self, piece: bytes, /) -> None:
+        """Take the next piece."""
+        ...
+
+    def restart(self) -> None:
+        """Forget all pieces: a transfer begins, the first one or another."""
+        ...
 
 
 class InlineFetcher:
@@ -54,10 +64,10 @@ class InlineFetcher:
         self._resolve = resolve
         self.wake: Callable[[], None] = lambda: None
 
-    async def fetch(self, request: Request | str, into: Into | None = None) -> Response:
+    async def fetch(self, request: Request | str, into: BodyWriter | None = None) -> Response:
         """Return the response, whatever its status.
 
-        `into` receives the pieces of the body; its method `restart`, if it has one, is called before each transfer.
+        With `into`, the pieces of the body go there, and the response has none.
         Raises `FetchError`, `IgnoreRequest`, or what a middleware raised.
         """
         if current_work.get() is not None:
@@ -68,7 +78,7 @@ class InlineFetcher:
         finally:
             current_work.reset(token)
 
-    async def _follow(self, request: Request, into: Into | None) -> Response:
+    async def _follow(self, request: Request, into: BodyWriter | None) -> Response:
         for _ in range(REPLACEMENTS_MAX + 1):
             result = await self._fetch_with_retries(request, into)
             if isinstance(result, Response):
@@ -101,7 +111,7 @@ class InlineFetcher:
         prepared.params = None
         return prepared
 
-    async def _fetch_with_retries(self, request: Request, into: Into | None) -> DownloadResult:
+    async def _fetch_with_retries(self, request: Request, into: BodyWriter | None) -> DownloadResult:
         """Return the result of the last try."""
         while True:
             try:
@@ -122,17 +132,16 @@ class InlineFetcher:
             request = request.copy()
             request.record = msgspec.structs.replace(request.record, attempts=request.record.attempts + 1)
 
-    async def _fetch_once(self, request: Request, into: Into | None) -> DownloadResult:
+    async def _fetch_once(self, request: Request, into: BodyWriter | None) -> DownloadResult:
         host = request.record.host
         if self._gate is not None and not request.get_meta("dont_obey_robotstxt"):
             await self._gate.fetch_if_unknown(host, self._with_claim, guarded=request.record.guarded)
         result: DownloadResult = await self._with_claim(host, lambda address: self._download(request, address, into))
         return result
 
-    async def _download(self, request: Request, address: str, into: Into | None) -> DownloadResult:
-        restart = getattr(into, "restart", None)
-        if restart is not None:
-            restart()
+    async def _download(self, request: Request, address: str, into: BodyWriter | None) -> DownloadResult:
+        if into is not None:
+            into.restart()
         return await self._downloader.download(request, address, into)
 
     async def _with_claim(self, host: str, transfer: Callable[[str], Awaitable[Any]]) -> Any:

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from lycosa.core.public import public
+
 MARKS = ("__dataclass_fields__", "__attrs_attrs__")
 """Attributes of classes whose objects are items."""
 
@@ -23,10 +25,12 @@ SCRAPY = ("scrapy.item", "Item")
 """Base classes of items, and the modules that have them if anybody has loaded them."""
 
 
+@public
 class Field(dict[str, Any]):
     """A field of an `Item`, with what is to be known about it: `Field(output_processor=TakeFirst())`."""
 
 
+@public
 class Item(MutableMapping[str, Any]):
     """A dict of declared fields: `class Book(Item): title = Field()`. Raises `KeyError` for any other field."""
 

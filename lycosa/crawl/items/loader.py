@@ -22,11 +22,13 @@ import itemloaders
 from parsel import Selector
 
 from lycosa.core.errors import BadItem
+from lycosa.core.public import public
 from lycosa.crawl.items.adapters import ItemAdapter
 from lycosa.crawl.items.item_errors import built
 from lycosa.crawl.items.items import validates
 
 
+@public
 class ItemLoader(itemloaders.ItemLoader):
     """Loads one item from a response, a selector, or values. `item` is an item to add to.
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from lycosa.core.public import public
 
+
+@public
 class PageItem(msgspec.Struct):
     """The item of a generic crawl: one per 2xx response of an allowed content type. `out_links` is a count,
     `fetched_at` ISO 8601 in UTC, `fingerprint` 16 hexadecimal digits."""

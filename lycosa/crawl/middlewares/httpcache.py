@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
+from weakref import ref
 
 from lycosa.core.errors import FetchError, IgnoreRequest, StateError
 from lycosa.core.headers import Headers
@@ -40,10 +42,15 @@ REVALIDATED = "revalidated"
 STALE = "stale"
 NOT_CACHED = "not in the cache"
 
-PENDING = "_httpcache"
-"""The key of `meta` for the stored response while it is revalidated."""
-
 DONT_CACHE = "dont_cache"
+
+
+class _Pending(NamedTuple):
+    """A stored response while it is revalidated by `request`."""
+
+    request: ref[Request]
+    stored: StoredResponse
+    decision: CacheDecision
 
 
 class HttpCache:
@@ -73,6 +80,8 @@ class HttpCache:
         self._accept = accept
         self._owner = owner
         self._disabled = False
+        self._pending: dict[int, _Pending] = {}
+        """By the id of the request, as long as the request lives."""
 
     async def process_request(self, request: Request) -> Response | Ignored | None:
         """Return the stored response if it may be served; else make the request conditional if possible."""
@@ -92,7 +101,7 @@ class HttpCache:
             why = IgnoreRequest(f"{NOT_CACHED}: {request.url}")
             return Ignored(NOT_CACHED, contacted=False, cause=why)
         if stored is not None:
-            request.meta[PENDING] = stored, decision
+            self._add_pending(request, stored, decision)
             if decision.conditions:
                 request.headers.update(decision.conditions)
         return None
@@ -101,7 +110,7 @@ class HttpCache:
         """Store the response if that is allowed. Return the stored one if the host confirms it with a 304."""
         if CACHED in response.flags:
             return response
-        pending = _take_pending(request)
+        pending = self._take_pending(request)
         if response.raw.refused:  # it depends on the proxy, so it is not for the cache
             return response
         query = self._query(request)
@@ -109,27 +118,27 @@ class HttpCache:
             await self._invalidate(query, request, response.raw)
             return response
         now = self._clock.now()
-        if pending is not None and response.status == 304 and pending[1].conditions:
+        if pending is not None and response.status == 304 and pending.decision.conditions:
             self._count("revalidate")
-            fresh = cache_rules.freshen(pending[0], response.raw, now)
+            fresh = cache_rules.freshen(pending.stored, response.raw, now)
             await self._put(self._key(query, request), fresh)
             return self._served(request, fresh, now, response.raw, REVALIDATED)
-        if pending is not None and response.status in FAILED and pending[1].serve_on_error:
+        if pending is not None and response.status in FAILED and pending.decision.serve_on_error:
             self._count("errorrecovery")
-            return self._served(request, pending[0], now, response.raw, STALE)
+            return self._served(request, pending.stored, now, response.raw, STALE)
         self._count("firsthand" if pending is None else "invalidate")
         await self._store_if_allowed(query, request, response.raw, now, replaces=pending is not None)
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> Response | None:
         """Return the stored response, although stale, if it may replace one of a host that cannot be reached."""
-        pending = _take_pending(request)
-        if pending is None or not pending[1].serve_on_error:
+        pending = self._take_pending(request)
+        if pending is None or not pending.decision.serve_on_error:
             return None
         if not isinstance(exception, FetchError) or not exception.retry:
             return None
         self._count("errorrecovery")
-        return self._served(request, pending[0], self._clock.now(), None, STALE)
+        return self._served(request, pending.stored, self._clock.now(), None, STALE)
 
     def _bypasses(self, request: Request, query: CacheQuery) -> bool:
         if self._disabled or request.get_meta(DONT_CACHE) or not self._rules.applies_to(query):
@@ -217,12 +226,15 @@ class HttpCache:
             log.warning("the HTTP cache is not used any more: %s", error)
         self._disabled = True
 
+    def _add_pending(self, request: Request, stored: StoredResponse, decision: CacheDecision) -> None:
+        number = id(request)
+        # Not every request is answered: a middleware nearer to the fetcher may replace it.
+        self._pending[number] = _Pending(ref(request, lambda _: self._pending.pop(number, None)), stored, decision)
 
-def _take_pending(request: Request) -> tuple[StoredResponse, CacheDecision] | None:
-    """Return what waited for revalidation, and restore the request as the spider made it."""
-    pending: tuple[StoredResponse, CacheDecision] | None = request.get_meta(PENDING)
-    if pending is not None:
-        del request.meta[PENDING]
-        for name in pending[1].conditions:
-            del request.headers[name]
-    return pending
+    def _take_pending(self, request: Request) -> _Pending | None:
+        """Return what waited for revalidation, and restore the request as the spider made it."""
+        pending = self._pending.pop(id(request), None)
+        if pending is not None:
+            for name in pending.decision.conditions:
+                del request.headers[name]
+        return pending

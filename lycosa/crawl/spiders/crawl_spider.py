@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from lycosa.core.errors import BadSpider
+from lycosa.core.public import public
 from lycosa.crawl.spiders.callbacks import method_named, processed, spread
 from lycosa.crawl.spiders.failure import Failure
 from lycosa.crawl.spiders.link_extractor import Link, LinkExtractor
@@ -38,6 +39,7 @@ PAGES = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xh
 Method = Callable[..., Any] | str | None
 
 
+@public
 class Rule:
     """Which links to follow, and what to do with their pages. Methods are given by name, or as functions.
 
@@ -65,6 +67,7 @@ class Rule:
         self.errback = errback
 
 
+@public
 class CrawlSpider(Spider):
     """Follows links by `rules`, from the pages of `start_urls` on. Raises `BadSpider` for rules that cannot work."""
 

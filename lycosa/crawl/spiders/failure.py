@@ -25,6 +25,7 @@ from lycosa.core.errors import (
     PrivateAddress,
     TlsFailed,
 )
+from lycosa.core.public import public
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
@@ -59,6 +60,7 @@ NAMES_OF_LOOKUPS = frozenset({"DNSLookupError", "CannotResolveHostError"})
 NAMES_OF_REFUSALS = frozenset({"ConnectionRefusedError", "DownloadConnectionRefusedError"})
 
 
+@public
 class Failure:
     """Why the request failed: `value` is the exception. `cause` is that, or the response whose status ended it.
 

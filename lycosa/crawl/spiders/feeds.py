@@ -23,6 +23,7 @@ from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
 from lycosa.core.errors import BadSpider
+from lycosa.core.public import public
 from lycosa.crawl.spiders.callbacks import processed, spread
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import Results, collect, collect_now
@@ -66,6 +67,7 @@ class _FeedSpider(Spider):
                 yield result
 
 
+@public
 class XMLFeedSpider(_FeedSpider):
     """Calls `parse_node` with each element called `itertag`, as a parsel selector of its own.
 
@@ -126,6 +128,7 @@ class XMLFeedSpider(_FeedSpider):
             self.logger.warning("%s is not read further than line %d: %s", response.url, error.lineno or 0, error.msg)
 
 
+@public
 class CSVFeedSpider(_FeedSpider):
     """Calls `parse_row` with each row, as a dictionary.
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
+from lycosa.core.public import public
 from lycosa.crawl.spiders.response import Response
 from lycosa.html.charset import codec_of
 from lycosa.html.forms import (
@@ -44,6 +45,7 @@ BUTTONS = {"submit", "image"}
 NEVER_SENT = {"button", "reset"}
 
 
+@public
 class FormRequest(Request):
     """A request that sends `formdata`: a dict or pairs, with lists for several values and `FormFile` for uploads.
 

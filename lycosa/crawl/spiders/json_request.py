@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Self
 from warnings import warn
 
+from lycosa.core.public import public
 from lycosa.http.core.request import Callback, Request
 
 ACCEPTED = "application/json, text/javascript, */*; q=0.01"
 
 
+@public
 class JsonRequest(Request):
     """A request whose body is `data` as JSON, with POST unless `method` says otherwise. `body` goes before `data`.
 

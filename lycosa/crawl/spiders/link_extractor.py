@@ -18,6 +18,7 @@ from urllib.parse import urljoin
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from lycosa.core.errors import BadSpider
+from lycosa.core.public import public
 from lycosa.core.url import canonicalize
 from lycosa.crawl.spiders.response import Response
 from lycosa.html.links import LINKS_MAX, join, resolver
@@ -73,6 +74,7 @@ class Link:
         return f"Link({self.url!r}, {self.text!r}, fragment={self.fragment!r}, nofollow={self.nofollow})"
 
 
+@public
 class LinkExtractor:
     """Finds the links of a page that a spider wants. Raises `BadSpider` for what it cannot work with.
 

@@ -12,6 +12,7 @@ import msgspec
 
 from lycosa.core.errors import BadSpider, BadUrl
 from lycosa.core.headers import Headers
+from lycosa.core.public import public
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.html.charset import detect_encoding
 from lycosa.html.links import join
@@ -27,6 +28,7 @@ DATALOSS = "dataloss"
 """The flag of a response whose body was cut off."""
 
 
+@public
 class Response:
     """A response with the request it answers. `url` is where the body came from, `fetched_at` is in unix seconds.
 

@@ -23,8 +23,6 @@ USUAL: Mapping[str, str] = dict(parsel.Selector._default_namespaces)  # noqa: SL
 PREFIXES = tuple(f"{prefix}:" for prefix in USUAL)
 MARKUP = ("html", "xml")
 BOM = b"\xef\xbb\xbf"
-
-
 _mine = threading.local()
 """`parser`: the HTML parser of this thread, with the options of parsel's."""
 

@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lycosa.core.errors import BadSpider
+from lycosa.core.public import public
 from lycosa.core.units import DAY_S
 from lycosa.crawl.spiders.callbacks import name_of_method
 from lycosa.crawl.spiders.response import Response
@@ -43,6 +44,7 @@ NO_ROBOTS = [401, 403, 404, 410]
 Since = str | float | date | None
 
 
+@public
 class SitemapSpider(Spider):
     """Fetches the pages that sitemaps list. Raises `BadSpider` for rules and dates that cannot work.
 

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from lycosa.core.errors import BadMiddleware, BadSpider, LycosaError
+from lycosa.core.public import public
 from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.diagnostics.tracebacks import user_line
 from lycosa.crawl.spiders.response import Response
@@ -33,6 +34,7 @@ from lycosa.http.core.request import Request
 log = logging.getLogger(__name__)
 
 
+@public
 class Spider:
     """Base class. Arguments given with `-a` become attributes. Raises `BadSpider` when it has no name.
 

@@ -105,7 +105,7 @@ class RemoteFrontier:
 
 
 class RemoteAddresses:
-    """See `crawl.fetching.addresses.HostAddresses`: the owner looks up addresses, and says which it could not find."""
+    """See `crawl.fetching.addresses.HostLookup`: the owner looks up addresses, and says which it could not find."""
 
     def __init__(self) -> None:
         self._errors: OrderedDict[str, str] = OrderedDict()

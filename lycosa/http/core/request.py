@@ -11,6 +11,8 @@ from inspect import signature
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from lycosa.core.public import public
+
 Callback = Callable[..., Any] | str | None
 HeadersLike = Mapping[str, Any] | Iterable[tuple[str, Any]]
 CookiesLike = Mapping[str, str] | list[dict[str, Any]]
@@ -117,6 +119,7 @@ class HeaderMap(MutableMapping[str, str]):
         return {name: value for name, (_, value) in self._fields.items()}
 
 
+@public
 class Request:
     """One request.
 
@@ -127,6 +130,7 @@ class Request:
     """
 
     __slots__ = (
+        "__weakref__",
         "_cb_kwargs",
         "_headers",
         "_meta",

@@ -12,42 +12,22 @@ import binascii
 import hmac
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 
-from lycosa.core.errors import UsageError
 from lycosa.proxies.api.schemas import Error, encoded
-
-KEY_MIN = 16
-"""Characters of a key."""
+from lycosa.proxies.core.api_key import is_loopback
 
 OPEN = frozenset({"/healthz", "/api/openapi.json", "/favicon.ico"})
 READING = frozenset({"GET", "HEAD"})
-LOCAL_NAMES = frozenset({"localhost"})
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-
-
-def checked_key(key: str, where: str) -> str:
-    """Return the key. Raises `UsageError` for one that can be guessed, or that no header can hold."""
-    if not (key.isascii() and key.isprintable() and " " not in key and len(key) >= KEY_MIN):
-        raise UsageError(f"{where}: write {KEY_MIN} or more ASCII letters and digits, such as: openssl rand -hex 16")
-    return key
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address or name, without port, is this machine for certain."""
-    try:
-        return ip_address(host.strip("[]").partition("%")[0]).is_loopback
-    except ValueError:
-        return host.lower().rstrip(".") in LOCAL_NAMES
 
 
 def is_for_programs(path: str) -> bool:

@@ -54,7 +54,7 @@ def build_desk(
 ) -> Starlette:
     """Return the application over a pool, which stays its owner's to close.
 
-    `key` is what callers have to know (`access.checked_key`), "" lets in this machine only. `name` is what the pages
+    `key` is what callers have to know (`proxies.core.api_key`), "" lets in this machine only. `name` is what the pages
     call the pool, `rules_of` says what answers of a target mean.
     """
     looks, history, choices = Looks(pool), History(pool, now), Choices(now)

@@ -23,6 +23,7 @@ from secrets import token_urlsafe
 from urllib.parse import urlsplit
 
 from lycosa.core.errors import StateError, UsageError
+from lycosa.infra.durable_files import make_file
 from lycosa.infra.web.bind_errors import bind_error_text
 from lycosa.infra.web.http_server import REQUEST_MAX_S, HttpServer, ServerRequest, ServerResponse
 from lycosa.proxies.core.checks.anonymity import SeenRequest, canonical_ip
@@ -47,6 +48,7 @@ DAYS = 3650
 """How long a certificate holds: who asks knows it by its key."""
 
 OPENSSL_MAX_S = 30.0
+CURVE = ("-pkeyopt", "ec_paramgen_curve:prime256v1")
 LOOKED = {"content-type": "application/json", "cache-control": "no-store, no-transform"}
 STRANGE = ServerResponse(404, b"not found\n")
 KEY_FILE, CERTIFICATE_FILE, SECRET_FILE = "key.pem", "certificate.pem", "judge.key"
@@ -62,13 +64,15 @@ class Certificate:
 
     @classmethod
     def made(cls, folder: Path) -> Certificate:
-        """Return the one in this folder, a new one if there is none. Raises `StateError` without openssl."""
+        """Return the one in this folder, a new one if there is none. Raises `StateError` without openssl, `UsageError`.
+
+        Of several judges that begin at once all have the key of the first, and any certificate of it will do.
+        """
         chain, key = folder / CERTIFICATE_FILE, folder / KEY_FILE
-        if not (chain.exists() and key.exists()):
-            kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-            files = ["-keyout", str(key), "-out", str(chain)]
-            _openssl("req", "-x509", *kind, *files, "-days", str(DAYS), "-subj", "/CN=judge")
-            key.chmod(0o600)
+        is_new = not key.exists() and _make(key, _openssl("genpkey", "-algorithm", "EC", *CURVE))
+        if is_new or not chain.exists():
+            made = _openssl("req", "-x509", "-key", str(key), "-days", str(DAYS), "-subj", "/CN=judge")
+            _make(chain, made, anew=is_new)
         return cls.read(chain, key)
 
     @classmethod
@@ -92,8 +96,7 @@ def key_in(folder: Path) -> str:
     """Return the key that is kept in this folder, a new one if there is none. Raises `UsageError`."""
     path = folder / SECRET_FILE
     if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(new_key() + "\n", encoding="ascii")
+        _make(path, new_key() + "\n")  # or another judge did
     text = path.read_text(encoding="ascii", errors="replace").strip()
     if not KEY.fullmatch(text):
         raise UsageError(f"{path} holds no key of a judge: write 16 to 128 letters, digits, - and _, or remove it")
@@ -182,6 +185,14 @@ def _path(target: str) -> str:
         return urlsplit(target).path
     except ValueError:
         return ""
+
+
+def _make(path: Path, text: str, *, anew: bool = False) -> bool:
+    """Make one of the files of a judge. See `durable_files.make_file`. Raises `UsageError`."""
+    try:
+        return make_file(path, text.encode("ascii"), replace=anew)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {_said(error)}") from None
 
 
 def _said(error: Exception) -> str:

@@ -25,6 +25,7 @@ from xxhash import xxh3_64_intdigest
 from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked, StorageError
 from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import replace_file
+from lycosa.infra.file_locks import unlock
 
 MAGIC, VERSION = b"LyPP", 2
 IMAGE_HEAD = Struct("<4sIQQ")
@@ -147,6 +148,7 @@ class PoolFolder:
     def close(self) -> None:
         """Release the folder."""
         self._close_journal()
+        unlock(self._lock)
         os.close(self._lock)
 
     def _close_journal(self) -> None:

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from lycosa.core.errors import LycosaError
 from lycosa.http.core.destination import Destination
+from lycosa.proxies.core.gateway.limits import BUFFER_MAX, LINGER_S
 from lycosa.proxies.core.gateway.socks import VERSION
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.gateway.http_speaker import HttpSpeaker
 from lycosa.proxies.gateway.leases import GatewayLease
-from lycosa.proxies.gateway.limits import BUFFER_MAX, LINGER_S
 from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.socks_speaker import SocksSpeaker
 from lycosa.proxies.gateway.speaker import Speaker

@@ -31,12 +31,12 @@ from lycosa.http.core.http1.framing import (
 )
 from lycosa.http.core.http1.head import RequestHead, ResponseHead, head_end, read_response
 from lycosa.proxies.core.gateway.handshakes import login_of
+from lycosa.proxies.core.gateway.limits import BUFFER_MAX
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.answers import LEASE
 from lycosa.proxies.gateway.leases import GatewayLease
-from lycosa.proxies.gateway.limits import BUFFER_MAX
 from lycosa.proxies.gateway.routing import Parts, Route, attempt, located, route
 from lycosa.proxies.gateway.upstream import Key, Upstream
 

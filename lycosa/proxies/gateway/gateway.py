@@ -12,8 +12,8 @@ from ipaddress import ip_address
 
 from lycosa.core.errors import LycosaError, StateError, UsageError
 from lycosa.infra.web.bind_errors import bind_error_text
+from lycosa.proxies.core.gateway.limits import SWEEP_S
 from lycosa.proxies.gateway.client import Client
-from lycosa.proxies.gateway.limits import SWEEP_S
 from lycosa.proxies.gateway.routing import Parts
 
 BACKLOG = 1_024
@@ -24,10 +24,11 @@ log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """See the module. `ending`: no more requests are taken."""
+    """See the module. `place` is the address and the port that it listens on. `ending`: no more requests are taken."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, place: tuple[str, int]) -> None:
         self.parts = parts
+        self.place = place
         self.ending = self._hurried = False
         self.hurried: Callable[[], None] = lambda: None
         """Called when nothing is to be waited for any more."""
@@ -99,7 +100,7 @@ class Gateway:
 @asynccontextmanager
 async def serving(parts: Parts, listener: socket.socket) -> AsyncIterator[Gateway]:
     """Serve on a listening socket while the block runs; then end in good order."""
-    gateway = Gateway(parts)
+    gateway = Gateway(parts, listener.getsockname()[:2])
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Client(gateway), sock=listener, backlog=BACKLOG)
     tasks = [asyncio.create_task(gateway.keep_time()), asyncio.create_task(gateway.keep_leases())]

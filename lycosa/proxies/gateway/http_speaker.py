@@ -9,12 +9,12 @@ from lycosa.http.core.destination import parse_authority
 from lycosa.http.core.http1.forward import check_connection_field, is_kept, read_target
 from lycosa.http.core.http1.framing import BodyReader, request_body_reader
 from lycosa.http.core.http1.head import RequestHead, elements, head_end, read_request
+from lycosa.proxies.core.gateway.limits import BUFFER_MAX
 from lycosa.proxies.core.outcomes.reports import REPORT_MAX
 from lycosa.proxies.gateway.answers import LEASE, answer, says, status_of
 from lycosa.proxies.gateway.endpoints import respond
 from lycosa.proxies.gateway.exchange import Exchange
 from lycosa.proxies.gateway.leases import GatewayLease
-from lycosa.proxies.gateway.limits import BUFFER_MAX
 from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.speaker import Line
 

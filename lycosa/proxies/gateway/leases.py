@@ -15,13 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lycosa.core.errors import Forbidden, LycosaError, StateError
+from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.gateway.username import Asked, StickySessions
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.outcomes.reports import ClientReport
 from lycosa.proxies.core.pool.choices import Choices, LeaseChoice
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.gateway.counts import Counts
-from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.gateway.store_timeout import in_time
 from lycosa.proxies.ports import ProxyLease, ProxyPool
 

@@ -12,12 +12,12 @@ from lycosa.http.ports import Resolver
 from lycosa.proxies.core.gateway.access_rules import Names, Reach
 from lycosa.proxies.core.gateway.accounts import Accounts
 from lycosa.proxies.core.gateway.handshakes import ADDRESSED
+from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, judge_error
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.counts import Counts
 from lycosa.proxies.gateway.leases import GatewayLease, GatewayLeases
-from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.gateway.upstream import Dialer, Kept
 
 

@@ -12,8 +12,8 @@ from typing import Protocol
 from lycosa.core.errors import ProxyFailed
 from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway.handshakes import Handshake, connect_through
+from lycosa.proxies.core.gateway.limits import IDLE_EACH_MAX, IDLE_PROXIES_MAX, IDLE_S, Limits
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.gateway.limits import IDLE_EACH_MAX, IDLE_PROXIES_MAX, IDLE_S, Limits
 from lycosa.proxies.gateway.wire import Wire
 
 Key = tuple[str, str]

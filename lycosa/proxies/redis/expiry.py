@@ -15,7 +15,6 @@ from lycosa.proxies.redis.target_script import TargetScript
 ALL_SEEN = "0"
 """Where a walk over all proxies begins, and ends."""
 
-
 TOLD_AT_ONCE = 500
 """Proxies in one call."""
 

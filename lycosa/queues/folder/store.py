@@ -61,8 +61,6 @@ SETTINGS = (
 )
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 FULL = "for the queue; nothing is lost, free some and go on"
-
-
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 

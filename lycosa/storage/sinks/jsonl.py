@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import StorageError
+from lycosa.infra.file_locks import unlock
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.sinks.json_lines import not_open_error, to_line, write_error
 
@@ -47,6 +48,7 @@ class JsonlSink:
                 return
         try:
             self._claim(fd)
+            unlock(fd)
         finally:
             os.close(fd)
 
@@ -172,6 +174,7 @@ class JsonlSink:
     def _close_file(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            unlock(fd)
             os.close(fd)
 
     @contextlib.contextmanager

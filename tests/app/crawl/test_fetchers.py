@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lycosa.app.crawl.fetchers import Fetchers, fetchers_of
-from lycosa.app.frontier.shared import OpenFrontier
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import FetchError
 from lycosa.crawl.events.signals import Signals

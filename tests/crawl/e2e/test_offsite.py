@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 from msgspec.structs import replace
 
-from lycosa.app.crawl.parts import scope_of
+from lycosa.app.request_rules import scope_of
 from lycosa.config import Settings
 from lycosa.crawl.engine.records import to_record, to_request
 from lycosa.crawl.middlewares.offsite import Offsite

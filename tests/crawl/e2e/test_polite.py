@@ -82,7 +82,7 @@ def test_500_does_not_block_its_host(server, tmp_path):
     server.delay_ms = 10
     starts = [server.url("/500"), server.url("/tree/30/0")]
     crawled = crawl(
-        tmp_path, *starts, "--no-robots", "--concurrency-per-host", 1, "--retries", 1, "-s", "backoff_base=3"
+        tmp_path, *starts, "--no-robots", "--concurrency-per-host", 1, "--retries", 1, "-s", "backoff_base=6"
     )
     first, second = (index for index, hit in enumerate(server.hits) if hit.target == "/500")
     assert second - first == 1 + 30

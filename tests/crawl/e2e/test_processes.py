@@ -136,7 +136,7 @@ def killed(pid: int) -> bool:
 
 def test_killed_at_random_and_resumed(tmp_path, chance):
     kills = 0
-    with grow(PAGES, delay_s=0.05) as tree:
+    with grow(PAGES, delay_s=0.1) as tree:
         while kills < KILLS and len(tree.hits()) < PAGES:
             with started(*of_tree(tree), cwd=tmp_path) as run:
                 for _ in range(chance.randrange(1, 4)):

@@ -139,7 +139,7 @@ def test_repeated_kills_lose_nothing(tmp_path):
     write(tmp_path, PAIR)
     chance = random.Random(seed := random.randrange(10**6))
     print("seed", seed)
-    with grow(150, delay_s=0.05) as tree:
+    with grow(150, delay_s=0.1) as tree:
         for _ in range(3):
             with started(*command("a", "b", site=tree.url), cwd=tmp_path) as run:
                 seen = tree.hit_bytes()

@@ -104,6 +104,8 @@ def test_visits_under_way_finish_and_the_rest_waits_for_space(monkeypatch):
             while not (snapshot := await crawl.engine.snapshot()).paused:  # noqa: ASYNC110  as an observer does
                 await asyncio.sleep(0.01)
             assert snapshot.paused == "5.0 MB free at /somewhere, 11 MB needed"
+            while (await crawl.frontier.stats()).leased:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
             before = len(spider.seen)
             await asyncio.sleep(0.2)
             stats = await crawl.frontier.stats()

@@ -55,7 +55,7 @@ async def wait_until_idle(crawl: Crawl) -> float:
 def test_the_engine_sleeps_until_the_next_due_time():
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
-            spider = Later([after(url + "3", DAY_S), after(url + "2", 0.9), after(url + "1", 0.4)])
+            spider = Later([after(url + "3", DAY_S), after(url + "2", 1.8), after(url + "1", 0.6)])
             crawl = await wired(stack, spider, POLICY, EngineLimits(exit_when_idle=True))
             await crawl.engine.run(crawl.operations)
             assert [page for _, page in spider.seen] == ["1", "2"]

@@ -198,6 +198,21 @@ def test_a_stale_response_replaces_one_of_a_failing_host(failure):
     play(played)
 
 
+def test_nothing_is_held_for_a_request_that_is_never_answered():
+    async def played(it: World):
+        it.answers = [Answer(fields=ETAG)]
+        await it.get()
+        it.now += 61
+        request = Request(it.url)
+        assert await it.cache.process_request(request) is None
+        assert (dict(request.headers), request.meta) == ({"If-None-Match": '"1"'}, {})
+        assert len(it.cache._held) == 1
+        del request
+        assert it.cache._held == {}
+
+    play(played)
+
+
 @pytest.mark.parametrize("forbidden", ["max-age=60, must-revalidate", "max-age=60, stale-if-error=1"])
 def test_a_stale_response_is_not_used_where_that_is_forbidden(forbidden):
     async def played(it: World):

@@ -85,6 +85,26 @@ def test_the_hosts_of_an_address_share_its_pause(opened_whole: Open) -> None:
     run(story())
 
 
+def test_the_delays_that_a_request_keeps_are_those_of_its_host_and_of_its_address(opened_here: Open) -> None:
+    """Whoever starts requests in several processes has to keep them."""
+
+    async def story() -> None:
+        own, other = HOSTS[:2]
+        frontier = opened_here(replace(PLAIN, delay_s=4.0, delay_per_ip_s=1.0))
+        assert frontier.delays(own) == [], "nothing is known of the host"
+        await frontier.push([url(1, own), url(1, other)])
+        assert frontier.delays(own) == [(own, 4.0)], "its address is not known"
+        await frontier.set_address(own, ADDRESS, 1e6, 100.0)
+        assert frontier.delays(own) == [(own, 4.0), (ADDRESS, 1.0)]
+        assert frontier.delays(other) == [(other, 4.0)]
+        for policy, delays in ((PLAIN, []), (replace(PLAIN, delay_per_ip_s=1.0), [(ADDRESS, 1.0)])):
+            frontier = opened_here(policy)
+            await shared(frontier, 100.0)
+            assert frontier.delays(own) == delays
+
+    run(story())
+
+
 def test_a_place_that_one_host_cannot_use_goes_to_another(opened_whole: Open) -> None:
     async def story() -> None:
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))

@@ -414,7 +414,7 @@ def run(order: Order) -> None:
     fetches, promises = logger(logs / FETCHES), logger(logs / PROMISES)
     crawl = Crawl(
         order,
-        fetched=lambda page: fetches(b"%d %f" % (page, time.monotonic())),
+        fetched=lambda page: fetches(b"%d %f %f" % (page, time.monotonic(), time.process_time())),
         released=lambda page: fetches(b"%d released" % page),
         promise=lambda promise: promises(msgspec.json.encode(promise)),
         on_step=killer(order),

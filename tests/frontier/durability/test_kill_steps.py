@@ -44,6 +44,9 @@ RUNS = 400 if PROVE else 40
 KILLS = 6
 PAGES = 200
 ACKS = 12
+TIMED = 3
+"""Crawls of which the quickest says how long one takes: kills at random would come too late if the machine was busy."""
+
 FIRST_FETCH_MAX_S = 2.0
 BATCH = 3000
 AT_RANDOM = ""
@@ -52,10 +55,14 @@ TURNS = (AT_RANDOM, *STEPS[::2], AT_RANDOM, AT_RANDOM, *STEPS[1::2], AT_RANDOM)
 
 @dataclass
 class Played:
-    """What a crawl went through. `kills` are the steps at which it was killed, AT_RANDOM among them."""
+    """What a crawl went through. `kills` are the steps at which it was killed, AT_RANDOM among them.
+
+    `waited_s` is how long the first fetch of a process took, and `first_fetch_s` the processor time of that.
+    """
 
     kills: list[str] = field(default_factory=list)
     first_fetch_s: list[float] = field(default_factory=list)
+    waited_s: list[float] = field(default_factory=list)
     fetches: int = 0
 
 
@@ -108,7 +115,7 @@ def new_order(folder: Path, seed: int, *, sync: bool) -> Order:
 
 
 def fetches(order: Order) -> list[list[str]]:
-    """Return the lines of the log: page and time, or page and "released"."""
+    """Return the lines of the log: page, time and processor time, or page and "released"."""
     log = Path(order.logs) / FETCHES
     return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -123,7 +130,9 @@ def play(forks: Forks, order: Order, kills: list[Order]) -> Played:
         assert ended.code in {0, -9}, f"run {number}: exit code {ended.code}"
         if ended.code:
             played.kills.append(turn.step)
-        played.first_fetch_s += [float(line[1]) - ended.begun_at for line in fetches(order)[seen : seen + 1]]
+        for _, at, cpu_s in fetches(order)[seen : seen + 1]:
+            played.first_fetch_s.append(float(cpu_s))
+            played.waited_s.append(float(at) - ended.begun_at)
     assert ended.code == 0
     played.fetches = sum(-1 if line[1] == "released" else 1 for line in fetches(order))
     return played
@@ -147,7 +156,8 @@ def crawl(forks: Forks, order: Order, whole_s: float) -> Played:
         assert_complete(site, Path(order.folder))
         most = site.fetches + len(played.kills) * (CONCURRENCY + ACKS)
         assert site.fetches <= played.fetches <= most, played.kills
-        assert max(played.first_fetch_s) <= 5 * FIRST_FETCH_MAX_S, "however busy the machine is"
+        assert max(played.first_fetch_s) <= FIRST_FETCH_MAX_S
+        assert max(played.waited_s) <= END_MAX_S, "however busy the machine is"
     except BaseException:
         plan = [(kill.step, kill.occurrence) if kill.step else kill.kill_after_s for kill in kills]
         print(f"LYCOSA_TEST_SEED={order.seed}: kills at {plan}")
@@ -162,11 +172,16 @@ def seeds(*, sync: bool) -> list[int]:
     return [seed for seed in ([int(one)] if one else range(RUNS)) if seed % 2 == sync]
 
 
+def undisturbed_s(forks: Forks, folder: Path, seed: int, *, sync: bool) -> float:
+    """Return how long a crawl takes that nobody kills."""
+    ended = forks.run(new_order(folder, seed, sync=sync))
+    assert ended.code == 0
+    return ended.ended_at - ended.begun_at
+
+
 @pytest.mark.parametrize("sync", [False, True], ids=["without sync", "with sync"])
 def test_kills_at_every_step_and_at_random(quick_path, forks, sync):
-    ended = forks.run(new_order(quick_path, RUNS, sync=sync))
-    assert ended.code == 0
-    whole_s = ended.ended_at - ended.begun_at
+    whole_s = min(undisturbed_s(forks, quick_path, RUNS + number, sync=sync) for number in range(TIMED))
     kills: Counter[str] = Counter()
     again, slowest_s = 0, 0.0
     for seed in seeds(sync=sync):

@@ -20,7 +20,7 @@ import pytest
 
 from lycosa.app.frontier.operations import open_state
 from lycosa.core.errors import StateLocked
-from tests.cli.command import Running, assert_exactly_once, items, lycosa, started
+from tests.cli.command import Running, assert_exactly_once, items, items_so_far, lycosa, started
 from tests.servers.misbehaving import Server, running
 from tests.servers.tree import Tree, grow
 
@@ -44,9 +44,10 @@ def crawl_of(tree: Tree, *more: object) -> tuple[object, ...]:
 
 
 def asked(home: Path, *arguments: object) -> list[dict[str, Any]]:
-    """Run `lycosa frontier ... --json`. Return what it wrote."""
+    """Run `lycosa frontier ... --json`. Return what it wrote. On a busy machine it may say whom it waits for."""
     done = lycosa("frontier", *arguments, "--state", "state", "--json", cwd=home)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stderr.splitlines() if "has not answered for 2 s" not in line]
+    assert (done.returncode, said) == (0, [])
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -135,7 +136,8 @@ def test_what_is_imported_or_requeued_is_fetched_at_once_and_once(tree: Tree, se
         assert asked(tmp_path, "import", "seeds.txt", "--priority", 5)[0]["queued"] == len(more)
         again = asked(tmp_path, "import", "seeds.txt")[0]
         assert (again["queued"], again["known"]) == (0, len(more))
-        assert crawl.until(lambda: tree.urls() | set(more) <= set(urls(tmp_path))), "not fetched while the crawl ran"
+        wanted, output = tree.urls() | set(more), tmp_path / "items.jsonl"
+        assert crawl.until(lambda: wanted <= {item["url"] for item in items_so_far(output)}), "not while the crawl ran"
         assert server.paths().count("/500") == 2
         crawl.process.terminate()
         assert crawl.end() == 130
@@ -176,7 +178,7 @@ def test_what_was_imported_on_another_machine_is_crawled_there(server: Server, t
 
 def test_what_was_imported_survives_a_kill(tree: Tree, server: Server, tmp_path: Path) -> None:
     more = {server.url(f"/tree/50/{number}") for number in (47, 48, 49)}
-    with started(*crawl_of(tree, "--commit-every", 60), cwd=tmp_path) as crawl:
+    with started(*crawl_of(tree, "--commit-every", 60, "--delay", 0.2), cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(tree.hits()) > 8)
         (tmp_path / "seeds.txt").write_text("\n".join(more))
         assert asked(tmp_path, "import", "seeds.txt")[0]["queued"] == 3
@@ -190,7 +192,7 @@ def test_what_was_imported_survives_a_kill(tree: Tree, server: Server, tmp_path:
 
 
 def test_a_stopped_crawl_is_changed_and_goes_on(tree: Tree, tmp_path: Path) -> None:
-    with started(*crawl_of(tree), cwd=tmp_path) as crawl:
+    with started(*crawl_of(tree, "--delay", 0.1), cwd=tmp_path) as crawl:
         under_way(crawl)
         crawl.process.terminate()
         assert crawl.end() == 130

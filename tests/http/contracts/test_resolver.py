@@ -248,6 +248,7 @@ def test_hanging_look_up_does_not_block_the_end_of_the_loop(run, system):
     async def play() -> None:
         with pytest.raises(ConnectFailed):
             await SystemResolver(timeout_s=0.01).resolve("a")
+        await until(lambda: system.busy == 1)
 
     run(play)
     assert system.busy == 1

@@ -17,9 +17,9 @@ import pytest
 
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.proxies.api import api, leases, params
-from lycosa.proxies.api.access import checked_key, is_loopback
 from lycosa.proxies.api.app import build_desk
 from lycosa.proxies.api.operations import document
+from lycosa.proxies.core.api_key import checked_key, is_loopback
 from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.proxy import Proxy

@@ -17,7 +17,15 @@ from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.infra.web import http_server
 from lycosa.proxies.checking import judge_server as judge_module
-from lycosa.proxies.checking.judge_server import HEAD_MAX, KEY_FILE, Certificate, Judge, judging, key_in
+from lycosa.proxies.checking.judge_server import (
+    CERTIFICATE_FILE,
+    HEAD_MAX,
+    KEY_FILE,
+    Certificate,
+    Judge,
+    judging,
+    key_in,
+)
 from lycosa.proxies.core.checks.judging import LOOK, PAGE, JudgeAddress, decode_answer, make_page, parse_judge_address
 from tests.conftest import need
 
@@ -104,12 +112,12 @@ def test_a_proxy_may_leave_the_whole_url_in_the_request() -> None:
 
 
 def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "REQUEST_MAX_S", 0.2)
     monkeypatch.setattr(judge_module, "CONNECTIONS_MAX", 2)
 
     async def story(judge: Judge) -> None:
         big = await answered(judge, b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * HEAD_MAX + b"\r\n\r\n")
         assert big.startswith(b"HTTP/1.1 400 ")
+        monkeypatch.setattr(http_server, "REQUEST_MAX_S", 0.2)
         assert await answered(judge, b"GET / HTTP/1.1\r\n") == b"", "the rest never comes"
         monkeypatch.setattr(http_server, "REQUEST_MAX_S", 30.0)
         idle = [await asyncio.open_connection("127.0.0.1", judge.address.port) for _ in range(2)]
@@ -158,6 +166,52 @@ def test_key_and_certificate_are_kept_where_only_we_can_read_them(tmp_path: Path
     (tmp_path / KEY_FILE).write_text("nonsense")
     with pytest.raises(UsageError, match="are no certificate and its key"):
         Certificate.made(tmp_path)
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_two_judges_that_begin_at_once_have_one_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    """The other one comes before the first has its key, or before it has the certificate of that."""
+    need("openssl", shutil.which("openssl") is not None)
+    run, calls, other = judge_module._openssl, [], []
+
+    def openssl(*words: str) -> str:
+        calls.append(words)
+        if len(calls) == 1 + later:
+            other.append(Certificate.made(tmp_path))
+        return run(*words)
+
+    monkeypatch.setattr(judge_module, "_openssl", openssl)
+    first = Certificate.made(tmp_path)
+    assert [first.pin] == [each.pin for each in other] == [Certificate.made(tmp_path).pin]
+    assert {file.name for file in tmp_path.iterdir()} == {KEY_FILE, CERTIFICATE_FILE}
+
+
+def test_two_judges_that_begin_at_once_have_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other: list[str] = []
+
+    def new_key() -> str:
+        monkeypatch.undo()
+        other.append(key_in(tmp_path))
+        return "k" * 32
+
+    monkeypatch.setattr(judge_module, "new_key", new_key)
+    assert [key_in(tmp_path)] == other == [key_in(tmp_path)]
+
+
+@pytest.mark.parametrize("lost", [KEY_FILE, CERTIFICATE_FILE])
+def test_half_a_certificate_is_made_whole(tmp_path: Path, lost: str) -> None:
+    need("openssl", shutil.which("openssl") is not None)
+    pin = Certificate.made(tmp_path).pin
+    (tmp_path / lost).unlink()
+    assert (Certificate.made(tmp_path).pin == pin) is (lost == CERTIFICATE_FILE), "it is known by its key"
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    for make in (Certificate.made, key_in):
+        with pytest.raises(UsageError, match=r"cannot be written: no such file or directory$"):
+            make(tmp_path / "gone")
 
 
 def test_without_openssl_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

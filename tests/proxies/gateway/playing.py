@@ -26,11 +26,11 @@ from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.http.resolver import StaticResolver
 from lycosa.proxies.core.gateway.access_rules import Reach
 from lycosa.proxies.core.gateway.accounts import Accounts
+from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.gateway.gateway import Gateway, listening, serving
-from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import ProxyLease
 from tests.servers.ports import closed_port

@@ -9,9 +9,9 @@ import pytest
 
 from lycosa.app.proxies.gateway import allow_connections
 from lycosa.proxies.core.gateway.access_rules import Names, Reach
+from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.project_policies import Policies, TargetSettings
-from lycosa.proxies.gateway.limits import Limits
 from tests.proxies.gateway.playing import Part, Stage
 
 CONNECT = b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\n\r\n"

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from lycosa.core.public import public
 from lycosa.core.url import canonicalize
 from lycosa.crawl.items.media.pipeline import MediaInfo, MediaPipeline
 from lycosa.crawl.spiders.response import Response
@@ -21,6 +22,7 @@ KINDS = mimetypes.MimeTypes().types_map[True]
 """Extensions that a file gets: those that Python knows, whatever the machine adds to them."""
 
 
+@public
 class FilesPipeline(MediaPipeline):
     """Files of any kind, as they come: `full/<SHA-1 of the URL>.<extension of the URL>`."""
 

@@ -15,6 +15,7 @@ import asyncio
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from lycosa.core.errors import BadSetting, StateError
+from lycosa.core.public import public
 from lycosa.crawl.items.media.files import name_of
 from lycosa.crawl.items.media.pipeline import Known, MediaInfo, MediaPipeline
 from lycosa.crawl.items.media.store import FileException, Part
@@ -37,6 +38,7 @@ class ImageException(FileException):
     """The image is none, or not one that is wanted."""
 
 
+@public
 class ImagesPipeline(MediaPipeline):
     """Images: `full/<SHA-1 of the URL>.jpg`, thumbnails `thumbs/<name>/<SHA-1 of the URL>.jpg`."""
 

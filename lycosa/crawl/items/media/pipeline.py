@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, Self
@@ -107,6 +107,12 @@ class MediaPipeline:
     RESULT_FIELD: ClassVar[str] = ""
     STORE: ClassVar[str] = ""
     """The prefix of the settings: FILES, IMAGES."""
+    EXPIRES: ClassVar[float | None] = None
+    """The age in days at which a file is downloaded again, in place of the setting."""
+    THUMBS: ClassVar[Mapping[str, tuple[int, int]]] = {}
+    MIN_WIDTH: ClassVar[int] = 0
+    MIN_HEIGHT: ClassVar[int] = 0
+    """Of images, where the settings say nothing."""
 
     def __init__(
         self, settings: MediaSettings, info: MediaInfo, memory: KeyStore, now: Callable[[], float] = CLOCK.now
@@ -123,7 +129,7 @@ class MediaPipeline:
     @classmethod
     def from_crawler(cls, crawler: Any) -> Self:
         """Make the pipeline that the settings describe. Raises `BadSetting`."""
-        info = MediaInfo(crawler.spider, crawler.download, getattr(crawler, "stats", None))
+        info = MediaInfo(crawler.spider, crawler.download, crawler.stats)
         return cls(settings_of(cls, crawler.settings), info, crawler.records)
 
     # ------------------------------------------------------------------------------------------- to be overridden
@@ -267,8 +273,8 @@ class MediaPipeline:
         return known if self.is_complete(known, request, item) else None
 
     async def _downloaded(self, request: Request, item: Any, key: str) -> dict[str, Any]:
-        usual = {"download_timeout": MEDIA_TIMEOUT_S, "download_maxsize": self.settings.max_size}
-        request = request.replace(meta={**usual, **request.meta})
+        meta = {"download_timeout": MEDIA_TIMEOUT_S, "download_maxsize": self.settings.max_size, **request.meta}
+        request = request.replace(meta=meta)
         part = self.store.part(self.settings.max_size)
         try:
             response = await self._transferred(request, part)
@@ -335,7 +341,7 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
     store = setting(f"{prefix}_STORE")
     if not store:
         raise BadSetting(f"{kind.__name__} has no folder to write to: set {prefix}_STORE")
-    thumbs = setting(f"{prefix}_THUMBS") or getattr(kind, "THUMBS", {})
+    thumbs = setting(f"{prefix}_THUMBS") or kind.THUMBS
     return MediaSettings(
         _folder(str(store), f"{prefix}_STORE"),
         setting(f"{prefix}_URLS_FIELD", getattr(kind, f"{prefix}_URLS_FIELD", kind.URLS_FIELD)),
@@ -346,14 +352,14 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
         bool(setting("media_deduplicate", default=False)),
         bool(setting("sync", default=False)),
         {name: (int(size[0]), int(size[1])) for name, size in thumbs.items()},
-        int(setting(f"{prefix}_MIN_WIDTH") or getattr(kind, "MIN_WIDTH", 0)),
-        int(setting(f"{prefix}_MIN_HEIGHT") or getattr(kind, "MIN_HEIGHT", 0)),
+        int(setting(f"{prefix}_MIN_WIDTH") or kind.MIN_WIDTH),
+        int(setting(f"{prefix}_MIN_HEIGHT") or kind.MIN_HEIGHT),
     )
 
 
 def _expires_s(kind: type[MediaPipeline], settings: Any, days: float) -> float | None:
     """Return the age in seconds at which a file is downloaded again: in days for the class and by Scrapy's name."""
-    if hasattr(kind, "EXPIRES"):
+    if kind.EXPIRES is not None:
         return float(kind.EXPIRES) * DAY_S
     if "media_expires" in settings:
         age: float | None = settings["media_expires"]

@@ -1,8 +1,8 @@
 -- Claims: turns for transfers that are no records. They wait in the line of their host, first come, first served, and
--- before the leases, though not for ever: see `frontier.core.claims`, whose rules these are. What is different: nobody can be
--- woken here. The first in line is told when its turn will be, as far as is known, and asks again then; the others about
--- when theirs may be. A turn is kept for COMES_S for the claim that was told of it; then leases have it, and who is behind
--- it passes.
+-- before the leases, though not for ever: see `frontier.core.claims`, whose rules these are. What is different: nobody
+-- can be woken here. The first in line is told when its turn will be, as far as is known, and asks again then; the
+-- others about when theirs may be. A turn is kept for COMES_S for the claim that was told of it; then leases have it,
+-- and who is behind it passes.
 --
 -- K|WORKER holds "HOST" of a claim that waits, and "HOST\nADDRESS" of one that has its turn; k|HOST its line, members
 -- "CLAIM|WORKER"; ik@ADDRESS the hosts of a group that have a line, each with the number of the first in it.

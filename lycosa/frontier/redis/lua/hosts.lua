@@ -1,15 +1,17 @@
 -- Whose turn it is. Hosts take turns, and all hosts of one IP address, where that is limited, take turns as one: a
 -- *group*, which has turns of its own for its hosts. A unit (host or group) is among the ready when it may be contacted
--- now, among the waiting when it has work and its turn is to come, and nowhere while it has no work, no free place, or is
--- asked for its robots.txt: so nothing is ever scanned, and whatever is ready can be lent.
+-- now, among the waiting when it has work and its turn is to come, and nowhere while it has no work, no free place, or
+-- is asked for its robots.txt: so nothing is ever scanned, and whatever is ready can be lent.
 --
 -- What a unit holds, packed; what is left out is 0, or "" for `tk`, `ad` and `uc`:
---   fl in flight   ra its next turn   tk its member of the ready, tr its rank there   wr 1 while it is among the waiting
---   cw a claim is waited for until   row claims in a row   yu they stand back until   q queued
+--   fl in flight   ra its next turn   tk its member of the ready, tr its rank there
+--   wr 1 while it is among the waiting   cw a claim is waited for until   row claims in a row
+--   yu they stand back until   q queued
 --   gr it has a better place with so many   n hosts of a group   tn turns of a group for its hosts
 -- and a host:
---   gq those of them that its group counts   rk rank of its first lane   pa paused until (by no start of ours)   dl delay it asks for
---   th delay of the throttle, none before the first   st last start   as 1 while it is asked   rb robots.txt fetched at
+--   gq those of them that its group counts   rk rank of its first lane   pa paused until (by no start of ours)
+--   dl delay it asks for   th delay of the throttle, none before the first   st last start   as 1 while it is asked
+--   rb robots.txt fetched at
 --   rt at  tries of robots.txt and of its address   ad address   au known until   cl claims in its line
 --   uc the lease or claim of which nobody has said yet when the host heard of it: no other turn before that
 
@@ -110,9 +112,9 @@ local function leave_waiting(unit, waiting)
 end
 
 -- First come, first served, except that a unit with much work left goes before some of those who came earlier: the more
--- work, the more of them, but only before (FAIR_TURN - 1) times as many as are ready now. So, as in `frontier.core.fair_queue`, a unit
--- with n others before it has its turn within FAIR_TURN * (n + 1) turns, and whoever decides when the crawl ends is
--- hardly ever kept waiting.
+-- work, the more of them, but only before (FAIR_TURN - 1) times as many as are ready now. So, as in
+-- `frontier.core.fair_queue`, a unit with n others before it has its turn within FAIR_TURN * (n + 1) turns, and whoever
+-- decides when the crawl ends is hardly ever kept waiting.
 local FAIR_TURN = 8
 local SHORT_S = 10 -- seconds of work with which nobody needs to hurry
 local LONG = math.log(256) -- so many times that work goes before all it may
@@ -253,8 +255,8 @@ local function ended(host, address, by, turn)
   offer(host)
 end
 
--- The host whose turn it is, of what was taken from the ready: and the group whose turn that is. No host when it is there
--- no more: limits may have changed since.
+-- The host whose turn it is, of what was taken from the ready: and the group whose turn that is. No host when it is
+-- there no more: limits may have changed since.
 local function turn_of(member)
   local name, group = string.sub(member, 16), nil
   if is_group(name) then

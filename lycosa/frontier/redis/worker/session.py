@@ -32,7 +32,6 @@ CRAWLS = "lycosa:crawls"
 NAME_SHOWN = 40
 """Characters of a name that is none."""
 
-
 NAME = re.compile(r"[^{}\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}")
 
 

@@ -33,7 +33,6 @@ RESPONSE = re.compile(
 )
 END = b"\r\n\r\n"
 
-
 READ = frozenset(
     {
         b"host", b"content-length", b"transfer-encoding", b"connection", b"proxy-connection", b"expect",

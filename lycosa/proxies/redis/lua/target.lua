@@ -1,6 +1,6 @@
--- The pool of one target, as `proxies.core.pool.target.TargetPool` has it: every command does what the method of its name does,
--- with the same numbers. ARGV[3] are commands, each with its arguments behind it, packed together. They are done one after
--- the other, as if each had come alone at this time; an answer for each is answered, packed together.
+-- The pool of one target, as `proxies.core.pool.target.TargetPool` has it: every command does what the method of its
+-- name does, with the same numbers. ARGV[3] are commands, each with its arguments behind it, packed together. They are
+-- done one after the other, as if each had come alone at this time; an answer for each is answered, packed together.
 
 -- What comes back -----------------------------------------------------------------------------------------------------
 
@@ -439,7 +439,7 @@ function commands.explain()
   return { told, ends, bound, is_filled(args.kind, args.version) }
 end
 
--- All of them -----------------------------------------------------------------------------------------------------------
+-- All of them ---------------------------------------------------------------------------------------------------------
 
 local PLAIN = { __index = { tags = {}, avoid = {}, session = '', kind = '' } } -- what is not said
 

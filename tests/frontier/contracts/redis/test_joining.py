@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis as driver
 
-from lycosa.app.frontier.shared import OpenFrontier
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.core.errors import ForeignState, NewerState, StateError, StorageFull, UsageError
 from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.events.stats import RunStats

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from lycosa.app.frontier.shared import OpenFrontier
+from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.core.errors import StateError
 from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.events.stats import RunStats
@@ -13,6 +13,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.memory import memory_frontier
 from lycosa.infra.clock import Clock
+from tests.frontier.contracts.test_frontier import HOST, url
 
 
 def reporter() -> WorkerReporter:
@@ -30,6 +31,17 @@ def test_a_frontier_of_our_own_shares_nothing_and_is_over_when_nothing_is_left()
         assert await opened.totals(reporter()) == {}
         fetcher: Any = object()
         assert opened.report_starts(Clock())(fetcher) is fetcher
+
+    asyncio.run(story())
+
+
+def test_the_processes_of_a_crawl_are_told_the_delays_of_its_own_frontier() -> None:
+    async def story() -> None:
+        frontier = memory_frontier(Policy(delay_s=2.0))
+        await frontier.push([url(1)])
+        assert OpenFrontier.own(frontier).delays(HOST) == [(HOST, 2.0)]
+        shared: Any = Shared()
+        assert OpenFrontier.joined(shared).delays(HOST) == ()
 
     asyncio.run(story())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,17 +36,19 @@ LEAVE_MAX_S = 5.0
 class OpenFrontier:
     """The frontier of a crawl. `shared` is the same frontier if workers share it, for what it offers beyond the port.
 
-    `operations` creates the operations on it, see `SharedFrontier.operations`.
+    `operations` creates the operations on it, see `SharedFrontier.operations`. `delays` are for the worker processes of
+    one crawl (`LocalFrontier.delays`); a shared frontier has none.
     """
 
     frontier: Frontier
     operations: Callable[[Callable[[], Awaitable[None]], Callable[[], None], Callable[[], str]], FrontierOperations]
     shared: SharedFrontier | None = None
+    delays: Callable[[str], Sequence[tuple[str, float]]] = lambda _: ()
 
     @classmethod
     def own(cls, frontier: LocalFrontier[Any]) -> OpenFrontier:
         """Wrap a frontier of this process."""
-        return cls(frontier, partial(LocalOperations, frontier))
+        return cls(frontier, partial(LocalOperations, frontier), delays=frontier.delays)
 
     @classmethod
     def joined(cls, frontier: SharedFrontier) -> OpenFrontier:

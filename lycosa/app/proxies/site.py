@@ -1,0 +1,21 @@
+"""The API and the pages of a pool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.applications import Starlette
+
+from lycosa.app.proxies.pools import project_policies
+from lycosa.proxies.api.app import build_desk
+from lycosa.proxies.core.pool_url import parse_pool_address
+from lycosa.proxies.ports import ProxyPool
+
+
+def site_over(pool: ProxyPool, address: str, key: str) -> Starlette:
+    """Return the application over the pool at an address, with the policies of the project that this folder is in.
+
+    Without a `key` only this machine is let in. Raises `BadSetting`.
+    """
+    rules_of = project_policies(Path()).rules_of
+    return build_desk(pool, key=key, name=parse_pool_address(address).text, rules_of=rules_of)

@@ -1,0 +1,74 @@
+"""A lock that was given up is free at once, whatever children are being started meanwhile (C1, F1)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa.frontier.state_dir import StateDir
+from lycosa.proxies.folder.folder import PoolFolder
+from lycosa.search import tantivy
+from lycosa.search.tantivy import TantivyIndex
+from lycosa.storage.sinks.jsonl import JsonlSink
+
+
+class Items:
+    """A file of items that is open."""
+
+    def __init__(self, path: Path) -> None:
+        self._sink = JsonlSink(path)
+        asyncio.run(self._sink.open(None))
+
+    def close(self) -> None:
+        """Close it."""
+        asyncio.run(self._sink.close())
+
+
+class Erased:
+    """An index that is erased."""
+
+    def __init__(self, path: Path) -> None:
+        tantivy.erase(path)
+
+    def close(self) -> None:
+        """It is not kept open."""
+
+
+class Checked(Erased):
+    """A file of items that is looked at."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch()
+        asyncio.run(JsonlSink(path).check())
+
+
+def index(path: Path) -> TantivyIndex:
+    return TantivyIndex(path, write=True)
+
+
+@pytest.mark.parametrize(
+    ("opens", "then"),
+    [(StateDir, StateDir), (PoolFolder, PoolFolder), (index, index), (Erased, index), (Items, Items), (Checked, Items)],
+    ids=lambda each: each.__name__,
+)
+def test_a_child_that_has_not_run_its_program_yet_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens: Callable[[Path], Any], then: Callable[[Path], Any]
+) -> None:
+    """It has a copy of each descriptor until then."""
+    path = tmp_path / "path"
+    with ExitStack() as childs:
+        flock = tantivy.fcntl.flock
+
+        def locked(file: Any, operation: int) -> None:
+            flock(file, operation)
+            childs.callback(os.close, os.dup(file if isinstance(file, int) else file.fileno()))
+
+        monkeypatch.setattr("fcntl.flock", locked)
+        opens(path).close()
+        then(path).close()
