@@ -18,6 +18,7 @@ from lycosa.frontier.core import claims as claims_module
 from lycosa.frontier.core.model import HostFacts, Lease
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
@@ -138,11 +139,10 @@ def kept_for_claims(frontier: Any) -> set[str]:
     """Return the hosts that are kept; on Redis those in lines, and those of claims that wait or have their turn."""
     if not isinstance(frontier, RedisFrontier):
         return set(frontier.scheduler.hosts)
-    real, ours = frontier.session.wire.client._real, f"lycosa:{{{frontier.session.crawl}.*}}:"
-    held = [each.decode() for key in real.keys(ours + "K|*") for each in real.hvals(key)]
-    return {key.decode().partition(":k|")[2] for key in real.keys(ours + "k|*")} | {
-        each.split("\n")[0] for each in held
-    }
+    real, ours = frontier.session.calls.client._real, f"lycosa:{{{frontier.session.crawl}.*}}:"
+    held = [each.decode() for key in real.keys(ours + Key.CLAIMED + "*") for each in real.hvals(key)]
+    waiting = {key.decode().partition(":claims|")[2] for key in real.keys(ours + Key.CLAIMS + "|*")}
+    return waiting | {each.split("\n")[0] for each in held}
 
 
 def test_a_host_is_kept_as_long_as_it_has_claims(opened: Open) -> None:

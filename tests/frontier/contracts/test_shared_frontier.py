@@ -17,7 +17,8 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.core.telemetry import CRAWLING, ENDED, WorkerReport, encode
 from lycosa.frontier.memory import memory_frontier
 from lycosa.frontier.ports import Frontier, SharedCookies, SharedCrawl, SharedFrontier
-from lycosa.frontier.redis.admin.visit import visiting
+from lycosa.frontier.redis.admin.open_crawl import open_crawl
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.shared_crawl import RedisCrawl
 from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
@@ -118,8 +119,8 @@ def test_a_description_of_a_later_version_is_refused(join: Join) -> None:
     async def story() -> None:
         frontier = await join("one")
         server, name = join.server, join.name  # type: ignore[attr-defined]
-        driver.Redis.from_url(server.url).hset(key_of(name, 0) + "m", "described", b'{"seeds":"one"}')
-        with pytest.raises(NewerState, match=f"the crawl '{name}' is described in a way that is not known here"):
+        driver.Redis.from_url(server.url).set(key_of(name, 0) + Key.DESCRIPTION, b'{"seeds":"one"}')
+        with pytest.raises(NewerState, match=f"the description of the crawl '{name}' cannot be read here"):
             await frontier.crawl.description()
         await frontier.close()
 
@@ -213,7 +214,7 @@ def test_reports_go_with_the_heartbeat_and_with_the_leave(redis: RedisServer) ->
     async def story() -> None:
         frontier = await redis_frontier(redis.url, name, Policy(robots=False), Membership("w"), print)
         frontier.set_reporter(lambda: report(7), lambda: report(8, ENDED))
-        async with visiting(redis.url, name, pytest.fail) as visit:
+        async with open_crawl(redis.url, name, pytest.fail) as visit:
             watcher, until = visit.watcher(), time.monotonic() + REPORT_MAX_S
             while not (view := await watcher.view()) or not view.totals:
                 assert time.monotonic() < until
