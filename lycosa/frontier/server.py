@@ -24,7 +24,7 @@ from lycosa.infra.rpc.server import RpcServer
 log = logging.getLogger(__name__)
 
 VERSION = 3
-"""Of what owner and client send each other."""
+"""Raised when a method or a type that is sent changes: owner and client have to be of one version."""
 
 CLIENTS_MAX = 16
 """Connections. One more takes the place of the one that has been idle for longest."""

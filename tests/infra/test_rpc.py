@@ -271,7 +271,7 @@ def test_an_error_of_the_method_arrives_as_itself(tmp_path: Path, play: Play, ki
 
 
 def test_an_error_of_an_unknown_class_is_one_of_the_state() -> None:
-    for kind in ("SystemExit", "__doc__", "annotations", "Nonsense", "os", ""):
+    for kind in ("SystemExit", "__doc__", "annotations", "Nonsense", "os", "", "HttpError"):
         assert type(error_of(kind, "what")) is StateError
 
 

@@ -26,8 +26,8 @@ from lycosa.frontier.core.model import HostFacts, UrlRecord
 from lycosa.infra.rpc.connection import Connection, Message, RpcLimits
 from lycosa.infra.rpc.methods import methods_of
 
-LIMITS = RpcLimits(frame_max=256 << 20, unread_max=512 << 20)
-"""A page with longer results is dead. A process that has left so much unread hangs."""
+LIMITS = RpcLimits(frame_max=256 << 20, unread_max=512 << 20, calls_max=1_000_000)
+"""A page with longer results is dead. A process that has left so much unread hangs. The frontier bounds claims."""
 
 LOG_TEXT_MAX = 100_000
 """Characters of a log message that are sent."""

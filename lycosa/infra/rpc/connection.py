@@ -20,6 +20,7 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -112,11 +113,12 @@ def encode_frame(message: Message | Hello) -> bytes:
 
 
 def error_of(kind: str, text: str) -> errors.LycosaError:
-    """Return the exception that the peer meant; `StateError` for a class that is not in `core.errors`."""
+    """Return the exception that the peer meant; `StateError` if `core.errors` has no such class for a text."""
     found = getattr(errors, kind, None)
-    if not isinstance(found, type) or not issubclass(found, errors.LycosaError):
-        found = errors.StateError
-    return found(text)
+    if isinstance(found, type) and issubclass(found, errors.LycosaError):
+        with suppress(TypeError, AttributeError):  # one that takes other arguments, such as `HttpError`
+            return found(text)
+    return errors.StateError(text)
 
 
 class FrameTooLong(ValueError):
@@ -168,6 +170,7 @@ class Connection(asyncio.Protocol):
     calls: dict[int, asyncio.Task[None]] = field(init=False, default_factory=dict)
     """Those of the peer that are under way."""
     idle_since: float = field(init=False, default_factory=time.monotonic)
+    """When the last call of the peer ended (monotonic seconds)."""
     is_lost: bool = field(init=False, default=False)
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
     _transport: asyncio.Transport | None = field(init=False, default=None)

@@ -15,7 +15,7 @@ from lycosa.infra.rpc.server import RpcServer
 from lycosa.proxies.ports import ProxyPool
 
 VERSION = 3
-"""Of what owner and clients send each other."""
+"""Raised when a method or a type that is sent changes: owner and clients have to be of one version."""
 
 LIMITS = RpcLimits(clients_max=1_000, calls_max=10_000, unread_max=64 << 20)
 """Most calls under way wait for a proxy."""
