@@ -69,7 +69,7 @@ async def serve(path: Path, operations: FrontierOperations) -> AsyncIterator[Non
         lambda: OperationsService(operations),
         LIMITS,
         purpose="`lycosa frontier`",
-        refusal=f"{LIMITS.clients_max} others ask the crawl: try again later",
+        refusal=f"{LIMITS.clients_max} other processes are connected to the crawl: try again later",
         evict_idle=True,
     )
     await server.start()

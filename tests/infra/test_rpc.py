@@ -166,7 +166,7 @@ async def client(address: Address, **options: Any) -> AsyncIterator[RemoteCounte
 
 async def until(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(PROMPT_S):
-        while not is_so():  # noqa: ASYNC110  nothing tells
+        while not is_so():  # noqa: ASYNC110  there is no event
             await asyncio.sleep(0.002)
 
 

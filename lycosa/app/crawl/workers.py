@@ -181,7 +181,7 @@ class WorkerProcesses:
             loop = asyncio.get_running_loop()
             await loop.create_unix_connection(lambda: worker.connection, sock=ours)
             self._running.add(process)
-            await worker.gone.wait()
+            await worker.disconnected.wait()
             code = await asyncio.to_thread(_wait_for_exit, process)
             if self._is_ending and code:
                 log.warning("a process of the crawl died before it had closed all (%s)", _describe_exit(code))

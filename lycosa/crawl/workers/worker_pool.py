@@ -114,9 +114,9 @@ class WorkerPool:
             worker = await self._least_loaded()
             worker.alone = True
             try:
-                while len(worker) and not worker.gone.is_set():
+                while len(worker) and not worker.disconnected.is_set():
                     await self._wait_for_change()
-                if not worker.gone.is_set():
+                if not worker.disconnected.is_set():
                     return await self._visit(worker, lease, start)
             finally:
                 worker.alone = False

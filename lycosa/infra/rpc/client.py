@@ -72,7 +72,7 @@ class RpcClient:
     def on_abandoned(self, name: str, result: Any) -> None:
         """Take the result of a call that was cancelled or timed out before."""
 
-    def gone(self) -> LycosaError:
+    def ended_error(self) -> LycosaError:
         """Return the error for a server that has ended."""
         return StateError(f"{self.address}: {self.owner} has ended")
 
@@ -102,7 +102,7 @@ class RpcClient:
             raise UsageError(f"one call has {error}") from None
         except PeerLost as lost:
             if lost.reason is None:
-                raise self.gone() from None
+                raise self.ended_error() from None
             foreign = "the process that listens there does not speak the protocol of Lycosa"
             raise StateLocked(f"{self.address}: {foreign} ({lost.reason}): stop it") from None
 

@@ -1,7 +1,7 @@
 """The owner's end of the socket of a pool in a folder: other processes lease from the pool, too.
 
-A client that is lost loses nothing: its leases end with their time, as if it had crashed, and a lease that it was never
-told of is given back at once.
+The leases of a client that is lost end with their time, as after a crash. A lease that could not be sent to it is given
+back at once.
 """
 
 from __future__ import annotations
