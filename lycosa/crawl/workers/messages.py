@@ -48,7 +48,7 @@ class OwnerCalls(Protocol):
     """The methods of the owner that a worker calls."""
 
     async def claim(self, claim: int, host: str, token: int) -> HostAccess:
-        """Wait for a slot of a host, under the lease of the visit `token`, 0 for none. It is held until ClaimReleased."""
+        """Wait for a slot of a host, under the lease `token`, 0 for none. The slot is held until ClaimReleased."""
         ...
 
     async def host_facts(self, host: str) -> HostFacts | None:
