@@ -37,7 +37,7 @@ PURE_STANDARD_LIBRARY = {
     "types", "typing", "unicodedata", "urllib.parse", "warnings", "xml.etree.ElementTree", "zlib",
 }
 # fmt: on
-COMPILED_THAT_ONLY_COMPUTE = {
+LIBRARIES_THAT_ONLY_COMPUTE = {
     "ada_url",
     "bencode2",
     "fastbloom_rs",
@@ -45,9 +45,10 @@ COMPILED_THAT_ONLY_COMPUTE = {
     "protego",
     "rbloom",
     "selectolax",
+    "webencodings",
     "xxhash",
 }
-PURE = PURE_STANDARD_LIBRARY | COMPILED_THAT_ONLY_COMPUTE
+PURE = PURE_STANDARD_LIBRARY | LIBRARIES_THAT_ONLY_COMPUTE
 SHARED_CORE = {"lycosa.core", "lycosa.html", "lycosa.http.core"}
 # What the allowed modules hold that is not pure after all.
 IMPURE_CALLS = {"open", "input", "print", "exec", "eval", "breakpoint", "__import__"}
