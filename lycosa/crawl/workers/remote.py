@@ -83,7 +83,8 @@ class RemoteFrontier:
 
     async def release_claim(self, claim: Claim, now: float) -> None:
         granted = self._claims.pop(claim.number, None)
-        if granted is not None and not (granted.done() and granted.exception()):
+        # Cancelled, if it was not granted yet; of a claim that was refused the owner knows nothing any more.
+        if granted is not None and (granted.cancel() or not granted.exception()):
             self._connection.send(messages.ClaimReleased(claim.number))
 
     def is_paced(self, host: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from lycosa.core.errors import LycosaError
-from lycosa.crawl.engine.engine import CANCELLED_ITSELF
+from lycosa.crawl.engine.engine import CANCELLED_ITSELF, Engine
 from lycosa.crawl.engine.verdict import Failed
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.events.stats import RunStats
@@ -39,24 +39,6 @@ CANCEL_TIMEOUT_S = 10.0
 """A worker that has not given up a visit after so long hangs, and is killed."""
 
 
-class CrawlControl(Protocol):
-    """The part of the engine that workers use."""
-
-    stopping: bool
-
-    async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue records. Return how many were new."""
-        ...
-
-    def close(self, reason: str) -> None:
-        """End the crawl."""
-        ...
-
-    def wake(self) -> None:
-        """Lease again: more may be due now."""
-        ...
-
-
 @dataclass(slots=True)
 class CrawlParts:
     """The parts of the crawl that workers use and change. `engine` is set when there is one."""
@@ -71,7 +53,7 @@ class CrawlParts:
     """Returns the delays that a request to this host has to keep."""
     remember_facts: Callable[[str, HostFacts], Awaitable[None]]
     cookies: CookieBroadcast
-    engine: CrawlControl = field(init=False)
+    engine: Engine = field(init=False)
 
 
 class WorkerEvents(Protocol):
