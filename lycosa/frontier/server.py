@@ -108,6 +108,7 @@ class OperationsService(Service):
         limit = max(1, min(arguments[-1], SLICED[name]))
         while True:
             result = encode(await super().answer(method, (*arguments[:-1], limit)))
+            # A single row that is too long is refused by the connection, with its size.
             if limit == 1 or len(result) + ANSWER_OVERHEAD <= LIMITS.frame_max:
                 return msgspec.Raw(result)
             limit //= 2  # only the methods that read have long results: they can be called again

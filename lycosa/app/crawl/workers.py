@@ -161,7 +161,7 @@ class WorkerProcesses:
                 useless = 0 if worker.useful else useless + 1
                 death = f"a process of the crawl died ({_describe_exit(code)})"
                 log.warning("%s: its pages are fetched again, and another one starts", death)
-                if useless:
+                if useless:  # a worker that had done something is replaced at once
                     await asyncio.sleep(RESTART_DELAY_S * 2**useless)
             self._fail(StateError(f"{death}, {useless} times in a row, before it did anything"))
         except Exception as error:  # noqa: BLE001  it ends the crawl
@@ -187,7 +187,7 @@ class WorkerProcesses:
                 log.warning("a process of the crawl died before it had closed all (%s)", _describe_exit(code))
             return worker, code
         finally:
-            process.kill()
+            process.kill()  # also if this task was cancelled; does nothing to a process that has ended
             process.wait()
             self._running.discard(process)
 

@@ -94,7 +94,7 @@ class RemoteFrontier:
     def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
         """Report at once that a request to the host started so long ago."""
         self._connection.send(messages.RequestStarted(host, ago_s, again))
-        self._connection.flush()
+        self._connection.flush()  # the next request to the host may be waiting for it
 
     def set_access(self, host: str, access: HostAccess) -> None:
         """Remember what the owner says of the host."""

@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
         """Send an encoded message, or whatever else the peer expects. Raises `FrameTooLong`."""
         if len(body) > self.limits.frame_max:
             raise FrameTooLong(len(body), self.limits.frame_max)
-        if self.is_lost:
+        if self.is_lost:  # as if it had been sent a moment before
             return
         self._unsent += (LENGTH.pack(len(body)), body)
         if not self._is_flushing:
@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
         self._is_flushing = False
         if self._transport is None or not self._unsent:
             return
-        if not self._transport.is_closing():
+        if not self._transport.is_closing():  # uvloop would raise RuntimeError
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
         if (unread := self._transport.get_write_buffer_size()) > self.limits.unread_max:
@@ -313,14 +313,14 @@ class Connection(asyncio.Protocol):
     def _on_result(self, result: RpcResult) -> None:
         pending = self._pending_call(result.number)
         value = pending.method.decode_result(result.value)
-        if result.more or pending.parts:
+        if result.more or pending.parts:  # a part of a list; the last one has no `more`
             pending.parts.append(value)
         if result.more:
             return
         del self.pending[result.number]
         if pending.parts:
             value = [each for part in pending.parts for each in part]
-        if pending.future.done():
+        if pending.future.done():  # its caller was cancelled, and the call could not be
             self.on_abandoned(pending.method.name, value)
         else:
             pending.future.set_result(value)
