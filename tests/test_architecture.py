@@ -38,8 +38,8 @@ PURE_STANDARD_LIBRARY = {
     "urllib.parse", "zlib",
 }
 # fmt: on
-COMPILED_THAT_ONLY_COMPUTE = {"ada_url", "msgspec", "protego", "rbloom", "selectolax", "xxhash"}
-PURE = PURE_STANDARD_LIBRARY | COMPILED_THAT_ONLY_COMPUTE
+LIBRARIES_THAT_ONLY_COMPUTE = {"ada_url", "msgspec", "protego", "rbloom", "selectolax", "webencodings", "xxhash"}
+PURE = PURE_STANDARD_LIBRARY | LIBRARIES_THAT_ONLY_COMPUTE
 SHARED_CORE = {"lycosa.core", "lycosa.html", "lycosa.http.core"}
 # What Python itself and the allowed modules hold that is not pure after all, by whatever name it goes.
 IMPURE_BUILTINS = {"__builtins__", "__import__", "breakpoint", "eval", "exec", "input", "open", "print"}

@@ -77,7 +77,7 @@ class RemoteOperations(RpcClient):
             with self._reporting(timeout_s, BLOCKING.get(name, "")):
                 return await self.call_within(timeout_s, name, args, kwargs)
 
-    def gone(self) -> LycosaError:
+    def ended_error(self) -> LycosaError:
         return StateError(f"{self.address}: the crawl has just ended; run the command again")
 
     @contextmanager

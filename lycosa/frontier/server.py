@@ -24,7 +24,7 @@ from lycosa.infra.rpc.server import RpcServer
 log = logging.getLogger(__name__)
 
 VERSION = 3
-"""Of what owner and client send each other."""
+"""Raised when a method or a type that is sent changes: owner and client have to be of one version."""
 
 CLIENTS_MAX = 16
 """Connections. One more takes the place of the one that has been idle for longest."""
@@ -69,7 +69,7 @@ async def serve(path: Path, operations: FrontierOperations) -> AsyncIterator[Non
         lambda: OperationsService(operations),
         LIMITS,
         purpose="`lycosa frontier`",
-        refusal=f"{LIMITS.clients_max} others ask the crawl: try again later",
+        refusal=f"{LIMITS.clients_max} other processes are connected to the crawl: try again later",
         evict_idle=True,
     )
     await server.start()
@@ -108,6 +108,7 @@ class OperationsService(Service):
         limit = max(1, min(arguments[-1], SLICED[name]))
         while True:
             result = encode(await super().answer(method, (*arguments[:-1], limit)))
+            # A single row that is too long is refused by the connection, with its size.
             if limit == 1 or len(result) + ANSWER_OVERHEAD <= LIMITS.frame_max:
                 return msgspec.Raw(result)
             limit //= 2  # only the methods that read have long results: they can be called again

@@ -10,7 +10,6 @@ and `_resolve` has a cache, since the pages of a site repeat the same navigation
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from typing import NamedTuple
 from selectolax.lexbor import LexborHTMLParser
 
 from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join
+from lycosa.html.meta_refresh import parse_content
 from lycosa.html.page import parse_html
 
 __all__ = ["LINKS_MAX", "PageLink", "extract_links", "join", "resolver"]
@@ -38,9 +38,6 @@ _CANDIDATES = "[href],[src],[content]"
 _BLANK = "".join(map(chr, range(0x21)))  # C0 controls and space, which WHATWG strips at both ends
 _SCHEMES_IGNORED = frozenset({"javascript", "mailto", "data", "tel"})
 _FOLLOWED_RELS = frozenset({"next", "canonical", "alternate"})
-_REFRESH = re.compile(
-    r"\s*[\d.]+\s*(?:[;,]|\s)\s*(?:url\s*=\s*)?(?:\"([^\"]*)|'([^']*)|(.*))", re.IGNORECASE | re.DOTALL
-)
 
 
 class PageLink(NamedTuple):
@@ -113,8 +110,8 @@ class _RawLinks:
     def _meta(self, attributes: Mapping[str, str | None]) -> str | None:
         content = attributes.get("content") or ""
         if (attributes.get("http-equiv") or "").lower() == "refresh":
-            refresh = _REFRESH.match(content[: 2 * URL_MAX])
-            return (refresh[1] or refresh[2] or refresh[3]) if refresh else None
+            refresh = parse_content(content[: 2 * URL_MAX])
+            return refresh[1] if refresh else None
         if (attributes.get("name") or "").lower() == "robots":
             directives = content.lower().replace(",", " ").split()
             self.nofollow = self.nofollow or "nofollow" in directives or "none" in directives

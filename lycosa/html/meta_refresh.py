@@ -69,13 +69,19 @@ def meta_refresh(
         attributes = node.attributes
         if (attributes.get("http-equiv") or "").lower() != "refresh" or _is_within(node, ignore_tags):
             continue
-        found = _CONTENT.match(attributes.get("content") or "")
-        if found is None:
-            continue
-        href = (found[2] or found[3] or found[4] or "").strip()
-        url = join(_base(tree, base_url), href) if href else None
-        return Refresh(int((found[1] or "0")[:DELAY_DIGITS_MAX]), url) if url else None
+        if refresh := parse_content(attributes.get("content") or ""):
+            delay_s, href = refresh
+            url = join(_base(tree, base_url), href) if href else None
+            return Refresh(delay_s, url) if url else None
     return None
+
+
+def parse_content(content: str) -> tuple[int, str] | None:
+    """Return the delay in seconds and the raw URL, perhaps "", of a refresh; None if the text is not one."""
+    found = _CONTENT.match(content)
+    if found is None:
+        return None
+    return int((found[1] or "0")[:DELAY_DIGITS_MAX]), (found[2] or found[3] or found[4] or "").strip()
 
 
 def _base(tree: LexborHTMLParser, url: str) -> str:

@@ -29,7 +29,7 @@ class OwnThread:
                 deliver = partial(future.set_result, function())
             except BaseException as error:  # noqa: BLE001  raised in the caller
                 deliver = partial(future.set_exception, _as_exception(error))
-            self.is_busy = False
+            self.is_busy = False  # before the caller goes on, and may call again
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_unless_done, future, deliver)
 

@@ -50,7 +50,7 @@ def open_database(
     try:
         _set(database, *HOSTILE, *settings)
         header = _read_header(database)
-        refuse(header)
+        refuse(header)  # before the switch to WAL, which writes
         _use_wal(database, busy_s)
         _set(database, f"synchronous={'FULL' if sync else 'NORMAL'}")
         if not header.tables:

@@ -67,6 +67,7 @@ def short_path(path: Path) -> Iterator[str]:
     if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
         yield str(path)
         return
+    # The system resolves the link in /proc when it binds or connects; after that the descriptor is not needed any more.
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

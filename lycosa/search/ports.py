@@ -1,4 +1,4 @@
-"""What answers searches. One contract test for all back ends: `tests/search/contracts/`."""
+"""The port of a search index. One contract test for all back ends: `tests/search/contracts/`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from lycosa.search.core.results import Document, SearchPage
 
 
 class Index(Protocol):
-    """Answers searches. Blocking; callers on a loop use a thread. One process writes, any number read."""
+    """A search index. Its methods block, so coroutines call them in a thread. One process writes, any number read."""
 
     def add(self, documents: Sequence[Document]) -> None:
         """Add or replace documents by key; visible after `commit`."""
         ...
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Make the added documents searchable and durable, and remember how far each source was read (bytes)."""
+        """Make the added documents searchable and durable, and store the position (in bytes) of each source."""
         ...
 
     def positions(self) -> dict[str, int]:
-        """Return the positions of the last commit; never ahead of the documents."""
+        """Return the positions of the last commit; they are never ahead of the documents."""
         ...
 
     def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
-        """Return the best matches. Raises `IndexFailure` for a query that cannot be understood."""
+        """Return the best matches. Raises `IndexFailure` for an invalid query."""
         ...
 
     def count(self) -> int:

@@ -1,16 +1,15 @@
 """The embedded search index: tantivy in a folder. One process writes, any number read.
 
-    DIR/lycosa-index.json   {format, version}: written first, so that an unfinished creation is known as ours
+    DIR/lycosa-index.json   {format, version}: written first, so that an unfinished creation is recognized
     DIR/positions.json      source -> bytes read; replaced after each commit of tantivy: never ahead of the documents
-    DIR/writer.lock         held (flock) by the writing process, whose id is in it; freed by the system when that dies
+    DIR/writer.lock         locked (flock) by the writing process, whose id it holds; the system unlocks it on its death
     DIR/tantivy/            tantivy's own files
 
-After kill -9 the documents of the last commit are there and the positions are those of that commit or of the one
-before; reading the difference again changes nothing, since a document replaces the one of the same key.
+After kill -9 the index has the documents of the last commit, and the positions of that commit or of the previous one.
+Reading the difference again changes nothing, since a document replaces the one with the same key.
 
-tantivy is given folded words (see `search.core.analyzer`) separated by spaces, and beside them the document itself as
-one packed value, from which results and snippets are made. Queries are built term by term: tantivy's query syntax is
-never used.
+tantivy gets folded words (`search.core.analyzer`) separated by spaces, and the encoded document, from which results and
+snippets are made. Queries are built term by term; tantivy's query syntax is not used.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import threading
 import time
@@ -36,22 +36,24 @@ from lycosa.infra.file_locks import unlock
 from lycosa.search.core.analyzer import words
 from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term, check_page, parse_query, site_names
-from lycosa.search.core.results import Document, Hit, SearchPage
+from lycosa.search.core.results import Document, SearchPage
 
 FORMAT = "lycosa-index"
 VERSION = 1
 MARKER, LOCK = "lycosa-index.json", "writer.lock"
 UNFINISHED = {LOCK, f"{MARKER}.new"}
-"""What there is in a folder that is about to become an index."""
+"""Files in a folder whose creation as an index was not finished."""
 WRITER_HEAP_BYTES = 50_000_000
 TEXT_MAX = 2_000_000
-"""Characters of a document's text that can be searched; all of it is stored."""
+"""Characters of a document's text that are indexed; all of it is stored."""
 KEY_MAX = 256
-"""Characters of a key; a longer one is known by its hash."""
+"""Characters of a key; a longer one is replaced by its hash."""
 WEIGHTS = {"title": 4.0, "headings": 2.0, "text": 1.0, "url": 0.6}
-"""What a word counts for, by where it is."""
+"""Weight of a word by field."""
 PHRASE_WEIGHT = 2.0
-"""What it counts for that the words of a query stand side by side."""
+"""Weight of adjacent words of the query."""
+_SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
+"""In an error of tantivy, which is formatted for programmers: IoError { io_error: Os { ..., message: "..." }, ... }."""
 _TIE_BREAKER = 0.2
 
 
@@ -61,9 +63,9 @@ class _Marker(msgspec.Struct):
 
 
 class TantivyIndex:
-    """An `Index` in the folder `path`; with `write`, the only one that adds to it, and the folder is made if need be.
+    """The `Index` port in the folder `path`. With `write` it is the only writer, and creates the folder if needed.
 
-    Raises `IndexFailure`: no index there, something else there, a newer version's, or another process writes.
+    Raises `IndexFailure` if there is no index, something else, a newer version, or another writer.
     """
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
@@ -90,7 +92,7 @@ class TantivyIndex:
                     (self.path / "positions.json").unlink(missing_ok=True)
                 self._index = tantivy.Index(_schema(), str(folder), reuse=True)
                 self._writer = self._index.writer(WRITER_HEAP_BYTES, 1)
-                # A commit that was killed leaves files under the names that the next one wants.
+                # An interrupted commit leaves files with the names that the next one uses.
                 self._writer.garbage_collect_files()
             elif not (folder / "meta.json").exists():
                 raise IndexFailure(f"the index {self.path} is still empty: fill it with `lycosa index build`")
@@ -103,7 +105,6 @@ class TantivyIndex:
         self._positions = _read_positions(self.path)
 
     def add(self, documents: Sequence[Document]) -> None:
-        """Add or replace documents by key; visible after `commit`."""
         writer = self._writing()
         with _failures(self.path, "refuses documents"):
             for document in documents:
@@ -111,7 +112,6 @@ class TantivyIndex:
                 writer.add_document(_tantivy_document(document))
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Make the added documents searchable and durable, and remember how far each source was read (bytes)."""
         writer = self._writing()
         with _failures(self.path, "cannot commit"):
             writer.commit()
@@ -120,11 +120,9 @@ class TantivyIndex:
         self._positions = merged
 
     def positions(self) -> dict[str, int]:
-        """Return the positions of the last commit; never ahead of the documents."""
         return dict(self._positions) if self._writer else _read_positions(self.path)
 
     def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
-        """Return the best matches, see `search.core.query` for the language. Raises `IndexFailure`."""
         started = time.perf_counter()
         check_page(limit, offset)
         parsed = parse_query(query)
@@ -137,20 +135,19 @@ class TantivyIndex:
             if loose:
                 found = searcher.search(self._most_of(loose), limit, offset=offset)
                 partial = _total(found) > 0
-            hits = [_hit(searcher.doc(address)["doc"][0], score, highlighter) for score, address in found.hits]
+            hits = [highlighter.hit(_stored(searcher, address), score) for score, address in found.hits]
         return SearchPage(_total(found), hits, (time.perf_counter() - started) * 1000, partial)
 
     def count(self) -> int:
-        """Return the number of documents."""
         with _failures(self.path, "cannot be read"):
             return self._searcher().num_docs
 
     def close(self) -> None:
-        """Release the index. What was added and not committed is dropped."""
+        """Release the index. Documents that were not committed are dropped."""
         writer, self._writer = self._writer, None
         try:
             if writer is not None:
-                # What is committed is safe. A thread that died of a full disk, say, was reported by add or commit.
+                # Committed documents are safe; the failure of a thread was reported by `add` or `commit`.
                 with contextlib.suppress(ValueError):
                     writer.wait_merging_threads()
         finally:
@@ -218,7 +215,7 @@ class TantivyIndex:
 
 
 def erase(path: Path) -> None:
-    """Empty the index in this folder, whatever its version, so that it can be built anew. Raises `IndexFailure`."""
+    """Empty the index in this folder, of any version, so that it can be rebuilt. Raises `IndexFailure`."""
     with _claim(path, any_version=True) as lock, _failures(path, "cannot be erased"):
         (path / "positions.json").unlink(missing_ok=True)
         if (path / "tantivy").exists():
@@ -258,21 +255,12 @@ def _tantivy_document(document: Document) -> tantivy.Document:
     return made
 
 
+def _stored(searcher: tantivy.Searcher, address: tantivy.DocAddress) -> Document:
+    return msgspec.msgpack.decode(searcher.doc(address)["doc"][0], type=Document)
+
+
 def _total(found: tantivy.SearchResult) -> int:
     return int(found.count)  # type: ignore[attr-defined]  # missing in the type stubs
-
-
-def _hit(packed: bytes, score: float, highlighter: Highlighter) -> Hit:
-    document = msgspec.msgpack.decode(packed, type=Document)
-    return Hit(
-        url=document.url,
-        title=document.title,
-        title_html=highlighter.title(document.title),
-        snippet=highlighter.snippet(document.text or document.headings),
-        fetched_at=document.fetched_at,
-        lang=document.lang,
-        score=score,
-    )
 
 
 # --------------------------------------------------------------------------------------------------------- folder
@@ -280,27 +268,29 @@ def _hit(packed: bytes, score: float, highlighter: Highlighter) -> Hit:
 
 @contextlib.contextmanager
 def _failures(path: Path, what: str) -> Iterator[None]:
-    """Turn what tantivy and the system raise into `IndexFailure`."""
+    """Convert errors of tantivy and of the system to `IndexFailure`."""
     try:
         yield
     except (ValueError, OSError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        # The threads of tantivy do not say why they ended.
-        reason = "no space left on the device" if is_full(path) else reason
+        if message := _SYSTEM_MESSAGE.search(reason):
+            reason = message[1]
+        # The threads of tantivy do not report why they failed.
+        reason = "no space left on the device" if is_full(path) else reason[:1].lower() + reason[1:]
         raise IndexFailure(f"the index {path} {what}: {reason}") from error
 
 
 def _claim(path: Path, *, any_version: bool = False) -> IO[str]:
-    """Become the one writer of the index in this folder; one that is new or empty becomes an index."""
-    with _failures(path, "cannot be made"):
+    """Lock the index in this folder for writing; a new or empty folder becomes an index."""
+    with _failures(path, "cannot be created"):
         path.mkdir(parents=True, exist_ok=True)
         is_new = not {entry.name for entry in path.iterdir()} - UNFINISHED
-    if not is_new:  # nothing is made in a folder that is not ours
+    if not is_new:  # create no file in a folder that is not ours
         _check(path, any_version=any_version)
     lock = _lock(path)
     try:
-        if is_new and not (path / MARKER).exists():  # only now: two that begin at once would write the same file
-            with _failures(path, "cannot be made"):
+        if is_new and not (path / MARKER).exists():  # with the lock, since another process may create it, too
+            with _failures(path, "cannot be created"):
                 _write_marker(path)
         _check(path, any_version=any_version)
     except BaseException:
@@ -314,16 +304,14 @@ def _check(path: Path, *, any_version: bool = False) -> None:
     try:
         marker = msgspec.json.decode((path / MARKER).read_bytes(), type=_Marker)
     except FileNotFoundError:
-        what = "holds something else, not a search index" if path.exists() else "does not exist"
+        what = "is not a search index" if path.exists() else "does not exist"
         raise IndexFailure(f"{path} {what}: give --index the folder of an index, or a new one to build") from None
     except (msgspec.MsgspecError, OSError) as error:
-        raise IndexFailure(f"{path}/{MARKER} cannot be read ({error}): not an index of Lycosa's") from error
+        raise IndexFailure(f"{path}/{MARKER} cannot be read ({error}): this is not an index of Lycosa") from error
     if marker.format != FORMAT:
         raise IndexFailure(f"{path} is a {marker.format!r}, not a search index: choose another folder")
     if marker.version > VERSION and not any_version:
-        raise IndexFailure(
-            f"the index {path} is of version {marker.version}, this Lycosa knows {VERSION}: update Lycosa"
-        )
+        raise IndexFailure(f"the index {path} has version {marker.version}, this Lycosa reads {VERSION}: update Lycosa")
 
 
 def _write_marker(path: Path) -> None:
@@ -340,7 +328,7 @@ def _write_atomically(file: Path, content: bytes) -> None:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Become the one writer. The lock is the system's: it ends with the process, however that ends."""
+    """Lock the index for writing. The system releases the lock when the process ends."""
     with _failures(path, "cannot be locked"):
         handle = (path / LOCK).open("a+", encoding="utf-8")
         try:
@@ -362,7 +350,7 @@ def _lock(path: Path) -> IO[str]:
 
 
 def _read_positions(path: Path) -> dict[str, int]:
-    """Return the positions. None are as good as old ones: everything is read again, and replaces itself."""
+    """Return the positions; {} if they cannot be read: then all sources are read again, which changes nothing."""
     try:
         return msgspec.json.decode((path / "positions.json").read_bytes(), type=dict[str, int])
     except (OSError, msgspec.MsgspecError):

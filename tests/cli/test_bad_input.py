@@ -213,10 +213,10 @@ def afresh(command: list[object]) -> list[object]:
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"thesis.txt": "mine"}, "holds something else, not a search index"),
+        ({"thesis.txt": "mine"}, "is not a search index"),
         ({"lycosa-index.json": '{"format": "lycosa-index", "version": 99}'}, "is of version 99"),
         ({"lycosa-index.json": '{"format": "other", "version": 1}'}, "is a 'other', not a search index"),
-        ({"lycosa-index.json": "torn {"}, "not an index of Lycosa's"),
+        ({"lycosa-index.json": "torn {"}, "not an index of Lycosa"),
     ],
 )
 def test_an_index_that_is_not_ours_or_newer_is_left_as_it_is(tmp_path, files, says):

@@ -113,7 +113,7 @@ def test_a_client_that_finds_only_busy_ones_is_refused(tmp_path: Path, monkeypat
         async with serve(path, operations(commit)), remote.connect(path) as busy:
             committing = asyncio.ensure_future(busy.commit())
             await begun.wait()
-            with pytest.raises(StateLocked, match="1 others ask the crawl: try again later"):
+            with pytest.raises(StateLocked, match="1 other processes are connected to the crawl: try again later"):
                 async with remote.connect(path):
                     pass
             go_on.set()

@@ -112,7 +112,7 @@ def test_a_client_that_leaves_before_its_response_is_no_error(play: Play) -> Non
         writers: list[asyncio.StreamWriter] = []
         ended = asyncio.Event()
 
-        async def answer(asked: ServerRequest) -> ServerResponse:
+        async def answer(_: ServerRequest) -> ServerResponse:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             client.close()
             await over(writers[0])

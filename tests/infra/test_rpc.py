@@ -166,7 +166,7 @@ async def client(address: Address, **options: Any) -> AsyncIterator[RemoteCounte
 
 async def until(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(PROMPT_S):
-        while not is_so():  # noqa: ASYNC110  nothing tells
+        while not is_so():  # noqa: ASYNC110  there is no event
             await asyncio.sleep(0.002)
 
 
@@ -271,7 +271,7 @@ def test_an_error_of_the_method_arrives_as_itself(tmp_path: Path, play: Play, ki
 
 
 def test_an_error_of_an_unknown_class_is_one_of_the_state() -> None:
-    for kind in ("SystemExit", "__doc__", "annotations", "Nonsense", "os", ""):
+    for kind in ("SystemExit", "__doc__", "annotations", "Nonsense", "os", "", "HttpError"):
         assert type(error_of(kind, "what")) is StateError
 
 

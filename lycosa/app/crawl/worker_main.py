@@ -81,7 +81,7 @@ GC_THRESHOLD = 20_000
 def main(handle: int, owner: int) -> None:
     """Visit pages for the process `owner`, which started this one; `handle` is the socket to it."""
     _die_with(owner)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner, who ends the workers
     sock = socket.socket(fileno=handle)
     try:
         task = _read_task(sock)
@@ -90,7 +90,7 @@ def main(handle: int, owner: int) -> None:
         text = f"another process cannot load the spider: {type(error).__name__}: {error}"
         sock.sendall(encode_frame(WorkerFailed(kind, text)))
         sys.exit(1)
-    gc.freeze()
+    gc.freeze()  # the imported modules need no collection
     gc.set_threshold(GC_THRESHOLD, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(sock, task))
@@ -263,5 +263,5 @@ def _die_with(owner: int) -> None:
     """Have this process killed when the owner dies, even in the middle of a call that never ends."""
     with suppress(OSError, AttributeError):  # other systems than Linux: only the closed socket ends the process
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != owner:
+    if os.getppid() != owner:  # it died before prctl
         os._exit(1)

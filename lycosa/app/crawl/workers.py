@@ -160,7 +160,7 @@ class WorkerProcesses:
                 useless = 0 if worker.useful else useless + 1
                 death = f"a process of the crawl died ({_describe_exit(code)})"
                 log.warning("%s: its pages are fetched again, and another one starts", death)
-                if useless:
+                if useless:  # a worker that had done something is replaced at once
                     await asyncio.sleep(RESTART_DELAY_S * 2**useless)
             self._fail(StateError(f"{death}, {useless} times in a row, before it did anything"))
         except Exception as error:  # noqa: BLE001  it ends the crawl
@@ -180,13 +180,13 @@ class WorkerProcesses:
             loop = asyncio.get_running_loop()
             await loop.create_unix_connection(lambda: worker.connection, sock=ours)
             self._running.add(process)
-            await worker.gone.wait()
+            await worker.disconnected.wait()
             code = await asyncio.to_thread(_wait_for_exit, process)
             if self._is_ending and code:
                 log.warning("a process of the crawl died before it had closed all (%s)", _describe_exit(code))
             return worker, code
         finally:
-            process.kill()
+            process.kill()  # also if this task was cancelled; does nothing to a process that has ended
             process.wait()
             self._running.discard(process)
 

@@ -222,17 +222,17 @@ async def open_shared(
 
     With `create` (number of partitions, `keep_done`) it is created if it does not exist. Raises `LycosaError`.
     """
-    from lycosa.frontier.redis.admin.visit import Beginning, visiting  # an extra
+    from lycosa.frontier.redis.admin.open_crawl import CrawlForm, open_crawl  # an extra
 
-    async with visiting(url, name, report, Beginning(*create) if create else None) as visit:
-        if visit.begun:
-            await visit.crawl.describe(Description(imported=True), begins=True)
-            report(visit.begun)
-        workers = await visit.crawl.workers()
+    async with open_crawl(url, name, report, CrawlForm(*create) if create else None) as opened:
+        if opened.created:
+            await opened.crawl.describe(Description(imported=True), begins=True)
+            report(opened.created)
+        workers = await opened.crawl.workers()
         yield OpenState(
-            f"{visit.name} in {visit.where}",
-            await visit.crawl.description(),
-            visit.operations(runs=workers > 0),
-            f"--frontier {shlex.quote(visit.where)} --crawl-name {shlex.quote(visit.name)}",
+            f"{opened.name} in {opened.server_url}",
+            await opened.crawl.description(),
+            opened.operations(runs=workers > 0),
+            f"--frontier {shlex.quote(opened.server_url)} --crawl-name {shlex.quote(opened.name)}",
             "" if not workers else "1 worker" if workers == 1 else f"{workers:,} workers",
         )

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from lycosa.frontier.core.telemetry import CrawlView
-from lycosa.frontier.redis.admin.visit import visiting
+from lycosa.frontier.redis.admin.open_crawl import open_crawl
 from lycosa.frontier.redis.admin.watcher import Watcher
 
 
@@ -26,5 +26,5 @@ class WatchedCrawl:
 @asynccontextmanager
 async def open_watched(url: str, name: str, report: Callable[[str], None]) -> AsyncIterator[WatchedCrawl]:
     """Find the crawl of this name; "" means the only one there. Raises `UsageError` if there is none, `StateError`."""
-    async with visiting(url, name, report) as visit:
-        yield WatchedCrawl(visit.name, visit.watcher())
+    async with open_crawl(url, name, report) as crawl:
+        yield WatchedCrawl(crawl.name, crawl.watcher())

@@ -8,7 +8,7 @@
     CancelVisit(token)            ------------------>  VisitCancelled
     CookieUpdate, HostFactsInvalidated   <---------->  CookieUpdate, HostFactsUpdate    news for all processes
                                   <------------------  HostBlocked, HostDelay, KeyStored, WorkerStats, LogLine
-    CloseCrawlRequest(reason)     <----------------->  CloseCrawlRequest     a worker asks for it, the owner decides
+    CloseCrawlRequest(reason)     <----------------->  CloseCrawlRequest     requested by a worker, decided by the owner
                                   <------------------  WorkerReady at the start; WorkerFailed if it cannot go on
 
 The worker calls the methods of `OwnerCalls`, and ends a claim with ClaimReleased.
@@ -26,8 +26,8 @@ from lycosa.frontier.core.model import HostFacts, UrlRecord
 from lycosa.infra.rpc.connection import Connection, Message, RpcLimits
 from lycosa.infra.rpc.methods import methods_of
 
-LIMITS = RpcLimits(frame_max=256 << 20, unread_max=512 << 20)
-"""A page with longer results is dead. A process that has left so much unread hangs."""
+LIMITS = RpcLimits(frame_max=256 << 20, unread_max=512 << 20, calls_max=1_000_000)
+"""A page with longer results is dead. A process that has left so much unread hangs. The frontier bounds claims."""
 
 LOG_TEXT_MAX = 100_000
 """Characters of a log message that are sent."""
@@ -48,7 +48,7 @@ class OwnerCalls(Protocol):
     """The methods of the owner that a worker calls."""
 
     async def claim(self, claim: int, host: str, token: int) -> HostAccess:
-        """Wait for the turn of a host, under the lease of the visit `token`, 0 for none. The claim is then held."""
+        """Wait for a slot of a host, under the lease `token`, 0 for none. The slot is held until ClaimReleased."""
         ...
 
     async def host_facts(self, host: str) -> HostFacts | None:
@@ -142,7 +142,7 @@ class HostFactsUpdate(Message):
 
 
 class HostFactsInvalidated(Message):
-    """More is known of the host now: ask again."""
+    """What is known of the host has changed: read it again."""
 
     host: str
 

@@ -83,7 +83,8 @@ class RemoteFrontier:
 
     async def release_claim(self, claim: Claim, now: float) -> None:
         granted = self._claims.pop(claim.number, None)
-        if granted is not None and not (granted.done() and granted.exception()):
+        # Cancelled, if it was not granted yet; of a claim that was refused the owner knows nothing any more.
+        if granted is not None and (granted.cancel() or not granted.exception()):
             self._connection.send(messages.ClaimReleased(claim.number))
 
     def is_paced(self, host: str) -> bool:
@@ -93,7 +94,7 @@ class RemoteFrontier:
     def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
         """Report at once that a request to the host started so long ago."""
         self._connection.send(messages.RequestStarted(host, ago_s, again))
-        self._connection.flush()
+        self._connection.flush()  # the next request to the host may be waiting for it
 
     def set_access(self, host: str, access: HostAccess) -> None:
         """Remember what the owner says of the host."""

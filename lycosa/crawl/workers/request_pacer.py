@@ -79,7 +79,7 @@ class RequestPacer:
                 await key.lock.acquire()
                 start.keys.append(key)
                 while (wait_s := key.last_start + interval.delay_s - self._now()) > 0:  # noqa: ASYNC110  for a time
-                    await asyncio.sleep(min(wait_s, interval.delay_s))
+                    await asyncio.sleep(min(wait_s, interval.delay_s))  # not longer, if the clock was set back
         except BaseException:
             start.release()
             raise

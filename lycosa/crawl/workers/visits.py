@@ -97,6 +97,7 @@ class VisitRunner:
     async def _visit(self, lease: Lease) -> None:
         outcome = await self._visitor.visit(lease)
         if isinstance(outcome, Completed) and outcome.children:
+            # They count as known when the owner has queued them, and not before: it may refuse the ack of a lost lease.
             outcome = outcome._replace(children=self._without_known(outcome.children))
             self._unsettled[lease.token] = outcome.children
         send_outcome(self._connection, lease.token, outcome)

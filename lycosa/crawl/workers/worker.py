@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from lycosa.core.errors import LycosaError
-from lycosa.crawl.engine.engine import CANCELLED_ITSELF
+from lycosa.crawl.engine.engine import CANCELLED_ITSELF, Engine
 from lycosa.crawl.engine.verdict import Failed
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.events.stats import RunStats
@@ -39,24 +39,6 @@ CANCEL_TIMEOUT_S = 10.0
 """A worker that has not given up a visit after so long hangs, and is killed."""
 
 
-class CrawlControl(Protocol):
-    """The part of the engine that workers use."""
-
-    stopping: bool
-
-    async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue records. Return how many were new."""
-        ...
-
-    def close(self, reason: str) -> None:
-        """End the crawl."""
-        ...
-
-    def wake(self) -> None:
-        """Lease again: more may be due now."""
-        ...
-
-
 @dataclass(slots=True)
 class CrawlParts:
     """The parts of the crawl that workers use and change. `engine` is set when there is one."""
@@ -71,7 +53,7 @@ class CrawlParts:
     """Returns the delays that a request to this host has to keep."""
     remember_facts: Callable[[str, HostFacts], Awaitable[None]]
     cookies: CookieBroadcast
-    engine: CrawlControl = field(init=False)
+    engine: Engine = field(init=False)
 
 
 class WorkerEvents(Protocol):
@@ -122,7 +104,7 @@ class WorkerHandle:
         self._claims: dict[int, asyncio.Task[None]] = {}
         self._cancelled: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.gone = asyncio.Event()
+        self.disconnected = asyncio.Event()
         self.useful = False
         """Whether it has ended any visit."""
         self.alone = False
@@ -175,7 +157,7 @@ class WorkerHandle:
             assert outcome is not None
             return outcome
         except asyncio.CancelledError:
-            if self.gone.is_set():  # died in the same moment: it cannot say that it has given up the visit
+            if self.disconnected.is_set():  # it died in this moment, and cannot confirm the cancellation any more
                 raise
             self.connection.send(messages.CancelVisit(token))
             self._cancelled[token] = asyncio.get_running_loop().call_later(CANCEL_TIMEOUT_S, self._on_hang)
@@ -202,7 +184,7 @@ class WorkerHandle:
 
     def lose(self) -> None:
         """End what was under way in the process, which has ended."""
-        self.gone.set()
+        self.disconnected.set()
         for timer in self._cancelled.values():
             timer.cancel()
         for task in (*self._claims.values(), *self._tasks):
@@ -275,23 +257,23 @@ class WorkerHandle:
         return await granted
 
     async def _hold_claim(self, host: str, token: int, granted: asyncio.Future[HostAccess]) -> None:
-        """Wait for the turn of a host, and keep it until this task is cancelled."""
+        """Wait for a slot of a host, and hold it until this task is cancelled."""
         crawl, holder = self._crawl, self._visits.get(token)
         lease = holder.lease if holder is not None else None
         if holder is not None and holder.start is not None:
             # The start of its own page may never be reported (a response of the cache): the claim does not wait for it.
             self._release_start(holder.lease.record.host, holder.start)
         try:
-            turn = claim_host(host, crawl.frontier, crawl.clock, lease, crawl.addresses.update, crawl.engine.wake)
-            async with turn as address:
-                await self._hold_turn(host, address, granted)
+            claim = claim_host(host, crawl.frontier, crawl.clock, lease, crawl.addresses.update, crawl.engine.wake)
+            async with claim as address:
+                await self._grant(host, address, granted)
         except LycosaError as error:
             if not granted.done():
                 granted.set_exception(error)
         finally:
             granted.cancel()  # does nothing if it was granted
 
-    async def _hold_turn(self, host: str, address: str, granted: asyncio.Future[HostAccess]) -> None:
+    async def _grant(self, host: str, address: str, granted: asyncio.Future[HostAccess]) -> None:
         intervals = self._crawl.intervals(host)
         start = await self._pacer.acquire(intervals) if intervals else None
         if start is not None:

@@ -79,7 +79,7 @@ class WorkerPool:
         start = await self._pacer.acquire(intervals) if intervals else None
         try:
             if self._deaths.get(lease.record.fingerprint, 0) >= DEATHS_MAX:
-                async with self._isolation:
+                async with self._isolation:  # one at a time, or all workers would be reserved for suspects
                     return await self._visit_alone(lease, start)
             return await self._visit(await self._least_loaded(), lease, start)
         finally:
@@ -114,9 +114,9 @@ class WorkerPool:
             worker = await self._least_loaded()
             worker.alone = True
             try:
-                while len(worker) and not worker.gone.is_set():
+                while len(worker) and not worker.disconnected.is_set():
                     await self._wait_for_change()
-                if not worker.gone.is_set():
+                if not worker.disconnected.is_set():
                     return await self._visit(worker, lease, start)
             finally:
                 worker.alone = False

@@ -1,7 +1,7 @@
-"""How records travel to Redis: the lane they queue in, and their bytes.
+"""The form in which records travel to Redis: their lane, their bytes, the rows of ended records. Pure.
 
-A lane is `RANK|PRIORITY|SEGMENT`, so that lanes in the order of their names are in the order in which they are served:
-the oldest segment first, then the best priority. Pure.
+A lane is RANK|PRIORITY|SEGMENT. Lanes sorted by name are in the order in which they are served: the oldest segment
+first, then the best priority.
 """
 
 from __future__ import annotations
@@ -14,12 +14,20 @@ from lycosa.frontier.core.model import RECORD_VERSION, RecordKind, Row, UrlRecor
 from lycosa.frontier.core.segments import starts_at
 from lycosa.http.core.model import Validators
 
+RANK_CHARS, PRIORITY_CHARS = 17, 20
+SEGMENT_START = RANK_CHARS + PRIORITY_CHARS + 3
+"""Where the segment begins in a lane, counted from 1 as in Lua."""
+
 PRIORITY_TOP = 5 * 10**18
-"""More than any priority, which is kept in 63 bits."""
+"""More than any priority, which has 63 bits."""
+
+FINGERPRINT_CHARS, STAMP_CHARS = 16, 14
+ROW_START = FINGERPRINT_CHARS + STAMP_CHARS
+"""Where the row begins in a member of the dead or done records: FINGERPRINT STAMP ROW."""
 
 
-class Ended(msgspec.Struct, array_like=True, frozen=True):
-    """The row of a record that is done or dead."""
+class EndedRow(msgspec.Struct, array_like=True, frozen=True):
+    """A record that is done or dead, with its reason and when it ended (unix seconds)."""
 
     record: UrlRecord
     reason: str
@@ -28,49 +36,48 @@ class Ended(msgspec.Struct, array_like=True, frozen=True):
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(UrlRecord).decode
-decode_ended = msgspec.msgpack.Decoder(Ended).decode
-PLACE = 30
-"""Bytes before the row in a sorted set of ended records: fingerprint and stamp."""
+decode_ended = msgspec.msgpack.Decoder(EndedRow).decode
 
 
 def lane_of(record: UrlRecord) -> str:
     """Return the lane of a record."""
-    return f"{starts_at(record.segment):017.3f}|{PRIORITY_TOP - record.priority:020d}|{record.segment}"
+    rank, priority = starts_at(record.segment), PRIORITY_TOP - record.priority
+    return f"{rank:0{RANK_CHARS}.3f}|{priority:0{PRIORITY_CHARS}d}|{record.segment}"
 
 
 def fingerprint_of(record: UrlRecord) -> str:
-    """Return the fingerprint as Redis keeps it in 8 bytes, a signed number; "" for what is never a duplicate."""
+    """Return the fingerprint as Redis stores it, "" for a record that is never a duplicate."""
     return "" if record.dont_filter else signed(record.fingerprint)
 
 
 def signed(fingerprint: int) -> str:
-    """Return a fingerprint as Redis keeps it."""
+    """Return a fingerprint as a signed number, which a set of Redis stores in 8 bytes."""
     return str(fingerprint - (1 << 64) if fingerprint >> 63 else fingerprint)
 
 
 def ended_row(record: UrlRecord, reason: str, at: float) -> bytes:
-    """Return the row of a record that is done or dead: its fingerprint, to be found by, and all that is known."""
-    return b"%016x" % record.fingerprint + encode(Ended(record, reason, at))
+    """Return the row of a record that is done or dead, its fingerprint first; the script adds the stamp."""
+    return b"%016x" % record.fingerprint + encode(EndedRow(record, reason, at))
 
 
 def done_row(record: UrlRecord, reason: str, at: float, validators: Validators | None) -> bytes:
-    """Return the row of what is done, with what makes the next request for it conditional."""
+    """Return the row of a done record, with the validators for its next request."""
     return ended_row(replace(record, validators=validators), reason, at)
 
 
 def row_of(state: str, member: bytes) -> Row:
-    """Return the row behind a member of a sorted set of ended records."""
-    ended = decode_ended(memoryview(member)[PLACE:])
+    """Return the row in a member of the dead or done records."""
+    ended = decode_ended(memoryview(member)[ROW_START:])
     return Row(state, ended.record, ended.at, ended.reason)
 
 
 def needle_of(fingerprint: int) -> bytes:
-    """Return bytes that are near the beginning of a record with this fingerprint."""
+    """Return bytes that stand near the beginning of a record with this fingerprint."""
     return encode(RECORD_VERSION) + encode(fingerprint)
 
 
-def lent_record(kind: RecordKind, host: str, page: bytes, attempts: int) -> UrlRecord:
-    """Return the record that was lent: a page, or a question about its host, guarded as the page is that it is for."""
+def leased_record(kind: RecordKind, host: str, page: bytes, attempts: int) -> UrlRecord:
+    """Return a leased record: the page, or the prerequisite of a host. A robots.txt is guarded as its page is."""
     if kind is RecordKind.PAGE:
         return decode(page)
     return prerequisite(host, kind, attempts, guarded=kind is RecordKind.ROBOTS and (not page or decode(page).guarded))

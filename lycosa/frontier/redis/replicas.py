@@ -6,40 +6,42 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any
 
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.infra.redis.driver import driver_errors
 
 REPLICATED_MAX_S = 1.0
-"""A replica that is so far behind is not waited for any longer."""
+"""How long a commit waits for replicas that are behind."""
 
 
 class Replicas:
-    """As many as are `wanted`; `client` blocks. That there are fewer is said once."""
+    """Waits for so many replicas; `client` blocks. `report` is called once when there are fewer."""
 
-    def __init__(self, client: Any, wanted: int, say: Callable[[str], None]) -> None:
+    def __init__(self, client: Any, count: int, report: Callable[[str], None]) -> None:
         self._client = client
-        self._wanted = wanted
-        self._say = say
-        self._told = False
+        self._count = count
+        self._report = report
+        self._reported = False
 
-    async def have(self, partitions: Collection[Partition]) -> None:
-        """Return when the replicas of these partitions have all that was written there, or after a while."""
-        counts = await asyncio.gather(*(asyncio.to_thread(self._count, each.key) for each in partitions))
-        few = min(counts, default=self._wanted)
-        if few < self._wanted and not self._told:
-            self._told = True
-            self._say(f"{few} of {self._wanted} replicas have a commit after {REPLICATED_MAX_S:g} s; the crawl goes on")
+    async def wait(self, partitions: Collection[Partition]) -> None:
+        """Return when the replicas of these partitions have all that was written there, or after REPLICATED_MAX_S."""
+        counts = await asyncio.gather(*(asyncio.to_thread(self._replicated, each.key) for each in partitions))
+        fewest = min(counts, default=self._count)
+        if fewest < self._count and not self._reported:
+            self._reported = True
+            few = f"{fewest} of {self._count} replicas have a commit after {REPLICATED_MAX_S:g} s"
+            self._report(f"{few}; the crawl continues")
 
-    def _count(self, key: str) -> int:
-        """Ask on one connection: a server knows for each what was written before."""
+    def _replicated(self, prefix: str) -> int:
         client = self._client
         try:
             if hasattr(client, "get_node_from_key"):
-                client = client.get_redis_connection(client.get_node_from_key(key))
-            with client.pipeline(transaction=False) as asked:
-                asked.execute_command("HINCRBY", f"{key}m", "waits", 1)
-                asked.execute_command("WAIT", self._wanted, int(REPLICATED_MAX_S * 1000))
-                written, count = asked.execute(raise_on_error=False)
+                client = client.get_redis_connection(client.get_node_from_key(prefix))
+            # WAIT counts replicas that have what its own connection wrote before: so this writes something first.
+            with client.pipeline(transaction=False) as pipeline:
+                pipeline.execute_command("HINCRBY", prefix + Key.META, "waits", 1)
+                pipeline.execute_command("WAIT", self._count, int(REPLICATED_MAX_S * 1000))
+                written, count = pipeline.execute(raise_on_error=False)
                 return int(count) if isinstance(written, int) else 0
         except driver_errors():
-            return 0  # whoever asks next hears of it
+            return 0  # the next call of the worker raises the error

@@ -1,4 +1,4 @@
-"""What is stored of a crawl in Redis besides its records: see `frontier.ports.SharedCrawl`."""
+"""What Redis stores of a crawl besides its records: see `frontier.ports.SharedCrawl`."""
 
 from __future__ import annotations
 
@@ -6,35 +6,32 @@ import msgspec
 
 from lycosa.core.errors import NewerState
 from lycosa.frontier.core.description import Description
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import Session
 
 
 class RedisCrawl:
-    """See `frontier.ports.SharedCrawl`; every method here is documented there. The session need not have joined."""
+    """See `frontier.ports.SharedCrawl`. The session need not have joined."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def workers(self) -> int:
-        """Count them."""
-        return (await self._session.outlook()).workers
+        return (await self._session.status()).workers
 
     async def description(self) -> Description:
-        """Read it."""
         session, first = self._session, self._session.partitions[0]
-        text = await session.ask("hget", first, "m", "described")
-        seeds = await session.ask("zrange", first, "sd", 0, -1)
+        text = await session.query("get", first, Key.DESCRIPTION)
+        seeds = await session.query("zrange", first, Key.SEEDS, 0, -1)
         if not text:
             return Description()
         try:
-            described = msgspec.json.decode(text, type=Description)
+            description = msgspec.json.decode(text, type=Description)
         except msgspec.MsgspecError as error:
-            message = f"the crawl {session.crawl!r} is described in a way that is not known here: {error}"
-            raise NewerState(message) from None
-        return msgspec.structs.replace(described, seeds=[seed.decode() for seed in seeds])
+            raise NewerState(f"the description of the crawl {session.crawl!r} cannot be read here: {error}") from None
+        return msgspec.structs.replace(description, seeds=[seed.decode() for seed in seeds])
 
     async def describe(self, description: Description, *, begins: bool = False) -> None:
-        """Write it."""
         session, seeds = self._session, description.seeds
         text = msgspec.json.encode(msgspec.structs.replace(description, seeds=[]))
-        await session.read(session.partitions[0], "describe", int(begins), text, len(seeds), *seeds)
+        await session.operate(session.partitions[0], "describe", int(begins), text, len(seeds), *seeds)

@@ -1,7 +1,7 @@
-"""Calls whose task is cancelled: those that end then, and those that are brought to their end all the same.
+"""Calls whose task is cancelled: some must end then, others must run to their end all the same.
 
-`asyncio.wait_for` of Python 3.11, with which redis-py sends commands, returns what it waited for when that is done in
-the same moment in which the task is cancelled: the cancellation is lost, and a task that calls again and again goes on.
+`asyncio.wait_for` of Python 3.11, with which redis-py sends commands, returns the result if that arrives in the moment
+in which the task is cancelled: the cancellation is lost, and a task that makes call after call never ends.
 """
 
 from __future__ import annotations
@@ -12,55 +12,55 @@ from typing import Any, TypeVar
 
 from lycosa.core.errors import StateError
 
-Act = Callable[[], Awaitable[Any]]
-Answer = TypeVar("Answer")
+Call = Callable[[], Awaitable[Any]]
+Result = TypeVar("Result")
 
 
-def heeding(call: Callable[[Act], Awaitable[Any]]) -> Callable[[Act], Awaitable[Any]]:
-    """Return the same call; one during which its task was cancelled raises `CancelledError`."""
+def preserve_cancellation(retry: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
+    """Return `retry`, which makes a call; if its task is cancelled meanwhile it raises `CancelledError` in any case."""
 
-    async def heeded(act: Act) -> Any:
+    async def preserving(call: Call) -> Any:
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
-        answer = await call(act)
+        result = await retry(call)
         if task and task.cancelling() > before:
             raise asyncio.CancelledError
-        return answer
+        return result
 
-    return heeded
+    return preserving
 
 
-class Unbroken:
-    """Calls that change something on both sides, and are half done without their answer.
+class ShieldedCalls:
+    """Runs calls that change something on both sides, and are half done without their answer.
 
-    They go on when who waits for one is cancelled. What goes wrong with it then, the next one raises.
+    They go on when the caller is cancelled. If such a call fails, the next one raises its error.
     """
 
     def __init__(self) -> None:
-        self._alone: set[asyncio.Task[Any]] = set()
-        self._wrong: StateError | None = None
+        self._orphans: set[asyncio.Task[Any]] = set()
+        self._error: StateError | None = None
 
-    async def __call__(self, call: Coroutine[Any, Any, Answer]) -> Answer:
-        """Do it. Raises what it raises, or what the one before did."""
-        if self._wrong is not None:
-            wrong, self._wrong = self._wrong, None
+    async def __call__(self, call: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of the call. Raises its error, or that of an earlier one whose caller was cancelled."""
+        if self._error is not None:
+            error, self._error = self._error, None
             call.close()
-            raise wrong
+            raise error
         task = asyncio.create_task(call)
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
-            self._alone.add(task)
-            task.add_done_callback(self._ended)
+            self._orphans.add(task)
+            task.add_done_callback(self._orphan_ended)
             raise
         return task.result()
 
-    async def ended(self) -> None:
-        """Wait for those that nobody waits for."""
-        if self._alone:
-            await asyncio.wait(self._alone)
+    async def wait(self) -> None:
+        """Wait for calls whose callers were cancelled."""
+        if self._orphans:
+            await asyncio.wait(self._orphans)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._alone.discard(task)
+    def _orphan_ended(self, task: asyncio.Task[Any]) -> None:
+        self._orphans.discard(task)
         if not task.cancelled() and isinstance(task.exception(), StateError):
-            self._wrong = task.exception()  # type: ignore[assignment]
+            self._error = task.exception()  # type: ignore[assignment]

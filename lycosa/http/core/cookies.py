@@ -142,8 +142,7 @@ class CookieJar:
                 if not problem:
                     self._put(cookie, now)
             if problem:
-                name = given.get("name") if isinstance(given, Mapping) else given
-                complaints.append(f"the cookie {name!r:.60} for {url:.200} is left out: {problem}")
+                complaints.append(f"the cookie {_shown_name(given)} for {url:.200} is left out: {problem}")
         return complaints
 
     def merge(self, cookie: Cookie, now: float) -> None:
@@ -358,6 +357,10 @@ def _parse_given(given: object, *, secure: bool) -> tuple[SetCookie, str]:
     host = domain.removeprefix(".").lower()
     secure = bool(given["secure"]) if given.get("secure") is not None else secure
     return SetCookie(name, value, host, path if path.startswith("/") else "", SESSION, secure), problem
+
+
+def _shown_name(given: object) -> str:
+    return f"{given.get('name') if isinstance(given, Mapping) else given!r:.60}"
 
 
 def _text(value: object) -> str | None:

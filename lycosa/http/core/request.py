@@ -7,7 +7,6 @@ since most requests are a URL and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from inspect import signature
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -303,7 +302,9 @@ class Request:
         return f"<{self.method} {self.url}>"
 
 
-ARGUMENTS = tuple(name for name in signature(Request).parameters if name != "shorthands")
+_CODE = Request.__init__.__code__
+ARGUMENTS = _CODE.co_varnames[1 : _CODE.co_argcount + _CODE.co_kwonlyargcount]
+"""The names of all arguments, without `self` and the shorthands."""
 
 
 def add_params(url: str, params: Mapping[str, Any] | None) -> str:

@@ -8,12 +8,15 @@ from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageF
 
 MISSING = "a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'"
 
-WRONG_FORM = {
+WRONG_ADDRESS = {
+    "CERTIFICATE_VERIFY_FAILED": "the certificate of the server is not trusted; name its authority with ca=FILE",
     "Cluster mode is not enabled": "this server is no node of a cluster; write redis://",
     "unknown command 'SENTINEL'": "this server is no Sentinel; write redis://",
     "DB index is out of range": "the server has no database of this number; write a smaller one",
 }
-"""What a server answers when its address has the wrong form, and what to write instead."""
+"""Parts of errors that another address avoids, and what to write instead."""
+
+TLS_WORDS = ("SSL", "[TLS")
 
 
 def redis_package() -> Any:
@@ -40,7 +43,7 @@ def is_transient(error: Exception) -> bool:
         away = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.AskError)
         prefixes = ("BUSY", "NOREPLICAS", "MASTERDOWN", "MISCONF", "UNBLOCKED")
         return isinstance(error, away) or str(error).startswith(prefixes)
-    return not _mentions(str(error), *TLS_WORDS, *WRONG_FORM)
+    return not _mentions(str(error), *TLS_WORDS, *WRONG_ADDRESS)
 
 
 def is_resharding(error: Exception) -> bool:
@@ -61,9 +64,6 @@ def hides_info(error: Exception) -> bool:
     return refused and "'info'" in message
 
 
-TLS_WORDS = ("SSL", "[TLS")
-
-
 def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaError:
     """Return our error for one of the driver's. `text` names the server, `option` is what renames the data on it."""
     exceptions = redis_package().exceptions
@@ -77,18 +77,16 @@ def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaE
         return UsageError(f"{text}: the server refuses this user and password, or none ({message})")
     if is_full(error):
         return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost, raise it and continue")
-    if "CERTIFICATE_VERIFY_FAILED" in message:
-        return UsageError(f"{text}: the certificate of the server is not trusted; name its authority with ca=FILE")
     if is_resharding(error):
         return StorageError(f"{text}: the cluster is moving keys of this to another server")
     if type(error).__name__ == "MasterNotFoundError":
         return StorageError(f"{text}: {_without_master(message)}")
-    if instead := next((instead for part, instead in WRONG_FORM.items() if part in message), ""):
-        return UsageError(f"{text}: {instead}")
-    if _mentions(message, *TLS_WORDS):
-        return UsageError(f"{text}: no TLS with this server ({message}); without TLS write redis://")
     if message.startswith("WRONGTYPE"):
         return ForeignState(f"{text}: the server holds something else under this name; give another {option}")
+    if wrong := next((advice for part, advice in WRONG_ADDRESS.items() if part in message), ""):
+        return UsageError(f"{text}: {wrong}")
+    if _mentions(message, *TLS_WORDS):
+        return UsageError(f"{text}: no TLS with this server ({message}); without TLS write redis://")
     if isinstance(error, exceptions.InvalidResponse) or _mentions(
         message, "Connection closed by server", "reset by peer"
     ):

@@ -87,9 +87,9 @@ class RedisServer:
         self._option = option
         self._shutdown = current_deadline()
 
-    async def clients(self, away_max_s: float = JOIN_MAX_S) -> Clients:
+    async def clients(self, limits: RetryLimits | None = None) -> Clients:
         """Connect. Raises `UsageError`, or `StateError` for a server that is away, too old, or may drop keys."""
-        limits = RetryLimits(away_max_s)
+        limits = limits or RetryLimits(JOIN_MAX_S)
         clients = await self.retry(lambda: asyncio.to_thread(self._clients), limits)
         try:
             await self.retry(lambda: self._refuse_unfit_of(clients.loop), limits)
@@ -113,9 +113,8 @@ class RedisServer:
             with _hidden_info():
                 for section in ("server", "memory"):
                     self.refuse_unfit(client.info(section, **node))
-            if sync_option and not _fsyncs_always(client.config_get("append*", **node)):
-                needs = "a server with appendonly yes and appendfsync always"
-                raise UsageError(f"{self.text}: {sync_option} needs {needs}")
+            if sync_option:
+                self._refuse_late_fsync(client.config_get("append*", **node), sync_option)
         except BaseException:
             client.close()
             raise
@@ -191,6 +190,11 @@ class RedisServer:
             blocking.ping()  # one for a cluster has connected already
         return Clients(asyncio_client(address, CALL_TIMEOUT_S), blocking)
 
+    def _refuse_late_fsync(self, config: Mapping[str, Any], sync_option: str) -> None:
+        if (config.get("appendonly"), config.get("appendfsync")) != ("yes", "always"):
+            needs = "a server with appendonly yes and appendfsync always"
+            raise UsageError(f"{self.text}: {sync_option} needs {needs}")
+
     async def _refuse_unfit_of(self, client: Any) -> None:
         with _hidden_info():
             for section in ("server", "memory"):
@@ -242,7 +246,3 @@ def _hidden_info() -> Iterator[None]:
     except driver_errors() as error:
         if not hides_info(error):
             raise
-
-
-def _fsyncs_always(config: Mapping[str, Any]) -> bool:
-    return (config.get("appendonly"), config.get("appendfsync")) == ("yes", "always")

@@ -58,7 +58,7 @@ class RpcClient:
         else:
             await loop.create_connection(lambda: self.connection, *address)
         try:
-            hello = await self._explained(self._greeting, timeout_s)
+            hello = await self._wait_for(self._greeting, timeout_s)
             self._check(hello)
         except BaseException:
             self.connection.abort()
@@ -67,18 +67,18 @@ class RpcClient:
 
     async def call_within(self, timeout_s: float, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the result. Raises the method's error, or `StateError`: the server is gone, or does not answer."""
-        return await self._explained(self.connection.call(name, self._methods[name].bind(args, kwargs)), timeout_s)
+        return await self._wait_for(self.connection.call(name, self._methods[name].bind(args, kwargs)), timeout_s)
 
     def on_abandoned(self, name: str, result: Any) -> None:
         """Take the result of a call that was cancelled or timed out before."""
 
-    def gone(self) -> LycosaError:
+    def ended_error(self) -> LycosaError:
         """Return the error for a server that has ended."""
         return StateError(f"{self.address}: {self.owner} has ended")
 
     @property
     def owner(self) -> str:
-        """What the server is called in messages."""
+        """How messages name the server."""
         pid = str(self.pid or self._find_owner())
         return f"process {pid}" if pid.isdecimal() else "the owner"
 
@@ -89,7 +89,7 @@ class RpcClient:
             other = f"process {hello.pid} runs another version of Lycosa"
             raise NewerState(f"{self.address}: {other}: use that one here too")
 
-    async def _explained(self, answer: Awaitable[R], timeout_s: float) -> R:
+    async def _wait_for(self, answer: Awaitable[R], timeout_s: float) -> R:
         try:
             async with asyncio.timeout(timeout_s):
                 return await answer
@@ -102,9 +102,9 @@ class RpcClient:
             raise UsageError(f"one call has {error}") from None
         except PeerLost as lost:
             if lost.reason is None:
-                raise self.gone() from None
-            stranger = "the process that listens there does not speak the protocol of Lycosa"
-            raise StateLocked(f"{self.address}: {stranger} ({lost.reason}): stop it") from None
+                raise self.ended_error() from None
+            foreign = "the process that listens there does not speak the protocol of Lycosa"
+            raise StateLocked(f"{self.address}: {foreign} ({lost.reason}): stop it") from None
 
     def _on_disconnect(self, reason: Exception | None) -> None:
         if not self._greeting.done():

@@ -20,6 +20,7 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -112,11 +113,12 @@ def encode_frame(message: Message | Hello) -> bytes:
 
 
 def error_of(kind: str, text: str) -> errors.LycosaError:
-    """Return the exception that the peer meant; `StateError` for a class that is not in `core.errors`."""
+    """Return the exception that the peer meant; `StateError` if `core.errors` has no such class for a text."""
     found = getattr(errors, kind, None)
-    if not isinstance(found, type) or not issubclass(found, errors.LycosaError):
-        found = errors.StateError
-    return found(text)
+    if isinstance(found, type) and issubclass(found, errors.LycosaError):
+        with suppress(TypeError, AttributeError):  # one that takes other arguments, such as `HttpError`
+            return found(text)
+    return errors.StateError(text)
 
 
 class FrameTooLong(ValueError):
@@ -168,6 +170,7 @@ class Connection(asyncio.Protocol):
     calls: dict[int, asyncio.Task[None]] = field(init=False, default_factory=dict)
     """Those of the peer that are under way."""
     idle_since: float = field(init=False, default_factory=time.monotonic)
+    """When the last call of the peer ended (monotonic seconds)."""
     is_lost: bool = field(init=False, default=False)
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
     _transport: asyncio.Transport | None = field(init=False, default=None)
@@ -249,7 +252,7 @@ class Connection(asyncio.Protocol):
         """Send an encoded message, or whatever else the peer expects. Raises `FrameTooLong`."""
         if len(body) > self.limits.frame_max:
             raise FrameTooLong(len(body), self.limits.frame_max)
-        if self.is_lost:
+        if self.is_lost:  # as if it had been sent a moment before
             return
         self._unsent += (LENGTH.pack(len(body)), body)
         if not self._is_flushing:
@@ -261,7 +264,7 @@ class Connection(asyncio.Protocol):
         self._is_flushing = False
         if self._transport is None or not self._unsent:
             return
-        if not self._transport.is_closing():
+        if not self._transport.is_closing():  # uvloop would raise RuntimeError
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
         if (unread := self._transport.get_write_buffer_size()) > self.limits.unread_max:
@@ -310,14 +313,14 @@ class Connection(asyncio.Protocol):
     def _on_result(self, result: RpcResult) -> None:
         pending = self._pending_call(result.number)
         value = pending.method.decode_result(result.value)
-        if result.more or pending.parts:
+        if result.more or pending.parts:  # a part of a list; the last one has no `more`
             pending.parts.append(value)
         if result.more:
             return
         del self.pending[result.number]
         if pending.parts:
             value = [each for part in pending.parts for each in part]
-        if pending.future.done():
+        if pending.future.done():  # its caller was cancelled, and the call could not be
             self.on_abandoned(pending.method.name, value)
         else:
             pending.future.set_result(value)

@@ -1,9 +1,11 @@
-"""The methods that can be called over a connection: those of a port, with the types that its annotations name.
+"""The methods that one process can call in another: those of a port, with the types that its annotations name.
 
-METHODS = methods_of(ProxyPool)                 one end: what may be called, and how it is decoded
+The server's end has a table of them, and the client's end one line for each:
 
-class RemotePool(RpcClient):                       the other end: a line a method, with the types of the port
-    renew = remote(ProxyPool.renew)
+    METHODS = methods_of(ProxyPool)
+
+    class RemotePool(RpcClient):
+        renew = remote(ProxyPool.renew)
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ R = TypeVar("R")
 
 
 class Method:
-    """A coroutine method of a port, as it is called over a connection. All arguments travel, in their order."""
+    """A coroutine method of a port, and how its arguments and its result are sent: all arguments, in their order."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         hints = get_type_hints(function)
@@ -46,7 +48,7 @@ class Method:
 
 
 def _decodable(hint: Any) -> Any:
-    """Return a type that msgspec decodes: it takes an Iterable as one of anything."""
+    """Return the type to decode for an annotation. Of an Iterable msgspec would not decode the elements."""
     return list[get_args(hint)] if get_origin(hint) is Iterable else hint  # type: ignore[misc]
 
 
@@ -59,11 +61,7 @@ def methods_of(port: type, *without: str) -> dict[str, Method]:
 def remote(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return a method with this signature that awaits `self.call(name, *args, **kwargs)`.
-
-    class RemotePool(RpcClient):
-        renew = remote(ProxyPool.renew)
-    """
+    """Return a method with the same signature, which returns what `self.call(name, *args, **kwargs)` returns."""
     name = method.__name__
 
     @wraps(method)

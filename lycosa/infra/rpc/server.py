@@ -92,4 +92,5 @@ class RpcServer:
     def _forget(self, reason: Exception | None) -> None:
         if reason is not None:
             log.debug("%s: a client was dropped: %s", self.address, reason)
+        # A lost client stays as long as it has calls under way: `close` waits for these.
         self._connections = [each for each in self._connections if not each.is_lost or each.calls]

@@ -107,6 +107,7 @@ class PoolFolder:
         generation = self.generation + 1
         head = IMAGE_HEAD.pack(MAGIC, VERSION, generation, xxh3_64_intdigest(image, generation))
         journal = self.path / f"{JOURNAL}{generation}"
+        # The journal first: it is read only when an image names its generation. A kill in between leaves it unused.
         try:
             opened = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -140,7 +141,7 @@ class PoolFolder:
         except OSError as error:
             self._close_journal()
             raise _storage_error(self.path, error) from error
-        if written < len(frame):
+        if written < len(frame):  # the device has become full
             self._close_journal()
             raise _storage_error(self.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         self._size += len(frame)

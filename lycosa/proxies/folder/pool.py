@@ -198,7 +198,7 @@ class EmbeddedPool(PoolMethods):
             try:
                 return await getattr(pool, name)(*args, **kwargs)
             except OwnerGone:
-                if self._remote is pool:
+                if self._remote is pool:  # else another call has joined the next owner already
                     self._remote = None
 
     async def join(self) -> ProxyPool:
@@ -233,6 +233,7 @@ class EmbeddedPool(PoolMethods):
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _own(self) -> PoolOwner:
+        # In a thread: a large journal takes seconds to read. Shielded, since a thread cannot be cancelled.
         opening = asyncio.ensure_future(asyncio.to_thread(PoolStore, self._path, self._policy_of, self._now))
         try:
             store = await asyncio.shield(opening)

@@ -69,12 +69,12 @@ class RemotePool(RpcClient, PoolMethods):
         return await self.call_within(ANSWER_TIMEOUT_S + kwargs.get("wait_s", 0.0), name, args, kwargs)
 
     def on_abandoned(self, name: str, result: Any) -> None:
-        """Give back what was leased after its caller had gone; nobody waits for the answer."""
+        """Give back leases whose caller no longer waits."""
         if name == "acquire" and not self.connection.is_lost:
             for lease in result:
                 self.connection.request("release", (lease, ())).future.cancel()
 
-    def gone(self) -> LycosaError:
+    def ended_error(self) -> LycosaError:
         if self._is_closed:
             return NoProxy(CLOSED)
         return OwnerGone(f"{self.address}: {self.owner}, which owned the pool, has ended")

@@ -1,7 +1,7 @@
 """The owner's end of the socket of a pool in a folder: other processes lease from the pool, too.
 
-A client that is lost loses nothing: its leases end with their time, as if it had crashed, and a lease that it was never
-told of is given back at once.
+The leases of a client that is lost end with their time, as after a crash. A lease that could not be sent to it is given
+back at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lycosa.infra.rpc.server import RpcServer
 from lycosa.proxies.ports import ProxyPool
 
 VERSION = 3
-"""Of what owner and clients send each other."""
+"""Raised when a method or a type that is sent changes: owner and clients have to be of one version."""
 
 LIMITS = RpcLimits(clients_max=1_000, calls_max=10_000, unread_max=64 << 20)
 """Most calls under way wait for a proxy."""

@@ -1,9 +1,9 @@
-"""Cut text into the words that an index stores and a query asks for: one rule, so that every back end finds the same.
+"""Split text into words, for documents and queries alike and for all back ends.
 
-Folded means: lower case, accents and vowel points dropped, compatibility forms replaced ("Résumé" becomes "resume", so
-do letters of double width), the underscore a space. A word is a run of letters and digits, cut every `WORD_MAX`
-characters. In scripts written without spaces between words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every
-character is a word of its own, and a query word of several characters is looked for as a phrase.
+Text is folded first: lower case, accents and vowel points dropped, compatibility forms replaced ("Résumé" and letters
+of double width become "resume"), underscores replaced by spaces. A word is a run of letters and digits, cut every
+`WORD_MAX` characters. In scripts without spaces between words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every
+character is a word, and a query word of several characters is a phrase.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_DECOMPOSITION = str.maketrans(
 )
 
 SPACED_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_SIGNED}])"
-"""Regular expression (in folded text) of a character that goes on a word begun before it."""
+"""Regular expression (for folded text) of a character that continues a word."""
 
 
 def normal(text: str) -> str:
@@ -51,14 +51,14 @@ def normal(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return `normal` text folded. Each character is folded by itself: parts fold to parts of the whole."""
+    """Fold `normal` text. Each character is folded by itself, so that a part folds to a part of the result."""
     if not text.isascii():
         text = _NOT_ASCII.sub(lambda run: run[0].translate(_FOLDED), text)
     return text.lower().replace("_", " ")
 
 
 def original_index(text: str, folded_index: int) -> int:
-    """Return which character of `normal` text is at this place of `fold(text)`; its length for a place beyond."""
+    """Return the index in `normal` text for an index in `fold(text)`; its length for an index beyond the end."""
     passed = 0
     for start in range(0, len(text), _STRIDE):
         stride = text[start : start + _STRIDE]
@@ -79,12 +79,12 @@ def words(text: str) -> list[str]:
 
 
 def is_unspaced(word: str) -> bool:
-    """Whether the word is a single character of a script without spaces."""
+    """Return whether the word is a single character of a script without spaces."""
     return _IS_UNSPACED.match(word) is not None
 
 
 class _Folded(dict[int, str]):
-    """`str.translate` table filled on demand; at most one entry per Unicode character."""
+    """A `str.translate` table that is filled on demand; at most one entry for each Unicode character."""
 
     def __missing__(self, code: int) -> str:
         folded = self[code] = _fold_char(chr(code))

@@ -1,4 +1,4 @@
-"""An item as an index stores it: the fields of a page (`PageItem`) are known, of other items the likely are taken."""
+"""Convert an item to a document: the fields of a page (`PageItem`) are known, those of other items are guessed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xxhash
 from lycosa.search.core.results import Document
 
 DEPTH_MAX = 20
-"""How deep into nested values strings are looked for."""
+"""Nesting depth to which strings are collected."""
 
 _KNOWN = frozenset(
     {"url", "final_url", "link", "title", "name", "headings", "lang", "language", "fingerprint", "fetched_at"}
@@ -21,8 +21,8 @@ _PAGE_ONLY = frozenset({"status", "content_type", "out_links", "depth"})
 def to_document(item: Mapping[str, Any], line: bytes) -> Document:
     """Return the document of an item that was written as this line of JSON.
 
-    The key is its fingerprint, else its URL, else a hash of the line; the title its `title` or `name`; the text its
-    `text` when it is a page, else every string in it that has no place of its own.
+    The key is its fingerprint, else its URL, else a hash of the line. The title is its `title` or `name`. The text is
+    the `text` of a page; of another item it is every string outside of the known fields.
     """
     url = _first(item, "final_url", "url", "link")
     is_page = "text" in item and item.keys() >= _PAGE_ONLY

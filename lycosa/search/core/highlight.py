@@ -1,8 +1,8 @@
-"""Show where a query hits a text: escaped HTML in which only `<b>` marks the words found.
+"""Mark the words of a query in titles and snippets: escaped HTML in which only `<b>` marks the words found.
 
-A `Highlighter` is made once per query and used for every hit of a page. It finds words by the rules of
-`search.core.analyzer`, a phrase (and a word of several parts) only where its words stand side by side. Work per text is
-bounded by `SNIPPET_TEXT_MAX` and `SPANS_MAX`.
+One `Highlighter` serves all hits of a query. It finds words by the rules of `search.core.analyzer`; a phrase, or a word
+of several parts, only where its words are adjacent. The work for a text is bounded by `SNIPPET_TEXT_MAX` and
+`SPANS_MAX`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import NamedTuple
 
 from lycosa.search.core.analyzer import SPACED_LETTER, WORD_MAX, fold, is_unspaced, normal, original_index
 from lycosa.search.core.query import SearchQuery
+from lycosa.search.core.results import Document, Hit
 
 SNIPPET_CHARS = 240
 SNIPPET_TEXT_MAX = 100_000
-"""Characters of a text, from its beginning, in which a snippet is looked for."""
+"""Characters at the start of a text that are searched for a snippet."""
 SPANS_MAX = 400
-"""Occurrences of one term that are looked at."""
+"""Occurrences of one term that are considered."""
 GAP_MAX = 40
-"""Characters between two neighbouring words of a phrase, for it to be marked as one."""
+"""Characters between two words of a phrase that is marked as one."""
 
 _LETTER = re.compile(SPACED_LETTER)
 _WORD_EDGE_CHARS = 24
@@ -45,12 +46,24 @@ class Highlighter:
         self._text = [_pattern(found) for found in everywhere]
         self._title = self._text + [_pattern(term.words) for term in terms if term.where == "title"]
 
+    def hit(self, document: Document, score: float) -> Hit:
+        """Return a search result."""
+        return Hit(
+            url=document.url,
+            title=document.title,
+            title_html=self.title(document.title),
+            snippet=self.snippet(document.text or document.headings),
+            fetched_at=document.fetched_at,
+            lang=document.lang,
+            score=score,
+        )
+
     def title(self, title: str) -> str:
         """Return the title as HTML."""
         return _mark(_one_line(title), self._title)
 
     def snippet(self, text: str) -> str:
-        """Return the part of the text that shows most of the query, as HTML; the beginning when nothing is there."""
+        """Return the part of the text with most terms of the query, as HTML; the beginning if there are none."""
         text = normal(text[:SNIPPET_TEXT_MAX])
         start, end = self._best_part(text)
         start, end = _at_words(text, start, end)
@@ -58,7 +71,7 @@ class Highlighter:
         return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
 
     def _best_part(self, text: str) -> tuple[int, int]:
-        """Look at the beginning first; a long text is read through only when that shows less than most terms."""
+        """Search the beginning; the rest of a long text only if the beginning has at most half of the terms."""
         shown, start, end = self._look(text[:_FIRST_LOOK])
         if len(text) > _FIRST_LOOK and shown <= len(self._text) // 2:
             _, start, end = self._look(text)
@@ -73,7 +86,7 @@ class Highlighter:
 
 
 def _pattern(found: tuple[str, ...]) -> re.Pattern[str]:
-    """Match these words side by side in folded text. Begins with a literal, which the engine scans for fast."""
+    """Return a pattern of these adjacent words in folded text. It begins with a literal, which `re` finds fast."""
     pieces = [re.escape(found[0])]
     for before, word in pairwise(found):
         touching = is_unspaced(before) or is_unspaced(word) or len(before) == WORD_MAX
@@ -100,7 +113,7 @@ def _spans(folded: str, patterns: list[re.Pattern[str]]) -> list[_Span]:
 
 
 def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
-    """Find the window with the most different terms, then the most hits: return the number of terms, start and end."""
+    """Return the window with most different terms, then most spans: the number of terms, start and end."""
     if not spans:
         return 0, 0, width
     best, best_at = (0, 0), (spans[0].start, spans[0].end)
@@ -109,10 +122,10 @@ def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
     for last, span in enumerate(spans):
         inside[span.term] = inside.get(span.term, 0) + 1
         while first < last and span.end - spans[first].start > width:
-            gone = spans[first].term
-            inside[gone] -= 1
-            if not inside[gone]:
-                del inside[gone]
+            left = spans[first].term
+            inside[left] -= 1
+            if not inside[left]:
+                del inside[left]
             first += 1
         if (len(inside), last - first) > best:
             best, best_at = (len(inside), last - first), (spans[first].start, span.end)
@@ -122,7 +135,7 @@ def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
 
 
 def _at_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """Move the ends of the window off the middle of a word, where there are spaces to move to."""
+    """Move the ends of the window to the nearest spaces, so that no word is cut."""
     if start > 0:
         space = text.find(" ", start - 1, start + _WORD_EDGE_CHARS)
         start = space + 1 if space >= 0 else start

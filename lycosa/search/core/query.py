@@ -1,14 +1,14 @@
-"""The language people search in, and how a hit is shown to them. Pure: every index adapter uses the same.
+"""The query language, the same for all back ends. Pure.
 
-    word word          all of the words; when no document has them all, see `SearchQuery.loosened`
-    "some words"       side by side, in this order
+    word word          all of the words; if no document has them all, see `SearchQuery.loosened`
+    "some words"       a phrase
     -word -"a b"       without these (also NOT word)
     one OR other       at least one of the two
     title:word         in the title
-    site:example.org   on this host or below it
+    site:example.org   on this host or its subdomains
 
-Whatever else is typed is read as words: an unknown prefix, an unclosed quotation mark, a lone operator. `parse_query`
-raises `IndexFailure`, in one line, for a query with nothing to look for or beyond the bounds below.
+All other text is read as words: an unknown prefix, an unclosed quotation mark, a single operator. `parse_query` raises
+`IndexFailure`, in one line, for a query without a word or beyond the bounds below.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUERY_WORDS_MAX = 64
 LIMIT_MAX = 1_000
 """Hits on one page of results."""
 OFFSET_MAX = 10_000
-"""How far down the results can be read."""
+"""Largest offset of a page."""
 
 Where = Literal["any", "title", "site"]
 
@@ -41,7 +41,7 @@ _OPERATORS = frozenset({"AND", "OR", "NOT"})
 
 
 class Term(NamedTuple):
-    """Words to be found side by side, and in what. For "site" the one word is a host, with its port if given."""
+    """Adjacent words to find, and where. For "site" the one word is a host, with its port if given."""
 
     words: tuple[str, ...]
     where: Where = "any"
@@ -49,23 +49,23 @@ class Term(NamedTuple):
 
 
 class SearchQuery(NamedTuple):
-    """What a document must have: of each clause at least one term, and none of the excluded terms."""
+    """A document must have at least one term of each clause and none of the excluded terms."""
 
     clauses: tuple[tuple[Term, ...], ...]
     excluded: tuple[Term, ...] = ()
 
     @property
     def plain_words(self) -> tuple[str, ...]:
-        """The words in the order they were typed, if nothing but plain words was typed."""
+        """Return the words in their order if the query consists of plain words only, else ()."""
         if any(len(clause) > 1 or clause[0].where == "title" for clause in self.clauses):
             return ()
         return tuple(word for (term,) in self.clauses if term.where == "any" for word in term.words)
 
     def loosened(self) -> LooseQuery | None:
-        """What to look for when no document has it all; None when there is nothing to give up.
+        """Return a looser query for when no document matches; None if it cannot be loosened.
 
-        Quoted phrases, `title:`, `site:`, OR and exclusions stay as they are. Of the other words half are enough; a
-        run of characters without spaces, which may be a whole sentence, counts as its pairs of neighbours.
+        Quoted phrases, `title:`, `site:`, OR and exclusions are kept. Of the other words half are enough; a run of
+        characters without spaces, which may be a whole sentence, is replaced by its pairs of adjacent characters.
         """
         required = [clause for clause in self.clauses if len(clause) > 1 or _is_strict(clause[0])]
         optional = [piece for clause in self.clauses if clause not in required for piece in _pieces(clause[0].words)]
@@ -75,7 +75,7 @@ class SearchQuery(NamedTuple):
 
 
 class LooseQuery(NamedTuple):
-    """As `SearchQuery`, with `needed` of the optional terms."""
+    """A `SearchQuery` whose documents must also have `needed` of the optional terms."""
 
     clauses: tuple[tuple[Term, ...], ...]
     excluded: tuple[Term, ...]
@@ -84,7 +84,7 @@ class LooseQuery(NamedTuple):
 
 
 def parse_query(query: str) -> SearchQuery:
-    """Understand what was typed. Raises `IndexFailure` when that is nothing, or too much."""
+    """Parse a query. Raises `IndexFailure` if it has no word, or too many."""
     if len(query) > QUERY_MAX:
         raise IndexFailure(f"the query has {len(query)} characters: use at most {QUERY_MAX}")
     text = query.translate(_PUNCTUATION)
@@ -95,7 +95,7 @@ def parse_query(query: str) -> SearchQuery:
     if not parsed.clauses and not parsed.excluded:
         parsed = _parse(text, operators=False)
     if not parsed.clauses:
-        raise IndexFailure(_nothing_to_look_for(query, parsed))
+        raise IndexFailure(_explain_no_words(query, parsed))
     count = sum(len(term.words) for clause in (*parsed.clauses, parsed.excluded) for term in clause)
     if count > QUERY_WORDS_MAX:
         raise IndexFailure(f"the query has {count} words: use at most {QUERY_WORDS_MAX}")
@@ -103,7 +103,7 @@ def parse_query(query: str) -> SearchQuery:
 
 
 def check_page(limit: int, offset: int) -> None:
-    """Raise `IndexFailure` when this page of results is out of bounds."""
+    """Raise `IndexFailure` if a page of results is out of bounds."""
     if not 1 <= limit <= LIMIT_MAX:
         raise IndexFailure(f"limit {limit} is out of range: use 1 to {LIMIT_MAX}")
     if not 0 <= offset <= OFFSET_MAX:
@@ -111,7 +111,7 @@ def check_page(limit: int, offset: int) -> None:
 
 
 def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[str, Any]:
-    """Return a page of results as the API and `lycosa search --json` write it."""
+    """Return a page of results for the API and `lycosa search --json`."""
     return {
         "query": query,
         "total": page.total,
@@ -124,7 +124,7 @@ def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[
 
 
 def site_names(url: str) -> list[str]:
-    """Return every name that `site:` finds this URL by: its host, the domains above it, and each with the port."""
+    """Return the names by which `site:` finds a URL: its host, the domains above it, and each of them with the port."""
     host, port = _host_and_port(url)
     if not host:
         return []
@@ -173,7 +173,7 @@ def _terms(part: re.Match[str]) -> Iterator[Term]:
 
 
 def _runs(found: list[str]) -> Iterator[list[str]]:
-    """Part the words where a script with spaces meets one without: "DHT爬虫" is two things to look for."""
+    """Split words where a script with spaces meets one without: "DHT爬虫" is two terms."""
     run: list[str] = []
     for word in found:
         if run and is_unspaced(word) != is_unspaced(run[-1]):
@@ -194,7 +194,7 @@ def _is_strict(term: Term) -> bool:
 
 
 def _host_and_port(url: str) -> tuple[str, str]:
-    """Return host and port of a URL or of what somebody wrote after `site:`; no port where none is written."""
+    """Return host and port of a URL or of the text after `site:`; "" for a missing port."""
     rest = url.partition("://")[2] if "://" in url else url
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2].lower()
     if authority.startswith("["):
@@ -204,7 +204,7 @@ def _host_and_port(url: str) -> tuple[str, str]:
     return host.strip("."), port
 
 
-def _nothing_to_look_for(query: str, parsed: SearchQuery) -> str:
+def _explain_no_words(query: str, parsed: SearchQuery) -> str:
     shown = query.strip()[:40]
     if parsed.excluded:
         return f"the query {shown!r} only excludes: add a word to look for"

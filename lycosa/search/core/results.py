@@ -1,4 +1,4 @@
-"""The values of a search index: what it stores of an item, and what it answers."""
+"""The values of a search index: documents, hits and pages of results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Document(NamedTuple):
-    """What an index stores of an item. `key` makes a second version replace the first."""
+    """An item in a search index. A document replaces the one with the same `key`."""
 
     key: str
     url: str
@@ -30,9 +30,9 @@ class Hit(NamedTuple):
 
 
 class SearchPage(NamedTuple):
-    """One page of results: how many documents match in all, these hits, and the time the index took.
+    """One page of results: the number of all matches, the hits of this page, and the time of the search.
 
-    `partial` is true when no document has all the words asked for, and these have most of them.
+    `partial`: no document has all the words of the query, and these have most of them.
     """
 
     total: int

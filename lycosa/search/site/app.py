@@ -1,19 +1,20 @@
-"""The search site: a box, results, and the same as JSON. Reads an `Index`, opens nothing, remembers nobody.
+"""The search site: pages and a JSON API over an `Index`. Stores nothing about its visitors.
 
-    /              the box and the number of documents
+    /              the search box and the number of documents
     /search        q, page: results
-    /api           how to use the API
-    /api/search    q, limit, offset: results as JSON; {"error": line} with status 400 for a query that cannot be
-                   understood, 503 when the index cannot be used
+    /api           documentation of the API
+    /api/search    q, limit, offset: results as JSON; {"error": line} with status 400 for an invalid query, 503 if the
+                   index cannot be used
     /healthz       {"ok": true, "documents": n}, or 503
 
-Works without JavaScript. Everything is served from here; the policy in `infra.web.look` forbids the browser the rest.
+Works without JavaScript. Everything is served from here; the policy in `infra.web.pages` forbids the browser all else.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
@@ -34,22 +35,25 @@ from lycosa.search.ports import Index
 PAGE_SIZE = 10
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
 PAGES_SHOWN = 7
-"""Page numbers in a row below the results."""
+"""Page numbers below the results."""
 SHOWN_URL_MAX = 120
 API_LIMIT = 10
 API_LIMIT_MAX = min(100, LIMIT_MAX)
 
 TEMPLATES = Path(__file__).parent / "templates"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8}){0,3}\Z")
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 
 
 class Result(NamedTuple):
-    """A hit as the page shows it. `href` is empty for what must not be a link, `name` stands in for a missing title."""
+    """A hit as the page shows it. `href` is "" if the URL must not be a link.
+
+    `title` is HTML. Without a title it is the URL, without a URL "Untitled".
+    """
 
     hit: Hit
     href: str
-    name: str
+    title: str
     host: str
     trail: list[str]
     date: str
@@ -57,7 +61,7 @@ class Result(NamedTuple):
 
 
 def build_site(index: Index, *, title: str = "Lycosa") -> Starlette:
-    """Return the site over this index, as an ASGI application. The index stays its owner's to close."""
+    """Return the site over this index as an ASGI application. The caller closes the index."""
     site = _Site(index, title)
     app = Starlette(
         routes=[
@@ -76,7 +80,7 @@ def build_site(index: Index, *, title: str = "Lycosa") -> Starlette:
 
 
 class _Site:
-    """The pages. Plain functions: the server runs them in its threads, since an index blocks."""
+    """The pages. They are not coroutines, so the server runs them in threads, since an index blocks."""
 
     def __init__(self, index: Index, title: str) -> None:
         self._index = index
@@ -126,8 +130,8 @@ class _Site:
     def api_search(self, request: Request) -> Response:
         query = request.query_params.get("q", "")
         try:
-            limit = _whole(request, "limit", API_LIMIT, API_LIMIT_MAX)
-            offset = _whole(request, "offset", 0, OFFSET_MAX)
+            limit = _integer(request, "limit", API_LIMIT, API_LIMIT_MAX)
+            offset = _integer(request, "offset", 0, OFFSET_MAX)
             check_page(limit, offset)
             parse_query(query)
         except IndexFailure as failure:
@@ -149,12 +153,12 @@ class _Site:
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": error.detail}, error.status_code)
         if error.status_code == 404:
-            return self._message(404, "There is no such page here", "Perhaps the search box finds what you were after.")
+            return self._message(404, "This page does not exist", "Try the search box.")
         return self._message(error.status_code, error.detail, "")
 
     def crash(self, request: Request, error: Exception) -> Response:
-        """Starlette logs the traceback on the server; the visitor gets one line."""
-        return self._message(500, "Something went wrong here", "It is not your fault, and it has been logged.")
+        """Show one line to the visitor. Starlette logs the traceback on the server."""
+        return self._message(500, "Internal error", "The error has been logged.")
 
     def _message(self, status: int, heading: str, text: str) -> Response:
         return self._page("message.html", status, heading=heading, text=text)
@@ -164,7 +168,7 @@ class _Site:
 
 
 def page_numbers(number: int, last: int) -> list[int]:
-    """Return the page numbers to offer, the current one in their middle as far as possible."""
+    """Return the page numbers to show, with the current one in the middle if possible."""
     first = max(1, min(number - PAGES_SHOWN // 2, last - PAGES_SHOWN + 1))
     return list(range(first, min(last, first + PAGES_SHOWN - 1) + 1))
 
@@ -175,7 +179,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def took(took_ms: float) -> str:
-    """Return a duration as people read it."""
+    """Return a duration as text: "0.1 ms", "12 ms", "1.2 s"."""
     return f"{took_ms:.1f} ms" if took_ms < 10 else f"{took_ms:.0f} ms" if took_ms < 1000 else f"{took_ms / 1000:.1f} s"
 
 
@@ -188,12 +192,13 @@ def _result(hit: Hit) -> Result:
         is_link, host, path = False, "", hit.url
     if not is_link:
         host, path = "", hit.url
-    shown = _UNSEEN.sub("", unquote(path))[:SHOWN_URL_MAX]
+    shown = _INVISIBLE.sub("", unquote(path))[:SHOWN_URL_MAX]
     trail = [part for part in shown.split("/") if part]
     lang = hit.lang if _LANGUAGE.match(hit.lang) else ""
-    host = _UNSEEN.sub("", host)
-    name = "/".join([host, *trail]).strip("/") or "Untitled"
-    return Result(hit, hit.url if is_link else "", name, host, trail, _date(hit.fetched_at), lang)
+    host = _INVISIBLE.sub("", host)
+    # A title of invisible characters alone would be a link that nobody can see.
+    title = hit.title_html if _INVISIBLE.sub("", hit.title).strip() else escape("/".join([host, *trail]).strip("/"))
+    return Result(hit, hit.url if is_link else "", title or "Untitled", host, trail, _date(hit.fetched_at), lang)
 
 
 def _date(fetched_at: str) -> str:
@@ -208,9 +213,9 @@ def _number(text: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
-def _whole(request: Request, name: str, default: int, most: int) -> int:
+def _integer(request: Request, name: str, default: int, most: int) -> int:
     text = request.query_params.get(name, str(default))
     number = _number(text, -1)
     if not 0 <= number <= most:
-        raise IndexFailure(f"{name} {text[:20]!r} is out of range: use a whole number up to {most}")
+        raise IndexFailure(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")
     return number

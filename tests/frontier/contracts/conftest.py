@@ -18,54 +18,52 @@ from tests.frontier.contracts.redis.redis_client import LooplessClient
 
 Open = Callable[[Policy], Any]
 PARTITIONS = {"redis": 1, "redis, 3 partitions": 3, "valkey": 1}
-
-
-HERE = ["memory", "embedded"]
+LOCAL = ["memory", "embedded"]
 
 
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Yield a function that makes a new frontier of this back end."""
-    made: list[Any] = []
+    """Yield a function that creates a new frontier of this back end."""
+    frontiers: list[Any] = []
     partitions = PARTITIONS.get(request.param)
     url = request.getfixturevalue(request.param.partition(",")[0]).url if partitions else ""
 
     def open_(policy: Policy) -> Any:
         if request.param == "memory":
-            made.append(memory_frontier(policy))
+            frontiers.append(memory_frontier(policy))
         elif partitions is None:
-            made.append(embedded_frontier(tmp_path / str(len(made)), policy))
+            frontiers.append(embedded_frontier(tmp_path / str(len(frontiers)), policy))
         else:
             client, name = LooplessClient(url), token_hex(8)
-            made.append(at_once(simulated_frontier(client, name, policy, 0.0, partitions=partitions)))
-        return made[-1]
+            frontiers.append(at_once(simulated_frontier(client, name, policy, 0.0, partitions=partitions)))
+        return frontiers[-1]
 
     yield open_
-    for frontier in made:
+    for frontier in frontiers:
         asyncio.run(frontier.close())
 
 
-@pytest.fixture(params=[*HERE, *PARTITIONS])
+@pytest.fixture(params=[*LOCAL, *PARTITIONS])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """A function that makes a new frontier, of each back end."""
+    """A function that creates a new frontier, for each back end."""
     yield from opener(request, tmp_path)
 
 
-@pytest.fixture(params=[*HERE, "redis"])
+@pytest.fixture(params=[*LOCAL, "redis"])
 def opened_whole(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """The same of those that see all hosts at once, which limits per IP address need."""
+    """The same for back ends that see all hosts, which limits per IP address need."""
     yield from opener(request, tmp_path)
 
 
-@pytest.fixture(params=HERE)
+@pytest.fixture(params=LOCAL)
 def opened_here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """The same of those of one process."""
+    """The same for back ends within one process."""
     yield from opener(request, tmp_path)
 
 
-def at_once(story: Coroutine[Any, Any, Any]) -> Any:
-    """Play what never waits, also within a loop."""
+def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that never waits, also within a running loop."""
     try:
-        story.send(None)
+        coroutine.send(None)
     except StopIteration as end:
         return end.value
-    raise AssertionError("it waits")
+    raise AssertionError("the coroutine waits")

@@ -1,5 +1,7 @@
-"""Limits per IP address, as every frontier keeps them (C5, F8), on each back end that sees all hosts. See
-`frontier.ports.Frontier`."""
+"""The contract of limits per IP address (C5, F8), for each back end that sees all hosts.
+
+See `frontier.ports.Frontier`.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,21 @@ ADDRESS = "10.0.0.1"
 
 
 async def shared(frontier: Any, now: float, urls: int = 3) -> None:
-    """Queue some pages of each host; all have one address."""
+    """Queue some pages for each host; all have the same address."""
     await frontier.push([url(number, host) for host in HOSTS for number in range(urls)])
     for host in HOSTS:
         await frontier.set_address(host, ADDRESS, now + 1e6, now)
 
 
-def test_an_address_is_asked_for_first_and_when_it_has_expired(opened_whole: Open) -> None:
-    async def story() -> None:
+def test_an_address_is_looked_up_first_and_after_it_expires(opened_whole: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
         await frontier.push([url(1), url(2)])
-        (question,) = await frontier.lease(5, 100.0)
-        assert (question.record.kind, question.record.host) == (RecordKind.RESOLVE, HOST)
+        (lookup,) = await frontier.lease(5, 100.0)
+        assert (lookup.record.kind, lookup.record.host) == (RecordKind.RESOLVE, HOST)
         assert await frontier.lease(5, 100.0) == []
         await frontier.set_address(HOST, ADDRESS, 200.0, 100.0)
-        await frontier.ack(question, "resolved", (), 100.0, contacted=False)
+        await frontier.ack(lookup, "resolved", (), 100.0, contacted=False)
         assert not frontier.needs_address(HOST, 199.0)
         (page,) = await frontier.lease(5, 100.0)
         assert (page.record.kind, page.address) == (RecordKind.PAGE, ADDRESS)
@@ -45,11 +47,11 @@ def test_an_address_is_asked_for_first_and_when_it_has_expired(opened_whole: Ope
         (again,) = await frontier.lease(5, 200.0)
         assert again.record.kind == RecordKind.RESOLVE
 
-    run(story())
+    run(scenario())
 
 
-def test_the_hosts_of_an_address_share_its_places_in_turn(opened_whole: Open) -> None:
-    async def story() -> None:
+def test_the_hosts_of_an_address_share_its_slots_in_turn(opened_whole: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=2))
         await shared(frontier, 100.0)
         running = await frontier.lease(9, 100.0)
@@ -65,11 +67,11 @@ def test_the_hosts_of_an_address_share_its_places_in_turn(opened_whole: Open) ->
         assert len(served) == 15
         assert sorted(served[:5]) == sorted(served[5:10]) == HOSTS, "first come, first served"
 
-    run(story())
+    run(scenario())
 
 
-def test_the_hosts_of_an_address_share_its_pause(opened_whole: Open) -> None:
-    async def story() -> None:
+def test_the_hosts_of_an_address_share_its_delay(opened_whole: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, delay_s=4.0, delay_per_ip_s=1.0))
         await shared(frontier, 100.0)
         starts: list[tuple[float, str]] = []
@@ -82,13 +84,13 @@ def test_the_hosts_of_an_address_share_its_pause(opened_whole: Open) -> None:
         assert [at for at, _ in starts] == [100.0 + number for number in range(15)]
         assert all([host for _, host in starts[n : n + 5]] == [host for _, host in starts[:5]] for n in (0, 5, 10))
 
-    run(story())
+    run(scenario())
 
 
 def test_the_delays_that_a_request_keeps_are_those_of_its_host_and_of_its_address(opened_here: Open) -> None:
     """Whoever starts requests in several processes has to keep them."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         own, other = HOSTS[:2]
         frontier = opened_here(replace(PLAIN, delay_s=4.0, delay_per_ip_s=1.0))
         assert frontier.delays(own) == [], "nothing is known of the host"
@@ -102,11 +104,11 @@ def test_the_delays_that_a_request_keeps_are_those_of_its_host_and_of_its_addres
             await shared(frontier, 100.0)
             assert frontier.delays(own) == delays
 
-    run(story())
+    run(scenario())
 
 
-def test_a_place_that_one_host_cannot_use_goes_to_another(opened_whole: Open) -> None:
-    async def story() -> None:
+def test_a_slot_that_one_host_cannot_use_goes_to_another(opened_whole: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
         await shared(frontier, 100.0, urls=1)
         (first,) = await frontier.lease(9, 100.0)
@@ -121,11 +123,11 @@ def test_a_place_that_one_host_cannot_use_goes_to_another(opened_whole: Open) ->
         assert frontier.next_ready(499.0) == 500.0
         assert len(await frontier.lease(9, 500.0)) == 1
 
-    run(story())
+    run(scenario())
 
 
-def test_a_host_that_moves_has_the_limits_of_its_new_address(opened_whole: Open) -> None:
-    async def story() -> None:
+def test_a_host_with_a_new_address_has_its_limits(opened_whole: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
         await shared(frontier, 100.0)
         (first,) = await frontier.lease(9, 100.0)
@@ -136,16 +138,16 @@ def test_a_host_that_moves_has_the_limits_of_its_new_address(opened_whole: Open)
         await frontier.set_address(first.record.host, "10.0.0.3", 1e6, 100.0)
         (third,) = await frontier.lease(9, 100.0)
         assert (third.record.host, third.address) == (first.record.host, "10.0.0.3")
-        assert await frontier.lease(9, 100.0) == [], "what runs counts where it started"
+        assert await frontier.lease(9, 100.0) == [], "transfers in flight count where they started"
         await frontier.ack(first, "200", (), 100.0)
         (fourth,) = await frontier.lease(9, 100.0)
         assert fourth.address == ADDRESS
 
-    run(story())
+    run(scenario())
 
 
-def test_a_turn_that_contacted_nobody_is_that_of_the_next(opened_whole: Open) -> None:
-    async def story() -> None:
+def test_a_lease_that_did_not_contact_the_host_leaves_its_turn_to_the_next(opened_whole: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, delay_per_ip_s=10.0))
         await shared(frontier, 100.0)
         (first,) = await frontier.lease(9, 100.0)
@@ -153,11 +155,11 @@ def test_a_turn_that_contacted_nobody_is_that_of_the_next(opened_whole: Open) ->
         assert len(await frontier.lease(9, 100.0)) == 1
         assert frontier.next_ready(100.0) == 110.0
 
-    run(story())
+    run(scenario())
 
 
 def test_older_segments_go_first_within_an_address(opened_whole: Open) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
         await shared(frontier, 1e9, urls=0)
         newer = [url(number, HOSTS[number], segment="2001-01-02") for number in range(3)]
@@ -169,14 +171,14 @@ def test_older_segments_go_first_within_an_address(opened_whole: Open) -> None:
             await frontier.ack(lease, "200", (), 1e9)
         assert order == ["", "2001-01-01", "2001-01-02", "2001-01-02", "2001-01-02"]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("seed", range(5 if PROVE else 2))
-def test_whatever_is_ready_is_lent(opened_whole: Open, seed: int) -> None:
-    """Addresses, blocks and ends at random: no place stays free while somebody may have it, and all is done."""
+def test_every_ready_record_is_leased(opened_whole: Open, seed: int) -> None:
+    """Random addresses, blocks and ends: no slot stays free while a host may use it, and all URLs get done."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         chance = random.Random(seed)
         places, delay = chance.choice([(1, 0.0), (2, 0.5), (0, 0.5)])
         policy = replace(PLAIN, concurrency_per_host=2, concurrency_per_ip=places, delay_per_ip_s=delay)
@@ -184,7 +186,7 @@ def test_whatever_is_ready_is_lent(opened_whole: Open, seed: int) -> None:
         await shared(frontier, now, urls=6)
         at = dict.fromkeys(HOSTS, ADDRESS)
         blocked = dict.fromkeys(HOSTS, 0.0)
-        left, flying, last = dict.fromkeys(HOSTS, 6), [], {}
+        left, in_flight, last = dict.fromkeys(HOSTS, 6), [], {}
         for _ in range(400):
             for lease in await frontier.lease(99, now):
                 address = lease.address
@@ -192,30 +194,30 @@ def test_whatever_is_ready_is_lent(opened_whole: Open, seed: int) -> None:
                 assert now >= last.get(address, 0.0) + delay
                 last[address] = now
                 left[lease.record.host] -= 1
-                flying.append(lease)
+                in_flight.append(lease)
             for address in set(at.values()):
-                busy = sum(lease.address == address for lease in flying)
+                busy = sum(lease.address == address for lease in in_flight)
                 assert busy <= (places or 99)
                 open_ = [host for host in HOSTS if at[host] == address and left[host] and blocked[host] <= now]
-                open_ = [host for host in open_ if sum(lease.record.host == host for lease in flying) < 2]
+                open_ = [host for host in open_ if sum(lease.record.host == host for lease in in_flight) < 2]
                 full = (0 < places <= busy) or now < last.get(address, 0.0) + delay
-                assert full or not open_, f"{open_} could be lent"
-            what = chance.randrange(4)
+                assert full or not open_, f"{open_} could be leased"
+            action = chance.randrange(4)
             host = chance.choice(HOSTS)
-            if what == 0 and chance.random() < 0.3:
+            if action == 0 and chance.random() < 0.3:
                 blocked[host] = max(blocked[host], now + chance.choice([1.0, 5.0]))
                 await frontier.block_host(host, blocked[host])
-            elif what == 1 and chance.random() < 0.3:
+            elif action == 1 and chance.random() < 0.3:
                 at[host] = chance.choice([ADDRESS, "10.0.0.2"])
-                if last_start := [now for lease in flying if lease.record.host == host]:
+                if last_start := [now for lease in in_flight if lease.record.host == host]:
                     last[at[host]] = max(last.get(at[host], 0.0), last_start[0])
                 await frontier.set_address(host, at[host], 1e9, now)
-            elif flying:
-                await frontier.ack(flying.pop(chance.randrange(len(flying))), "200", (), now)
+            elif in_flight:
+                await frontier.ack(in_flight.pop(chance.randrange(len(in_flight))), "200", (), now)
             now += chance.choice([0.0, 0.25, 0.25])
         assert not any(left.values())
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.redis
@@ -225,16 +227,16 @@ def test_hosts_in_several_partitions_cannot_share_an_address(redis) -> None:
         at_once(simulated_frontier(LooplessClient(redis.url), "parted", policy, 0.0, partitions=3))
 
 
-def test_robots_txt_takes_a_turn_of_the_address(opened_whole: Open) -> None:
-    async def story() -> None:
+def test_robots_txt_uses_a_turn_of_the_address(opened_whole: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, robots=True, delay_per_ip_s=10.0))
         now = 1e9
         await shared(frontier, now)
-        (question,) = await frontier.lease(9, now)
-        assert question.record.kind == RecordKind.ROBOTS
-        await frontier.set_host_facts(question.record.host, HostFacts(b"", 200, now), now)
-        await frontier.ack(question, "200", (), now)
+        (robots,) = await frontier.lease(9, now)
+        assert robots.record.kind == RecordKind.ROBOTS
+        await frontier.set_host_facts(robots.record.host, HostFacts(b"", 200, now), now)
+        await frontier.ack(robots, "200", (), now)
         assert await frontier.lease(9, now + 9.0) == []
         assert len(await frontier.lease(9, now + 10.0)) == 1
 
-    run(story())
+    run(scenario())

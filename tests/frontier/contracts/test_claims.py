@@ -1,5 +1,4 @@
-"""Claims and throttled delays, as every frontier keeps them (C5, F8), on each back end. See
-`frontier.ports.Frontier`."""
+"""The contract of claims and throttled delays (C5, F8), for each back end. See `frontier.ports.Frontier`."""
 
 from __future__ import annotations
 
@@ -18,6 +17,7 @@ from lycosa.frontier.core import claims as claims_module
 from lycosa.frontier.core.model import HostFacts, Lease
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
@@ -37,12 +37,12 @@ def nothing() -> None:
 
 
 async def waits(frontier: Any, claim: Any, now: float) -> None:
-    """It is not its turn: it is to ask again later, or when it is woken."""
+    """Assert that the claim must ask again later, or when it is woken."""
     assert await frontier.try_start(claim, now) > now
 
 
 async def ready(frontier: Any, now: float) -> float | None:
-    """Return when something can be lent, as the whole frontier knows it."""
+    """Return when something can be leased, with up-to-date counts of the whole frontier."""
     await frontier.stats()
     return frontier.next_ready(now)  # type: ignore[no-any-return]
 
@@ -53,8 +53,8 @@ async def claimed(frontier: Any, host: str, now: float, holder: Lease | None = N
     return claim
 
 
-def test_a_claim_takes_a_turn_and_a_lease_waits_for_the_next(opened: Open) -> None:
-    async def story() -> None:
+def test_a_claim_uses_a_turn_and_a_lease_waits_for_the_next(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(SLOW)
         await frontier.push([url(1)])
         claim = await claimed(frontier, HOST, 100.0)
@@ -65,13 +65,13 @@ def test_a_claim_takes_a_turn_and_a_lease_waits_for_the_next(opened: Open) -> No
         later = await frontier.claim(HOST, nothing, 111.0)
         assert await frontier.try_start(later, 111.0) == 120.0
         assert await frontier.try_start(later, 120.0) == 0.0
-        assert await frontier.try_start(later, 120.0) == 0.0, "it has its turn already"
+        assert await frontier.try_start(later, 120.0) == 0.0, "it has started already"
 
-    run(story())
+    run(scenario())
 
 
-def test_a_claim_takes_a_place_and_waits_to_be_woken(opened: Open) -> None:
-    async def story() -> None:
+def test_a_claim_uses_a_slot_and_waits_until_it_is_woken(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(ONE)
         await frontier.push([url(1), url(2)])
         (lease,) = await frontier.lease(5, 0.0)
@@ -91,32 +91,32 @@ def test_a_claim_takes_a_place_and_waits_to_be_woken(opened: Open) -> None:
         await frontier.release_claim(second, 0.0)
         assert await urls_of(frontier, 5, 0.0) == [f"{HOST}/2"]
 
-    run(story())
+    run(scenario())
 
 
-def test_a_lease_gives_its_place_to_its_claims(opened: Open) -> None:
-    async def story() -> None:
+def test_a_lease_frees_its_slot_for_its_claims(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(ONE)
         await frontier.push([url(1), url(2), url(3, OTHER)])
-        mine, others = sorted(await frontier.lease(5, 0.0), key=lambda lease: lease.record.host)
-        claim = await claimed(frontier, HOST, 0.0, mine)
-        crosswise = await frontier.claim(OTHER, nothing, 0.0, mine)
+        first, second = sorted(await frontier.lease(5, 0.0), key=lambda lease: lease.record.host)
+        claim = await claimed(frontier, HOST, 0.0, first)
+        crosswise = await frontier.claim(OTHER, nothing, 0.0, first)
         await waits(frontier, crosswise, 0.0)
-        back = await frontier.claim(HOST, nothing, 0.0, others)
-        assert await frontier.try_start(crosswise, 0.0) == 0.0, "the other one is in its callback, too"
+        back = await frontier.claim(HOST, nothing, 0.0, second)
+        assert await frontier.try_start(crosswise, 0.0) == 0.0, "the other lease is in its callback, too"
         await frontier.release_claim(claim, 0.0)
         assert await frontier.try_start(back, 0.0) == 0.0
         for each in (back, crosswise, crosswise):
             await frontier.release_claim(each, 0.0)
-        assert await frontier.ack(mine, "200", (), 0.0)
-        assert await frontier.nack(others, "x", None, 0.0)
+        assert await frontier.ack(first, "200", (), 0.0)
+        assert await frontier.nack(second, "x", None, 0.0)
         assert await urls_of(frontier, 5, 0.0) == [f"{HOST}/2"]
 
-    run(story())
+    run(scenario())
 
 
-def test_blocks_and_crawl_delays_hold_for_claims(opened: Open) -> None:
-    async def story() -> None:
+def test_blocks_and_crawl_delays_apply_to_claims(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         waiting = await frontier.claim(HOST, nothing, 100.0)
         await frontier.block_host(HOST, 160.0)
@@ -125,51 +125,50 @@ def test_blocks_and_crawl_delays_hold_for_claims(opened: Open) -> None:
         assert await frontier.try_start(waiting, 160.0) == 180.0
         assert await frontier.try_start(waiting, 180.0) == 0.0
 
-    run(story())
+    run(scenario())
 
 
 def forget_idle(frontier: Any, now: float) -> None:
-    """Let it forget hosts that have nothing to do. One on Redis keeps what it knows of a host as long as the crawl."""
+    """Let the frontier forget idle hosts. One on Redis keeps its hosts as long as the crawl."""
     if not isinstance(frontier, RedisFrontier):
         frontier.scheduler.forget_idle(now)
 
 
-def kept_for_claims(frontier: Any) -> set[str]:
-    """Return the hosts that are kept; on Redis those in lines, and those of claims that wait or have their turn."""
+def hosts_in_memory(frontier: Any) -> set[str]:
+    """Return the hosts in memory; on Redis those with claims that wait or have started."""
     if not isinstance(frontier, RedisFrontier):
         return set(frontier.scheduler.hosts)
-    real, ours = frontier.session.wire.client._real, f"lycosa:{{{frontier.session.crawl}.*}}:"
-    held = [each.decode() for key in real.keys(ours + "K|*") for each in real.hvals(key)]
-    return {key.decode().partition(":k|")[2] for key in real.keys(ours + "k|*")} | {
-        each.split("\n")[0] for each in held
-    }
+    real, ours = frontier.session.calls.client._real, f"lycosa:{{{frontier.session.crawl}.*}}:"
+    held = [each.decode() for key in real.keys(ours + Key.CLAIMED + "*") for each in real.hvals(key)]
+    waiting = {key.decode().partition(":claims|")[2] for key in real.keys(ours + Key.CLAIMS + "|*")}
+    return waiting | {each.split("\n")[0] for each in held}
 
 
-def test_a_host_is_kept_as_long_as_it_has_claims(opened: Open) -> None:
-    async def story() -> None:
+def test_a_host_stays_in_memory_while_it_has_claims(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(SLOW)
         claim = await claimed(frontier, HOST, 100.0)
         waiting = await frontier.claim(OTHER, nothing, 100.0)
         await ready(frontier, 100.0)
         forget_idle(frontier, 1000.0)
-        assert kept_for_claims(frontier) == {HOST, OTHER}
+        assert hosts_in_memory(frontier) == {HOST, OTHER}
         await frontier.release_claim(claim, 101.0)
         await frontier.release_claim(waiting, 101.0)
         await ready(frontier, 101.0)
         forget_idle(frontier, 109.0)
-        assert kept_for_claims(frontier) <= {HOST}, "its pause"
+        assert hosts_in_memory(frontier) <= {HOST}, "its pause"
         early = await frontier.claim(HOST, nothing, 109.0)
         assert await frontier.try_start(early, 109.0) == 110.0
         await frontier.release_claim(early, 109.0)
         await ready(frontier, 110.0)
         forget_idle(frontier, 110.0)
-        assert kept_for_claims(frontier) == set()
+        assert hosts_in_memory(frontier) == set()
 
-    run(story())
+    run(scenario())
 
 
-def test_the_pause_after_a_claim_outlives_the_process(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_the_delay_after_a_claim_survives_the_process(tmp_path: Path) -> None:
+    async def scenario() -> None:
         before = embedded_frontier(tmp_path, SLOW)
         await before.push([url(1)])
         await claimed(before, HOST, 100.0)
@@ -179,11 +178,11 @@ def test_the_pause_after_a_claim_outlives_the_process(tmp_path: Path) -> None:
         assert after.next_ready(101.0) == 110.0
         await after.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_limits_per_address_hold_for_claims(opened_whole: Open) -> None:
-    async def story() -> None:
+def test_limits_per_address_apply_to_claims(opened_whole: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
         assert frontier.needs_address(HOST, 0.0)
         for host in (HOST, OTHER):
@@ -197,11 +196,11 @@ def test_limits_per_address_hold_for_claims(opened_whole: Open) -> None:
         assert await frontier.try_start(other, 0.0) == 0.0
         assert not opened_whole(PLAIN).needs_address(HOST, 0.0)
 
-    run(story())
+    run(scenario())
 
 
 def test_claims_of_one_address_are_first_come_first_served_and_before_leases(opened_whole: Open) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
         third = "http://c.example:80"
         for host in (HOST, OTHER, third):
@@ -221,46 +220,46 @@ def test_claims_of_one_address_are_first_come_first_served_and_before_leases(ope
         await frontier.release_claim(last, 100.0)
         assert len(await frontier.lease(5, 100.0)) == 1
 
-    run(story())
+    run(scenario())
 
 
-def test_a_clock_that_was_set_back_makes_no_claim_wait_for_the_difference(opened_here: Open) -> None:
-    async def story() -> None:
+def test_no_claim_waits_longer_because_the_clock_was_set_back(opened_here: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_here(SLOW)
         await claimed(frontier, HOST, 10_000.0)
         waiting = await frontier.claim(HOST, nothing, 10_002.0)
         assert await frontier.try_start(waiting, 10_002.0) == 10_010.0
         assert await frontier.try_start(waiting, 1_002.0) == 1_010.0
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.redis
 @pytest.mark.parametrize("partitions", PARTITIONS.values(), ids=PARTITIONS)
-def test_neither_does_that_of_a_redis(tmp_path: Path, partitions: int) -> None:
-    """What it keeps of pauses is by its own clock, which a worker cannot turn: so that of the server is set."""
+def test_no_claim_waits_longer_because_the_clock_of_redis_was_set_back(tmp_path: Path, partitions: int) -> None:
+    """Redis stores pauses by its own clock, so the clock of the server is set back."""
     need("gcc", find_gcc())
     clock, ours, policy = make_clock(tmp_path), Clock(), replace(PLAIN, delay_s=1.0)
 
-    async def find(host: str) -> None:
+    async def resolve(host: str) -> None:
         raise AssertionError("no limit per address")
 
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         frontier = await redis_frontier(url, "shop", policy, Membership("w"), print, partitions=partitions)
-        began = time.monotonic()
+        started = time.monotonic()
         async with asyncio.timeout(60):
-            async with claim_host(HOST, frontier, ours, find=find):
+            async with claim_host(HOST, frontier, ours, resolve=resolve):
                 clock.set(-10_000)
-            async with claim_host(HOST, frontier, ours, find=find):
-                assert time.monotonic() - began >= policy.delay_s, "the pause is kept"
+            async with claim_host(HOST, frontier, ours, resolve=resolve):
+                assert time.monotonic() - started >= policy.delay_s, "the delay is kept"
         await frontier.close()
 
     with redis_server(environment=clock.environment) as server:
-        run(story(server.url))
+        run(scenario(server.url))
 
 
-def test_a_throttled_host_keeps_its_new_delay_from_its_last_start_on(opened: Open) -> None:
-    async def story() -> None:
+def test_a_throttled_delay_counts_from_the_last_start(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(replace(PLAIN, delay_s=1.0))
         await frontier.push([url(1), url(2), url(3), url(4)])
         await frontier.set_host_facts(HOST, HostFacts(b"", 200, 90.0, 4.0), 90.0)
@@ -269,7 +268,7 @@ def test_a_throttled_host_keeps_its_new_delay_from_its_last_start_on(opened: Ope
         assert await ready(frontier, 105.0) == 120.0
         await frontier.set_delay(HOST, 0.5, 106.0)
         assert len(await frontier.lease(1, 106.0)) == 1
-        assert await ready(frontier, 106.0) == 110.0, "its Crawl-delay is the least"
+        assert await ready(frontier, 106.0) == 110.0, "its Crawl-delay is the minimum"
         await frontier.set_delay(HOST, 1e12, 107.0)
         assert await ready(frontier, 107.0) == 106.0 + 3600.0
         await frontier.set_delay(HOST, 2.0, 108.0)
@@ -277,11 +276,11 @@ def test_a_throttled_host_keeps_its_new_delay_from_its_last_start_on(opened: Ope
         await frontier.set_delay(HOST, 0.0, 109.0)
         assert await ready(frontier, 109.0) == 150.0
 
-    run(story())
+    run(scenario())
 
 
-def test_a_throttled_delay_can_be_looked_up(opened_here: Open) -> None:
-    async def story() -> None:
+def test_a_throttled_delay_is_shown(opened_here: Open) -> None:
+    async def scenario() -> None:
         frontier = opened_here(PLAIN)
         await frontier.push([url(1)])
         await frontier.set_delay(HOST, 20.0, 105.0)
@@ -289,11 +288,11 @@ def test_a_throttled_delay_can_be_looked_up(opened_here: Open) -> None:
         assert view is not None
         assert view.delay_s == 20.0
 
-    run(story())
+    run(scenario())
 
 
 def test_a_host_starts_with_the_delay_for_new_hosts(opened: Open) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = opened(replace(PLAIN, start_delay_s=5.0))
         await frontier.push([url(1), url(2), url(3)])
         assert len(await frontier.lease(9, 100.0)) == 1
@@ -301,34 +300,34 @@ def test_a_host_starts_with_the_delay_for_new_hosts(opened: Open) -> None:
         await frontier.set_delay(HOST, 0.0, 101.0)
         assert len(await frontier.lease(9, 101.0)) == 2
 
-    run(story())
+    run(scenario())
 
 
-def test_an_engine_waits_for_its_turns(opened: Open) -> None:
-    """On a real loop: places and delays, and one who gives up while it waits."""
+def test_an_engine_waits_until_its_claims_may_start(opened: Open) -> None:
+    """On a real loop: slots and delays, and a claim that is cancelled while it waits."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier, clock = opened(replace(PLAIN, delay_s=0.02, concurrency_per_host=2)), Clock()
         starts: list[float] = []
-        flying = most = 0
+        in_flight = most = 0
 
-        async def find(host: str) -> None:
+        async def resolve(host: str) -> None:
             raise AssertionError("no limit per address")
 
         async def try_start(claim: Any, now: float) -> float:
-            at = await ask(claim, now)
+            at = await original(claim, now)
             starts.extend([now] * (at == 0.0))
             return at
 
-        ask, frontier.try_start = frontier.try_start, try_start
+        original, frontier.try_start = frontier.try_start, try_start
 
         async def fetch() -> None:
-            nonlocal flying, most
-            async with claim_host(HOST, frontier, clock, find=find):
-                flying += 1
-                most = max(most, flying)
+            nonlocal in_flight, most
+            async with claim_host(HOST, frontier, clock, resolve=resolve):
+                in_flight += 1
+                most = max(most, in_flight)
                 await asyncio.sleep(0.05)
-                flying -= 1
+                in_flight -= 1
 
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             tasks = [group.create_task(fetch()) for _ in range(10)]
@@ -336,36 +335,36 @@ def test_an_engine_waits_for_its_turns(opened: Open) -> None:
             tasks[5].cancel()
         assert (len(starts), most) == (9, 2)
         assert min(later - earlier for earlier, later in pairwise(sorted(starts))) >= 0.02 - 1e-6
-        frontier.turn = ask
+        frontier.try_start = original
         later = clock.now() + 10.0
         for number in range(2):
             await claimed(frontier, HOST, later + number)
         await waits(frontier, await frontier.claim(HOST, nothing, later + 2), later + 2)
 
-    run(story())
+    run(scenario())
 
 
-def test_an_engine_finds_addresses_where_they_count(opened_whole: Open) -> None:
-    async def story() -> None:
+def test_an_engine_looks_up_addresses_if_they_are_limited(opened_whole: Open) -> None:
+    async def scenario() -> None:
         frontier, clock = opened_whole(replace(PLAIN, concurrency_per_ip=1)), Clock()
 
-        async def find(host: str) -> None:
+        async def resolve(host: str) -> None:
             await frontier.set_address(host, "10.0.0.7", clock.now() + 60.0, clock.now())
 
         changes: list[int] = []
         for number in range(2):
-            async with claim_host(HOST, frontier, clock, find=find, changed=lambda: changes.append(1)) as address:
+            async with claim_host(HOST, frontier, clock, resolve=resolve, changed=lambda: changes.append(1)) as address:
                 assert (address, len(changes)) == ("10.0.0.7", 3 * number + 2)
                 another = await frontier.claim(HOST, nothing, clock.now())
                 await waits(frontier, another, clock.now())
                 await frontier.release_claim(another, clock.now())
         assert len(changes) == 6
 
-    run(story())
+    run(scenario())
 
 
-def test_those_who_wait_are_bounded(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+def test_the_number_of_waiting_claims_is_bounded(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
         frontier = opened(ONE)
         claims = [await frontier.claim(host, nothing, 0.0) for host in (HOST, OTHER, HOST)]
         with pytest.raises(UsageError, match="fetch fewer at a time"):
@@ -378,4 +377,4 @@ def test_those_who_wait_are_bounded(opened: Open, monkeypatch: pytest.MonkeyPatc
         await frontier.claim(OTHER, nothing, 0.0)
 
     monkeypatch.setattr(claims_module, "WAITING_MAX", 3)
-    run(story())
+    run(scenario())

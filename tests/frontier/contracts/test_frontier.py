@@ -1,4 +1,4 @@
-"""What every frontier promises (C5, C6, F1, F4-F7): one suite, each back end. See `frontier.ports.Frontier`."""
+"""The contract of every frontier (C5, C6, F1, F4-F7), for each back end. See `frontier.ports.Frontier`."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def url(number: int, host: str = HOST, **fields: Any) -> UrlRecord:
     return UrlRecord(1, crc32(f"{host}{number}".encode()), f"{host}/{number}", host, **fields)
 
 
-def run(story: Awaitable[None]) -> None:
-    asyncio.run(story)  # type: ignore[arg-type]
+def run(scenario: Awaitable[None]) -> None:
+    asyncio.run(scenario)  # type: ignore[arg-type]
 
 
 async def urls_of(frontier: Any, limit: int, now: float) -> list[str]:
     return [lease.record.url for lease in await frontier.lease(limit, now)]
 
 
-def test_a_url_is_lent_once_and_then_done(opened: Open) -> None:
-    async def story() -> None:
+def test_a_url_is_leased_once_and_then_done(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         assert await frontier.push([url(1)]) == 1
         (lease,) = await frontier.lease(10, 100.0)
@@ -49,11 +49,11 @@ def test_a_url_is_lent_once_and_then_done(opened: Open) -> None:
         assert (stats.done, stats.unfinished, stats.reasons) == (1, 0, {"200": 1})
         assert frontier.next_ready(101.0) is None
 
-    run(story())
+    run(scenario())
 
 
-def test_duplicates_are_dropped_also_when_done_and_per_segment(opened: Open) -> None:
-    async def story() -> None:
+def test_duplicates_are_dropped_per_segment_even_of_done_urls(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         assert await frontier.push([url(1), url(1), url(2)]) == 2
         for lease in await frontier.lease(10, 0.0):
@@ -61,11 +61,11 @@ def test_duplicates_are_dropped_also_when_done_and_per_segment(opened: Open) -> 
         assert await urls_of(frontier, 10, 0.0) == [f"{HOST}/3"]
         assert await frontier.push([url(1, segment="monday"), url(1, segment="monday")]) == 1
 
-    run(story())
+    run(scenario())
 
 
-def test_dont_filter_is_queued_again(opened: Open) -> None:
-    async def story() -> None:
+def test_a_record_with_dont_filter_is_always_queued(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         again = url(1, dont_filter=True)
         assert await frontier.push([url(1), again, again]) == 3
@@ -74,33 +74,33 @@ def test_dont_filter_is_queued_again(opened: Open) -> None:
         assert [await frontier.ack(lease, "200", (), 0.0) for lease in leases] == [True] * 3
         assert await frontier.push([url(1)]) == 0
 
-    run(story())
+    run(scenario())
 
 
-def test_known_never_says_yes_to_a_new_url(opened: Open) -> None:
-    async def story() -> None:
+def test_known_never_contains_a_new_url(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         await frontier.push([url(1)])
         first, second = url(1).fingerprint, url(2).fingerprint
         assert frontier.known("", [second, first]) == {first}
         assert frontier.known("monday", [first]) == set()
 
-    run(story())
+    run(scenario())
 
 
-def test_priority_first_then_first_come(opened: Open) -> None:
-    async def story() -> None:
+def test_the_highest_priority_goes_first_then_first_come_first_served(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         await frontier.push(
             [url(1), url(2, priority=5), url(3, priority=-5), url(4, priority=5), url(5, priority=1 << 40)]
         )
         assert await urls_of(frontier, 10, 0.0) == [f"{HOST}/{n}" for n in (5, 2, 4, 1, 3)]
 
-    run(story())
+    run(scenario())
 
 
-def test_priority_holds_when_most_of_a_host_is_on_the_disk(opened: Open) -> None:
-    async def story() -> None:
+def test_priority_applies_if_most_records_of_a_host_are_on_disk(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(replace(PLAIN, concurrency_per_host=10_000))
         count = BUFFER_MAX * 3
         await frontier.push([url(n) for n in range(count)])
@@ -110,11 +110,11 @@ def test_priority_holds_when_most_of_a_host_is_on_the_disk(opened: Open) -> None
         assert first == [f"{HOST}/{n}" for n in range(10)]
         assert rest == [f"{HOST}/{n}" for n in [*range(count, 2 * count), *range(10, count)]]
 
-    run(story())
+    run(scenario())
 
 
-def test_a_stored_request_comes_back_whole(opened: Open) -> None:
-    async def story() -> None:
+def test_a_stored_request_is_leased_unchanged(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         extras = Extras("POST", {"X-A": "1"}, b"\x00body", "parse_item", {"page": 3, "tags": ["a"]}, {"n": 1.5})
         await frontier.push([url(1, depth=4, redirects=2, extras=extras)])
@@ -122,11 +122,11 @@ def test_a_stored_request_comes_back_whole(opened: Open) -> None:
         assert lease.record.extras == extras
         assert (lease.record.depth, lease.record.redirects) == (4, 2)
 
-    run(story())
+    run(scenario())
 
 
-def test_not_before_sleeps_and_wakes(opened: Open) -> None:
-    async def story() -> None:
+def test_not_before_delays_a_record(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         await frontier.push([url(1, not_before=50.0), url(2, not_before=40.0)])
         assert await frontier.lease(10, 39.9) == []
@@ -135,11 +135,11 @@ def test_not_before_sleeps_and_wakes(opened: Open) -> None:
         assert await urls_of(frontier, 10, 40.0) == [f"{HOST}/2"]
         assert await urls_of(frontier, 10, 50.0) == [f"{HOST}/1"]
 
-    run(story())
+    run(scenario())
 
 
-def test_nack_tries_again_later_and_counts(opened: Open) -> None:
-    async def story() -> None:
+def test_a_nack_counts_as_an_attempt_and_retries_later(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         await frontier.push([url(1)])
         (lease,) = await frontier.lease(1, 0.0)
@@ -154,11 +154,11 @@ def test_nack_tries_again_later_and_counts(opened: Open) -> None:
         assert (record.url, reason) == (f"{HOST}/1", "503")
         assert await frontier.push([url(1)]) == 0
 
-    run(story())
+    run(scenario())
 
 
-def test_release_gives_back_untouched_and_in_place(opened: Open) -> None:
-    async def story() -> None:
+def test_a_released_record_keeps_its_place_and_attempts(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         await frontier.push([url(1), url(2)])
         (lease,) = await frontier.lease(1, 0.0)
@@ -166,11 +166,11 @@ def test_release_gives_back_untouched_and_in_place(opened: Open) -> None:
         first, second = await frontier.lease(2, 0.0)
         assert (first.record.url, first.record.attempts, second.record.url) == (f"{HOST}/1", 0, f"{HOST}/2")
 
-    run(story())
+    run(scenario())
 
 
-def test_an_expired_lease_is_lent_again_and_its_holder_refused(opened: Open) -> None:
-    async def story() -> None:
+def test_an_expired_record_is_leased_again_and_the_old_token_refused(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(replace(PLAIN, lease_s=30.0))
         await frontier.push([url(1)])
         (old,) = await frontier.lease(1, 0.0)
@@ -186,11 +186,11 @@ def test_an_expired_lease_is_lent_again_and_its_holder_refused(opened: Open) -> 
         assert (await frontier.stats()).queued == 0
         assert await frontier.ack(new, "200", (), 31.0)
 
-    run(story())
+    run(scenario())
 
 
-def test_a_renewed_lease_lives_on(opened: Open) -> None:
-    async def story() -> None:
+def test_a_renewed_lease_stays_valid(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(replace(PLAIN, lease_s=30.0))
         await frontier.push([url(1), url(2)])
         first, second = await frontier.lease(2, 0.0)
@@ -201,24 +201,24 @@ def test_a_renewed_lease_lives_on(opened: Open) -> None:
         assert await frontier.ack(first, "200", (), 31.0)
         assert not await frontier.ack(second, "200", (), 31.0)
 
-    run(story())
+    run(scenario())
 
 
-def test_a_lease_that_always_expires_ends_dead(opened: Open) -> None:
-    async def story() -> None:
+def test_a_record_whose_leases_keep_expiring_is_dead(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(replace(PLAIN, lease_s=1.0))
         await frontier.push([url(1)])
-        for turn in range(EXPIRIES_MAX):
-            assert len(await frontier.lease(1, 10.0 * turn)) == 1
-            await frontier.expire(10.0 * turn + 1)
+        for number in range(EXPIRIES_MAX):
+            assert len(await frontier.lease(1, 10.0 * number)) == 1
+            await frontier.expire(10.0 * number + 1)
         assert await frontier.lease(1, 1000.0) == []
         assert (await frontier.stats()).dead == 1
 
-    run(story())
+    run(scenario())
 
 
-def test_concurrency_per_host(opened: Open) -> None:
-    async def story() -> None:
+def test_the_concurrency_per_host_is_limited(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(replace(PLAIN, concurrency_per_host=2))
         await frontier.push([url(n) for n in range(5)] + [url(n, OTHER) for n in range(5)])
         leases = await frontier.lease(100, 0.0)
@@ -227,11 +227,11 @@ def test_concurrency_per_host(opened: Open) -> None:
         await frontier.ack(leases[0], "200", (), 0.0)
         assert [lease.record.host for lease in await frontier.lease(100, 0.0)] == [leases[0].record.host]
 
-    run(story())
+    run(scenario())
 
 
-def test_delay_between_starts_on_one_host(opened: Open) -> None:
-    async def story() -> None:
+def test_the_delay_between_starts_on_one_host(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(replace(PLAIN, delay_s=2.0))
         await frontier.push([url(n) for n in range(3)] + [url(9, OTHER)])
         leases = await frontier.lease(100, 10.0)
@@ -242,11 +242,11 @@ def test_delay_between_starts_on_one_host(opened: Open) -> None:
         assert await frontier.lease(100, 11.9) == []
         assert len(await frontier.lease(100, 12.0)) == 1
 
-    run(story())
+    run(scenario())
 
 
-def test_a_lease_that_contacted_nobody_costs_no_turn(opened: Open) -> None:
-    async def story() -> None:
+def test_a_lease_that_did_not_contact_the_host_uses_no_turn(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(replace(PLAIN, delay_s=2.0))
         await frontier.push([url(n) for n in range(3)])
         (lease,) = await frontier.lease(100, 10.0)
@@ -254,11 +254,11 @@ def test_a_lease_that_contacted_nobody_costs_no_turn(opened: Open) -> None:
         assert len(await frontier.lease(100, 10.0)) == 1
         assert await frontier.lease(100, 11.0) == []
 
-    run(story())
+    run(scenario())
 
 
 def test_a_blocked_host_does_not_block_the_crawl(opened: Open) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         await frontier.push([url(1), url(2, OTHER)])
         await frontier.block_host(HOST, 60.0)
@@ -266,21 +266,21 @@ def test_a_blocked_host_does_not_block_the_crawl(opened: Open) -> None:
         assert frontier.next_ready(59.0) == 60.0
         assert await urls_of(frontier, 10, 60.0) == [f"{HOST}/1"]
 
-    run(story())
+    run(scenario())
 
 
 def test_hosts_take_turns(opened: Open) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         await frontier.push([url(n) for n in range(90)] + [url(n, OTHER) for n in range(10)])
         hosts = [lease.record.host for lease in await frontier.lease(20, 0.0)]
         assert hosts.count(OTHER) == 10
 
-    run(story())
+    run(scenario())
 
 
-def test_robots_first_alone_and_once_a_host(opened: Open) -> None:
-    async def story() -> None:
+def test_robots_txt_is_fetched_first_alone_and_once_per_host(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(Policy(robots=True, robots_ttl_s=1000.0))
         await frontier.push([url(1), url(2)])
         (lease,) = await frontier.lease(10, 5000.0)
@@ -299,11 +299,11 @@ def test_robots_first_alone_and_once_a_host(opened: Open) -> None:
         (lease,) = await frontier.lease(10, 6001.0)
         assert lease.record.kind == RecordKind.ROBOTS
 
-    run(story())
+    run(scenario())
 
 
-def test_robots_that_fails_is_asked_again_later(opened: Open) -> None:
-    async def story() -> None:
+def test_a_failed_robots_txt_is_fetched_again_later(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(Policy(robots=True))
         now = 1e9
         await frontier.push([url(1)])
@@ -315,24 +315,24 @@ def test_robots_that_fails_is_asked_again_later(opened: Open) -> None:
         assert await frontier.release(again, now + 5)
         assert len(await frontier.lease(10, now + 5)) == 1
 
-    run(story())
+    run(scenario())
 
 
 def test_positions_are_those_of_the_last_commit(opened: Open) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         assert await frontier.positions() == {}
         await frontier.commit({"a": 10, "b": 1})
         await frontier.commit({"a": 20})
         assert await frontier.positions() == {"a": 20, "b": 1}
 
-    run(story())
+    run(scenario())
 
 
-def test_a_pause_is_remembered_but_todays_delay_counts(tmp_path: Path) -> None:
-    """Stopped under a long delay, the crawl goes on under a short one; Retry-After holds whatever the delay."""
+def test_a_pause_is_stored_but_the_current_delay_applies(tmp_path: Path) -> None:
+    """A crawl with a long delay resumes with a short one; a Retry-After applies with any delay."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         slow = embedded_frontier(tmp_path, replace(PLAIN, delay_s=60.0))
         await slow.push([url(1), url(2), url(3, OTHER)])
         await slow.block_host(OTHER, 500.0)
@@ -350,11 +350,11 @@ def test_a_pause_is_remembered_but_todays_delay_counts(tmp_path: Path) -> None:
         assert await urls_of(quick, 9, 500.0) == [f"{OTHER}/3"]
         await quick.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_clock_that_was_set_back_makes_no_host_wait_for_the_difference(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_no_host_waits_longer_because_the_clock_was_set_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
         day = 86_400.0
         policy = replace(PLAIN, delay_s=5.0)
         before = embedded_frontier(tmp_path, policy, now=2 * day)
@@ -366,11 +366,11 @@ def test_a_clock_that_was_set_back_makes_no_host_wait_for_the_difference(tmp_pat
         assert after.next_ready(day) == day + 5.0
         await after.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_robots_txt_of_the_future_is_not_trusted_until_then(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_robots_txt_from_the_future_expires_after_its_usual_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
         year = 365 * 86_400.0
         policy = Policy(robots=True, robots_ttl_s=100.0)
         before = embedded_frontier(tmp_path, policy, now=2 * year)
@@ -385,13 +385,13 @@ def test_a_robots_txt_of_the_future_is_not_trusted_until_then(tmp_path: Path) ->
         assert lease.record.kind == RecordKind.ROBOTS
         await after.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_clock_set_back_after_the_opening_makes_no_host_wait_for_the_difference(tmp_path: Path) -> None:
-    """Whether the host had work when the state was opened, or gets some after the clock was set back."""
+def test_no_host_waits_longer_because_the_clock_was_set_back_after_the_opening(tmp_path: Path) -> None:
+    """For a host with work at the opening, and one that gets work after the clock was set back."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         for name, due in (("at once", 0.0), ("later", 99_500.0)):
             frontier = embedded_frontier(tmp_path / name, PLAIN)
             await frontier.push([url(1, not_before=due)])
@@ -404,11 +404,11 @@ def test_a_clock_set_back_after_the_opening_makes_no_host_wait_for_the_differenc
             assert frontier.next_ready(1_000.0) <= 1_000.0 + BLOCK_MAX_S
             await frontier.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_robots_txt_that_always_outlasts_its_lease_is_given_up(opened: Open) -> None:
-    async def story() -> None:
+def test_a_robots_txt_whose_leases_keep_expiring_is_given_up(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(Policy(robots=True, lease_s=1.0))
         now = 1e9
         await frontier.push([url(1)])
@@ -422,19 +422,19 @@ def test_a_robots_txt_that_always_outlasts_its_lease_is_given_up(opened: Open) -
         assert facts.robots_status == 0
         assert await urls_of(frontier, 1, now) == [f"{HOST}/1"]
 
-    run(story())
+    run(scenario())
 
 
-def test_what_is_guarded_stays_guarded(opened: Open) -> None:
-    """Lent, failed and tried again, done and queued again; the robots.txt of its host with it."""
+def test_a_guarded_record_stays_guarded(opened: Open) -> None:
+    """When leased, retried and requeued; the robots.txt of its host is guarded, too."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = opened(Policy(robots=True))
         now = 1e9
         await frontier.push([url(1, guarded=True), url(2, OTHER)])
-        asked = {lease.record.host: lease for lease in await frontier.lease(9, now)}
-        assert [asked[host].record.guarded for host in (HOST, OTHER)] == [True, False]
-        for host, lease in asked.items():
+        prerequisites = {lease.record.host: lease for lease in await frontier.lease(9, now)}
+        assert [prerequisites[host].record.guarded for host in (HOST, OTHER)] == [True, False]
+        for host, lease in prerequisites.items():
             await frontier.set_host_facts(host, HostFacts(b"", 200, now), now)
             await frontier.ack(lease, "robots.txt", (), now)
         for again in ("nack", "ack", "requeue") if hasattr(frontier, "store") else ("nack", "ack"):
@@ -445,19 +445,21 @@ def test_what_is_guarded_stays_guarded(opened: Open) -> None:
                     await frontier.nack(lease, "503", now, now)
                 else:
                     await frontier.ack(lease, "200", (), now)
-            if again == "ack" and hasattr(frontier, "store"):  # elsewhere a URL that is done is a fingerprint
-                moved = await LocalOperations(frontier).requeue(Selection(("done",)), None, now, "", 99)
-                assert moved.requeued == 2
+            if again == "ack" and hasattr(
+                frontier, "store"
+            ):  # other back ends store only the fingerprint of a done URL
+                result = await LocalOperations(frontier).requeue(Selection(("done",)), None, now, "", 99)
+                assert result.requeued == 2
 
-    run(story())
+    run(scenario())
 
 
-def test_a_host_that_gets_more_work_keeps_its_place_in_the_line(opened: Open) -> None:
-    async def story() -> None:
+def test_a_host_that_gets_more_work_keeps_its_place_in_the_queue(opened: Open) -> None:
+    async def scenario() -> None:
         frontier = opened(PLAIN)
         await frontier.push([url(1), url(1, OTHER)])
         await frontier.lease(0, 0.0)
         await frontier.push([url(2)])
         assert await urls_of(frontier, 1, 0.0) == [f"{HOST}/1"]
 
-    run(story())
+    run(scenario())

@@ -1,6 +1,6 @@
-"""What an operator may ask of every frontier and do to it (F2, F6, C8), directly and through the socket of its owner.
+"""The contract of the operations on a frontier (F2, F6, C8), directly and through the socket of its owner.
 
-See `frontier.ports.FrontierOperations`. The same suite for each back end, and for each way to it.
+See `frontier.ports.FrontierOperations`. The same suite for each back end and each way to reach it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ HOST, OTHER = "http://a.example:80", "https://b.example:443"
 PLAIN = Policy(robots=False, concurrency_per_host=1000)
 ALL = Selection()
 
-Story = Callable[[Any, Any], Awaitable[None]]
+Scenario = Callable[[Any, Any], Awaitable[None]]
 
 
 LOCAL = ["memory", "memory, remote", "embedded", "embedded, remote"]
 SHARED = ["redis", "redis, remote", "redis, 3 partitions", "valkey"]
-ONE_PART = [*LOCAL, *SHARED[:2]]
-"""The limits of an IP address hold within a partition."""
+ONE_PARTITION = [*LOCAL, *SHARED[:2]]
+"""Limits per IP address apply within one partition."""
 
 
 @pytest.fixture(params=[*LOCAL, *SHARED])
-def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
-    """A function that plays a story with a new frontier and its operations."""
+def run_scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+    """A function that runs a scenario with a new frontier and its operations."""
     back_end, _, remote = request.param.partition(", ")
 
     async def opened(policy: Policy) -> tuple[Any, Any]:
@@ -62,7 +62,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
         local: Any = memory_frontier(policy) if back_end == "memory" else embedded_frontier(tmp_path / "f", policy)
         return local, LocalOperations(local)
 
-    async def told(story: Story, policy: Policy) -> None:
+    async def run(scenario: Scenario, policy: Policy) -> None:
         frontier, operations = await opened(policy)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(frontier.close)
@@ -70,9 +70,9 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
                 path = tmp_path / "socket"
                 await stack.enter_async_context(serve(path, operations))
                 operations = await stack.enter_async_context(connect(path))
-            await story(frontier, operations)
+            await scenario(frontier, operations)
 
-    return lambda story, policy=PLAIN: asyncio.run(told(story, policy))
+    return lambda scenario, policy=PLAIN: asyncio.run(run(scenario, policy))
 
 
 def url(number: int, host: str = HOST, **fields: Any) -> UrlRecord:
@@ -83,16 +83,16 @@ def url(number: int, host: str = HOST, **fields: Any) -> UrlRecord:
 async def all_rows(operations: Any, selection: Selection = ALL, limit: int = 3) -> list[Row]:
     """Read everything in small slices."""
     found: list[Row] = []
-    after: str | None = ""
-    while after is not None:
-        rows, after = await operations.rows(selection, after, limit)
+    cursor: str | None = ""
+    while cursor is not None:
+        rows, cursor = await operations.rows(selection, cursor, limit)
         assert len(rows) <= limit
         found += rows
     return found
 
 
 def brief(rows: list[Row]) -> dict[str, str]:
-    """Return the state of each URL by its path; there must be no URL twice."""
+    """Return the state of each URL by its path; no URL may occur twice."""
     states = {row.record.url.rpartition("/")[2]: str(row.state) for row in rows}
     assert len(states) == len(rows)
     return states
@@ -108,8 +108,8 @@ async def settle_some(frontier: Any) -> None:
     assert await frontier.nack(leases["2"], "503", 400.0, 103.0)
 
 
-def test_every_state_is_listed_once(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_every_state_is_listed_once(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await settle_some(frontier)
         rows = await all_rows(operations)
         expected = {"0": "done", "1": "dead", "2": "retry", "3": "leased", "8": "delayed"}
@@ -119,7 +119,7 @@ def test_every_state_is_listed_once(play: Callable[..., None]) -> None:
         assert at["1"] == (102.0, "timeout")
         assert (at["2"][0], at["3"][0], at["4"][0], at["8"][0]) == (400.0, 400.0, 0.0, 500.0)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -144,23 +144,27 @@ def test_every_state_is_listed_once(play: Callable[..., None]) -> None:
     ],
     ids=str,
 )
-def test_a_selection_means_all_of_its_fields(play: Callable[..., None], selection: Selection, paths: str) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_all_fields_of_a_selection_must_match(
+    run_scenario: Callable[..., None], selection: Selection, paths: str
+) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await settle_some(frontier)
         assert sorted(brief(await all_rows(operations, selection))) == list(paths)
         assert sorted(brief(await all_rows(operations, selection, limit=1))) == list(paths)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_listing_with_changes_in_between_shows_what_was_there_all_the_time_once(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_a_listing_has_every_unchanged_row_once_despite_changes_between_slices(
+    run_scenario: Callable[..., None],
+) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(number) for number in range(60)])
         found: list[Row] = []
-        after: str | None = ""
+        cursor: str | None = ""
         number = 100
-        while after is not None:
-            rows, after = await operations.rows(Selection(states=("queued",)), after, 7)
+        while cursor is not None:
+            rows, cursor = await operations.rows(Selection(states=("queued",)), cursor, 7)
             found += rows
             await frontier.push([url(number, priority=5)])
             for lease in await frontier.lease(1, 0.0):
@@ -169,18 +173,20 @@ def test_a_listing_with_changes_in_between_shows_what_was_there_all_the_time_onc
         assert set(map(str, range(1, 60))) <= set(brief(found)) | set(map(str, range(10)))
         assert {str(each) for each in range(20, 60)} <= set(brief(found))
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_listing_of_much_that_changes_meanwhile_has_what_stays_once(tmp_path: Path, monkeypatch, seed: int) -> None:
-    """What changed in memory and what LMDB has change places while it is listed."""
+def test_a_long_listing_has_every_unchanged_row_once_despite_checkpoints(
+    tmp_path: Path, monkeypatch, seed: int
+) -> None:
+    """Rows move from memory to LMDB during the listing."""
     monkeypatch.setattr(memtable, "OVERLAY_MAX", 400)
     monkeypatch.setattr(memtable, "SLICE_MIN", 50)
     monkeypatch.setattr(embedded, "SCAN_ROWS", random.Random(seed).choice([40, 150]))
     chance = random.Random(seed)
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = embedded_frontier(tmp_path / "f", PLAIN)
         numbers = itertools.count()
         made = [url(next(numbers), f"http://h{chance.randrange(9)}.example:80") for _ in range(1500)]
@@ -188,9 +194,9 @@ def test_a_listing_of_much_that_changes_meanwhile_has_what_stays_once(tmp_path: 
             await frontier.push(made[start : start + 100])
             await frontier.commit({"x": start})
         operations, stays, listed = LocalOperations(frontier), {each.url for each in made}, Counter[str]()
-        after: str | None = ""
-        while after is not None:
-            rows, after = await operations.rows(Selection(states=("queued", "leased")), after, 60)
+        cursor: str | None = ""
+        while cursor is not None:
+            rows, cursor = await operations.rows(Selection(states=("queued", "leased")), cursor, 60)
             listed.update(row.record.url for row in rows)
             await frontier.push([url(next(numbers), f"http://h{chance.randrange(9)}.example:80") for _ in range(20)])
             for lease in await frontier.lease(chance.randrange(30), 5.0):
@@ -202,14 +208,14 @@ def test_a_listing_of_much_that_changes_meanwhile_has_what_stays_once(tmp_path: 
         assert max(listed.values()) == 1, f"seed {seed}"
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("scan_rows", [40, 150])
-def test_what_is_only_in_memory_is_listed_whole_and_anew_each_time(tmp_path: Path, monkeypatch, scan_rows: int) -> None:
+def test_each_listing_has_all_rows_that_are_only_in_memory(tmp_path: Path, monkeypatch, scan_rows: int) -> None:
     monkeypatch.setattr(embedded, "SCAN_ROWS", scan_rows)
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = embedded_frontier(tmp_path / "f", PLAIN)
         operations = LocalOperations(frontier)
         for count in (500, 600):
@@ -217,17 +223,17 @@ def test_what_is_only_in_memory_is_listed_whole_and_anew_each_time(tmp_path: Pat
             assert len(brief(await all_rows(operations, limit=200))) == count
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("scan_rows", [40, 150])
-def test_what_was_deleted_in_memory_hides_nothing(tmp_path: Path, monkeypatch, scan_rows: int) -> None:
-    """A slice that is full of deleted rows ends where what changed in memory was looked at, not behind it."""
+def test_rows_deleted_in_memory_hide_no_others(tmp_path: Path, monkeypatch, scan_rows: int) -> None:
+    """A slice full of deleted rows must end at the last changed row that was read, not behind it."""
     monkeypatch.setattr(embedded, "SCAN_ROWS", scan_rows)
     half = scan_rows // 2
     names = [f"http://h{number}.example:80" for number in range(6)]
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = embedded_frontier(tmp_path / "f", PLAIN)
         for number, name in enumerate(names):
             await frontier.push([url(each, name) for each in range(half // 2 if number else half)])
@@ -243,31 +249,31 @@ def test_what_was_deleted_in_memory_hides_nothing(tmp_path: Path, monkeypatch, s
         assert len({row.record.url for row in queued}) == len(queued) == 5 * (half // 2) + 6 * half
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_of_two_that_are_alike_only_the_lent_one_is_lent(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_of_two_equal_records_only_the_leased_one_is_listed_as_leased(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, dont_filter=True), url(1, dont_filter=True)])
         first, _ = await frontier.lease(2, 5.0)
         await frontier.ack(first, "200", (), 6.0)
         assert sorted(str(row.state) for row in await all_rows(operations)) == ["done", "leased"]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_wrong_place_in_a_listing_is_refused(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_an_invalid_cursor_is_refused(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await settle_some(frontier)
         for states in ((), ("leased",)):
             with pytest.raises(UsageError):
                 await operations.rows(Selection(states=states), "nonsense", 3)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_is_known_of_a_url_is_found_in_every_segment(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_a_url_is_found_in_every_segment(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1), url(1, segment="monday"), url(2)])
         (first,) = await frontier.lease(1, 10.0)
         assert first.record.segment == ""
@@ -279,11 +285,11 @@ def test_what_is_known_of_a_url_is_found_in_every_segment(play: Callable[..., No
         rows = await operations.find(url(1).fingerprint, HOST)
         assert {(row.state, row.reason) for row in rows} == {("done", "404"), ("queued", "")}
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_segments_are_counted_in_the_order_in_which_they_are_served(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_segments_are_listed_in_the_order_they_are_served(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="2100-01-01"), url(2), url(3), url(4, segment="2001-01-01")])
         await frontier.lease(1, 2e9)
         views = await operations.segments()
@@ -291,13 +297,11 @@ def test_segments_are_counted_in_the_order_in_which_they_are_served(play: Callab
         assert [(view.queued, view.leased) for view in views] == [(1, 1), (1, 0), (1, 0)]
         assert {view.state for view in views} == {SegmentState.OPEN}
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_is_queued_in_a_segment_that_has_not_started_is_queued_wherever_one_looks(
-    play: Callable[..., None],
-) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_urls_of_a_segment_that_has_not_started_count_as_queued_everywhere(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         later, now = "2100-01-01", 2e9
         await frontier.push(
             [url(number, segment=later) for number in range(3)] + [url(9, segment=later, not_before=5e9)]
@@ -315,11 +319,11 @@ def test_what_is_queued_in_a_segment_that_has_not_started_is_queued_wherever_one
         counts = await operations.stats()
         assert (counts.queued, counts.leased, counts.delayed) == (0, 4, 1)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_dropped_segment_is_forgotten_and_takes_no_more(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_a_dropped_segment_is_forgotten_and_accepts_no_urls(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(number, segment="monday") for number in range(5)] + [url(9)])
         leases = {lease.record.segment: lease for lease in await frontier.lease(3, 0.0)}
         assert await operations.drop("monday") == 5
@@ -334,11 +338,11 @@ def test_a_dropped_segment_is_forgotten_and_takes_no_more(play: Callable[..., No
         assert dropped.state == SegmentState.DROPPED
         assert (await operations.stats()).unfinished == 1
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_nothing_is_left_of_a_dropped_segment(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_nothing_is_left_of_a_dropped_segment(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(number, segment="monday") for number in range(3)] + [url(9)])
         await frontier.push([url(8, segment="monday", not_before=500.0)])
         leases = {lease.record.segment: lease for lease in await frontier.lease(3, 0.0)}
@@ -352,12 +356,12 @@ def test_nothing_is_left_of_a_dropped_segment(play: Callable[..., None]) -> None
         assert await frontier.ack(leases[""], "200", (), 1.0)
         assert (await operations.stats()).unfinished == 0
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("verb", ["drop", "archive"])
-def test_a_segment_that_is_not_there_is_refused_with_the_nearest_name(play: Callable[..., None], verb: str) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_an_unknown_segment_is_refused_with_the_nearest_name(run_scenario: Callable[..., None], verb: str) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         with pytest.raises(UsageError, match="there is no segment 'monday': lycosa frontier segments"):
             await getattr(operations, verb)("monday")
         await frontier.push([url(1, segment="monday"), url(2, segment="tuesday"), url(3, segment="2026-11-21")])
@@ -368,11 +372,11 @@ def test_a_segment_that_is_not_there_is_refused_with_the_nearest_name(play: Call
         with pytest.raises(UsageError, match="'monday' was dropped"):
             await getattr(operations, verb)("monday")
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_only_a_finished_segment_is_archived(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_only_a_finished_segment_is_archived(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="monday")])
         assert not await operations.archive("monday")
         (lease,) = await frontier.lease(1, 0.0)
@@ -381,80 +385,80 @@ def test_only_a_finished_segment_is_archived(play: Callable[..., None]) -> None:
         assert [row.state for row in await all_rows(operations)] == ["archived"]
         assert not await frontier.push([url(2, segment="monday")])
 
-    play(story)
+    run_scenario(scenario)
 
 
-async def requeued(operations: Any, selection: Selection, into: str | None = None, limit: int = 2) -> int:
-    total, after = 0, ""
+async def requeue_all(operations: Any, selection: Selection, into: str | None = None, limit: int = 2) -> int:
+    total, cursor = 0, ""
     while True:
-        moved, following = await operations.requeue(selection, into, 200.0, after, limit)
-        total += moved
-        if following is None:
+        count, next_cursor = await operations.requeue(selection, into, 200.0, cursor, limit)
+        total += count
+        if next_cursor is None:
             return total
-        after = following
+        cursor = next_cursor
 
 
-def test_the_dead_get_another_life(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_dead_urls_are_requeued_with_all_their_attempts(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(number) for number in range(5)])
         for lease in await frontier.lease(5, 100.0):
             await frontier.nack(lease, "timeout" if lease.record.url[-1] in "13" else "503", None, 100.0)
         assert frontier.next_ready(200.0) is None
-        assert await requeued(operations, Selection(states=("dead",), reason="timeout")) == 2
+        assert await requeue_all(operations, Selection(states=("dead",), reason="timeout")) == 2
         assert sorted(lease.record.url[-1] for lease in await frontier.lease(9, 200.0)) == ["1", "3"]
         assert {row.record.attempts for row in await all_rows(operations) if row.state != "dead"} == {0}
         assert (await operations.stats()).dead == 3
-        assert await requeued(operations, Selection(states=("dead",))) == 3
+        assert await requeue_all(operations, Selection(states=("dead",))) == 3
         assert len(await frontier.lease(9, 200.0)) == 3
         assert await frontier.push([url(1), url(0)]) == 0
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_is_done_is_fetched_again_with_its_validators(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_done_urls_are_requeued_with_their_validators(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         extras = Extras("POST", {"A": "b"}, b"\x00", "parse_it", {"n": 1})
         await frontier.push([url(1, extras=extras, depth=3, priority=2), url(2)])
         for lease in await frontier.lease(5, 100.0):
             await frontier.ack(lease, "200", (), 100.0, validators=Validators('"e"', "Mon", 100.0))
-        assert await requeued(operations, Selection(states=("dead",))) == 0
-        assert await requeued(operations, Selection(states=("done",), url="*/1")) == 1
+        assert await requeue_all(operations, Selection(states=("dead",))) == 0
+        assert await requeue_all(operations, Selection(states=("done",), url="*/1")) == 1
         (lease,) = await frontier.lease(5, 200.0)
         record = lease.record
         assert (record.extras, record.depth, record.priority) == (extras, 3, 2)
         assert record.validators is not None
         assert (record.validators.etag, record.validators.modified) == ('"e"', "Mon")
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_was_never_filtered_is_copied_once(play: Callable[..., None]) -> None:
-    """Whoever asks for it asks again in the other segment; copies of all its rows would become more in each."""
+def test_an_unfiltered_record_is_copied_once(run_scenario: Callable[..., None]) -> None:
+    """Its page will request it again in the other segment; copies of all rows would multiply."""
 
-    async def story(frontier: Any, operations: Any) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, dont_filter=True), url(1, dont_filter=True)])
         for lease in await frontier.lease(2, 5.0):
             await frontier.ack(lease, "200", (), 6.0)
-        assert await requeued(operations, Selection(states=("done",), segment=""), "next") == 1
-        assert await requeued(operations, Selection(states=("done",), segment=""), "next") == 0
+        assert await requeue_all(operations, Selection(states=("done",), segment=""), "next") == 1
+        assert await requeue_all(operations, Selection(states=("done",), segment=""), "next") == 0
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_is_done_is_copied_into_another_segment(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_done_urls_are_copied_into_another_segment(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1), url(2), url(2, segment="next")])
         for lease in await frontier.lease(2, 100.0):
             await frontier.ack(lease, "200", (), 100.0)
-        assert await requeued(operations, Selection(states=("done",), segment=""), "next") == 1
+        assert await requeue_all(operations, Selection(states=("done",), segment=""), "next") == 1
         counts = {view.name: (view.queued, view.done) for view in await operations.segments()}
         assert counts == {"": (0, 2), "next": (2, 0)}
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_hosts_are_listed_in_order_with_what_they_wait_for(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_hosts_are_listed_in_order_with_their_limits(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         names = [f"http://h{number:02}.example:80" for number in range(7)]
         await frontier.push([url(1, name) for name in names] + [url(2, names[3])])
         await frontier.set_host_facts(names[1], HostFacts(b"User-agent: *", 200, 50.0, 2.0), 60.0)
@@ -479,23 +483,23 @@ def test_hosts_are_listed_in_order_with_what_they_wait_for(play: Callable[..., N
         assert facts.robots == b"User-agent: *"
         assert await operations.host_facts(OTHER) is None
 
-    play(story)
+    run_scenario(scenario)
 
 
 BY_ADDRESS = Policy(robots=False, concurrency_per_host=8, delay_per_ip_s=5.0, concurrency_per_ip=2)
 
 
-@pytest.mark.parametrize("play", ONE_PART, indirect=True)
-def test_the_limits_of_an_ip_address_are_told_with_its_hosts(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+@pytest.mark.parametrize("run_scenario", ONE_PARTITION, indirect=True)
+def test_hosts_are_listed_with_the_limits_of_their_address(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         names = [f"http://h{number}.example:80" for number in range(3)]
         await frontier.push([url(number, name) for name in names for number in range(5)])
         before = await operations.host(names[0])
         assert (before.shared.address, before.shared.concurrency, before.shared.delay_s) == ("", 2, 5.0)
         assert not before.preparing
-        asked = await frontier.lease(9, 100.0)
+        lookups = await frontier.lease(9, 100.0)
         assert (await operations.host(names[0])).preparing
-        for lease in asked:
+        for lease in lookups:
             await frontier.set_address(lease.record.host, "10.0.0.1", 9e9, 100.0)
             await frontier.ack(lease, "resolved", (), 100.0, contacted=False)
         for now, in_flight in ((100.0, 1), (105.0, 2), (110.0, 2)):
@@ -513,19 +517,19 @@ def test_the_limits_of_an_ip_address_are_told_with_its_hosts(play: Callable[...,
             stopped = LocalOperations(frontier, runs=False)
         assert {view.concurrency for view in await stopped.hosts("", 10)} == {0}
 
-    play(story, BY_ADDRESS)
+    run_scenario(scenario, BY_ADDRESS)
 
 
-def test_without_limits_per_ip_no_address_is_told(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_without_limits_per_ip_hosts_are_listed_without_their_address(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1)])
         assert (await operations.host(HOST)).shared is None
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_pushing_and_counting(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_pushing_and_counting(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         assert await operations.next_due(0.0) is None
         many = [url(number) for number in range(700)]
         assert await operations.push(many) == 700
@@ -538,11 +542,11 @@ def test_pushing_and_counting(play: Callable[..., None]) -> None:
         assert len(leases) == 700
         assert await operations.next_due(0.0) == pytest.approx(50.0)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_verify_and_compact(play: Callable[..., None]) -> None:
-    async def story(frontier: Any, operations: Any) -> None:
+def test_verify_and_compact(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await settle_some(frontier)
         await frontier.commit({})
         assert await operations.verify(lambda line: None) == []
@@ -551,14 +555,14 @@ def test_verify_and_compact(play: Callable[..., None]) -> None:
         assert len(await all_rows(operations)) == 9
         assert await operations.verify(lambda line: None) == []
 
-    play(story)
+    run_scenario(scenario)
 
 
-@pytest.mark.parametrize("play", LOCAL, indirect=True)
-def test_a_finished_stretch_of_time_is_archived_when_a_later_one_has_started(play: Callable[..., None]) -> None:
-    """Also one that was archived by hand, and when nothing else is to be committed. On Redis only by hand."""
+@pytest.mark.parametrize("run_scenario", LOCAL, indirect=True)
+def test_a_finished_time_segment_is_archived_once_a_later_one_has_started(run_scenario: Callable[..., None]) -> None:
+    """Also if nothing else is to be committed, and one that was archived by hand. On Redis only by hand."""
 
-    async def story(frontier: Any, operations: Any) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="2026-11-21T08"), url(2, segment="2026-11-21T09")])
         leases = {lease.record.segment: lease for lease in await frontier.lease(2, 1.8e9)}
         await frontier.ack(leases["2026-11-21T09"], "200", (), 1.8e9)
@@ -570,13 +574,13 @@ def test_a_finished_stretch_of_time_is_archived_when_a_later_one_has_started(pla
         await frontier.commit({})
         assert [view.state for view in await operations.segments()] == [SegmentState.ARCHIVED] * 3
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_drop_makes_nothing_durable_that_was_not_committed(tmp_path: Path) -> None:
-    """The items of what was acked since the last commit are not written yet."""
+def test_a_drop_does_not_make_uncommitted_changes_durable(tmp_path: Path) -> None:
+    """The items of URLs acked since the last commit are not written yet."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = embedded_frontier(tmp_path, PLAIN)
         await frontier.push([url(1), url(2, segment="monday")])
         await frontier.commit({"items": 0})
@@ -594,10 +598,10 @@ def test_a_drop_makes_nothing_durable_that_was_not_committed(tmp_path: Path) -> 
         assert await LocalOperations(frontier).verify(lambda _: None) == []
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_changes_outlive_the_process_after_a_commit(tmp_path: Path) -> None:
+def test_committed_changes_survive_the_process(tmp_path: Path) -> None:
     async def first() -> None:
         frontier = embedded_frontier(tmp_path / "f", PLAIN)
         operations = LocalOperations(frontier)

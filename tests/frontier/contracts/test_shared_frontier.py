@@ -1,4 +1,4 @@
-"""The contract of `SharedFrontier` and `SharedCrawl`, what a frontier on a server can do beyond `Frontier` (C3, C6)."""
+"""The contract of `SharedFrontier` and `SharedCrawl`: what a frontier on a server offers beyond `Frontier` (C3, C6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.core.telemetry import CRAWLING, ENDED, WorkerReport, encode
 from lycosa.frontier.memory import memory_frontier
 from lycosa.frontier.ports import Frontier, SharedCookies, SharedCrawl, SharedFrontier
-from lycosa.frontier.redis.admin.visit import visiting
+from lycosa.frontier.redis.admin.open_crawl import open_crawl
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.shared_crawl import RedisCrawl
 from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
@@ -34,12 +35,12 @@ pytestmark = pytest.mark.redis
 Join = Callable[[str], Awaitable[SharedFrontier]]
 REPORT_MAX_S = 30.0
 ROUNDS_MAX = 3
-"""After so many exchanges of all workers every partition knows of the last commit."""
+"""After this many exchanges of all workers every partition knows the last commit."""
 
 
 @pytest.fixture(params=PARTITIONS)
 def join(request: pytest.FixtureRequest) -> Join:
-    """A function that lets one more worker take part in the crawl `join.name` on `join.server`."""
+    """A function that lets one more worker join the crawl `join.name` on `join.server`."""
     server = request.getfixturevalue(request.param.partition(",")[0])
     name, partitions = token_hex(8), PARTITIONS[request.param]
 
@@ -56,7 +57,7 @@ def report(pages: int, state: str = CRAWLING) -> bytes:
 
 
 def names_of(port: type) -> Iterator[str]:
-    """Yield the public names that a port defines, with those of the ports it extends."""
+    """Yield the public names of a port and of the ports it extends."""
     for each in port.__mro__:
         if getattr(each, "_is_protocol", False) and each.__name__ != "Protocol":
             yield from (name for name in vars(each) if not name.startswith("_"))
@@ -67,38 +68,38 @@ def names_of(port: type) -> Iterator[str]:
     [(SharedFrontier, RedisFrontier), (SharedCrawl, RedisCrawl), (SharedCookies, RedisCookies)],
     ids=lambda each: each.__name__,
 )
-def test_the_adapter_has_every_name_of_its_port_with_the_same_parameters(join: Join, port: type, adapter: type) -> None:
-    async def story() -> None:
+def test_an_adapter_has_every_name_of_its_port_with_the_same_parameters(join: Join, port: type, adapter: type) -> None:
+    async def scenario() -> None:
         frontier: Any = await join("one")
-        made = {RedisFrontier: frontier, RedisCrawl: frontier.crawl, RedisCookies: RedisCookies(frontier.session)}[
+        instance = {RedisFrontier: frontier, RedisCrawl: frontier.crawl, RedisCookies: RedisCookies(frontier.session)}[
             adapter
         ]
-        assert isinstance(made, adapter)
+        assert isinstance(instance, adapter)
         names = set(names_of(port))
         assert names
-        assert [name for name in names if not hasattr(made, name)] == []
+        assert [name for name in names if not hasattr(instance, name)] == []
         for name in names:
-            if inspect.isfunction(wanted := inspect.getattr_static(port, name)):
-                there = getattr(adapter, name)
-                assert list(inspect.signature(there).parameters) == list(inspect.signature(wanted).parameters), name
-                assert inspect.iscoroutinefunction(there) == inspect.iscoroutinefunction(wanted), name
+            if inspect.isfunction(method := inspect.getattr_static(port, name)):
+                ours = getattr(adapter, name)
+                assert list(inspect.signature(ours).parameters) == list(inspect.signature(method).parameters), name
+                assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(method), name
         await frontier.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_frontier_of_one_process_has_only_the_names_of_the_port_all_have() -> None:
+def test_a_local_frontier_has_no_names_of_the_shared_port() -> None:
     local = memory_frontier(PLAIN)
     assert [name for name in names_of(Frontier) if not hasattr(local, name)] == []
     assert [name for name in {*names_of(SharedFrontier)} - {*names_of(Frontier)} if hasattr(local, name)] == []
 
 
-def test_a_crawl_is_described_by_all_its_workers(join: Join) -> None:
-    """Seeds add up; the rest is what the last worker said."""
+def test_the_description_of_a_crawl_is_that_of_all_its_workers(join: Join) -> None:
+    """Seeds are merged; the other fields are those of the last worker."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         one, two = await join("one"), await join("two")
-        assert await one.crawl.description() == Description(), "nobody has said anything"
+        assert await one.crawl.description() == Description(), "no worker has described it"
         await one.crawl.describe(Description(name="shop", seeds=["http://a.example/"]))
         assert await two.crawl.description() == Description(name="shop", seeds=["http://a.example/"])
         await two.crawl.describe(Description(name="shop", key=["path"], seeds=["http://b.example/"]))
@@ -106,43 +107,43 @@ def test_a_crawl_is_described_by_all_its_workers(join: Join) -> None:
         assert await one.crawl.description() == Description(name="shop", key=["path"], seeds=seeds)
         await one.crawl.describe(Description(imported=True), begins=True)
         assert await one.crawl.description() == Description(name="shop", key=["path"], seeds=seeds), (
-            "a worker knows more"
+            "the description of a worker is kept"
         )
         await one.close()
         await two.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_description_of_a_later_version_is_refused(join: Join) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = await join("one")
         server, name = join.server, join.name  # type: ignore[attr-defined]
-        driver.Redis.from_url(server.url).hset(key_of(name, 0) + "m", "described", b'{"seeds":"one"}')
-        with pytest.raises(NewerState, match=f"the crawl '{name}' is described in a way that is not known here"):
+        driver.Redis.from_url(server.url).set(key_of(name, 0) + Key.DESCRIPTION, b'{"seeds":"one"}')
+        with pytest.raises(NewerState, match=f"the description of the crawl '{name}' cannot be read here"):
             await frontier.crawl.description()
         await frontier.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_workers_are_counted_while_they_take_part(join: Join) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         one, two = await join("one"), await join("two")
         assert await one.crawl.workers() == 2
         await two.close()
         assert await one.crawl.workers() == 1
         await one.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_crawl_is_over_when_no_worker_has_anything_left(join: Join) -> None:
-    async def story() -> None:
+def test_a_crawl_is_finished_when_no_worker_has_work_left(join: Join) -> None:
+    async def scenario() -> None:
         one, two = await join("one"), await join("two")
         await one.push([url(1)])
         (lease,) = await one.lease(1, 0.0)
-        assert not await two.is_finished(), "another worker has it"
+        assert not await two.is_finished(), "another worker holds the lease"
         await one.ack(lease, "200", [url(2, OTHER)], 0.0)
         await one.commit({})
         await two.stats()
@@ -156,64 +157,64 @@ def test_a_crawl_is_over_when_no_worker_has_anything_left(join: Join) -> None:
             assert await each.is_finished()
             await each.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_totals_hold_the_report_of_now_and_those_of_workers_that_left(join: Join) -> None:
-    async def story() -> None:
+def test_totals_include_the_current_report_and_those_of_workers_that_left(join: Join) -> None:
+    async def scenario() -> None:
         one, two = await join("one"), await join("two")
         assert await one.totals(b"") == {}, "nothing was reported"
         assert await one.totals(report(3)) == {"pages": 3}
-        assert await one.totals(report(4)) == {"pages": 4}, "counters of one worker replace each other"
+        assert await one.totals(report(4)) == {"pages": 4}, "the counters of a worker replace its previous ones"
         assert await two.totals(report(10)) == {"pages": 14}
         one.set_reporter(bytes, lambda: report(5, ENDED))
         await one.close()
         assert await two.totals(report(10)) == {"pages": 15}
         await two.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_operations_work_on_the_crawl_and_on_what_this_worker_holds(join: Join) -> None:
-    async def story() -> None:
-        frontier, called = await join("one"), []
+def test_operations_apply_to_the_crawl_and_to_the_leases_of_this_worker(join: Join) -> None:
+    async def scenario() -> None:
+        frontier, calls = await join("one"), []
 
         async def commit() -> None:
-            called.append("commit")
+            calls.append("commit")
 
-        operations = frontier.operations(commit, lambda: called.append("changed"), lambda: "the disk is full")
+        operations = frontier.operations(commit, lambda: calls.append("changed"), lambda: "the disk is full")
         assert (await operations.stats()).paused == "the disk is full"
         assert await operations.push([url(1, segment="monday"), url(2)]) == 2
-        assert called == ["changed"]
+        assert calls == ["changed"]
         await operations.commit()
-        assert called == ["changed", "commit"]
+        assert calls == ["changed", "commit"]
         leases = await frontier.lease(2, 0.0)
         (dropped,) = [each for each in leases if each.record.segment == "monday"]
         (kept,) = [each for each in leases if each.record.segment != "monday"]
         await operations.drop("monday")
-        assert not await frontier.ack(dropped, "200", [], 0.0), "the lease is given up with its segment"
+        assert not await frontier.ack(dropped, "200", [], 0.0), "the lease is void with its segment"
         assert await frontier.ack(kept, "200", [], 0.0)
         await frontier.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_what_is_not_shared_or_short_is_nothing(join: Join) -> None:
-    async def story() -> None:
+def test_there_are_no_shared_cookies_and_no_shortage_by_default(join: Join) -> None:
+    async def scenario() -> None:
         frontier = await join("one")
         assert frontier.cookies is None
         assert frontier.shortage == ""
         await frontier.check_membership()
         await frontier.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_reports_go_with_the_heartbeat_and_with_the_leave(redis: RedisServer) -> None:
-    async def story() -> None:
+def test_reports_are_sent_with_the_heartbeat_and_on_leaving(redis: RedisServer) -> None:
+    async def scenario() -> None:
         frontier = await redis_frontier(redis.url, name, Policy(robots=False), Membership("w"), print)
         frontier.set_reporter(lambda: report(7), lambda: report(8, ENDED))
-        async with visiting(redis.url, name, pytest.fail) as visit:
+        async with open_crawl(redis.url, name, pytest.fail) as visit:
             watcher, until = visit.watcher(), time.monotonic() + REPORT_MAX_S
             while not (view := await watcher.view()) or not view.totals:
                 assert time.monotonic() < until
@@ -228,11 +229,11 @@ def test_reports_go_with_the_heartbeat_and_with_the_leave(redis: RedisServer) ->
             assert await visit.crawl.workers() == 0
 
     name = token_hex(8)
-    run(story())
+    run(scenario())
 
 
-def test_a_server_that_is_full_is_a_shortage_until_it_has_room() -> None:
-    async def story() -> None:
+def test_a_full_server_is_a_shortage_until_it_has_memory() -> None:
+    async def scenario() -> None:
         frontier = await redis_frontier(server.url, "shop", Policy(robots=False), Membership("w"), print)
         await frontier.push([url(1)])
         assert frontier.server_url == f"redis://127.0.0.1:{server.port}/0"
@@ -245,4 +246,4 @@ def test_a_server_that_is_full_is_a_shortage_until_it_has_room() -> None:
         await frontier.close()
 
     with redis_server() as server:
-        run(story())
+        run(scenario())

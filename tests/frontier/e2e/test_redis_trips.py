@@ -16,7 +16,7 @@ from redis.asyncio import Redis as AsyncRedis
 from lycosa.core.url import fingerprint
 from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, UrlRecord
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.redis.packing import pack_in_c
+from lycosa.frontier.redis.hiredis_packing import pack_in_c
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.heartbeat import WorkerHeartbeat
 from lycosa.frontier.redis.worker.join import redis_frontier
@@ -57,7 +57,7 @@ async def until(told: Callable[[], Awaitable[Any]]) -> None:
 
 async def trips_of(frontier: RedisFrontier, act: Any) -> int:
     """Do it, and return how often the server was called."""
-    wire, trips = frontier.session.wire, 0
+    wire, trips = frontier.session.calls, 0
     run = wire.run
 
     async def counted(*arguments: Any) -> Any:
@@ -123,13 +123,13 @@ def test_for_a_few_pages_one_partition_is_asked_each_time_another(redis) -> None
         frontier = await joined(redis.url, token_hex(), Policy(robots=False), partitions=4)
         await frontier.push([page(host) for host in range(4_000)])
         asked = []
-        run = frontier.session.wire.run
+        run = frontier.session.calls.run
 
         async def noted(partition: Any, *arguments: Any) -> Any:
             asked.append(partition.number)
             return await run(partition, *arguments)
 
-        frontier.session.wire.run = noted  # type: ignore[method-assign]
+        frontier.session.calls.run = noted  # type: ignore[method-assign]
         while len(asked) < 12:
             assert len(await frontier.lease(1, time.time())) == 1
         await frontier.close()
@@ -282,7 +282,7 @@ def test_a_call_ends_when_its_task_is_cancelled_in_the_moment_in_which_it_is_ans
 
     async def story() -> bool:
         frontier = await joined(redis.url, token_hex(), Policy())
-        asking = asyncio.create_task(frontier.session.wire.patiently(answered_and_cancelled))  # type: ignore[arg-type]
+        asking = asyncio.create_task(frontier.session.calls.patiently(answered_and_cancelled))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         asking.cancel()
         await asyncio.wait([asking])
@@ -321,7 +321,7 @@ def test_links_that_are_found_while_others_are_brought_over_are_brought_over_too
         await frontier.push([page(host) for host in range(40)])
         leases = await frontier.lease(40, time.time())
         children = iter(range(1_000, 10_000))
-        bring = frontier.session.wire.forward
+        bring = frontier.session.calls.deliver
 
         async def ends() -> None:
             if leases:
@@ -332,7 +332,7 @@ def test_links_that_are_found_while_others_are_brought_over_are_brought_over_too
             await bring(source, target)
             await ends()
 
-        frontier.session.wire.forward = ends_meanwhile  # type: ignore[method-assign]
+        frontier.session.calls.deliver = ends_meanwhile  # type: ignore[method-assign]
         for _ in range(4):
             await ends()
         lent = 40

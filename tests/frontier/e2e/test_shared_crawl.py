@@ -391,7 +391,7 @@ def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
         return done.stderr
 
     shared = ("--frontier", redis.url, "--crawl-name")
-    begun = f"the crawl '{one}' was begun in {redis.url}, since there was none of this name"
+    begun = f"started crawl '{one}' in {redis.url}; workers can join"
     assert begun in told(1, *shared, one, "--state", "mine")
     assert told(1, *shared, one, "--state", "mine") == ""
     whose = f"lycosa: mine is the state of a worker of the crawl '{one}', not of '{two}': give another --state and -o\n"

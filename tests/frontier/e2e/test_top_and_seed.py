@@ -76,7 +76,7 @@ def test_a_crawl_is_watched_and_fed_while_a_worker_is_killed(tmp_path: Path, red
         (tmp_path / "seeds.lines").write_text(line(running, 100_000) + "\nnonsense\n\n# no more\n")
         first = seed(running, "--file", "seeds.lines", LYCOSA_PARTITIONS="2")
         assert (first.returncode, first.stdout) == (1, "1 URL queued, 0 known already, 1 invalid line skipped\n")
-        assert f"the crawl '{running.name}' was begun in {redis.url}, since there was none" in first.stderr
+        assert f"started crawl '{running.name}' in {redis.url}; workers can join" in first.stderr
         assert "no worker is running; the next one fetches them" in first.stderr
         with started("top", running.frontier, "--json", "--crawl-name", running.name, cwd=watched) as watching:
             run(running, watching)
@@ -263,7 +263,7 @@ def test_wrong_usage_is_one_line(tmp_path: Path, monkeypatch, capsys, arguments:
             capsys.readouterr()
         assert main(words) == 2
     said = capsys.readouterr().err
-    said = "".join(line for line in said.splitlines(keepends=True) if " was begun in " not in line)
+    said = "".join(line for line in said.splitlines(keepends=True) if "started crawl " not in line)
     assert says.format(url=server.url) in said
     assert said.startswith("lycosa: ")
     assert said.count("\n") == 1

@@ -80,7 +80,7 @@ def test_dns_rebinding_is_refused(run):
 
 
 def test_public_one_of_several_addresses_is_used(run):
-    """libcurl knows both addresses of localhost."""
+    """Libcurl knows both addresses of localhost."""
     need("IPv6 on the loopback device", _has_ipv6())
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:

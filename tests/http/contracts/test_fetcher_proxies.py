@@ -202,7 +202,7 @@ def test_other_failures_of_a_proxy():
 
 @pytest.mark.parametrize("cut", ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"])
 def test_truncated_head_is_a_lost_connection(cut):
-    """libcurl takes it for a response without a body."""
+    """Libcurl takes it for a response without a body."""
 
     async def main() -> Any:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What every pool of proxies does (P1-P5). `clock.now` is its time; who waits does so in real time."""
+"""The contract of every pool of proxies. `clock.now` is its time; callers wait in real time."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ LONG_S = 20.0
 """Nobody waits so long when all is well."""
 
 
-class Set:
-    """A clock that is set by hand."""
+class ManualClock:
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -40,19 +40,19 @@ class Set:
         return self.now
 
 
-Story = Callable[[ProxyPool, Set], Awaitable[None]]
+Story = Callable[[ProxyPool, ManualClock], Awaitable[None]]
 
 
-async def in_memory(policy_of: Callable[[str], TargetPolicy], clock: Set, _: str) -> ProxyPool:
+async def in_memory(policy_of: Callable[[str], TargetPolicy], clock: ManualClock, _: str) -> ProxyPool:
     return LocalPool(policy_of, clock)
 
 
-async def in_a_folder(policy_of: Callable[[str], TargetPolicy], clock: Set, where: str) -> ProxyPool:
+async def in_a_folder(policy_of: Callable[[str], TargetPolicy], clock: ManualClock, where: str) -> ProxyPool:
     return await embedded_pool(Path(where), print, policy_of, now=clock)
 
 
 class Client(EmbeddedPool):
-    """A pool whose owner is another one."""
+    """A pool that is a client of another one."""
 
     owner: EmbeddedPool
 
@@ -61,7 +61,7 @@ class Client(EmbeddedPool):
         await self.owner.close()
 
 
-async def through_a_socket(policy_of: Callable[[str], TargetPolicy], clock: Set, where: str) -> ProxyPool:
+async def through_a_socket(policy_of: Callable[[str], TargetPolicy], clock: ManualClock, where: str) -> ProxyPool:
     owner = await embedded_pool(Path(where), print, policy_of, now=clock)
     pool = Client(Path(where), policy_of, clock, random, print)
     pool.owner = owner
@@ -70,7 +70,7 @@ async def through_a_socket(policy_of: Callable[[str], TargetPolicy], clock: Set,
     return pool
 
 
-async def on_redis(policy_of: Callable[[str], TargetPolicy], clock: Set, url: str) -> ProxyPool:
+async def on_redis(policy_of: Callable[[str], TargetPolicy], clock: ManualClock, url: str) -> ProxyPool:
     return await redis_pool(url, token_hex(4), print, policy_of, now=clock)
 
 
@@ -85,13 +85,13 @@ KINDS = [
 
 @pytest.fixture(params=KINDS)
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
-    """Let a story happen to a new pool with so many proxies."""
+    """Run a story on a new pool with so many proxies."""
     where = {"on_redis": "redis", "on_a_cluster": "cluster"}.get(request.node.callspec.id.partition("-")[0])
     url = request.getfixturevalue(where).url if where else str(tmp_path / "pool")
 
     def run(story: Story, count: int = 1, **policy: object) -> None:
         async def whole() -> None:
-            clock = Set()
+            clock = ManualClock()
             pool = await request.param(lambda _: TargetPolicy(**policy), clock, url)  # type: ignore[arg-type]
             assert await pool.add(proxies(count)) == count
             try:
@@ -108,12 +108,12 @@ def proxies(count: int) -> list[Proxy]:
     return [Proxy("http", f"10.0.{number // 250}.{number % 250 + 1}", 8080) for number in range(count)]
 
 
-def test_a_proxy_is_lent_once_for_a_target(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_proxy_is_leased_once_for_a_target(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         with pytest.raises(NoProxy, match=r"no proxy for a\.example is free \(1 leased\)"):
             await pool.acquire(SITE)
-        assert (await pool.acquire("b.example"))[0].proxy == lease.proxy, "another site may use it meanwhile"
+        assert (await pool.acquire("b.example"))[0].proxy == lease.proxy, "another site may lease it meanwhile"
         assert await pool.release(lease, [Outcome()])
         assert not await pool.release(lease, [Outcome()]), "only once"
         assert (await pool.acquire(SITE))[0].token != lease.token
@@ -121,34 +121,34 @@ def test_a_proxy_is_lent_once_for_a_target(play: Callable[..., None]) -> None:
     play(story)
 
 
-def test_how_near_a_proxy_is_shows_whatever_goes_on_through_its_connection(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_the_latency_of_a_proxy_counts_whatever_the_outcome(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         assert await pool.release(lease, [Outcome(latency_s=0.2), *(Outcome() for _ in range(50))])
         (other,) = [view.proxy for view in await pool.proxies() if view.proxy != lease.proxy]
-        assert await pool.report_check(other.key, Outcome(Blame.NOBODY)), "what waits to be told is told with it"
+        assert await pool.report_check(other.key, Outcome(Blame.NOBODY)), "waiting reports are sent with it"
         found = {view.proxy.key: (view.latency_s, view.uses) for view in await pool.proxies()}
         assert found == {lease.proxy.key: (0.2, 51), other.key: (None, 0)}
 
     play(story, 2)
 
 
-def test_who_asks_for_tags_that_none_has_hears_that_none_fits(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_request_for_unknown_tags_fails_as_none_fits(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         with pytest.raises(NoProxy, match=r"no proxy for a\.example is free within 0\.05 s \(none fits\)"):
             await pool.acquire(SITE, request=ProxyRequest(tags={"country": "xx"}), wait_s=0.0512345)
-        assert await pool.acquire(SITE), "the others are ready all the same"
+        assert await pool.acquire(SITE), "the others are ready"
 
     play(story, 2)
 
 
-def test_several_at_once_or_none(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_several_proxies_are_leased_at_once_or_none(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         lease = await pool.acquire(SITE, 3)
         assert len({each.proxy.key for each in lease}) == 3
         with pytest.raises(NoProxy, match=r"^no 3 proxies for a.example were free at once \(.*2 ready"):
             await pool.acquire(SITE, 3)
-        assert len(await pool.acquire(SITE, 2)) == 2, "what was not enough for three is still there for two"
+        assert len(await pool.acquire(SITE, 2)) == 2, "too few for three, but enough for two"
         with pytest.raises(NoProxy, match=r"; it has 200 at a time: members = 201$"):
             await pool.acquire(SITE, 201)
         for count, request in ((0, ProxyRequest()), (1001, ProxyRequest()), (2, ProxyRequest(session="s"))):
@@ -158,15 +158,15 @@ def test_several_at_once_or_none(play: Callable[..., None]) -> None:
     play(story, 5)
 
 
-def test_a_lease_that_is_not_returned_comes_back_and_its_holder_is_too_late(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_an_unreleased_lease_expires_and_its_release_comes_too_late(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lost,) = await pool.acquire(SITE)
         clock.now += 59.9
         with pytest.raises(NoProxy):
             await pool.acquire(SITE)
         clock.now += 0.2
         (after,) = await pool.acquire(SITE)
-        assert not await pool.release(lost, [Outcome(Blame.SITE, "403")]), "late: and it changes nothing"
+        assert not await pool.release(lost, [Outcome(Blame.SITE, "403")]), "too late: it changes nothing"
         assert await pool.renew(lost) is None
         assert await pool.release(after, [Outcome()])
         (view,) = await pool.targets()
@@ -175,8 +175,8 @@ def test_a_lease_that_is_not_returned_comes_back_and_its_holder_is_too_late(play
     play(story)
 
 
-def test_states_are_told_in_the_same_order_wherever_a_pool_is_kept(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_the_order_of_states_is_the_same_in_all_pools(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         one, two, _ = proxies(3)
         assert await pool.ban(SITE, one.key)
         assert await pool.ban(SITE, two.key, clock.now + 60)
@@ -187,8 +187,8 @@ def test_states_are_told_in_the_same_order_wherever_a_pool_is_kept(play: Callabl
     play(story, 3)
 
 
-def test_a_target_that_was_never_lent_for_hears_of_its_proxies_too(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_target_without_leases_is_told_about_its_proxies(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         one, two = proxies(2)
         for each in (one, two):
             assert await pool.ban(SITE, each.key, clock.now + 10)
@@ -202,8 +202,8 @@ def test_a_target_that_was_never_lent_for_hears_of_its_proxies_too(play: Callabl
     play(story, 2)
 
 
-def test_a_lease_that_was_over_when_its_proxy_was_removed_has_leaked(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_an_expired_lease_of_a_removed_proxy_counts_as_leaked(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE, lease_s=10.0)
         clock.now += 20
         assert await pool.remove([lease.proxy.key]) == 1
@@ -212,8 +212,8 @@ def test_a_lease_that_was_over_when_its_proxy_was_removed_has_leaked(play: Calla
     play(story, 2)
 
 
-def test_who_looks_sees_no_lease_that_is_over(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_views_show_no_expired_leases(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         await pool.acquire(SITE, lease_s=10.0)
         clock.now += 11.0
         assert [view.state for view in await pool.proxies(SITE)] == [ProxyState.READY]
@@ -221,8 +221,8 @@ def test_who_looks_sees_no_lease_that_is_over(play: Callable[..., None]) -> None
     play(story)
 
 
-def test_a_long_job_renews_its_lease(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_lease_can_be_renewed(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE, lease_s=10)
         for _ in range(5):
             clock.now += 9
@@ -233,7 +233,7 @@ def test_a_long_job_renews_its_lease(play: Callable[..., None]) -> None:
 
 
 def test_each_use_of_a_lease_counts(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         for outcomes in ([], [Outcome()], [Outcome(), Outcome(Blame.NOBODY, "404"), Outcome()]):
             (lease,) = await pool.acquire(SITE)
             await pool.release(lease, outcomes)
@@ -244,8 +244,8 @@ def test_each_use_of_a_lease_counts(play: Callable[..., None]) -> None:
     play(story)
 
 
-def test_whose_fault_it_was_decides_where_a_proxy_rests(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_the_blame_decides_where_a_proxy_cools_down(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease, [Outcome(Blame.SITE, "429", rest_s=100.0)])
         with pytest.raises(NoProxy, match="1 cooling"):
@@ -262,8 +262,8 @@ def test_whose_fault_it_was_decides_where_a_proxy_rests(play: Callable[..., None
     play(story)
 
 
-def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_working(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         other = Proxy("http", "10.9.9.9", 80, tags={"it": "works"})
         await pool.add([other])
@@ -288,8 +288,8 @@ def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play:
     play(story)
 
 
-def test_when_none_can_be_reached_it_is_our_network_and_nobody_dies(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_no_proxy_dies_while_none_can_be_reached(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         for outcome, times in ((Outcome(), 3), (Outcome(Blame.PROXY, "network unreachable"), 60)):
             for _ in range(times):
                 clock.now += 100
@@ -308,12 +308,12 @@ def test_when_none_can_be_reached_it_is_our_network_and_nobody_dies(play: Callab
         (Outcome(), True),
         (Outcome(Blame.NOBODY), True),  # a tunnel that worked
         (Outcome(Blame.MISS, "broke", latency_s=0.1), True),
-        (Outcome(Blame.MISS, "timeout"), False),  # of which nobody knows where
+        (Outcome(Blame.MISS, "timeout"), False),  # at an unknown place
         (Outcome(Blame.NOBODY, "host not found"), False),
     ],
 )
 def test_a_proxy_dies_when_another_one_was_reached(play: Callable[..., None], between: Outcome, *, dies: bool) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         bad, other = proxies(2)
         for _ in range(7):
             clock.now += 10_000
@@ -327,8 +327,8 @@ def test_a_proxy_dies_when_another_one_was_reached(play: Callable[..., None], be
     play(story, 2)
 
 
-def test_a_check_that_reaches_its_judge_knows_that_it_is_not_our_network(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_check_that_reaches_its_judge_proves_that_our_network_works(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         for _ in range(5):
             clock.now += 10_000
@@ -338,8 +338,8 @@ def test_a_check_that_reaches_its_judge_knows_that_it_is_not_our_network(play: C
     play(story)
 
 
-def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_working(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease)
@@ -354,16 +354,18 @@ def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callab
         for late in (Outcome(), Outcome(Blame.PROXY, "connection refused")):
             await pool.release(under_way.pop(), [late])
             (view,) = await pool.proxies()
-            assert (view.state, view.reason) == (ProxyState.DEAD, "not fit: alters the page"), "of who had it meanwhile"
+            assert (view.state, view.reason) == (ProxyState.DEAD, "not fit: alters the page"), (
+                "of the lease it had meanwhile"
+            )
         assert await pool.report_check(proxy.key, Outcome())
-        clock.now += 100  # the rest after the refused connection
+        clock.now += 100  # the cool-down after the refused connection
         assert await pool.acquire(SITE)
 
     play(story)
 
 
 def test_bans_by_hand(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         assert await pool.ban(SITE, proxy.key, reason="complaint")
         with pytest.raises(NoProxy, match="1 banned"):
@@ -376,8 +378,8 @@ def test_bans_by_hand(play: Callable[..., None]) -> None:
     play(story)
 
 
-def test_who_is_banned_by_hand_or_by_a_check_is_replaced(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_proxy_banned_by_hand_or_killed_by_a_check_is_replaced(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         for until in (None, clock.now + 600):
             leases = [lease for _ in range(2) for lease in await pool.acquire(SITE)]
             for lease in leases:
@@ -393,13 +395,13 @@ def test_who_is_banned_by_hand_or_by_a_check_is_replaced(play: Callable[..., Non
     play(story, 6, members=2)
 
 
-def test_several_at_once_are_those_of_the_cheapest_that_have_enough(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_several_proxies_are_of_the_cheapest_tiers_that_have_enough(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         await pool.add([replace(each, host=f"dear-{each.host}", price_gb=1.0) for each in proxies(3)])
         leases = await pool.acquire(SITE, 4)
-        assert sum(lease.proxy.price_gb for lease in leases) == 2.0, "the cheap ones are too few"
+        assert sum(lease.proxy.price_gb for lease in leases) == 2.0, "there are too few cheap ones"
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, 2)  # which are busy, and would be enough
+            await pool.acquire(SITE, 2)  # enough, but busy
         await pool.release(leases[0])
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, 2)
@@ -412,8 +414,8 @@ def test_several_at_once_are_those_of_the_cheapest_that_have_enough(play: Callab
     play(story, 2)
 
 
-def test_one_that_was_dead_for_long_is_lent_soon_after_a_check(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_revived_proxy_is_leased_soon(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease, [Outcome()])
         for _ in range(15):
@@ -426,8 +428,8 @@ def test_one_that_was_dead_for_long_is_lent_soon_after_a_check(play: Callable[..
     play(story)
 
 
-def test_one_that_comes_out_at_another_address_each_time_has_none(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_rotating_proxy_has_no_exit_address(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         one, two = proxies(2)
         for each in (one, two):
             assert await pool.report_check(each.key, Outcome(), "9.9.9.9")
@@ -438,8 +440,8 @@ def test_one_that_comes_out_at_another_address_each_time_has_none(play: Callable
     play(story, 2)
 
 
-def test_what_is_removed_is_gone_whoever_has_it(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_leased_proxy_can_be_removed(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         assert await pool.remove([lease.proxy.key, "nobody"]) == 1
         assert not await pool.release(lease, [Outcome()])
@@ -452,8 +454,8 @@ def test_what_is_removed_is_gone_whoever_has_it(play: Callable[..., None]) -> No
     play(story)
 
 
-def test_proxies_with_the_tags_that_were_asked_for(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_lease_has_the_tags_of_the_request(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         await pool.add([Proxy("http", "10.1.0.1", 1, tags={"country": "de", "provider": "acme"})])
         (lease,) = await pool.acquire(SITE, request=ProxyRequest({"country": "de"}))
         assert lease.proxy.host == "10.1.0.1"
@@ -468,10 +470,10 @@ def test_proxies_with_the_tags_that_were_asked_for(play: Callable[..., None]) ->
     play(story, 3, members=2)
 
 
-def test_a_proxy_that_is_told_anew_is_known_to_its_targets(play: Callable[..., None]) -> None:
-    """A source says another country, or another price, of one that a site has already."""
+def test_targets_are_told_about_changed_tags_and_prices(play: Callable[..., None]) -> None:
+    """A source lists another country, or another price, for a proxy that a site has already."""
 
-    async def story(pool: ProxyPool, clock: Set) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         for _ in range(2):
             (lease,) = await pool.acquire(SITE)
             await pool.release(lease)
@@ -481,7 +483,7 @@ def test_a_proxy_that_is_told_anew_is_known_to_its_targets(play: Callable[..., N
         await pool.release(lease)
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, request=ProxyRequest({"country": "de"}))
-        await pool.add([Proxy("http", "10.0.0.3", 8080, price_gb=1.0)])  # a price that nobody had
+        await pool.add([Proxy("http", "10.0.0.3", 8080, price_gb=1.0)])  # a new price
         await pool.add([Proxy("http", "10.0.0.2", 8080, price_gb=1.0)])
         hosts = set()
         for _ in range(12):
@@ -493,10 +495,10 @@ def test_a_proxy_that_is_told_anew_is_known_to_its_targets(play: Callable[..., N
     play(story, 2)
 
 
-def test_one_that_joins_shares_the_bans_of_its_exit(play: Callable[..., None]) -> None:
-    """A site fills up after a ban: not with another login of the same address, but with the next proxy."""
+def test_a_joining_proxy_shares_the_bans_of_its_exit(play: Callable[..., None]) -> None:
+    """After a ban a site is filled with the next proxy, not with another login on the same address."""
 
-    async def story(pool: ProxyPool, clock: Set) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         first, second, third = (each.key for each in proxies(3))
         for key, latency_s, exit_ip in ((first, 0.1, "9.9.9.9"), (second, 0.2, "9.9.9.9"), (third, 0.3, "8.8.8.8")):
             assert await pool.report_check(key, Outcome(latency_s=latency_s), exit_ip)
@@ -513,10 +515,10 @@ def test_one_that_joins_shares_the_bans_of_its_exit(play: Callable[..., None]) -
     play(story, 3, members=1)
 
 
-def test_tags_are_found_behind_however_many_others(play: Callable[..., None]) -> None:
-    """Only the one that is asked for is used, so all others stand before it."""
+def test_a_proxy_with_the_tags_is_found_behind_any_number_of_others(play: Callable[..., None]) -> None:
+    """Only this proxy is used, so all others come before it in the order."""
 
-    async def story(pool: ProxyPool, clock: Set) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         german = Proxy("http", "10.9.9.9", 8080, tags={"country": "de"})
         await pool.add([german])
         (lease,) = await pool.acquire(SITE)
@@ -533,8 +535,8 @@ def test_tags_are_found_behind_however_many_others(play: Callable[..., None]) ->
     play(story, 100)
 
 
-def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_waiting_callers_are_served_in_order(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         order: list[int] = []
 
@@ -555,9 +557,9 @@ def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
 
 
 def waits_for_another(lose: Callable[[ProxyPool, Proxy], Awaitable[object]]) -> Story:
-    """Somebody waits for the one proxy that a target has; it is lost, and there is another one for the target."""
+    """A caller waits for the only proxy of a target. It is lost, and another one joins the target."""
 
-    async def story(pool: ProxyPool, clock: Set) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
         await asyncio.sleep(0)
@@ -569,15 +571,15 @@ def waits_for_another(lose: Callable[[ProxyPool, Proxy], Awaitable[object]]) -> 
     return story
 
 
-def test_who_waits_gets_another_one_when_his_is_removed(play: Callable[..., None]) -> None:
+def test_a_waiting_caller_gets_another_proxy_when_the_first_is_removed(play: Callable[..., None]) -> None:
     play(waits_for_another(lambda pool, proxy: pool.remove([proxy.key])), 2, members=1)
 
 
-def test_who_waits_gets_another_one_when_his_is_found_unfit(play: Callable[..., None]) -> None:
+def test_a_waiting_caller_gets_another_proxy_when_the_first_is_unfit(play: Callable[..., None]) -> None:
     play(waits_for_another(lambda pool, proxy: pool.report_check(proxy.key, Outcome(Blame.UNFIT, "x"))), 2, members=1)
 
 
-def test_who_waits_gets_another_one_when_his_cannot_be_reached_for_others(play: Callable[..., None]) -> None:
+def test_a_waiting_caller_gets_another_proxy_when_the_first_cannot_be_reached(play: Callable[..., None]) -> None:
     async def lose(pool: ProxyPool, proxy: Proxy) -> None:
         (elsewhere,) = await pool.acquire("b.example")
         assert elsewhere.proxy == proxy
@@ -586,13 +588,13 @@ def test_who_waits_gets_another_one_when_his_cannot_be_reached_for_others(play: 
     play(waits_for_another(lose), 2, members=1)
 
 
-def test_who_stops_waiting_takes_nothing_with_him(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_cancelled_caller_keeps_no_lease(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         for _ in range(3):
             waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
             await asyncio.sleep(0.01)
-            await pool.release(lease)  # it is granted in this moment, and cancelled before it hears of it
+            await pool.release(lease)  # now it is granted, and cancelled before it gets the result
             waiter.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiter
@@ -601,8 +603,8 @@ def test_who_stops_waiting_takes_nothing_with_him(play: Callable[..., None]) -> 
     play(story)
 
 
-def test_who_gets_one_in_the_last_moment_has_it() -> None:
-    """His time is over while what came back for him is on its way: nobody else has that lease."""
+def test_a_lease_granted_at_the_timeout_is_kept() -> None:
+    """The caller times out while its lease is on the way: nobody else has that lease."""
 
     async def whole() -> None:
         pool = LocalPool()
@@ -611,8 +613,8 @@ def test_who_gets_one_in_the_last_moment_has_it() -> None:
         waiting = asyncio.create_task(pool.acquire(SITE, wait_s=0.05))
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_soon(asyncio.ensure_future, pool.release(lease))
-        await asyncio.sleep(0)  # the next turn of the loop returns it, and finds the time over
-        time.sleep(0.1)  # noqa: ASYNC251  nobody runs meanwhile
+        await asyncio.sleep(0)  # the next turn of the loop grants it after the timeout
+        time.sleep(0.1)  # noqa: ASYNC251  no other task may run meanwhile
         (lease,) = await waiting
         assert await pool.release(lease)
         assert [view.leases for view in await pool.targets()] == [0]
@@ -620,14 +622,14 @@ def test_who_gets_one_in_the_last_moment_has_it() -> None:
     asyncio.run(whole())
 
 
-def test_a_pool_without_a_free_proxy_says_why_in_time(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_the_error_says_why_no_proxy_is_free(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         with pytest.raises(NoProxy, match="the pool has no proxies: lycosa proxies add FILE"):
             await pool.acquire(SITE, wait_s=0.05)
         waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
         await asyncio.sleep(0.01)
         await pool.add(proxies(1))
-        assert len(await waiter) == 1, "one that is added is lent to who waits"
+        assert len(await waiter) == 1, "an added proxy is leased to the waiting caller"
         waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
         await asyncio.sleep(0.01)
         await pool.close()
@@ -637,13 +639,13 @@ def test_a_pool_without_a_free_proxy_says_why_in_time(play: Callable[..., None])
     play(story, 0)
 
 
-def test_it_says_why_a_proxy_is_lent_or_refused(play: Callable[..., None]) -> None:
-    """P1: several ways to be refused at once, and then what is lent is what was told."""
+def test_explanations_of_leased_and_blocked_proxies(play: Callable[..., None]) -> None:
+    """Several obstacles at once; then the explained proxy is leased."""
 
-    async def story(pool: ProxyPool, clock: Set) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         many = proxies(9)
         assert {why for _, (_, why, *_) in await pool.explain(SITE)} == {Why.NEXT, Why.BEHIND}
-        assert not await pool.targets(), "who only looks makes no target"
+        assert not await pool.targets(), "an explanation adds no target"
         (lease,) = await pool.acquire(SITE)
         others = [each for each in many if each != lease.proxy]
         cooling, banned, dead, paced, avoided = others[:5]
@@ -658,20 +660,20 @@ def test_it_says_why_a_proxy_is_lent_or_refused(play: Callable[..., None]) -> No
         (lease,) = await pool.acquire(SITE, request=ProxyRequest(session="s", avoid=_but(many, lease.proxy)))
         (brief,) = await pool.acquire(SITE, request=ProxyRequest(avoid=_but(many, paced)))
         await pool.release(brief, [Outcome()])
-        told = {
+        verdicts = {
             proxy.key: verdict
             for proxy, verdict in await pool.explain(SITE, ProxyRequest(avoid=frozenset({avoided.key})))
         }
-        assert len(told) == len(many)
-        assert told[lease.proxy.key][:4] == (lease.proxy.key, Why.LEASED, ProxyState.LEASED, clock.now + 60)
-        assert (told[cooling.key].why, told[cooling.key].until) == (Why.COOLING, clock.now + 100)
-        assert (told[cooling.key].reason, told[banned.key].reason) == ("429", "complaint")
-        assert (told[banned.key].why, told[dead.key].why) == (Why.BANNED, Why.DEAD)
-        assert (told[paced.key].why, told[paced.key].until) == (Why.PACED, clock.now + 7)
-        assert told[avoided.key].why is Why.AVOIDED
+        assert len(verdicts) == len(many)
+        assert verdicts[lease.proxy.key][:4] == (lease.proxy.key, Why.LEASED, ProxyState.LEASED, clock.now + 60)
+        assert (verdicts[cooling.key].why, verdicts[cooling.key].until) == (Why.COOLING, clock.now + 100)
+        assert (verdicts[cooling.key].reason, verdicts[banned.key].reason) == ("429", "complaint")
+        assert (verdicts[banned.key].why, verdicts[dead.key].why) == (Why.BANNED, Why.DEAD)
+        assert (verdicts[paced.key].why, verdicts[paced.key].until) == (Why.PACED, clock.now + 7)
+        assert verdicts[avoided.key].why is Why.AVOIDED
         assert {each.verdict.why for each in await pool.explain(SITE, ProxyRequest({"country": "de"}))} == {Why.TAGS}
         session = {proxy.key: verdict.why for proxy, verdict in await pool.explain(SITE, ProxyRequest(session="s"))}
-        assert Counter(session.values())[Why.NEXT] == 0, "its session has one, which is lent already"
+        assert Counter(session.values())[Why.NEXT] == 0, "its session has a proxy, which is leased already"
         assert session[avoided.key] is Why.SESSION
         next_ones = {each.proxy.key for each in await pool.explain(SITE) if each.verdict.why is Why.NEXT}
         assert (await pool.acquire(SITE))[0].proxy.key in next_ones
@@ -683,13 +685,13 @@ def _but(many: list[Proxy], one: Proxy) -> frozenset[str]:
     return frozenset(each.key for each in many if each != one)
 
 
-def test_it_says_which_proxies_are_dearer_spare_or_join(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_explanations_of_dearer_spare_and_joining_proxies(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         dear = Proxy("http", "10.1.0.1", 1, price_gb=4.0)
         await pool.add([dear])
-        told = Counter([(each.verdict.why, each.verdict.joins) for each in await pool.explain(SITE)])
-        assert told[Why.SPARE, False] == 4 - 3
-        assert sum(count for (_, joins), count in told.items() if joins) == 3
+        counts = Counter([(each.verdict.why, each.verdict.joins) for each in await pool.explain(SITE)])
+        assert counts[Why.SPARE, False] == 4 - 3
+        assert sum(count for (_, joins), count in counts.items() if joins) == 3
         await pool.acquire(SITE)
         await pool.ban(SITE, dear.key, clock.now + 1, "x")
         clock.now += 2
@@ -701,8 +703,8 @@ def test_it_says_which_proxies_are_dearer_spare_or_join(play: Callable[..., None
     play(story, 3, members=3)
 
 
-def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_dead_proxies_are_forgotten_after_a_time_leased_ones_later(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         well, dead, *held = proxies(4)
         for proxy in (dead, *held):
             assert await pool.ban("c.example", proxy.key), "this target has it, too"
@@ -715,31 +717,33 @@ def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(p
         assert await pool.forget_dead(100.0) == []
         clock.now += 0.2
         assert await pool.forget_dead(100.0) == [dead.key]
-        assert await pool.forget_dead(100.0) == [], "the others are lent"
+        assert await pool.forget_dead(100.0) == [], "the others are leased"
         assert {view.proxy.key for view in await pool.proxies()} == {each.key for each in (well, *held)}
         assert {view.proxy.key for view in await pool.proxies("c.example")} <= {each.key for each in held}
         assert await pool.count() == 3
         assert await pool.release(lease[held[0].key], [Outcome()])
         assert await pool.forget_dead(100.0) == [held[0].key]
         clock.now += 100.0
-        assert await pool.forget_dead(100.0) == [held[1].key], "a lease that is over holds nothing"
+        assert await pool.forget_dead(100.0) == [held[1].key], "an expired lease does not count"
         assert await pool.count() == 1
 
     play(story, 4)
 
 
-def test_time_is_counted_from_the_last_death(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_the_time_counts_from_the_last_death(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         for _ in range(2):
             assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
             clock.now += 60.0
-            assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit")), "one that is dead dies no more"
+            assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit")), (
+                "a dead proxy does not die again"
+            )
             assert await pool.report_check(proxy.key, Outcome(Blame.PROXY, "refused"))
             assert await pool.forget_dead(100.0) == []
             assert await pool.report_check(proxy.key, Outcome())
         clock.now += 1_000.0
-        assert await pool.forget_dead(0.0) == [], "it lives"
+        assert await pool.forget_dead(0.0) == [], "it is not dead"
         assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
         clock.now += 60.0
         assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
@@ -749,8 +753,8 @@ def test_time_is_counted_from_the_last_death(play: Callable[..., None]) -> None:
     play(story)
 
 
-def test_one_that_was_forgotten_comes_back_as_new(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_a_forgotten_proxy_comes_back_as_new(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         await pool.release((await pool.acquire(SITE))[0], [Outcome(Blame.SITE, "403", 600.0)])
         assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
@@ -765,8 +769,8 @@ def test_one_that_was_forgotten_comes_back_as_new(play: Callable[..., None]) -> 
     play(story)
 
 
-def test_many_dead_ones_go_in_parts(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_many_dead_proxies_are_forgotten_in_batches(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         for proxy in proxies(1_200):
             await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
         gone: list[str] = []
@@ -778,12 +782,12 @@ def test_many_dead_ones_go_in_parts(play: Callable[..., None]) -> None:
     play(story, 1_200)
 
 
-def test_new_ones_that_are_unchecked_are_lent_when_a_check_finds_them_well(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: Set) -> None:
+def test_unchecked_proxies_are_leased_after_a_good_check(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         known, new = proxies(2)
         assert await pool.add([known, new], unchecked=True) == 1
         (lease,) = await pool.acquire(SITE)
-        assert lease.proxy == known, "what the pool knows already stays as it is"
+        assert lease.proxy == known, "known proxies stay as they are"
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, wait_s=0.01)
         found = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies()}
@@ -794,10 +798,10 @@ def test_new_ones_that_are_unchecked_are_lent_when_a_check_finds_them_well(play:
     play(story)
 
 
-def test_a_session_has_a_proxy_with_the_tags_that_are_asked_for(play: Callable[..., None]) -> None:
-    """P2: it keeps its proxy as long as that fits; what `avoid` says is for new ones."""
+def test_the_proxy_of_a_session_has_the_tags_of_the_request(play: Callable[..., None]) -> None:
+    """A session keeps its proxy as long as that fits; `avoid` applies to new ones."""
 
-    async def story(pool: ProxyPool, clock: Set) -> None:
+    async def story(pool: ProxyPool, clock: ManualClock) -> None:
         german, french = (replace(proxies(2)[n], tags={"country": of}) for n, of in enumerate(("de", "fr")))
         await pool.add([german, french])
 
@@ -811,11 +815,11 @@ def test_a_session_has_a_proxy_with_the_tags_that_are_asked_for(play: Callable[.
         assert await lend() == (german.key, False)
         assert await lend(country="fr") == (french.key, True)
         assert await lend() == (french.key, False)
-        told = {
+        verdicts = {
             proxy.key: why.why
             for proxy, why in await pool.explain(SITE, ProxyRequest({"country": "de"}, session="ann"))
         }
-        assert told == {german.key: Why.NEXT, french.key: Why.TAGS}
+        assert verdicts == {german.key: Why.NEXT, french.key: Why.TAGS}
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, request=ProxyRequest({"country": "it"}, session="ann"))
 

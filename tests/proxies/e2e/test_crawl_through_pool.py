@@ -1,5 +1,5 @@
-"""Crawls through a pool of proxies (P1-P6): bans and dead proxies cost no page, sessions keep their proxy and cookies,
-and where no proxy is left the crawl says so and ends."""
+"""Crawls through a pool of proxies: bans and dead proxies cost no page, sessions keep their proxy and cookies, and a
+crawl without working proxies reports that and ends."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Tree(Spider):
             yield response.follow(link)
 
 
-class Asks(Spider):
-    """Asks for URLs, with this meta, one after the other in this order."""
+class RequestsInOrder(Spider):
+    """Requests URLs with this meta, in order, one after the other."""
 
     name = "asks"
 
@@ -75,7 +75,7 @@ def playing(play: Callable[[Banning], Any], **options: Any) -> None:
 
 
 def project(folder: Path, monkeypatch: pytest.MonkeyPatch, default: str) -> None:
-    """Be in a project that says this of all targets."""
+    """Work in a project with this default policy."""
     (folder / "lycosa.toml").write_text(f"[proxies.default]\n{default}")
     monkeypatch.chdir(folder)
 
@@ -105,10 +105,10 @@ def all_pages(server: Banning, site: int = 0) -> set[str]:
 
 
 @pytest.mark.proxies
-def test_all_goes_through_the_pool(tmp_path):
-    """Pages, robots.txt, what callbacks wait for; and a login is nowhere to be seen."""
+def test_all_requests_go_through_the_pool(tmp_path):
+    """Pages, robots.txt and inline requests of callbacks; and no login is visible."""
 
-    class Waits(Tree):
+    class FetchesInline(Tree):
         async def parse(self, response):
             inner = await self.fetch(response.url.replace("/page", "/page/page") + "?inline")
             yield {"status": inner.status, "meta": dict(response.meta), "request": repr(response.request)}
@@ -123,7 +123,7 @@ def test_all_goes_through_the_pool(tmp_path):
             Dante(),
         ]
         with running(*proxies):
-            spider = Waits(server)
+            spider = FetchesInline(server)
             summary = await crawl(spider, listed(tmp_path, proxies))
         assert summary.reasons == {"200": 50}
         assert {hit.ip for hit in server.hits} == {each.exit for each in proxies}
@@ -138,7 +138,7 @@ def test_all_goes_through_the_pool(tmp_path):
 @pytest.mark.proxies
 @pytest.mark.parametrize("pages", [500, pytest.param(20_000, marks=pytest.mark.prove)])
 def test_no_page_is_lost_while_proxies_are_killed_and_banned(tmp_path, monkeypatch, pages):
-    """P3: 50 real proxies; some die on the way, the site bans others, in all its ways."""
+    """50 real proxies: some die, and the site bans others, in all its ways."""
 
     async def play(server: Banning) -> None:
         proxies = [Microsocks() for _ in range(50)]
@@ -168,35 +168,35 @@ def test_no_page_is_lost_while_proxies_are_killed_and_banned(tmp_path, monkeypat
     playing(play, pages=pages)
 
 
-def test_a_page_that_nobody_may_see(tmp_path):
-    """After so many proxies it is tried again as often as any page, and then dead, with the answer for its errback. Two
-    proxies at most are blamed for it in a round."""
+def test_a_page_that_is_forbidden_for_all_proxies(tmp_path):
+    """After so many proxies it is retried like any page, and then dead; the errback gets the response. In one round at
+    most two proxies are blamed."""
 
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 12)
             for proxy in proxies:
                 server.ban(proxy.exit)
-            spider = Asks([server.url("/page/1")])
+            spider = RequestsInOrder([server.url("/page/1")])
             summary = await crawl(spider, listed(tmp_path, proxies), robots=False, proxy_tries=3)
             assert summary.reasons == {"through 3 proxies: 403": 1}
             assert spider.failures == ["HttpError('403') <403 " + server.url("/page/1") + ">"]
             assert len(server.hits) == 6
             assert len({hit.ip for hit in server.hits}) >= 4
-            told = {name: summary.stats.get(f"proxy/{name}") for name in ("leases", "sent_again", "given_up")}
-            assert told == {"leases": 6, "sent_again": 4, "given_up": 2}
+            logged = {name: summary.stats.get(f"proxy/{name}") for name in ("leases", "sent_again", "given_up")}
+            assert logged == {"leases": 6, "sent_again": 4, "given_up": 2}
             assert summary.stats["retry/count"] == 1
 
     playing(play)
 
 
-def test_a_callback_that_wants_to_see_the_ban_gets_it(tmp_path):
+def test_a_callback_can_get_the_response_of_a_ban(tmp_path):
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 4)
             for proxy in proxies:
                 server.ban(proxy.exit)
-            spider = Asks([server.url("/page/1")], handle_httpstatus_list=[403])
+            spider = RequestsInOrder([server.url("/page/1")], handle_httpstatus_list=[403])
             summary = await crawl(spider, listed(tmp_path, proxies), robots=False, proxy_tries=2, retries=0)
             assert [item["status"] for item in spider.items] == [403]
             assert (summary.dead, len(server.hits)) == ([], 2)
@@ -204,8 +204,8 @@ def test_a_callback_that_wants_to_see_the_ban_gets_it(tmp_path):
     playing(play)
 
 
-def test_what_was_refused_is_in_no_cache(tmp_path, monkeypatch):
-    """A soft ban says 200, and is no page for later."""
+def test_banned_responses_are_not_cached(tmp_path, monkeypatch):
+    """A soft ban has status 200, and must not be cached."""
 
     async def play(server: Banning) -> None:
         project(tmp_path, monkeypatch, SOFT_BANS)
@@ -217,24 +217,24 @@ def test_what_was_refused_is_in_no_cache(tmp_path, monkeypatch):
             )
             for proxy in proxies:
                 server.ban(proxy.exit, How.SOFT)
-            spider = Asks([server.url("/page/1")])
+            spider = RequestsInOrder([server.url("/page/1")])
             summary = await crawl(spider, pool, robots=False, proxy_tries=2, retries=0, **cached)
             assert summary.reasons == {"through 2 proxies: soft ban": 1}
             for proxy in proxies:
                 server.unban(proxy.exit)
             for _ in range(2):
-                again = Asks([server.url("/page/1")])
+                again = RequestsInOrder([server.url("/page/1")])
                 await crawl(again, pool, robots=False, **cached)
                 assert [item["status"] for item in again.items] == [200]
-            assert len(server.hits) == 3, "the last one came from the cache, and needed no proxy"
+            assert len(server.hits) == 3, "the last page came from the cache, without a proxy"
 
     playing(play)
 
 
-def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
-    """`await self.fetch` hears of no ban, nor does the robots.txt that it needs."""
+def test_inline_requests_are_retried_through_other_proxies(tmp_path):
+    """`await self.fetch` sees no ban, nor does its robots.txt."""
 
-    class Waits(Spider):
+    class FetchesInline(Spider):
         name = "waits"
 
         def __init__(self, url, other):
@@ -257,7 +257,7 @@ def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
                 for proxy in proxies[:3]:
                     server.ban(proxy.exit, site=1)
 
-            spider = Waits(server.url(), server.url(site=1))
+            spider = FetchesInline(server.url(), server.url(site=1))
             spider.begin = trouble
             summary = await crawl(spider, listed(tmp_path, proxies))
             assert (summary.reasons, summary.dead) == ({"200": 1}, [])
@@ -270,7 +270,7 @@ def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
 
 @pytest.mark.redis
 def test_a_pool_on_a_server(tmp_path, redis):
-    """P1: what one crawl has learned, the next one knows."""
+    """The next crawl knows what the previous one has learned."""
 
     async def play(server: Banning) -> None:
         place = f"{redis.url}?pool={tmp_path.name}"
@@ -282,7 +282,7 @@ def test_a_pool_on_a_server(tmp_path, redis):
             await pool.close()
             for number in range(2):
                 urls = [server.url(f"/page/{page}?{number}") for page in range(30)]
-                summary = await crawl(Asks(urls), place, robots=False)
+                summary = await crawl(RequestsInOrder(urls), place, robots=False)
                 assert summary.reasons == {"200": 30}
             assert server.by_client()[proxies[0].exit] == 1
             assert len(server.hits) == 61
@@ -290,12 +290,14 @@ def test_a_pool_on_a_server(tmp_path, redis):
     playing(play)
 
 
-def test_proxies_with_the_tags_that_are_asked_for(tmp_path):
+def test_requests_with_tags_use_proxies_with_these_tags(tmp_path):
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 4)
             lines = [f"{each.url} country={'de' if place == 2 else 'fr'}" for place, each in enumerate(proxies)]
-            spider = Asks([server.url(f"/page/{number}") for number in range(5)], proxy_tags={"country": "de"})
+            spider = RequestsInOrder(
+                [server.url(f"/page/{number}") for number in range(5)], proxy_tags={"country": "de"}
+            )
             summary = await crawl(spider, listed(tmp_path, lines), robots=False)
             assert summary.reasons == {"200": 5}
             assert set(server.by_client()) == {proxies[2].exit}
@@ -303,13 +305,13 @@ def test_proxies_with_the_tags_that_are_asked_for(tmp_path):
     playing(play)
 
 
-def test_what_is_the_sites_own_affair_costs_no_proxy(tmp_path):
-    """404 is an answer, and nobody is asked twice."""
+def test_errors_of_the_site_cost_no_proxy(tmp_path):
+    """A 404 is a response, so it is not retried."""
 
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 3)
-            spider = Asks([server.url(f"/no/{number}") for number in range(5)])
+            spider = RequestsInOrder([server.url(f"/no/{number}") for number in range(5)])
             summary = await crawl(spider, listed(tmp_path, proxies), robots=False)
             assert (summary.reasons, len(server.hits)) == ({"404": 5}, 5)
             assert summary.stats["proxy/outcomes/nobody"] == 5
@@ -317,7 +319,7 @@ def test_what_is_the_sites_own_affair_costs_no_proxy(tmp_path):
     playing(play)
 
 
-def test_a_proxy_that_wants_another_login_is_used_no_more(tmp_path):
+def test_a_proxy_that_refuses_its_login_is_not_used_again(tmp_path):
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             right, wrong = await several(stack, 1, **LOGIN) + await several(stack, 1, **LOGIN)
@@ -331,28 +333,28 @@ def test_a_proxy_that_wants_another_login_is_used_no_more(tmp_path):
     playing(play, pages=50)
 
 
-def test_the_proxy_of_a_request_wins(tmp_path):
+def test_the_proxy_of_a_request_takes_precedence(tmp_path):
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             pooled, own = await several(stack, 2)
             pool = listed(tmp_path, [pooled])
-            await crawl(Asks([server.url("/page/1")], proxy=own.url), pool, robots=False)
-            await crawl(Asks([server.url("/page/1")], proxy=""), pool, robots=False)
+            await crawl(RequestsInOrder([server.url("/page/1")], proxy=own.url), pool, robots=False)
+            await crawl(RequestsInOrder([server.url("/page/1")], proxy=""), pool, robots=False)
             assert [hit.ip for hit in server.hits] == [own.exit, "127.0.0.1"]
             assert pooled.asked == []
 
     playing(play)
 
 
-def test_bans_of_one_site_are_not_those_of_another(tmp_path):
-    """P1: who is banned at one site goes on at the other."""
+def test_a_ban_by_one_site_does_not_hold_for_another(tmp_path):
+    """A proxy banned by one site is still used for the other."""
 
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 2)
             server.ban(proxies[0].exit, How.TOO_MANY, site=0, for_s=600)
             urls = [server.url(f"/page/{number}", site=site) for number in range(20) for site in (0, 1)]
-            summary = await crawl(Asks(urls), listed(tmp_path, proxies), robots=False)
+            summary = await crawl(RequestsInOrder(urls), listed(tmp_path, proxies), robots=False)
             assert summary.reasons == {"200": 40}
             assert server.by_client(0)[proxies[0].exit] <= 1
             assert server.by_client(1)[proxies[0].exit] >= 5
@@ -361,7 +363,7 @@ def test_bans_of_one_site_are_not_those_of_another(tmp_path):
 
 
 def test_a_session_keeps_its_proxy_and_its_cookies(tmp_path):
-    """P6: each session has one proxy and one jar; after a ban both are new."""
+    """Each session has one proxy and one cookie jar; after a ban both are new."""
 
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
@@ -401,16 +403,16 @@ def test_a_session_keeps_its_proxy_and_its_cookies(tmp_path):
     playing(play, pages=10)
 
 
-def test_a_session_that_resumes_elsewhere_begins_anew(tmp_path):
-    """The jar is kept with the crawl, the pool in memory is not: what the old proxy was given stays with it."""
+def test_a_resumed_session_with_another_proxy_starts_with_new_cookies(tmp_path):
+    """The jar is stored with the crawl, the pool in memory is not: the new proxy must not send the old cookies."""
 
     async def play(server: Banning) -> None:
         kept = {"state": str(tmp_path / "state"), "output": str(tmp_path / "items.jsonl"), "robots": False}
         async with AsyncExitStack() as stack:
             for number, proxy in enumerate(await several(stack, 2)):
                 pool = listed(tmp_path, [proxy], f"{number}.txt")
-                await crawl(Asks([server.url(f"/page/{number}")], proxy_session="ann"), pool, **kept)
-                await crawl(Asks([server.url(f"/page/{number}?again")], proxy_session="ann"), pool, **kept)
+                await crawl(RequestsInOrder([server.url(f"/page/{number}")], proxy_session="ann"), pool, **kept)
+                await crawl(RequestsInOrder([server.url(f"/page/{number}?again")], proxy_session="ann"), pool, **kept)
         cookies = [hit.cookie for hit in server.hits]
         assert cookies == ["", "seen=1", "", "seen=2"]
 
@@ -418,8 +420,8 @@ def test_a_session_that_resumes_elsewhere_begins_anew(tmp_path):
 
 
 @pytest.mark.parametrize("why", ["all are gone", "all are banned"])
-def test_a_pool_that_is_of_no_use_is_told_and_ends_the_crawl(tmp_path, caplog, why):
-    """P5: never a hang; the records wait for the next run."""
+def test_an_outage_is_reported_and_ends_the_crawl(tmp_path, caplog, why):
+    """The crawl does not hang, and the records wait for the next run."""
 
     async def play(server: Banning) -> None:
         kept = {"state": str(tmp_path / "state"), "output": str(tmp_path / "items.jsonl"), "log_level": "WARNING"}
@@ -431,23 +433,23 @@ def test_a_pool_that_is_of_no_use_is_told_and_ends_the_crawl(tmp_path, caplog, w
             for proxy in proxies:
                 server.ban(proxy.exit)
             urls = [server.url("/page/1")]
-            summary = await crawl(Asks(urls), pool, robots=False, proxy_wait=1.5, proxy_tries=9, **kept)
+            summary = await crawl(RequestsInOrder(urls), pool, robots=False, proxy_wait=1.5, proxy_tries=9, **kept)
             assert (summary.closing, summary.dead, summary.snapshot.queued) == ("no proxy", [], 1)
-            told = [record.getMessage() for record in caplog.records if "proxy_wait" in record.getMessage()]
-            assert len(told) == 2
-            assert "waits, for up to 1.5 s (proxy_wait)" in told[0]
-            assert "(proxy_wait): the crawl ends here" in told[1]
-            assert "cooling" in told[0]
+            logged = [record.getMessage() for record in caplog.records if "proxy_wait" in record.getMessage()]
+            assert len(logged) == 2
+            assert "waits, for up to 1.5 s (proxy_wait)" in logged[0]
+            assert "(proxy_wait): the crawl ends" in logged[1]
+            assert "cooling" in logged[0]
             for proxy in proxies:
                 server.unban(proxy.exit)
-            again = await crawl(Asks(urls), listed(tmp_path, proxies), robots=False, **kept)
+            again = await crawl(RequestsInOrder(urls), listed(tmp_path, proxies), robots=False, **kept)
             assert again.reasons == {"200": 1}
 
     playing(play)
 
 
-def test_a_crawl_waits_for_proxies_that_come_back(tmp_path, monkeypatch):
-    """P5: no retry is lost by waiting, robots.txt waits like all the rest."""
+def test_a_crawl_waits_for_proxies_to_return(tmp_path, monkeypatch):
+    """Waiting costs no retries; robots.txt waits, too."""
 
     async def play(server: Banning) -> None:
         project(tmp_path, monkeypatch, "cool_s = 1.0\ncool_max_s = 1.0\n")
@@ -469,8 +471,8 @@ def test_a_crawl_waits_for_proxies_that_come_back(tmp_path, monkeypatch):
     playing(play, pages=20)
 
 
-def test_targets_with_proxies_go_on_while_others_wait(tmp_path):
-    """One starved site does not stand in the way of another, whose few proxies are busy all the time."""
+def test_targets_with_free_proxies_go_on_while_others_wait(tmp_path):
+    """A site without proxies does not block another one, whose few proxies are always busy."""
 
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
@@ -480,7 +482,12 @@ def test_targets_with_proxies_go_on_while_others_wait(tmp_path):
             urls = [server.url(f"/page/{number}", site=0) for number in range(30)]
             urls += [server.url(f"/page/{number}", site=1) for number in range(60)]
             summary = await crawl(
-                Asks(urls), listed(tmp_path, proxies), robots=False, concurrency=8, proxy_wait=2, proxy_tries=99
+                RequestsInOrder(urls),
+                listed(tmp_path, proxies),
+                robots=False,
+                concurrency=8,
+                proxy_wait=2,
+                proxy_tries=99,
             )
             assert len(server.pages(site=1)) == 60
             came = [hit.at for hit in server.hits if hit.site == 1]
@@ -490,8 +497,8 @@ def test_targets_with_proxies_go_on_while_others_wait(tmp_path):
     playing(play, sites=2)
 
 
-def test_the_pace_of_a_host_holds_whatever_the_proxies_do(tmp_path):
-    """`delay` is of the host as a whole: also where a page is sent again through another proxy."""
+def test_the_delay_of_a_host_holds_for_retries_through_other_proxies(tmp_path):
+    """`delay` is for the host as a whole, also when a page is retried through another proxy."""
 
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
@@ -515,21 +522,21 @@ def test_the_pace_of_a_host_holds_whatever_the_proxies_do(tmp_path):
         ("127.0.0.1:1\n", {"proxy": "http://127.0.0.1:1"}, "proxy and proxy_pool"),
     ],
 )
-def test_a_pool_that_cannot_be_used_is_told_before_the_crawl(tmp_path, text, settings, wrong):
+def test_an_unusable_pool_is_an_error_before_the_crawl(tmp_path, text, settings, wrong):
     (tmp_path / "proxies.txt").write_text(text)
     with pytest.raises(BadSetting, match=wrong):
-        asyncio.run(crawl(Asks(["http://127.0.0.1:1/"]), str(tmp_path / "proxies.txt"), **settings))
+        asyncio.run(crawl(RequestsInOrder(["http://127.0.0.1:1/"]), str(tmp_path / "proxies.txt"), **settings))
 
 
-def test_lines_that_are_no_proxies_are_told_and_left_out(tmp_path, caplog):
+def test_invalid_lines_of_a_list_are_reported_and_skipped(tmp_path, caplog):
     async def play(server: Banning) -> None:
         async with proxying() as proxy:
             pool = listed(tmp_path, [proxy, "ftp://ann:secret@127.0.0.1:1", "here"])
-            summary = await crawl(Asks([server.url("/page/1")]), pool, robots=False, log_level="WARNING")
+            summary = await crawl(RequestsInOrder([server.url("/page/1")]), pool, robots=False, log_level="WARNING")
             assert summary.reasons == {"200": 1}
-        told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
-        assert len(told) == 1
-        assert "2 left out, first line 2: ftp:// is not a kind of proxy" in told[0]
+        logged = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+        assert len(logged) == 1
+        assert "2 left out, first line 2: ftp:// is not a kind of proxy" in logged[0]
         assert "secret" not in caplog.text
 
     playing(play)

@@ -1,4 +1,4 @@
-"""Dead proxies leave a pool while others use it (P1, P3)."""
+"""Dead proxies are forgotten while the pool is in use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lycosa.proxies.memory.pool import LocalPool
 PARTS = 4
 
 
-def test_others_have_their_turn_between_the_parts() -> None:
+def test_other_tasks_run_between_the_batches() -> None:
     async def story() -> None:
         pool = LocalPool(lambda _: TargetPolicy())
         dead = (Proxy("http", "10.0.0.1", port) for port in range(1, PARTS * FORGOTTEN_MAX + 1))

@@ -1,4 +1,4 @@
-"""The door to a pool for programs (P2, P3): leases as blocks, renewed, reported, and given back however they end."""
+"""Pools for programs: leases as blocks, which are renewed, reported on, and released however they end."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from lycosa.pool import Outcome, open_pool
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.project_policies import Policies, policies_from
 from lycosa.proxies.memory.pool import LocalPool
-from tests.proxies.contracts.test_pool import Set
+from tests.proxies.contracts.test_pool import ManualClock
 
 SITE = "a.example"
 LONG_S = 20.0
 
 
-def play(story: Callable[[Pool, Set], Awaitable[None]], count: int = 1, policies: Policies | None = None) -> None:
-    """Let a story happen to a pool whose clock is set by hand."""
+def play(
+    story: Callable[[Pool, ManualClock], Awaitable[None]], count: int = 1, policies: Policies | None = None
+) -> None:
+    """Run a story on a pool with a manual clock."""
 
     async def whole() -> None:
-        clock = Set()
+        clock = ManualClock()
         known = policies or Policies()
         port = LocalPool(known.policy_of, clock)
         pool = Pool(port, known)
@@ -36,8 +38,8 @@ def play(story: Callable[[Pool, Set], Awaitable[None]], count: int = 1, policies
     asyncio.run(whole())
 
 
-def test_a_lease_is_a_block(tmp_path: Path) -> None:
-    async def story(pool: Pool, _: Set) -> None:
+def test_a_lease_lasts_for_a_block(tmp_path: Path) -> None:
+    async def story(pool: Pool, _: ManualClock) -> None:
         async with pool.lease(SITE) as proxy:
             assert (proxy.url, proxy.target) == ("http://ann:secret@10.0.0.0:8080", SITE)
             assert proxy.proxies == {"http": proxy.url, "https": proxy.url}
@@ -52,7 +54,7 @@ def test_a_lease_is_a_block(tmp_path: Path) -> None:
 
 
 def test_each_request_of_a_lease_is_reported_and_counted() -> None:
-    async def story(pool: Pool, _: Set) -> None:
+    async def story(pool: Pool, _: ManualClock) -> None:
         async with pool.lease(SITE) as proxy:
             assert proxy.report(200) == Outcome()
             assert proxy.report(404).blame == "nobody"
@@ -69,8 +71,8 @@ def test_each_request_of_a_lease_is_reported_and_counted() -> None:
     play(story)
 
 
-def test_the_rules_of_a_target_decide() -> None:
-    async def story(pool: Pool, _: Set) -> None:
+def test_the_rules_of_a_target_judge_responses() -> None:
+    async def story(pool: Pool, _: ManualClock) -> None:
         async with pool.lease("www.a.example") as proxy:
             assert proxy.report(200, body=b"<h1>Unusual traffic</h1>") == Outcome(leasing.Blame.SITE, "soft ban")
 
@@ -78,8 +80,8 @@ def test_the_rules_of_a_target_decide() -> None:
     play(story, policies=policies_from({"targets": {"a.example": {"rules": [rule]}}}))
 
 
-def test_an_exception_is_a_report_if_it_says_something() -> None:
-    async def story(pool: Pool, _: Set) -> None:
+def test_an_exception_is_reported_if_it_is_about_the_proxy() -> None:
+    async def story(pool: Pool, _: ManualClock) -> None:
         with pytest.raises(ValueError, match="mine"):
             async with pool.lease(SITE):
                 raise ValueError("mine")
@@ -94,8 +96,8 @@ def test_an_exception_is_a_report_if_it_says_something() -> None:
     play(story)
 
 
-def test_several_at_once() -> None:
-    async def story(pool: Pool, _: Set) -> None:
+def test_several_proxies_at_once() -> None:
+    async def story(pool: Pool, _: ManualClock) -> None:
         async with pool.lease(SITE, n=3) as proxies:
             assert len({each.url for each in proxies}) == 3
             proxies[0].report(403)
@@ -114,8 +116,8 @@ def test_several_at_once() -> None:
     play(story, 3)
 
 
-def test_sessions_tags_and_what_is_not_wanted() -> None:
-    async def story(pool: Pool, _: Set) -> None:
+def test_sessions_tags_and_excluded_proxies() -> None:
+    async def story(pool: Pool, _: ManualClock) -> None:
         await pool.add("http://10.1.0.1:1 country=de")
         async with pool.lease(SITE, session="s") as first:
             assert not first.rebound
@@ -136,7 +138,7 @@ def test_sessions_tags_and_what_is_not_wanted() -> None:
 
 
 def test_a_lease_is_renewed_while_its_block_runs() -> None:
-    async def story(pool: Pool, clock: Set) -> None:
+    async def story(pool: Pool, clock: ManualClock) -> None:
         async with pool.lease(SITE, lease_s=0.3) as proxy:
             for _ in range(4):
                 clock.now += 0.25
@@ -149,7 +151,7 @@ def test_a_lease_is_renewed_while_its_block_runs() -> None:
 
 
 def ends(pool: Pool) -> float:
-    """When the lease that is under way ends."""
+    """Return the deadline of the current lease."""
     assert isinstance(pool.port, LocalPool)
     return pool.port._pool.targets[SITE].parts()[1].next_deadline() or 0.0
 
@@ -160,8 +162,8 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_lease_that_was_lost_says_so() -> None:
-    async def story(pool: Pool, clock: Set) -> None:
+def test_a_lost_lease_is_reported() -> None:
+    async def story(pool: Pool, clock: ManualClock) -> None:
         async with pool.lease(SITE, lease_s=0.3) as proxy:
             clock.now += 1.0
             await until(lambda: proxy.is_lost)
@@ -169,13 +171,13 @@ def test_a_lease_that_was_lost_says_so() -> None:
                 assert other.url == proxy.url
             proxy.report(403)
         (view,) = await pool.proxies(SITE)
-        assert view.state is ProxyState.READY, "late, and it changes nothing"
+        assert view.state is ProxyState.READY, "too late: it changes nothing"
 
     play(story)
 
 
-def test_a_block_that_never_ends_does_not_keep_its_proxy_for_ever() -> None:
-    async def story(pool: Pool, clock: Set) -> None:
+def test_renewals_have_a_limit() -> None:
+    async def story(pool: Pool, clock: ManualClock) -> None:
         async with pool.lease(SITE, lease_s=0.3, hold_max_s=0.0) as proxy:
             clock.now += 1.0
             async with pool.lease(SITE, wait_s=0.0):
@@ -185,10 +187,10 @@ def test_a_block_that_never_ends_does_not_keep_its_proxy_for_ever() -> None:
     play(story)
 
 
-def test_reports_are_bounded_and_say_something(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_are_bounded_and_validated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leasing, "REPORTS_MAX", 3)
 
-    async def story(pool: Pool, _: Set) -> None:
+    async def story(pool: Pool, _: ManualClock) -> None:
         async with pool.lease(SITE) as proxy:
             no_times = (-0.1, float("nan"), float("inf"), "1", True)
             times = [{name: each} for name in ("latency_s", "rest_s") for each in no_times]
@@ -216,8 +218,8 @@ def test_reports_are_bounded_and_say_something(monkeypatch: pytest.MonkeyPatch) 
         (SITE, {"tags": {"": ""}}),
     ],
 )
-def test_names_are_texts(target: str, wanted: dict[str, object]) -> None:
-    async def story(pool: Pool, _: Set) -> None:
+def test_targets_sessions_and_tags_are_validated(target: str, wanted: dict[str, object]) -> None:
+    async def story(pool: Pool, _: ManualClock) -> None:
         with pytest.raises(UsageError, match="write a text of 1 to 255 characters"):
             async with pool.lease(target, **wanted):  # type: ignore[arg-type]
                 pass
@@ -229,7 +231,7 @@ def test_names_are_texts(target: str, wanted: dict[str, object]) -> None:
     play(story)
 
 
-def test_the_door_reads_the_project_or_what_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policies_are_an_argument_or_those_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lycosa.toml").write_text("[proxies.default]\nconcurrency = 2\n")
 

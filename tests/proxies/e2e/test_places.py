@@ -1,4 +1,4 @@
-"""Who waits for a proxy leaves the places of the crawl to hosts whose proxies are free (P3, P5)."""
+"""Requests that wait for a proxy give their places in the crawl to hosts with free proxies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DELAY_S = 0.05
 
 
 class TwoSites(Spider):
-    """Site 0 is for German proxies only."""
+    """Site 0 needs German proxies."""
 
     name = "two"
 
@@ -36,7 +36,7 @@ class TwoSites(Spider):
 
 
 def test_a_site_with_few_proxies_leaves_the_places_to_others(tmp_path: Path) -> None:
-    """One proxy for a site of 80 pages, twelve for another: that one is done when the first has hardly begun."""
+    """One proxy for a site of 80 pages, twelve for another, which is finished when the first has hardly started."""
 
     async def story() -> None:
         async with (

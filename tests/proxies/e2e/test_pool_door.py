@@ -1,4 +1,4 @@
-"""Pools from programs (P1, P2, P4): requests through real proxies, one of which is down, to a site that bans."""
+"""Pools in programs: requests through real proxies, one of which is down, to a site that bans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDS = 20
 
 @asynccontextmanager
 async def site() -> AsyncIterator[int]:
-    """A site that says no at /no, on this port."""
+    """A site on this port that refuses /no."""
 
     async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
@@ -51,7 +51,7 @@ def test_requests_through_a_pool(tmp_path: Path) -> None:
             found = Counter[str]()
             for _ in range(ROUNDS):
                 found[await fetched(pool, f"http://{SITE}:{port}/yes")] += 1
-            assert 1 <= found["ProxyError"] < ROUNDS / 2, "it rests now and then"
+            assert 1 <= found["ProxyError"] < ROUNDS / 2, "it cools down now and then"
             assert found["200"] == ROUNDS - found["ProxyError"] == len(first.asked) + len(second.asked)
             assert min(len(first.asked), len(second.asked)) > 0
             (down,) = [view for view in await pool.proxies(SITE) if view.proxy.url == dead]
@@ -69,7 +69,7 @@ def test_requests_through_a_pool(tmp_path: Path) -> None:
 
 
 async def fetched(pool: object, url: str) -> str:
-    """Fetch once through a proxy of the pool; return the status, or the name of the error."""
+    """Fetch a page through a proxy of the pool. Return the status, or the name of the error."""
     try:
         async with pool.lease(SITE) as proxy:  # type: ignore[attr-defined]
             response = await asyncio.to_thread(requests.get, url, proxies=proxy.proxies, timeout=20)

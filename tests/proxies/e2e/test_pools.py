@@ -1,4 +1,4 @@
-"""A pool by its address, with what the project says of targets (P1, P3)."""
+"""Pools opened by their address, with the policies of the project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lycosa.proxies.core.proxy import Proxy
 PROXIES = [Proxy("http", f"10.0.0.{number}", 8080) for number in range(1, 4)]
 
 
-def test_the_policies_of_the_project_hold_in_its_pools(tmp_path: Path) -> None:
+def test_pools_use_the_policies_of_the_project(tmp_path: Path) -> None:
     (tmp_path / "lycosa.toml").write_text('[proxies.targets."a.example"]\nconcurrency = 2\n')
 
     async def story() -> None:
@@ -31,14 +31,14 @@ def test_the_policies_of_the_project_hold_in_its_pools(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_mistakes_of_a_project_have_their_place(tmp_path: Path) -> None:
+def test_errors_in_a_project_name_the_file(tmp_path: Path) -> None:
     (tmp_path / "lycosa.toml").write_text("[proxies.default]\nlease = 2\n")
     with pytest.raises(BadSetting, match=r"^lycosa\.toml: proxies\.default: there is no 'lease'"):
         project_policies(tmp_path)
 
 
 @pytest.mark.redis
-def test_pools_on_a_server_are_told_apart_by_their_names(redis) -> None:
+def test_pools_on_a_server_differ_by_name(redis) -> None:
     async def story() -> None:
         first, same, other = [
             await open_pool(f"{redis.url}?pool={name}", create=True) for name in ("by-name", "by-name", "else")
@@ -55,7 +55,7 @@ def test_pools_on_a_server_are_told_apart_by_their_names(redis) -> None:
 
 
 @pytest.mark.redis
-def test_a_name_that_no_pool_has_is_refused_and_made_when_that_is_wanted(redis) -> None:
+def test_a_missing_pool_on_a_server_is_an_error_or_created_on_request(redis) -> None:
     address = f"{redis.url}?pool=mistyped"
 
     async def story() -> None:
@@ -72,7 +72,7 @@ def test_a_name_that_no_pool_has_is_refused_and_made_when_that_is_wanted(redis) 
     asyncio.run(story())
 
 
-def test_a_folder_without_a_pool_is_refused_and_made_when_that_is_wanted(tmp_path: Path) -> None:
+def test_a_missing_pool_in_a_folder_is_an_error_or_created_on_request(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
 
     async def story() -> None:
@@ -93,7 +93,7 @@ def test_a_folder_without_a_pool_is_refused_and_made_when_that_is_wanted(tmp_pat
     asyncio.run(made())
 
 
-def test_an_empty_pool_is_lent_from_only_when_something_may_come(tmp_path: Path) -> None:
+def test_an_empty_pool_is_an_error_unless_the_project_has_sources(tmp_path: Path) -> None:
     async def story() -> None:
         await (await open_pool(tmp_path / "pool", create=True)).close()
         with pytest.raises(
@@ -111,6 +111,6 @@ def test_an_empty_pool_is_lent_from_only_when_something_may_come(tmp_path: Path)
     asyncio.run(story())
 
 
-def test_what_is_no_address() -> None:
+def test_invalid_addresses() -> None:
     with pytest.raises(UsageError, match="write memory:, a folder, or redis://"):
         asyncio.run(open_pool("http://h/"))

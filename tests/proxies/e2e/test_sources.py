@@ -1,4 +1,4 @@
-"""Sources of proxies (P6): from files, servers, providers and Python; a dead one empties nothing, and hangs nothing."""
+"""Sources of proxies: files, servers, providers and Python. A failing one removes nothing and delays nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HANG = "hang"
 
 
 class Lists:
-    """A web server of lists: `answers` by path, a body, a whole answer, or HANG; `asked` are the heads of requests."""
+    """A web server of lists: `answers` by path are a body, a response, or HANG; `asked` are the heads of requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, str] = {}
@@ -91,7 +91,7 @@ async def dead(pool: ProxyPool) -> list[str]:
 Story = Callable[[LocalPool, Lists], Awaitable[None]]
 
 
-def told(story: Story) -> None:
+def play(story: Story) -> None:
     async def main() -> None:
         async with listing() as lists:
             await story(LocalPool(), lists)
@@ -140,10 +140,10 @@ def test_every_kind_of_source_fills_the_pool(tmp_path: Path, module: Callable[[s
             assert sum("X-Key: secret" in each for each in lists.asked) == 2
             assert [each.added for each in await refresher.refresh()] == [0] * 5
 
-    told(story)
+    play(story)
 
 
-def test_a_dead_source_empties_nothing() -> None:
+def test_a_failing_source_removes_nothing() -> None:
     async def story(pool: LocalPool, lists: Lists) -> None:
         lists.answers["/list"] = "10.0.0.1:80\n10.0.0.2:80\n"
         clock = Clock()
@@ -169,10 +169,10 @@ def test_a_dead_source_empties_nothing() -> None:
             assert (await refresher.refresh())[0].removed == 1
             assert await hosts(pool) == ["10.0.0.2"]
 
-    told(story)
+    play(story)
 
 
-def test_a_part_of_a_source_that_fails_empties_nothing() -> None:
+def test_a_failing_part_of_a_source_removes_nothing() -> None:
     async def story(pool: LocalPool, lists: Lists) -> None:
         lists.answers |= {"/de": "10.0.0.1:80", "/fr": "10.0.0.2:80"}
         mine = source(kind="api", url=f"{lists.url}/{{country}}", variables={"country": ["de", "fr"]}, keep=0)
@@ -183,10 +183,10 @@ def test_a_part_of_a_source_that_fails_empties_nothing() -> None:
             assert (report.problem, report.added, report.removed) == ("fr: answered 500", 1, 0)
             assert await hosts(pool) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
-    told(story)
+    play(story)
 
 
-def test_proxies_by_hand_stay_and_those_of_an_earlier_run_go_when_they_vanished() -> None:
+def test_proxies_added_by_hand_stay_and_those_of_an_earlier_run_expire() -> None:
     async def story(pool: LocalPool, lists: Lists) -> None:
         lists.answers["/list"] = "10.0.0.1:80\n10.0.0.2:80\n10.0.0.3:80"
         mine = source(kind="url", url=f"{lists.url}/list", keep=0)
@@ -201,16 +201,16 @@ def test_proxies_by_hand_stay_and_those_of_an_earlier_run_go_when_they_vanished(
             assert report.removed == 1
             assert await hosts(pool) == ["10.0.0.2", "10.0.0.3", "10.0.0.9"]
 
-    told(story)
+    play(story)
 
 
-def test_after_a_restart_what_the_pool_does_not_have_may_be_dead_for_long_and_is_checked_first() -> None:
+def test_after_a_restart_new_proxies_are_checked_first_as_they_may_be_forgotten_dead_ones() -> None:
     async def story(pool: LocalPool, lists: Lists) -> None:
         lists.answers |= {"/de": "10.0.0.1:80\n10.0.0.2:80", "/fr": "10.0.0.3:80"}
         mine = source(kind="api", url=f"{lists.url}/{{country}}", variables={"country": ["de", "fr"]})
         async with refreshing(pool, [mine], checks_first=True) as refresher:
             await refresher.refresh()
-            assert await dead(pool) == [], "nothing was there to be used meanwhile"
+            assert await dead(pool) == [], "it was not usable before the check"
             lists.answers["/de"] += "\n10.0.0.4:80"
             await refresher.refresh()
             assert await dead(pool) == [], "it is new"
@@ -222,15 +222,15 @@ def test_after_a_restart_what_the_pool_does_not_have_may_be_dead_for_long_and_is
             assert await dead(pool) == ["10.0.0.2"]
             lists.answers["/fr"] = "10.0.0.3:80"
             assert (await refresher.refresh())[0].added == 1
-            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"], "its first list that is whole"
+            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"], "its first complete list"
             lists.answers["/fr"] += "\n10.0.0.5:80"
             await refresher.refresh()
             assert await dead(pool) == ["10.0.0.2", "10.0.0.3"]
 
-    told(story)
+    play(story)
 
 
-def test_where_nobody_checks_what_comes_is_used_after_a_restart_too() -> None:
+def test_after_a_restart_without_checks_new_proxies_are_used() -> None:
     async def story(pool: LocalPool, lists: Lists) -> None:
         lists.answers["/list"] = "10.0.0.1:80\n10.0.0.2:80"
         await pool.add([parse_proxy("10.0.0.1:80", tags={"source": "mine"})])
@@ -238,10 +238,10 @@ def test_where_nobody_checks_what_comes_is_used_after_a_restart_too() -> None:
             await refresher.refresh()
             assert await dead(pool) == []
 
-    told(story)
+    play(story)
 
 
-def test_a_list_may_have_moved_and_secrets_do_not_follow_it() -> None:
+def test_redirects_are_followed_without_secrets() -> None:
     async def story(pool: LocalPool, lists: Lists) -> None:
         async with listing() as other:
             other.answers["/new"] = "10.0.0.1:80"
@@ -256,7 +256,7 @@ def test_a_list_may_have_moved_and_secrets_do_not_follow_it() -> None:
             assert "Authorization: secret" in lists.asked[0]
             assert "Authorization" not in other.asked[0]
 
-    told(story)
+    play(story)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_list_may_have_moved_and_secrets_do_not_follow_it() -> None:
         ("def every():\n    raise OSError('no url: /list?key=geheim (7)')", "failed: OSError: no url: /list?… (7)"),
     ],
 )
-def test_python_that_fails_is_one_line(module: Callable[[str], None], text: str, problem: str) -> None:
+def test_an_error_of_user_code_is_one_line(module: Callable[[str], None], text: str, problem: str) -> None:
     module(text)
 
     async def story(pool: LocalPool, lists: Lists) -> None:
@@ -295,7 +295,7 @@ def test_python_that_fails_is_one_line(module: Callable[[str], None], text: str,
             assert "\n" not in report.problem
             assert "geheim" not in report.problem
 
-    told(story)
+    play(story)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_python_that_fails_is_one_line(module: Callable[[str], None], text: str,
         "from lycosa.proxies.core.proxy import parse_proxy\ndef every():\n    return [parse_proxy('10.0.0.1:80')]",
     ],
 )
-def test_python_may_be_asynchronous(module: Callable[[str], None], text: str) -> None:
+def test_user_code_may_be_asynchronous(module: Callable[[str], None], text: str) -> None:
     module(text)
 
     async def story(pool: LocalPool, lists: Lists) -> None:
@@ -314,10 +314,10 @@ def test_python_may_be_asynchronous(module: Callable[[str], None], text: str) ->
             await refresher.refresh()
             assert await hosts(pool) == ["10.0.0.1"]
 
-    told(story)
+    play(story)
 
 
-def test_sources_that_hang_hold_up_no_other(module: Callable[[str], None], tmp_path: Path) -> None:
+def test_a_hanging_source_delays_no_other(module: Callable[[str], None], tmp_path: Path) -> None:
     gate = threading.Event()
     sys.gate_of_the_test = gate  # type: ignore[attr-defined]
     module("import sys\ndef every():\n    sys.gate_of_the_test.wait()\n    yield '10.0.0.1:80'")
@@ -340,14 +340,14 @@ def test_sources_that_hang_hold_up_no_other(module: Callable[[str], None], tmp_p
             assert (again["stuck"], again["slow"]) == ("the previous read has not ended yet", "")
 
     try:
-        told(story)
+        play(story)
     finally:
         gate.set()
         del sys.gate_of_the_test  # type: ignore[attr-defined]
 
 
-class Heard:
-    """Reports of a refresher that runs, to be waited for."""
+class Results:
+    """The results of a running refresher, to wait for."""
 
     def __init__(self) -> None:
         self._reports: defaultdict[str, asyncio.Queue[RefreshResult]] = defaultdict(asyncio.Queue)
@@ -355,14 +355,14 @@ class Heard:
     def take(self, report: RefreshResult) -> None:
         self._reports[report.source].put_nowait(report)
 
-    async def next(self, name: str, *, well: bool) -> RefreshResult:
+    async def next(self, name: str, *, success: bool) -> RefreshResult:
         while True:
             report = await self._reports[name].get()
-            if bool(report.problem) is not well:
+            if bool(report.problem) is not success:
                 return report
 
 
-def test_a_pool_is_kept_up_to_date_and_dead_sources_are_asked_less_often(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pool_is_refreshed_and_failing_sources_are_read_less_often(caplog: pytest.LogCaptureFixture) -> None:
     async def story(pool: LocalPool, lists: Lists) -> None:
         lists.answers["/list"] = "10.0.0.1:80"
         sources = [
@@ -371,25 +371,25 @@ def test_a_pool_is_kept_up_to_date_and_dead_sources_are_asked_less_often(caplog:
         ]
         lists.answers["/list?key=secret"] = "10.0.0.1:80"
         await pool.add([parse_proxy("10.0.0.8:80", tags={"source": "good"})])  # of an earlier run
-        heard = Heard()
-        async with refreshing(pool, sources, on_refresh=heard.take) as refresher, asyncio.TaskGroup() as group:
+        results = Results()
+        async with refreshing(pool, sources, on_refresh=results.take) as refresher, asyncio.TaskGroup() as group:
             running = group.create_task(refresher.run())
-            assert (await heard.next("good", well=True)).removed == 1
-            await heard.next("dead", well=False)
+            assert (await results.next("good", success=True)).removed == 1
+            await results.next("dead", success=False)
             assert await hosts(pool) == ["10.0.0.1"]
             lists.answers["/list?key=secret"] = "10.0.0.2:80"
-            assert (await heard.next("good", well=True)).removed == 1
+            assert (await results.next("good", success=True)).removed == 1
             assert await hosts(pool) == ["10.0.0.2"]
             running.cancel()
         assert caplog.text.count("source dead: connection refused") == 1
         assert "secret" not in caplog.text
 
-    told(story)
+    play(story)
 
 
-def test_a_pool_that_is_away_is_waited_for() -> None:
-    class Away(LocalPool):
-        """A real pool whose server is away for a while."""
+def test_an_unreachable_pool_is_tried_again() -> None:
+    class UnreachablePool(LocalPool):
+        """A pool whose server cannot be reached for a while."""
 
         failures = 1
 
@@ -400,15 +400,15 @@ def test_a_pool_that_is_away_is_waited_for() -> None:
             return await super().add(proxies)
 
     async def main() -> None:
-        pool, heard = Away(), Heard()
+        pool, results = UnreachablePool(), Results()
         async with listing() as lists:
             lists.answers["/list"] = "10.0.0.1:80"
             mine = source(kind="url", url=f"{lists.url}/list")
-            more = {"on_refresh": heard.take, "retry_s": 0.1}
+            more = {"on_refresh": results.take, "retry_s": 0.1}
             async with refreshing(pool, [mine], **more) as refresher, asyncio.TaskGroup() as group:
                 running = group.create_task(refresher.run())
-                assert (await heard.next("mine", well=False)).problem == "the server is away"
-                await heard.next("mine", well=True)
+                assert (await results.next("mine", success=False)).problem == "the server is away"
+                await results.next("mine", success=True)
                 assert await hosts(pool) == ["10.0.0.1"]
                 running.cancel()
 

@@ -251,7 +251,9 @@ def test_a_full_disk_loses_no_lease_and_is_over_when_there_is_room(tmp_path: Pat
     copy = tmp_path / "killed"
     shutil.copytree(tmp_path / "pool", copy, ignore=shutil.ignore_patterns("lock"))
     after = open_store(copy)
-    assert isinstance(after.pool.acquire("a.example", 101.0, [0.0]), Wait), "the one that nobody heard of is out, too"
+    assert isinstance(after.pool.acquire("a.example", 101.0, [0.0]), Wait), (
+        "the lease whose answer was lost is held, too"
+    )
     assert [after.pool.release("a.example", grant.token, [], 101.0, 0.0) for grant in grants] == [
         grant.key for grant in grants
     ]
@@ -272,7 +274,7 @@ def test_a_waiting_call_fails_with_a_full_disk(tmp_path: Path) -> None:
         pool._queues["a.example"].serve()
         with pytest.raises(StorageFull):
             await waiter
-        assert len(await pool.acquire("a.example", 4)) == 4, "the fifth has gone to who did not hear of it"
+        assert len(await pool.acquire("a.example", 4)) == 4, "the fifth was leased to a caller without an answer"
 
     asyncio.run(story())
     os.close(full)

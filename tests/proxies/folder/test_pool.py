@@ -204,16 +204,16 @@ def test_an_owner_that_hangs_is_reported_and_its_timeout_is_an_error(
 
         path = tmp_path / "pool" / "socket"
         path.unlink()
-        said: list[str] = []
+        reports: list[str] = []
         async with await asyncio.start_unix_server(silent, str(path)):
-            third = await embedded_pool(tmp_path / "pool", said.append)
+            third = await embedded_pool(tmp_path / "pool", reports.append)
             with pytest.raises(StateLocked, match=r"process 7 has not answered for 0\.05 s"):
                 await third.acquire(SITE)
             await third.close()
         path.unlink(missing_ok=True)
         with pytest.raises(StateLocked, match="the pool is open in process "):
-            await embedded_pool(tmp_path / "pool", said.append)
-        assert "waiting for process " in said[0]
+            await embedded_pool(tmp_path / "pool", reports.append)
+        assert "waiting for process " in reports[0]
 
     play(tmp_path / "pool", story)
 

@@ -1,8 +1,8 @@
-"""A crawl through proxies in virtual time, by three ways to choose them: ours, in turn, and by chance with a back-off.
+"""A crawl through proxies in virtual time, with three ways to choose them: ours, in turn, and at random with backoff.
 
-Sites ban addresses that ask too fast, and those that are named; proxies die on the way; some pages are missing. So many
-workers each ask for one page at a time, as an engine does, and ask again, through whatever proxy they are given, until
-the site has said something about the page. Nothing waits in real time, and the same seed gives the same crawl.
+Sites ban addresses with too many requests, and a given part of all; some proxies die; some pages are missing. Each
+worker requests one page at a time, as an engine does, and retries it through the proxy it gets, until the site has
+answered. Nothing waits in real time, and the same seed gives the same crawl.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LATE_S = 36_000.0
 
 @dataclass(frozen=True)
 class World:
-    """What is crawled, and through what. All times in seconds.
+    """Sites and proxies. Times in seconds.
 
-    An address that asks a site for more than `most` pages within `within_s` is banned there for `ban_s`, anew with each
-    page it asks for meanwhile. `killed` and `banned` are parts of all proxies, of which the first die, and the others
-    are banned for ever by all sites, at times between `from_s` and `to_s`. What nobody answers is given up after
-    `timeout_s`; a part of the pages is `missing`.
+    An address that requests more than `most` pages of a site within `within_s` is banned there for `ban_s`, anew with
+    each request meanwhile. `killed` and `banned` are parts of all proxies: the former die, the latter are banned for
+    ever by all sites, at times between `from_s` and `to_s`. A request without an answer ends after `timeout_s`; a part
+    of the pages is `missing`.
     """
 
     pages: int = 20_000
@@ -57,14 +57,14 @@ class Way(ABC):
 
     @abstractmethod
     def take(self, site: str, now: float) -> str | float:
-        """Return the proxy for a request, or when to ask again."""
+        """Return a proxy, or when to try again."""
 
     @abstractmethod
     def done(self, site: str, proxy: str, status: int, now: float) -> None:
-        """A request through it ended so; status 0: it did not answer."""
+        """Note the status of a request; 0: no answer."""
 
     def again(self, status: int, tries: int) -> bool:
-        """Whether the page is asked for again."""
+        """Whether the page is retried."""
         return status not in (200, 404)
 
 
@@ -93,7 +93,7 @@ class Ours(Way):
 
 
 class InTurn(Way):
-    """One after the other, whatever became of it."""
+    """One after the other, whatever the results."""
 
     def __init__(self, proxies: list[str]) -> None:
         self.proxies = cycle(proxies)
@@ -106,11 +106,11 @@ class InTurn(Way):
 
 
 class BackOff(Way):
-    """As scrapy-rotating-proxies does: by chance among those that are not dead.
+    """As scrapy-rotating-proxies: at random from those that are not dead.
 
-    Any status but 200, 301 and 302 is a ban, and so is an error; the page is tried five more times. Who is banned is
-    dead, for all sites, for a time drawn from zero to 300 s, twice as long each time, at most 3600 s; who was dead is
-    looked at every 5 s. When all are dead, all are tried again.
+    Any status except 200, 301 and 302 is a ban, and so is an error; the page is tried five more times. A banned proxy
+    is dead for all sites for a time drawn from zero to 300 s, twice as long each time, at most 3600 s. Dead proxies are
+    checked every 5 s; when all are dead, all are tried again.
     """
 
     def __init__(self, proxies: list[str], seed: int) -> None:
@@ -149,7 +149,7 @@ class BackOff(Way):
 
 @dataclass
 class Site:
-    """What one site knows of its clients."""
+    """A site, and what it knows of its clients."""
 
     world: World
     asked: dict[str, deque[float]] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Crawled:
-    """How a crawl went. `rates`: the requests of a pair of proxy and site, by second."""
+    """The result of a crawl. `rates`: the requests of each proxy and site, by second."""
 
     took_s: float
     pages: int
@@ -192,13 +192,13 @@ class Crawled:
 
     @property
     def success(self) -> float:
-        """The part of the requests that brought what the site says about the page."""
+        """The part of the requests that got the answer of the site about the page."""
         return self.pages / self.requests
 
 
 @dataclass(slots=True)
 class Page:
-    """One of those to be crawled. `missing`: 404."""
+    """A page. `missing`: 404."""
 
     site: str
     missing: bool
@@ -224,7 +224,7 @@ class Crawl:
         self.rates: Counter[tuple[str, str, int]] = Counter()
 
     def run(self, way: Way) -> Crawled:
-        """Crawl all pages in this way."""
+        """Crawl all pages."""
         number = count()
         events: list[tuple[float, int, Page, str, int]] = []  # when, …, through which proxy, status
         for _ in range(min(self.world.workers, len(self.pages))):
@@ -254,7 +254,7 @@ class Crawl:
         return Crawled(now, pages, requests, self.counts["refused"], self.counts["unanswered"], self.rates, lost)
 
     def asked(self, page: Page, proxy: str, now: float) -> tuple[float, int]:
-        """Ask for a page through a proxy; return when what is answered."""
+        """Request a page through a proxy. Return the time and the status of the answer."""
         self.counts["requests"] += 1
         self.rates[page.site, proxy, int(now)] += 1
         if self.killed.get(proxy, inf) <= now:

@@ -1,4 +1,4 @@
-"""Random histories of a pool of proxies, step by step: what a failure needs to be played again is printed."""
+"""Random histories of a pool, step by step. A failure prints what is needed to repeat it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import redis as driver
 STEPS = 150
 
 
-class Beside(Protocol):
-    """Two of the same, one of which is on a server."""
+class Comparison(Protocol):
+    """The same object in memory and on a server."""
 
     def step(self) -> None:
-        """Let something happen to both."""
+        """Make a random change to both."""
 
     def compare(self) -> None:
-        """Assert that they are alike."""
+        """Assert that both are equal."""
 
 
 @contextmanager
-def told(*about: object) -> Iterator[None]:
-    """Print this when the block fails."""
+def failure_context(*about: object) -> Iterator[None]:
+    """Print the context when the block fails."""
     try:
         yield
     except BaseException:
@@ -32,10 +32,10 @@ def told(*about: object) -> Iterator[None]:
         raise
 
 
-def run_beside(both: Beside, about: object = "") -> None:
-    """Play one history on both."""
+def run_comparison(both: Comparison, about: object = "") -> None:
+    """Run one history on both."""
     for number in range(STEPS):
-        with told("step", number, about):
+        with failure_context("step", number, about):
             both.step()
             both.compare()
 

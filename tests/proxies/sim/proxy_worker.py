@@ -1,7 +1,6 @@
-"""A process whose workers lease proxies of a pool on Redis, and write down what they have (see `test_workers`).
+"""A process whose workers lease proxies of a pool on Redis, and write down their leases (see `test_workers`).
 
-`python -m tests.proxies.sim.proxy_worker JOB`, a `Job` as JSON. Each event is one `write`, so that it is there whatever
-becomes of the process.
+`python -m tests.proxies.sim.proxy_worker JOB`, with a `Job` as JSON. Each event is one `write`, which survives a kill.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ USES = (0, 1, 1, 1, 3)
 
 @dataclass(frozen=True)
 class Job:
-    """What a process is told; `journal` is the file it writes."""
+    """The arguments of a process; `journal` is the file it writes."""
 
     url: str
     name: str
@@ -46,16 +45,16 @@ class Job:
     leaked: float
 
     def policy(self, _: str = "") -> TargetPolicy:
-        """Return that of all targets."""
+        """Return the policy of all targets."""
         return TargetPolicy(lease_s=self.lease_s, members=10_000)
 
     def command(self) -> list[str]:
-        """Return how it is started."""
+        """Return the command that starts the process."""
         return [sys.executable, "-m", "tests.proxies.sim.proxy_worker", json.dumps(asdict(self))]
 
 
 class Event(NamedTuple):
-    """`kind`: G it was granted, S it is about to be returned, R that was heard, L that was refused."""
+    """`kind`: G the lease was granted, S its release is about to be sent, R it was accepted, L it came too late."""
 
     kind: bytes
     target: int
@@ -67,7 +66,7 @@ class Event(NamedTuple):
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Return what a process has written."""
+    """Return the events of a process."""
     data = path.read_bytes()
     return map(Event._make, RECORD.iter_unpack(data[: len(data) // RECORD.size * RECORD.size]))
 
@@ -100,7 +99,7 @@ class Process:
 
 
 async def main(job: Job) -> None:
-    """Work until all is done."""
+    """Run until all work is done."""
     pool = await redis_pool(job.url, job.name, print, job.policy)
     process = Process(job, pool)
     await asyncio.gather(*(process.work() for _ in range(job.workers)))

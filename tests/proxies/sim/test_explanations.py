@@ -1,7 +1,6 @@
-"""Explanations (P1, issue 6 "why a proxy was chosen or refused") beside the machine, in random histories.
+"""Explanations, compared with what the pool does, in random histories.
 
-What is said to be lent next is what is lent, whatever is drawn; and what is said to be in the way until a time is out
-of the way then.
+The proxies explained as next are those that can be leased next; an obstacle with an end is gone at that time.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest, Wait
 from lycosa.proxies.core.proxy import Proxy
 from tests.conftest import PROVE
-from tests.proxies.sim.proxy_steps import told
+from tests.proxies.sim.proxy_steps import failure_context
 from tests.proxies.sim.test_pool_history import TARGETS, History
 
 HISTORIES = 400 if PROVE else 8
@@ -29,8 +28,8 @@ WANTED = {Why.NEXT, Why.BEHIND, Why.DEARER, Why.SESSION, Why.COOLING, Why.DEAD, 
 """What has to come up, or the histories are too dull."""
 
 
-class Told(History):
-    """A history with tags and prices, whose pool is asked to explain itself now and then."""
+class ExplainedHistory(History):
+    """A history with tags and prices, in which the pool is asked for explanations."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -51,7 +50,7 @@ class Told(History):
             )
 
     def acquire(self, target: str) -> None:
-        """As it is, but without a check that knows of no tiers."""
+        """Lease without the checks of `History`, which knows of no tiers."""
         request = ProxyRequest(session=self.random.choice(["", "", "s1", "s2"]))
         answer = self.pool.acquire(target, self.now, [self.random.random()], request)
         if not isinstance(answer, Wait):
@@ -65,7 +64,7 @@ class Told(History):
             self.pool.ban(target, self.random.choice(sorted(self.pool.proxies)), self.now)
         avoid = frozenset(self.random.sample(sorted(self.pool.proxies), min(2, len(self.pool.proxies))))
         german = {"country": "de"}
-        wishes = [
+        requests = [
             ANY,
             ANY,
             ProxyRequest(german),
@@ -73,10 +72,10 @@ class Told(History):
             ProxyRequest(session="s1"),
             ProxyRequest(german, "s2", avoid),
         ]
-        request = self.random.choice(wishes)
+        request = self.random.choice(requests)
         verdicts = explain_pool(self.pool, target, request, self.now)
         self.seen |= {verdict.why for verdict in verdicts}
-        assert sorted(verdict.key for verdict in verdicts) == sorted(self.pool.proxies), "each proxy, once"
+        assert sorted(verdict.key for verdict in verdicts) == sorted(self.pool.proxies), "each proxy has one verdict"
         self.lent_as_told(target, request, verdicts)
         self.free_as_told(target, request, verdicts)
 
@@ -103,16 +102,16 @@ class Told(History):
             assert {each.key: each for each in just_before}[one.key].why not in ELIGIBLE
 
 
-def test_what_is_told_is_what_happens() -> None:
+def test_explanations_are_true() -> None:
     seen: set[Why] = set()
     count = 0
     while count < HISTORIES or not seen >= WANTED:
-        assert count < 10 * HISTORIES, f"the histories are too dull: {WANTED - seen}"
+        assert count < 10 * HISTORIES, f"never seen: {WANTED - seen}"
         count += 1
         seed = random.randrange(1 << 32)
-        history = Told(seed)
+        history = ExplainedHistory(seed)
         for number in range(STEPS):
-            with told("history", seed, "step", number, history.policy):
+            with failure_context("history", seed, "step", number, history.policy):
                 if number % (5 * EVERY) == 0:
                     history.vary()
                 history.step()
@@ -121,7 +120,7 @@ def test_what_is_told_is_what_happens() -> None:
         seen |= history.seen
 
 
-def test_looking_changes_nothing() -> None:
+def test_an_explanation_changes_nothing() -> None:
     pool = GlobalPool(lambda _: History(1).policy)
     pool.add([Proxy("http", "10.0.0.1", 80)], 0.0)
     pool.health[next(iter(pool.proxies))].record(Outcome(Blame.PROXY, "refused"), 0.0, 1.0)

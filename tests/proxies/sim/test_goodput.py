@@ -1,4 +1,4 @@
-"""The pool beside two other ways to choose proxies, in virtual time (P1, P3, P4): goodput, and nobody is run down.
+"""The pool, compared with two other ways to choose proxies, in virtual time: goodput, and no cascading bans.
 
 The real crawl, through real proxies, is bench/goodput.py.
 """
@@ -18,7 +18,7 @@ SEEDS = range(5) if PROVE else (1,)
 LOSING = World(
     pages=100_000 if PROVE else 16_000, proxies=500, most=1_000, missing=0.0, from_s=10.0, to_s=20.0, timeout_s=0.5
 )  # fmt: skip
-"""Nobody is banned for his rate here, so that all that is seen is what the loss of 30 % does to the others."""
+"""No proxy is banned for its rate here: the only effect is that of the loss of 30 % on the others."""
 
 
 def crawled(world: World, seed: int, way: type[Way], **policy: object) -> Crawled:
@@ -28,7 +28,7 @@ def crawled(world: World, seed: int, way: type[Way], **policy: object) -> Crawle
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_twice_the_goodput_of_others(seed: int) -> None:
+def test_the_pool_has_twice_the_goodput_of_the_others(seed: int) -> None:
     ours, in_turn, back_off = (crawled(WORLD, seed, way) for way in (Ours, InTurn, BackOff))
     for name, each in (("ours", ours), ("in turn", in_turn), ("back-off", back_off)):
         print(f"{name:9} {each.goodput:6.1f} pages/s, {each.success:.1%} of {each.requests:,} requests")
@@ -39,7 +39,7 @@ def test_twice_the_goodput_of_others(seed: int) -> None:
 
 
 def rates(found: Crawled, begin: float, end: float) -> Counter[tuple[str, str]]:
-    """Return the requests a second of each pair of a proxy that was not lost, in this time."""
+    """Return the requests a second of each proxy and site that was not lost in this time."""
     sums: Counter[tuple[str, str]] = Counter()
     for (site, proxy, second), requests in found.rates.items():
         if proxy not in found.lost and begin <= second < end:
@@ -49,8 +49,8 @@ def rates(found: Crawled, begin: float, end: float) -> Counter[tuple[str, str]]:
 
 @pytest.mark.parametrize("workers", [64, pytest.param(400, marks=pytest.mark.prove)])
 @pytest.mark.parametrize("guarded", [True, False])
-def test_the_rate_of_the_others_does_not_rise(workers: int, *, guarded: bool) -> None:
-    """500 proxies of which 150 are lost on the way: without the guard the others are used by a fifth more."""
+def test_the_rate_of_the_remaining_proxies_does_not_rise(workers: int, *, guarded: bool) -> None:
+    """Of 500 proxies 150 are lost: without the guard the others would be used a fifth more."""
     world = replace(LOSING, workers=workers, pages=LOSING.pages * workers // 64)
     found = crawled(world, 7, Ours, guarded=guarded)
     before, after = rates(found, 4, 10), rates(found, 23, int(found.took_s) - 1)

@@ -1,7 +1,7 @@
-"""A pool that is kept (P3): what its journal says, applied to an image of it, is the pool, in random histories.
+"""The journal of a pool: replayed on an image, it gives the same pool, in random histories.
 
-The histories are those of the pool in memory, with all that must hold there; at random moments it is replaced by the
-one that a new process would have.
+The histories are those of the pool in memory, with all their invariants. At random moments the pool is replaced by the
+one that a new process would restore.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lycosa.proxies.core.pool.target import ProxyRequest, Wait
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.pool_image import Image, image_of, pool_of
 from tests.conftest import PROVE
-from tests.proxies.sim.proxy_steps import told
+from tests.proxies.sim.proxy_steps import failure_context
 from tests.proxies.sim.test_pool_history import STEPS, TARGETS, History, one, proxies
 
 HISTORIES = 400 if PROVE else 18
 
 
-class KeptHistory(History):
-    """A history whose pool is kept, and comes back."""
+class StoredHistory(History):
+    """A history whose pool is stored and restored."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -66,7 +66,7 @@ def played(whole: bytes, records: list[bytes], policy: TargetPolicy) -> GlobalPo
 
 
 def seen(pool: GlobalPool, now: float) -> Image:
-    """All of a pool, when the time that has passed has done its work."""
+    """Return the state of a pool after all that time alone does."""
     for target in pool.targets.values():
         target.expire(now)
         target._wake(now)
@@ -86,18 +86,18 @@ def test_random_histories_with_restarts(part: int) -> None:
     restarts = 0
     for _ in range(HISTORIES // 3):
         seed = random.randrange(1 << 32)
-        history = KeptHistory(seed)
+        history = StoredHistory(seed)
         for number in range(STEPS):
-            with told("history", seed, "step", number, history.policy):
+            with failure_context("history", seed, "step", number, history.policy):
                 history.step()
         restarts += history.restarts
     assert restarts > HISTORIES
 
 
-def test_every_kind_of_record_is_told_and_played() -> None:
+def test_every_kind_of_record_is_written_and_replayed() -> None:
     kinds: set[type] = set()
     for seed in range(3):
-        history = KeptHistory(seed)
+        history = StoredHistory(seed)
         for _ in range(STEPS):
             history.step()
             kinds |= {type(journal.decode(each)) for each in history.records[-3:]}
@@ -122,7 +122,7 @@ def kept(count: int, **policy: object) -> tuple[GlobalPool, bytes, list[bytes]]:
     return pool, whole, records
 
 
-def test_what_is_not_asked_at_a_lease_is_told_too() -> None:
+def test_changes_without_a_lease_are_recorded() -> None:
     pool, whole, records = kept(2)
     (first, second) = pool.proxies
     pool.record(first, [Outcome(Blame.PROXY, "refused")], 1.0, 1.0)
@@ -132,7 +132,7 @@ def test_what_is_not_asked_at_a_lease_is_told_too() -> None:
     assert again.health[second].exit_ip == "9.9.9.9"
 
 
-def test_tokens_of_a_target_that_was_forgotten_never_come_back() -> None:
+def test_tokens_of_a_forgotten_target_are_never_used_again() -> None:
     pool, whole, records = kept(1)
     for _ in range(5):
         grant = one(pool, "first.example", 1.0)
@@ -142,10 +142,12 @@ def test_tokens_of_a_target_that_was_forgotten_never_come_back() -> None:
     assert "first.example" not in pool.targets
     for each in (pool, played(whole, records, TargetPolicy())):
         assert one(each, "first.example", 3.0).token > grant.token
-        assert each.release("first.example", grant.token, [], 3.0, 0.0) is None, "late, and not somebody else's"
+        assert each.release("first.example", grant.token, [], 3.0, 0.0) is None, (
+            "too late, and not the lease of another"
+        )
 
 
-def test_a_target_is_not_forgotten_while_it_has_leases() -> None:
+def test_a_target_with_leases_is_not_forgotten() -> None:
     pool, *_ = kept(1)
     for number in range(TARGETS_MAX):
         one(pool, f"{number}.example", 1.0)
@@ -153,7 +155,7 @@ def test_a_target_is_not_forgotten_while_it_has_leases() -> None:
     assert len(pool.targets) == TARGETS_MAX + 1
 
 
-def test_other_policies_hold_from_the_next_start() -> None:
+def test_a_changed_policy_holds_after_a_restart() -> None:
     pool, whole, records = kept(2, concurrency=2, sticky_s=1000.0)
     held = one(pool, "a.example", 1.0, session="s")
     assert one(pool, "a.example", 1.0, session="s").key == held.key
@@ -164,15 +166,15 @@ def test_other_policies_hold_from_the_next_start() -> None:
     assert again.targets["a.example"].members[held.key].state(2.0) is ProxyState.LEASED
 
 
-def test_a_lease_waits_for_the_cheaper_tier_after_a_start_too() -> None:
+def test_a_lease_waits_for_the_cheaper_tier_after_a_restart() -> None:
     pool, whole, records = kept(1)
     pool.add([replace(proxies(2)[1], price_gb=4.0)], 0.0)
     one(pool, "a.example", 1.0)
     again = played(pool_image.encode(image_of(played(whole, records, TargetPolicy()))), [], TargetPolicy())
-    assert isinstance(again.acquire("a.example", 1.0, [0.0], ProxyRequest()), Wait), "busy, but it works"
+    assert isinstance(again.acquire("a.example", 1.0, [0.0], ProxyRequest()), Wait), "busy, but working"
 
 
-def test_what_does_not_belong_here_is_refused() -> None:
+def test_records_of_another_pool_are_refused() -> None:
     pool, whole, records = kept(1)
     for target in TARGETS:
         one(pool, target, 1.0)
@@ -183,11 +185,11 @@ def test_what_does_not_belong_here_is_refused() -> None:
         played(whole, twice, TargetPolicy())
 
 
-def test_a_target_that_takes_in_many_that_rest_is_told_in_parts() -> None:
+def test_many_proxies_that_join_are_split_into_several_records() -> None:
     pool, whole, records = kept(3 * RECORD_MAX + 1, members=10)
     for key in pool.proxies:
         pool.record(key, [Outcome(Blame.PROXY, "down")], 1.0, 0.5)
     assert isinstance(pool.acquire("a.example", 2.0, [0.5]), Wait)
-    told = [each for each in map(journal.decode, records) if isinstance(each, journal.FillRecord)]
-    assert [len(each.keys) for each in told] == [RECORD_MAX] * 3 + [1]
+    fills = [each for each in map(journal.decode, records) if isinstance(each, journal.FillRecord)]
+    assert [len(each.keys) for each in fills] == [RECORD_MAX] * 3 + [1]
     assert seen(played(whole, records, TargetPolicy(members=10)), 2.0) == seen(pool, 2.0)

@@ -1,6 +1,6 @@
-"""The proxy pool (P1-P5) in random histories: never lent twice, counted exactly, back in time, and bans stay at home.
+"""The pool in random histories: no double lease, exact counts, leases end in time, bans stay on their target.
 
-What must hold is asked of the pool in the simplest way there is, by looking at all pairs; the pool itself never does.
+The invariants are checked in the simplest way, by looking at all members of all targets, which the pool never does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lycosa.proxies.core.pool.target import Grant, ProxyRequest, TargetPool, Wai
 from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyState, ProxyTargetState
 from lycosa.proxies.core.proxy import Proxy
 from tests.conftest import PROVE
-from tests.proxies.sim.proxy_steps import told
+from tests.proxies.sim.proxy_steps import failure_context
 
 HISTORIES = 1000 if PROVE else 24
 STEPS = 400
@@ -38,7 +38,7 @@ def may_be_lent(pool: TargetPool, member: ProxyTargetState, now: float) -> bool:
 
 
 class History:
-    """One random history of a pool, and all that has been seen of it."""
+    """One random history of a pool, and what was observed."""
 
     def __init__(self, seed: int) -> None:
         self.random = draw = random.Random(seed)
@@ -78,8 +78,8 @@ class History:
             free = [
                 member for member in self.members(target) if may_be_lent(self.pool.targets[target], member, self.now)
             ]
-            assert session or len(free) < count, "nothing is lent, although there is something"
-            assert answer.at is None or answer.at > self.now, "it would be asked for at once, for ever"
+            assert session or len(free) < count, "no lease, although a proxy was free"
+            assert answer.at is None or answer.at > self.now, "the caller would retry at once, for ever"
             return
         assert len({grant.key for grant in answer}) == count
         for grant in answer:
@@ -129,7 +129,7 @@ class History:
             self.pool.add(proxies(self.random.randint(1, 25)), self.now)
 
     def forget_dead(self, kept_s: float) -> None:
-        """What is dead goes, but not from who has it."""
+        """Forget dead proxies, except leased ones."""
         for key in self.random.sample(sorted(self.pool.proxies), min(2, len(self.pool.proxies))):
             self.pool.record(key, [Outcome(Blame.UNFIT, "x")], self.now - self.random.choice([0.0, 4.0]), 0.5)
         dead = {key for key, health in self.pool.health.items() if health.dead and health.dead_at <= self.now - kept_s}
@@ -160,7 +160,7 @@ def test_random_histories(part: int) -> None:
         seed = random.randrange(1 << 32)
         history = History(seed)
         for number in range(STEPS):
-            with told("history", seed, "step", number, history.policy):
+            with failure_context("history", seed, "step", number, history.policy):
                 history.step()
 
 
@@ -176,8 +176,8 @@ def plain(count: int, **policy: object) -> GlobalPool:
     return pool
 
 
-def test_the_race_that_reset_counts() -> None:
-    """A proxy with 11 uses goes out while the pool of the target is filled up: it comes back with 12, not with 1."""
+def test_filling_a_target_does_not_reset_counts() -> None:
+    """A proxy with 11 uses is leased while the target is filled: it is released with 12 uses, not with 1."""
     pool = plain(1)
     for now in range(12):
         grant = one(pool, "a.example", float(now))
@@ -188,8 +188,8 @@ def test_the_race_that_reset_counts() -> None:
     assert pool.targets["a.example"].members[grant.key].uses == 12
 
 
-def test_the_race_that_lent_in_the_wrong_order() -> None:
-    """The one that was used 12 times is not lent before the one that was used 3 times."""
+def test_filling_a_target_keeps_the_order_of_use() -> None:
+    """A proxy with 12 uses is not leased before one with 3 uses."""
     pool = plain(2)
     for session, uses in (("much", 3), ("little", 3), ("much", 9)):
         for _ in range(uses):
@@ -200,17 +200,17 @@ def test_the_race_that_lent_in_the_wrong_order() -> None:
     assert counts[one(pool, "a.example", 2.0).key] == 3
 
 
-def test_what_is_held_is_not_lent_again_by_filling_up() -> None:
-    """The refill fault: A has the only proxy, the pool of the target is empty, and is filled up from the global one."""
+def test_filling_a_target_does_not_lease_a_leased_proxy_again() -> None:
+    """A has the only proxy, the pool of the target is empty, and is filled from the global pool."""
     pool = plain(1)
     one(pool, "a.example", 0.0)
     for now in (0.1, 1.0, 50.0):
         pool.target("a.example", now).filled.clear()
         assert isinstance(pool.acquire("a.example", now, [0.0]), Wait)
-    assert one(pool, "b.example", 1.0), "another target has it meanwhile"
+    assert one(pool, "b.example", 1.0), "another target has leased it meanwhile"
 
 
-def test_a_ban_stays_on_its_site_and_a_dead_connection_does_not() -> None:
+def test_a_ban_holds_for_one_target_and_a_failed_connection_for_all() -> None:
     pool = plain(1, cool_s=100.0)
     now = 1.0
     grant = one(pool, "a.example", now)
@@ -219,10 +219,10 @@ def test_a_ban_stays_on_its_site_and_a_dead_connection_does_not() -> None:
     grant = one(pool, "b.example", now)
     pool.release("b.example", grant.token, [Outcome(Blame.PROXY, "connection refused")], now, 1.0)
     assert isinstance(pool.acquire("b.example", now + 1, [0.0]), Wait)
-    assert isinstance(pool.acquire("c.example", now + 1, [0.0]), Wait), "nobody can reach it"
+    assert isinstance(pool.acquire("c.example", now + 1, [0.0]), Wait), "it cannot be reached"
 
 
-def test_a_ban_ends_with_one_canary() -> None:
+def test_after_a_ban_one_lease_is_on_trial() -> None:
     pool = plain(1, concurrency=5, cool_s=100.0)
     target, now = pool.target("a.example", 0.0), 1.0
     grant = one(pool, "a.example", now)
@@ -252,7 +252,7 @@ def test_proxies_with_one_exit_share_its_bans() -> None:
     assert [one(pool, "a.example", 100.0).key, pool.acquire("a.example", 100.0, [0.0])] == [third, Wait(100.5)]
 
 
-def test_a_proxy_that_does_not_rotate_shares_bans_whatever_it_says_of_that() -> None:
+def test_a_proxy_tagged_as_not_rotating_shares_the_bans_of_its_exit() -> None:
     for word, exit_ip in (("yes", ""), ("no", "9.9.9.9")):
         pool = GlobalPool(lambda _: TargetPolicy())
         pool.add(proxies(1, tags={"rotating": word}), 0.0)
@@ -261,7 +261,7 @@ def test_a_proxy_that_does_not_rotate_shares_bans_whatever_it_says_of_that() -> 
         assert pool.facts(key).exit_ip == exit_ip
 
 
-def test_targets_are_bounded_when_all_leases_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_targets_are_bounded_after_their_leases_expired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "TARGETS_MAX", 3)
     pool = plain(1)
     for number in range(10):
@@ -269,7 +269,7 @@ def test_targets_are_bounded_when_all_leases_were_lost(monkeypatch: pytest.Monke
     assert len(pool.targets) == 3
 
 
-def test_a_target_is_filled_up_in_one_walk_however_many_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_is_filled_in_one_walk_however_many_cool_down(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, walks = plain(500, members=10), []
     for key in list(pool.proxies)[:490]:
         pool.record(key, [Outcome(Blame.PROXY, "down")], 0.0, 0.5)
@@ -280,8 +280,8 @@ def test_a_target_is_filled_up_in_one_walk_however_many_rest(monkeypatch: pytest
     assert len(walks) == 1
 
 
-def test_what_becomes_of_many_proxies_costs_no_more_than_the_pairs_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million proxies and ten thousand targets are allowed: whatever looks at each with each takes for ever."""
+def test_changes_to_many_proxies_cost_no_more_than_the_members_affected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million proxies and ten thousand targets are allowed: a product of both would take for ever."""
     pool = plain(1_000, members=2)
     for number in range(100):
         one(pool, f"{number}.example", 1.0)
@@ -295,7 +295,7 @@ def test_what_becomes_of_many_proxies_costs_no_more_than_the_pairs_there_are(mon
         counted(kind, name)
     known = list(pool.proxies.values())
     pool.add([replace(known[-1], price_gb=1.0)], 2.0)
-    assert looked == {"facts": 2, "learn": 200}, "all tiers are others, which those hear of that have a proxy"
+    assert looked == {"facts": 2, "learn": 200}, "all tiers have changed, which the targets with members must know"
     looked.clear()
     assert len(pool.remove_all([each.key for each in known[1:]], 3.0)) == 999
     assert looked == {"expire": 100, "forget": 200}
@@ -305,12 +305,12 @@ def test_prices_are_bounded() -> None:
     pool = GlobalPool(lambda _: TargetPolicy())
     pool.add((Proxy("http", "10.0.0.1", port, price_gb=float(port)) for port in range(1, 60_001)), 0.0)
     tiers = [pool.facts(key).tier for key in pool.proxies]
-    assert tiers == sorted(tiers), "dearer ones never come first"
+    assert tiers == sorted(tiers), "dearer proxies never come first"
     assert tiers[-1] == PRICES_MAX - 1
     assert len(pool.prices()) == PRICES_MAX
 
 
-def test_a_session_keeps_its_proxy_until_that_is_lost() -> None:
+def test_a_session_keeps_its_proxy_until_the_proxy_is_lost() -> None:
     pool = plain(20, sticky_s=60.0, cool_s=1000.0)
     keys = set()
     for now in range(0, 200, 20):
@@ -319,26 +319,26 @@ def test_a_session_keeps_its_proxy_until_that_is_lost() -> None:
         keys.add(grant.key)
         other = one(pool, "a.example", float(now))
         pool.release("a.example", other.token, [Outcome()], float(now), 0.5)
-    assert len(keys) == 1, "each use keeps it"
+    assert len(keys) == 1, "each use extends the session"
     grant = one(pool, "a.example", 200.0, session="s")
     pool.release("a.example", grant.token, [Outcome(Blame.SITE, "403")], 200.0, 1.0)
     after = one(pool, "a.example", 201.0, session="s")
     assert (after.rebound, after.key != grant.key) == (True, True)
 
 
-def test_what_costs_nothing_is_used_as_long_as_it_works() -> None:
+def test_free_proxies_are_used_as_long_as_they_work() -> None:
     pool = GlobalPool(lambda _: TargetPolicy(cool_s=100.0))
     cheap, dear = proxies(2)[0], Proxy("http", "10.9.9.9", 1, price_gb=4.0)
     pool.add([dear, cheap], 0.0)
     grant = one(pool, "a.example", 0.0)
     assert grant.key == cheap.key
-    assert isinstance(pool.acquire("a.example", 0.0, [0.0]), Wait), "busy, but it works"
+    assert isinstance(pool.acquire("a.example", 0.0, [0.0]), Wait), "busy, but working"
     pool.release("a.example", grant.token, [Outcome(Blame.SITE, "403")], 1.0, 1.0)
     assert one(pool, "a.example", 2.0).key == dear.key
 
 
-def test_the_better_one_is_used_more_and_none_is_forgotten() -> None:
-    """Ten proxies, one of which is ten times nearer, and one fails half of the time: shares of 5,000 uses."""
+def test_better_proxies_are_used_more_and_none_is_forgotten() -> None:
+    """Of ten proxies one has a tenth of the latency, and one fails half of the time: shares of 5,000 uses."""
     pool = plain(10)
     near, flaky, *others = pool.proxies
     chance, used = random.Random(4), Counter[str]()
@@ -357,8 +357,8 @@ def test_the_better_one_is_used_more_and_none_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_the_waterfall(*, guarded: bool) -> None:
-    """50 proxies, 20 requests a second; 15 are banned on the way. Nobody else is used more often than before."""
+def test_bans_do_not_cascade(*, guarded: bool) -> None:
+    """50 proxies, 20 requests a second, 15 of the proxies are banned: no other one is used more often than before."""
     pool = plain(50, cool_s=10_000.0, guarded=guarded)
     chance = random.Random(7)
     pool.target("a.example", 0.0)
@@ -390,8 +390,8 @@ def test_the_waterfall(*, guarded: bool) -> None:
 
 @pytest.mark.parametrize("well", [Outcome(latency_s=0.1), Outcome(Blame.NOBODY)], ids=["pages", "tunnels"])
 @pytest.mark.parametrize("has_worked", [False, True])
-def test_who_was_banned_from_the_beginning_slows_nobody(well: Outcome, *, has_worked: bool) -> None:
-    """It never had a load that others could get, so a crawl that begins slowly gets as fast as it can."""
+def test_a_proxy_banned_from_the_start_does_not_slow_down_the_others(well: Outcome, *, has_worked: bool) -> None:
+    """It had no load that others could get, so a crawl that starts slowly can speed up."""
     pool = plain(10, cool_s=10_000.0)
     bad, now, served = proxies(11)[-1], 0.0, 0
     if has_worked:
@@ -411,8 +411,8 @@ def test_who_was_banned_from_the_beginning_slows_nobody(well: Outcome, *, has_wo
     assert (served == 200) is not has_worked
 
 
-def test_failures_are_forgotten_where_nobody_sees_what_comes_through() -> None:
-    """A tunnel says nothing of the site: it brings the proxy back to where new ones stand, and no further."""
+def test_failures_fade_while_only_tunnels_are_used() -> None:
+    """A tunnel says nothing about the site: it brings a proxy back to the rank of a new one, and no further."""
     member = ProxyTargetState("k", ProxyFacts(), 0.0)
     new = member.cost()
     member.count_response(False)

@@ -1,4 +1,4 @@
-"""The script of all proxies beside the machine it follows (P1, P3): one random history on both, the same numbers."""
+"""The script of all proxies, compared with `GlobalPool`: one random history on both, the same numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.redis.calls import POOL_SCRIPT
 from lycosa.proxies.views import facts_of, from_stored, to_stored
 from tests.conftest import PROVE
-from tests.proxies.sim.proxy_steps import run_beside, run_histories
+from tests.proxies.sim.proxy_steps import run_comparison, run_histories
 
 pytestmark = pytest.mark.redis
 
@@ -29,13 +29,13 @@ PRICES = (0.0, 0.0, 0.0, 0.5, 4.0)
 
 
 def any_proxy(chance: random.Random) -> Proxy:
-    """One of 14, with tags and prices that change."""
+    """Return one of 14 proxies, with changing tags and prices."""
     facts = {"price_gb": chance.choice(PRICES), "price_request": chance.choice(PRICES)}
     return Proxy("http", f"10.0.0.{chance.randrange(14)}", 80, "ann", "secret", chance.choice(TAGS), **facts)
 
 
 class Both:
-    """All proxies in memory and on a server. A target has them all, by which is seen what targets are told."""
+    """All proxies in memory and on a server. One target has them all, and shows what targets are told."""
 
     def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
         self.chance = random.Random(seed)
@@ -54,7 +54,7 @@ class Both:
         return msgspec.msgpack.decode(answer)
 
     def run(self) -> None:
-        run_beside(self)
+        run_comparison(self)
 
     def step(self) -> None:
         self.now += self.chance.choice([0.0, 0.01, 2.0, 30.0, 2000.0])
@@ -70,7 +70,7 @@ class Both:
         new, tiers, changed = self.asked("add", proxies={key: to_stored(each) for key, each in made.items()})
         assert new == self.model.add(made.values(), self.now)
         assert facts_of(changed) == {key: self.model.facts(key) for key in others}
-        assert tiers == (not prices <= self.prices), "targets have to hear of another tier"
+        assert tiers == (not prices <= self.prices), "targets must know of another tier"
         self.prices |= prices
         self.changed(bool(others))
 
@@ -81,7 +81,7 @@ class Both:
         self.edition += 1
 
     def forget_dead(self) -> None:
-        """Of those that were seen dead, one may live again when it is to be forgotten."""
+        """Forget dead proxies, one of which may have been revived meanwhile."""
         kept_s = self.chance.choice([0.0, 2000.0, 6000.0])
         before = dict(self.model.proxies)
         gone = self.model.forget_dead(kept_s, self.now)
@@ -91,18 +91,18 @@ class Both:
         assert sorted(self.asked("forget_dead", keys=asked, kept_s=kept_s)) == sorted(gone)
 
     def hear(self) -> None:
-        """Of some uses: those of a proxy that is none any more say nothing."""
+        """Record outcomes, some of them of removed proxies, which change nothing."""
         self.meet_all()
         members = self.model.target(SITE, self.now).members
         before = {key: member.facts for key, member in members.items()}
-        heard = {any_proxy(self.chance).key: (self.outcomes(), self.chance.random()) for _ in range(3)}
-        if any(proves_reached(each) for outcomes, _ in heard.values() for each in outcomes):
+        recorded = {any_proxy(self.chance).key: (self.outcomes(), self.chance.random()) for _ in range(3)}
+        if any(proves_reached(each) for outcomes, _ in recorded.values() for each in outcomes):
             self.model.record(NO_PROXY_KEY, REACHED, self.now, 0.0)  # by whichever it was
-        for key, (outcomes, draw) in heard.items():
+        for key, (outcomes, draw) in recorded.items():
             self.model.record(key, outcomes, self.now, draw)
-        told = {key: {"outcomes": outcomes, "draw": draw} for key, (outcomes, draw) in heard.items()}
+        sent = {key: {"outcomes": outcomes, "draw": draw} for key, (outcomes, draw) in recorded.items()}
         expected = {key: self.model.facts(key) for key, member in members.items() if member.facts is not before[key]}
-        assert facts_of(self.asked("hear", heard=told)) == expected
+        assert facts_of(self.asked("hear", heard=sent)) == expected
 
     def outcomes(self) -> list[Outcome]:
         return [
@@ -117,16 +117,16 @@ class Both:
 
     def revive(self) -> None:
         key, exit_ip = any_proxy(self.chance).key, self.chance.choice(["", "9.9.9.9"])
-        told = facts_of(self.asked("revive", key=key, exit_ip=exit_ip))
+        facts = facts_of(self.asked("revive", key=key, exit_ip=exit_ip))
         if key not in self.model.proxies:
-            assert told == {}
+            assert facts == {}
             return
         self.model.revive(key, self.now, exit_ip)
-        assert told == {key: self.model.facts(key)}
+        assert facts == {key: self.model.facts(key)}
         self.changed()
 
     def fill(self) -> None:
-        """A target has some, and wants so many more: the nearest that live and fit."""
+        """Fill a target with the nearest living proxies that fit."""
         has = self.chance.sample(sorted(self.model.proxies), min(2, len(self.model.proxies)))
         tags, count, site = self.chance.choice(TAGS), self.chance.choice([0, 3, 100]), self.chance.choice("abc")
         expected = [
@@ -136,20 +136,20 @@ class Both:
             and not self.model.health[key].dead
             and tags.items() <= self.model.proxies[key].tags.items()
         ][:count]
-        told, version, forgotten = self.asked("fill", target=site, tags=tags, has=has, count=count)
-        assert facts_of(told) == {key: self.model.facts(key) for key in expected}
+        found, version, forgotten = self.asked("fill", target=site, tags=tags, has=has, count=count)
+        assert facts_of(found) == {key: self.model.facts(key) for key in expected}
         assert (version, forgotten) == (self.version, [])
         self.used[site] = self.now
 
     def meet_all(self) -> None:
-        """The target has all proxies."""
+        """Let the target have all proxies."""
         target = self.model.target(SITE, self.now)
         for key in self.model.proxies:
             if key not in target.members:
                 target.learn(key, self.model.facts(key), self.now)
 
     def changed(self, are_others: bool = False) -> None:
-        """Targets may be filled up anew; `are_others`: some are not what they were."""
+        """Note that targets may be filled again; `are_others`: some proxies have changed."""
         version, edition = self.asked("version")
         assert version > self.version
         assert edition == self.edition + are_others
@@ -161,20 +161,22 @@ class Both:
         for key, proxy, health in kept:
             mine = self.model.proxies[key]
             assert from_stored(proxy) == mine
-            assert to_stored(from_stored(proxy)) == to_stored(mine), "with tags and prices"
+            assert to_stored(from_stored(proxy)) == to_stored(mine), "tags and prices are stored"
             assert of(health) == self.model.health[key]
         keys = [*self.model.proxies, "nobody"]
         assert facts_of(self.asked("facts", keys=keys)) == {key: self.model.facts(key) for key in self.model.proxies}
         one = self.chance.choice(keys)
         assert bool(self.asked("proxy", key=one)) == (one in self.model.proxies)
-        assert self.asked("version") == [self.version, self.edition], "nothing else lets targets be filled up anew"
+        assert self.asked("version") == [self.version, self.edition], (
+            "targets are filled again only after these changes"
+        )
         last_used = sorted(self.used, key=lambda site: (self.used[site], site))
         assert self.client.zrange(f"{self.prefix}t", 0, -1) == [site.encode() for site in last_used]
 
 
-def of(told: dict[str, Any]) -> ProxyHealth:
-    """Return what a script says of a health."""
-    return ProxyHealth(**{**told, "latency_s": None if told["latency_s"] is False else told["latency_s"]})
+def of(answer: dict[str, Any]) -> ProxyHealth:
+    """Return the health in the answer of a script."""
+    return ProxyHealth(**{**answer, "latency_s": None if answer["latency_s"] is False else answer["latency_s"]})
 
 
 @pytest.mark.parametrize("part", range(4))

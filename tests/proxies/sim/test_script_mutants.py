@@ -1,6 +1,6 @@
-"""What is broken on purpose in the scripts of a pool of proxies is found by their random histories (P1-P5).
+"""Errors put into the scripts of a pool are found by the random histories.
 
-A mutant is a piece of a script and what stands there instead. One that is not there any more has to be rewritten.
+A mutant is a piece of a script and its replacement. When the piece is no longer in the script, rewrite the mutant.
 """
 
 from __future__ import annotations

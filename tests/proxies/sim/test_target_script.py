@@ -1,4 +1,4 @@
-"""The script of a target beside the machine it follows (P1-P5): one random history on both, and the same numbers."""
+"""The script of a target, compared with `TargetPool`: one random history on both, the same numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts
 from lycosa.proxies.redis.calls import TARGET_SCRIPT
 from lycosa.proxies.redis.target_script import Call, TargetScript, apart, granted, looked, seen, together
 from tests.conftest import PROVE
-from tests.proxies.sim.proxy_steps import run_beside, run_histories
+from tests.proxies.sim.proxy_steps import run_comparison, run_histories
 
 pytestmark = pytest.mark.redis
 
@@ -31,7 +31,7 @@ def as_it_is(answer: Any) -> Any:
 
 
 class Both:
-    """A target in memory and one on a server."""
+    """The same target in memory and on a server."""
 
     def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
         self.random = draw = random.Random(seed)
@@ -54,25 +54,25 @@ class Both:
         self.tokens = [0]
         for key in KEYS[:8]:
             self.model.learn(key, ProxyFacts(), self.now)
-        self.said(self.script.learn({key: ProxyFacts() for key in KEYS[:8]}))
+        self.answers_of(self.script.learn({key: ProxyFacts() for key in KEYS[:8]}))
         self.called: list[tuple[Call, Callable[[Any], Any], Any]] = []
 
     def expect(self, call: Call, reader: Callable[[Any], Any], expected: Any) -> None:
-        """It is done with others, later, but at this time; then this has to be answered."""
+        """Add a call to the next batch, with the time of now, and the expected answer."""
         self.called.append((call, reader, expected))
 
     def send(self) -> None:
-        """Make all calls in one."""
+        """Make all calls of the batch."""
         calls, self.called = self.called, []
-        for answer, (call, reader, expected) in zip(self.said(*[call for call, *_ in calls]), calls, strict=True):
+        for answer, (call, reader, expected) in zip(self.answers_of(*[call for call, *_ in calls]), calls, strict=True):
             assert reader(answer) == expected, call
 
-    def said(self, *calls: Call) -> list[Any]:
+    def answers_of(self, *calls: Call) -> list[Any]:
         arguments = (self.prefix, repr(self.now), calls[0].policy, together(calls))
         return apart(self.client.execute_command("EVALSHA", self.sha, 1, *arguments))
 
     def run(self) -> None:
-        run_beside(self, self.policy)
+        run_comparison(self, self.policy)
 
     def step(self) -> None:
         self.now += self.random.choice([*[0.0, 0.01, 0.3, 2.0] * 12, 700.0])
@@ -132,17 +132,17 @@ class Both:
 
     def compare(self) -> None:
         self.model.expire(self.now)
-        members, counts, leases, interval_s = looked(self.said(self.script.look())[0])
+        members, counts, leases, interval_s = looked(self.answers_of(self.script.look())[0])
         assert leases == self.model.leases
         assert interval_s == self.model.interval_s(self.now)
         assert {name: counts[name] for name in ("granted", "leaked", "stale")} == {
             "granted": self.model.granted, "leaked": self.model.leaked, "stale": self.model.stale,
         }  # fmt: skip
         assert counts["usable"] == self.model.usable()
-        told = seen(self.said(self.script.explain(ProxyRequest(session="s1"), 0))[0], self.policy)
-        assert told.deadlines == self.model.deadlines()
-        assert told.bound == self.model.session_key("s1", self.now)
-        assert (told.virtual_time, told.interval_s) == (self.model.virtual_time, interval_s)
+        snapshot = seen(self.answers_of(self.script.explain(ProxyRequest(session="s1"), 0))[0], self.policy)
+        assert snapshot.deadlines == self.model.deadlines()
+        assert snapshot.bound == self.model.session_key("s1", self.now)
+        assert (snapshot.virtual_time, snapshot.interval_s) == (self.model.virtual_time, interval_s)
         assert members.keys() == self.model.members.keys()
         for key, member in members.items():
             mine = self.model.members[key]
@@ -151,22 +151,22 @@ class Both:
                     assert getattr(member, each.name) == getattr(mine, each.name), (key, each.name)
 
 
-def test_nothing_is_left_of_a_target_that_is_forgotten(redis: Any) -> None:
+def test_a_forgotten_target_leaves_no_keys(redis: Any) -> None:
     with driver.Redis.from_url(redis.url) as client:
         both = Both(client, 1)
         call, request = both.script, ProxyRequest({"country": "de"}, "s")
         facts = {key: ProxyFacts(exit_ip="9.9.9.9", tier=2, tags={"country": "de"}) for key in KEYS}
-        both.said(call.learn(facts, request, 3))
-        ((lease,), is_filled) = granted(both.said(call.acquire([0.5], request, version=3))[0])  # type: ignore[misc]
+        both.answers_of(call.learn(facts, request, 3))
+        ((lease,), is_filled) = granted(both.answers_of(call.acquire([0.5], request, version=3))[0])  # type: ignore[misc]
         assert is_filled
-        assert both.said(call.drop())[0] is False, "somebody has one"
-        both.said(call.release(lease.token, [Outcome(Blame.SITE, "403")], 0.5))
-        assert both.said(call.drop())[0] is True
+        assert both.answers_of(call.drop())[0] is False, "one proxy is leased"
+        both.answers_of(call.release(lease.token, [Outcome(Blame.SITE, "403")], 0.5))
+        assert both.answers_of(call.drop())[0] is True
         assert client.keys(f"{both.prefix}*") == []
-        learned, members, dropped = both.said(call.learn(facts), call.members(ProxyRequest()), call.drop())
+        learned, members, dropped = both.answers_of(call.learn(facts), call.members(ProxyRequest()), call.drop())
         assert [learned, dropped] == [True, True]
         assert sorted(members[0]) == sorted(KEYS)
-        _, (names, count) = both.said(call.drop(), call.members(request))
+        _, (names, count) = both.answers_of(call.drop(), call.members(request))
         assert (names, count) == ([], 0)
 
 
@@ -175,11 +175,11 @@ def test_random_histories(redis: Any, part: int) -> None:
     run_histories(redis.url, Both, HISTORIES // 4)
 
 
-def test_what_is_looked_at_stays_as_it_was_whatever_comes_behind(redis: Any) -> None:
-    """Answers go together; that to a look is of its moment."""
+def test_an_answer_shows_the_state_at_its_call_not_after_later_ones(redis: Any) -> None:
+    """Answers are sent together; that of `look` is of its moment."""
     with driver.Redis.from_url(redis.url) as client:
         both = Both(client, 1)
         call = both.script
-        before, done, after = both.said(call.look(), call.ban(KEYS[0], None, "by hand"), call.look())
+        before, done, after = both.answers_of(call.look(), call.ban(KEYS[0], None, "by hand"), call.look())
         assert done is True
-        assert [looked(told)[0][KEYS[0]].banned for told in (before, after)] == [False, True]
+        assert [looked(answer)[0][KEYS[0]].banned for answer in (before, after)] == [False, True]

@@ -1,4 +1,4 @@
-"""A hundred workers share a pool (P2, P5), and some die with what they have: nothing is lent twice, all is counted."""
+"""A hundred workers share a pool, and some are killed: no double lease, exact counts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROXIES, TARGETS = 400, 5
 LEAKED = 0.05
 LEASE_S = 2.0
 BACK_WITHIN_S = 1.0
-"""After the end of a lease that nobody returned."""
+"""After the deadline of a lease that was not released."""
 
 TICK_S = 0.001
 """The clocks of Redis and of Python agree so well."""
@@ -52,7 +52,7 @@ def proxies() -> list[Proxy]:
 
 
 class Bookkeeper:
-    """Knows who has what by being told by those who have it."""
+    """Tracks leases as their holders report them."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[str, str], ProxyLease] = {}
@@ -115,7 +115,7 @@ def test_a_hundred_workers_of_one_process() -> None:
 
 
 async def looked_at(pool: ProxyPool) -> tuple[list[TargetView], list[tuple[str, ProxyView]]]:
-    """Return what the pool knows when every lease must be back: then each proxy can be lent, all at once."""
+    """Return the state of a pool when every lease must have ended: then all proxies can be leased at once."""
     await asyncio.sleep(LEASE_S + BACK_WITHIN_S)
     names = [view.target for view in await pool.targets()]
     views = [(name, view) for name in names for view in await pool.proxies(name)]
@@ -132,7 +132,7 @@ async def looked_at(pool: ProxyPool) -> tuple[list[TargetView], list[tuple[str, 
 
 @dataclass
 class Story:
-    """What all processes together have written down."""
+    """The events of all processes."""
 
     uses: Counter[tuple[int, int]] = field(default_factory=Counter)
     doubtful: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -147,7 +147,7 @@ class Story:
     leaked: int = 0
 
     def read(self, events: Iterable[Event]) -> None:
-        """Take what one process has written."""
+        """Read the events of one process."""
         grants: dict[tuple[int, int], Event] = {}
         sent: dict[tuple[int, int], Event] = {}
         for event in events:
@@ -183,7 +183,7 @@ class Story:
         self.spans[grant.target, grant.key].append((grant.at, min(until, grant.number), grant.token))
 
     def twice(self) -> list[tuple[float, float, int]]:
-        """Return what somebody had while another still had it, or with an older token."""
+        """Return the leases that overlap, or whose tokens do not ascend."""
         found = []
         for spans in self.spans.values():
             spans.sort()
@@ -194,7 +194,7 @@ class Story:
 
 
 class Crowd:
-    """The processes, two of which are killed on the way; others go on for them."""
+    """The processes, two of which are killed and replaced."""
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.job = job
@@ -222,7 +222,7 @@ class Crowd:
         return process, journal
 
     def kill(self, process: subprocess.Popen[bytes], journal: Path, acquires: int) -> int:
-        """Kill it when it has done so many; return how many it has noted in the end."""
+        """Kill a process after so many events. Return the number of its events."""
         until = time.monotonic() + END_MAX_S
         while journal.stat().st_size < 2 * acquires * RECORD.size and time.monotonic() < until:
             assert process.poll() is None
@@ -233,7 +233,7 @@ class Crowd:
 
 
 @pytest.mark.redis
-def test_a_hundred_workers_in_processes_of_which_some_are_killed(redis: Any, tmp_path: Path) -> None:
+def test_a_hundred_workers_in_processes_some_of_which_are_killed(redis: Any, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     workers = WORKERS // PROCESSES
@@ -265,7 +265,7 @@ def test_a_hundred_workers_in_processes_of_which_some_are_killed(redis: Any, tmp
 
 
 def judge(story: Story, targets: Sequence[TargetView], views: Iterable[tuple[str, ProxyView]], killed: int) -> None:
-    """Compare what was written down with what the pool says. `killed` workers may have got one they did not note."""
+    """Compare the events with the state of the pool. `killed` workers may have leases they did not write down."""
     assert story.twice() == []
     assert story.granted >= ACQUIRES
     unnoted = sum(view.granted for view in targets) - PROXIES * TARGETS - story.granted
@@ -275,7 +275,7 @@ def judge(story: Story, targets: Sequence[TargetView], views: Iterable[tuple[str
         which = int(target.partition(".")[0]), int(view.proxy.key, 16)
         if view.uses != story.uses[which]:
             more[which] = view.uses - story.uses[which]
-            assert 0 < more[which] <= story.doubtful[which] + unnoted, "a use that nobody has made, or a lost one"
+            assert 0 < more[which] <= story.doubtful[which] + unnoted, "a use that was not made, or a lost one"
     assert unnoted <= sum(more.values()) <= unnoted + story.doubtful.total(), "counts are exact"
     assert story.refused <= sum(view.stale for view in targets) <= story.refused + story.unheard
     assert (

@@ -1,4 +1,4 @@
-"""The Index port: what every index promises, asked of each (C7 search, C8 one rule for all back ends)."""
+"""The contract of the `Index` port, for every back end (C7, C8)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def filled(index) -> Index:
 
 @pytest.fixture(scope="module")
 def filled_once(tmp_path_factory) -> Iterator[dict[str, Index]]:
-    """One of each kind. No parameter: in a random order each would be made again and again."""
+    """One index of each kind. Not parametrized: in random test order each would be created many times."""
     indexes = {kind: with_pages(made(kind, tmp_path_factory.mktemp(kind) / "index")) for kind in KINDS}
     yield indexes
     for index in indexes.values():
@@ -82,7 +82,7 @@ def filled_once(tmp_path_factory) -> Iterator[dict[str, Index]]:
 
 @pytest.fixture(params=KINDS)
 def searched(request, filled_once) -> Index:
-    """A filled one that others have searched and will: nothing is written to it."""
+    """A filled index that tests share and do not write to."""
     return filled_once[request.param]
 
 
@@ -93,7 +93,7 @@ def urls(index: Index, query: str) -> list[str]:
 
 
 def keys(index: Index, query: str) -> str:
-    """Return the keys of what is found, sorted."""
+    """Return the sorted keys of the hits."""
     by_url = {page.url: page.key for page in PAGES}
     return "".join(sorted(by_url[url] for url in urls(index, query)))
 
@@ -147,11 +147,11 @@ def keys(index: Index, query: str) -> str:
         ("nowhere", ""),
     ],
 )
-def test_finds_exactly(searched, query, found):
+def test_query_finds_exactly_these_documents(searched, query, found):
     assert keys(searched, query) == found
 
 
-def test_when_no_page_has_all_the_words_the_nearest_are_shown_and_it_says_so(searched):
+def test_partial_matches_are_returned_and_marked_if_no_page_has_all_words(searched):
     assert not searched.search("os path names").partial
     page = searched.search("os path zebra")
     assert page.partial
@@ -175,14 +175,14 @@ def test_title_outweighs_headings_outweigh_text(index):
     assert urls(index, "lycosa") == ["http://h/c", "http://h/b", "http://h/a"]
 
 
-def test_hits_carry_the_document(searched):
+def test_hits_hold_the_fields_of_the_document(searched):
     (hit,) = searched.search("resume").hits
     assert (hit.url, hit.title, hit.title_html) == ("https://cv.example.com:8443/", "Résumé", "<b>Résumé</b>")
     assert (hit.lang, hit.fetched_at) == ("de", "2026-11-21T07:00:00Z")
     assert hit.score > 0
 
 
-def test_snippets_are_escaped_and_only_b_marks_what_was_found(filled):
+def test_snippets_are_escaped_and_only_b_marks_words(filled):
     (hit,) = filled.search("script names").hits
     assert hit.snippet == (
         "gather the <b>names</b> of files, then run &lt;<b>script</b>&gt;alert(1)&lt;/<b>script</b>&gt; &amp; go"
@@ -191,7 +191,7 @@ def test_snippets_are_escaped_and_only_b_marks_what_was_found(filled):
     assert hit.snippet == "用Python写的DHT<b>爬虫</b>，抓取磁力链接。"
 
 
-def test_snippet_of_a_long_text_shows_the_place(index):
+def test_snippet_of_a_long_text_shows_the_match(index):
     index.add([Document("k", "http://h/", "", "filler words " * 5000 + "the needle is here " + "more filler " * 5000)])
     index.commit({})
     (hit,) = index.search("needle").hits
@@ -201,14 +201,14 @@ def test_snippet_of_a_long_text_shows_the_place(index):
     assert len(hit.snippet) < 400
 
 
-def test_visible_after_commit_and_not_before(index):
+def test_documents_are_visible_after_commit_only(index):
     index.add(PAGES[:1])
     assert (index.count(), index.search("asyncio").total, index.positions()) == (0, 0, {})
     index.commit({"items": 1})
     assert (index.count(), index.search("asyncio").total, index.positions()) == (1, 1, {"items": 1})
 
 
-def test_the_same_key_replaces(filled):
+def test_document_replaces_one_with_the_same_key(filled):
     filled.add([PAGES[0]._replace(text="first version"), PAGES[0]._replace(text="second version")])
     filled.commit({"items": 7})
     assert filled.count() == len(PAGES)
@@ -217,7 +217,7 @@ def test_the_same_key_replaces(filled):
     assert urls(filled, '"second version"') == [PAGES[0].url]
 
 
-def test_a_long_key_replaces_too(index):
+def test_document_replaces_one_with_the_same_long_key(index):
     document = Document("k" * 100_000, "http://h/", "long key", "text")
     for _ in range(2):
         index.add([document])
@@ -225,13 +225,13 @@ def test_a_long_key_replaces_too(index):
     assert index.count() == 1
 
 
-def test_positions_of_other_sources_are_kept(index):
+def test_commit_keeps_positions_of_other_sources(index):
     index.commit({"a": 1, "b": 2})
     index.commit({"b": 3})
     assert index.positions() == {"a": 1, "b": 3}
 
 
-def test_pages_through_the_results(index):
+def test_results_are_paged(index):
     index.add([Document(str(n), f"http://h/{n}", f"page {n}", "common words") for n in range(25)])
     index.commit({})
     pages = [index.search("common", limit=10, offset=offset) for offset in (0, 10, 20, 30)]
@@ -260,7 +260,7 @@ def test_paging_is_bounded(searched, limit, offset):
         ("a " * (QUERY_WORDS_MAX + 1), "use at most"),
     ],
 )
-def test_a_query_that_asks_nothing_or_too_much_gets_one_line(searched, query, says):
+def test_empty_or_too_long_queries_are_refused_in_one_line(searched, query, says):
     with pytest.raises(IndexFailure, match=says) as caught:
         searched.search(query)
     assert "\n" not in str(caught.value)

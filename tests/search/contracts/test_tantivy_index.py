@@ -19,7 +19,7 @@ import pytest
 from lycosa.core.errors import IndexFailure
 from lycosa.search import tantivy
 from lycosa.search.core.results import Document
-from lycosa.search.tantivy import TantivyIndex, erase
+from lycosa.search.tantivy import TantivyIndex, _failures, erase
 from tests.conftest import PROVE, ROOT
 
 DEADLINE_S = 60.0
@@ -92,7 +92,7 @@ def fill(path: Path, *documents: Document) -> None:
 ONE = Document("1", "http://h/1", "One", "the first page")
 
 
-def test_words_side_by_side_come_first(tmp_path):
+def test_adjacent_words_are_ranked_first(tmp_path):
     fill(
         tmp_path,
         Document("apart", "http://h/a", "Aaa", "list of things. a comprehension of it. list, list"),
@@ -102,7 +102,7 @@ def test_words_side_by_side_come_first(tmp_path):
     assert [hit.url for hit in index.search("list comprehension").hits] == ["http://h/b", "http://h/a"]
 
 
-def test_killed_at_any_instant_positions_are_never_ahead_of_the_documents(tmp_path):
+def test_positions_are_never_ahead_of_documents_after_kill_9(tmp_path):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -124,7 +124,7 @@ def test_killed_at_any_instant_positions_are_never_ahead_of_the_documents(tmp_pa
         reader.close()
 
 
-def test_killed_while_it_is_made_it_is_made_again(tmp_path):
+def test_interrupted_creation_is_repeated(tmp_path):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -138,8 +138,8 @@ def test_killed_while_it_is_made_it_is_made_again(tmp_path):
         assert TantivyIndex(path).search("first").total == 1
 
 
-def test_a_commit_that_was_killed_while_it_replaced_documents_can_be_made_again(tmp_path):
-    """It leaves the list of what it deleted, under the very name that the next commit wants."""
+def test_interrupted_commit_of_replaced_documents_can_be_repeated(tmp_path):
+    """It leaves a list of deleted documents with the name that the next commit uses."""
     path, old = tmp_path / "index", tmp_path / "old"
     many = [Document(str(n), f"http://h/{n}", f"page n{n}", "body") for n in range(30)]
     fill(path, *many)
@@ -153,14 +153,14 @@ def test_a_commit_that_was_killed_while_it_replaced_documents_can_be_made_again(
 
 
 @pytest.mark.parametrize("left", [["lycosa-index.json.new"], []])
-def test_an_unfinished_folder_is_ours(tmp_path, left):
+def test_unfinished_folder_is_recognized(tmp_path, left):
     for name in left:
         (tmp_path / name).write_text("{")
     fill(tmp_path, ONE)
     assert TantivyIndex(tmp_path).count() == 1
 
 
-def test_positions_without_documents_are_forgotten(tmp_path):
+def test_positions_without_documents_are_dropped(tmp_path):
     fill(tmp_path, ONE)
     for file in (tmp_path / "tantivy").iterdir():
         file.unlink()
@@ -169,7 +169,7 @@ def test_positions_without_documents_are_forgotten(tmp_path):
     index.close()
 
 
-def test_torn_positions_mean_reading_again(tmp_path):
+def test_damaged_positions_count_as_none(tmp_path):
     fill(tmp_path, ONE)
     (tmp_path / "positions.json").write_text('{"items": 1')
     assert TantivyIndex(tmp_path).positions() == {}
@@ -193,7 +193,7 @@ def test_one_writer_at_a_time(tmp_path):
     TantivyIndex(path, write=True).close()
 
 
-def test_of_two_that_begin_an_index_at_once_one_is_told_to_wait(tmp_path, monkeypatch):
+def test_one_of_two_concurrent_creations_is_refused(tmp_path, monkeypatch):
     make = tantivy._write_marker
 
     def made(path: Path) -> None:
@@ -207,7 +207,7 @@ def test_of_two_that_begin_an_index_at_once_one_is_told_to_wait(tmp_path, monkey
     assert TantivyIndex(tmp_path / "index").count() == 1
 
 
-def test_a_reader_in_another_process_sees_a_commit_at_once(tmp_path):
+def test_reader_in_another_process_sees_a_commit_at_once(tmp_path):
     fill(tmp_path, ONE)
     process = python(READER, tmp_path)
     try:
@@ -256,15 +256,15 @@ def marker(path: Path, **changes: object) -> None:
 @pytest.mark.parametrize(
     ("prepare", "says"),
     [
-        (lambda path: (path.mkdir(), (path / "photo.jpg").touch()), "holds something else, not a search index"),
-        (lambda path: marker(path, version=2), "is of version 2, this Lycosa knows 1: update Lycosa"),
+        (lambda path: (path.mkdir(), (path / "photo.jpg").touch()), "is not a search index"),
+        (lambda path: marker(path, version=2), "has version 2, this Lycosa reads 1: update Lycosa"),
         (lambda path: marker(path, format="other"), "is a 'other', not a search index"),
-        (lambda path: (path.mkdir(), (path / "lycosa-index.json").write_text("[")), "not an index of Lycosa's"),
+        (lambda path: (path.mkdir(), (path / "lycosa-index.json").write_text("[")), "not an index of Lycosa"),
         (lambda path: (path.parent / "index").write_text("a file"), "index"),
         (lambda path: (fill(path, ONE), (path / "tantivy" / "meta.json").write_text("{")), "cannot be opened"),
     ],
 )
-def test_what_is_not_our_index_gets_one_line_and_is_not_touched(tmp_path, prepare, says, write):
+def test_foreign_folder_is_refused_in_one_line_and_not_changed(tmp_path, prepare, says, write):
     path = tmp_path / "index"
     prepare(path)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.j*")}
@@ -274,7 +274,7 @@ def test_what_is_not_our_index_gets_one_line_and_is_not_touched(tmp_path, prepar
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.j*")} == before
 
 
-def test_reading_needs_an_index(tmp_path):
+def test_reader_needs_an_index(tmp_path):
     with pytest.raises(IndexFailure, match="does not exist"):
         TantivyIndex(tmp_path / "nowhere")
     marker(tmp_path / "new")
@@ -282,17 +282,27 @@ def test_reading_needs_an_index(tmp_path):
         TantivyIndex(tmp_path / "new")
 
 
-def test_a_reader_cannot_write(tmp_path):
+def test_reader_cannot_write(tmp_path):
     fill(tmp_path, ONE)
     with pytest.raises(IndexFailure, match="not open for writing"):
         TantivyIndex(tmp_path).add([ONE])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_made(tmp_path):
+def test_folder_that_cannot_be_created_is_reported(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(IndexFailure, match="cannot be made: Permission denied"):
+    with pytest.raises(IndexFailure, match="cannot be created: permission denied"):
         TantivyIndex(tmp_path / "index", write=True)
+
+
+def test_system_errors_of_tantivy_are_one_plain_line(tmp_path):
+    raw = (
+        "Failed to open file for read: 'IoError { io_error: Os { code: 13, kind: PermissionDenied, message:"
+        ' "Permission denied" }, filepath: ".managed.json" }\''
+    )
+    with pytest.raises(IndexFailure) as caught, _failures(tmp_path, "cannot be opened"):
+        raise ValueError(raw)
+    assert str(caught.value) == f"the index {tmp_path} cannot be opened: permission denied"
 
 
 def test_sigterm_leaves_no_lock(tmp_path):
@@ -324,7 +334,7 @@ def fill_up(index: TantivyIndex, chance: random.Random) -> None:
         index.commit({"numbers": n + 1})
 
 
-def test_a_full_device_is_named_and_nothing_committed_is_lost(small_device):
+def test_full_device_is_reported_and_no_committed_document_is_lost(small_device):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Words: what counts as one, and what is the same (C8: CJK and Latin text both found)."""
+"""Words: how text is split and folded (C8: CJK and Latin text are both found)."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ CHARACTERS = range(sys.maxunicode + 1) if PROVE else [*range(0x40000), *range(0x
         ("é" * (WORD_MAX + 1), "e" * WORD_MAX + " e"),
     ],
 )
-def test_words(text, found):
+def test_words_of_texts(text, found):
     assert words(text) == found.split()
 
 
 @given(st.text())
-def test_words_are_the_same_however_the_text_is_composed(text):
+def test_words_do_not_depend_on_unicode_composition(text):
     assert words(unicodedata.normalize("NFD", text)) == words(unicodedata.normalize("NFC", text))
 
 
 @given(st.text())
-def test_words_of_words_are_the_same_words(text):
+def test_words_are_stable_under_repetition(text):
     once = words(text)
     assert words(" ".join(once)) == once
 
@@ -66,26 +66,26 @@ def test_words_do_not_depend_on_case(text):
     assert words(ascii_only.upper()) == words(ascii_only.lower())
 
 
-def test_every_character_folds_to_what_stays_as_it_is():
+def test_folding_is_idempotent_for_every_character():
     for code in CHARACTERS:
         once = fold(chr(code))
         assert fold(once) == once, hex(code)
 
 
 @given(st.text(), st.text())
-def test_parts_fold_to_parts_of_the_whole(one, other):
+def test_folding_of_a_part_is_a_part_of_the_folding(one, other):
     assert fold(one + other) == fold(one) + fold(other)
 
 
 @given(st.text(alphabet="aé½ﬁ\u00ad爬ß \u0301", max_size=2000))
-def test_original_index_undoes_folding(text):
+def test_original_index_is_the_inverse_of_folding(text):
     ends = [len(fold(text[: n + 1])) for n in range(len(text))]
     for place in (*range(0, len(fold(text)), 7), len(fold(text)), len(fold(text)) + 5):
         expected = next((n for n, end in enumerate(ends) if end > place), len(text))
         assert original_index(text, place) == expected
 
 
-def test_normal_leaves_ascii_alone():
+def test_normal_does_not_change_ascii():
     text = "plain"
     assert normal(text) is text
 

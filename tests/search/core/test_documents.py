@@ -1,4 +1,4 @@
-"""Items as documents: a page by its fields, any other item by the likely ones (C7)."""
+"""Documents of items: pages by their fields, other items by likely fields (C7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lycosa.search.core.results import Document
 AT = "2026-11-21T07:00:00Z"
 
 
-def test_a_page():
+def test_document_of_a_page():
     item = PageItem("http://h/1", "http://h/final", 200, "text/html", "T", ["A", "B"], "body", "en", 3, AT, 1, "00ff")
     line = msgspec.json.encode(item)
     assert to_document(json.loads(line), line) == Document("00ff", "http://h/final", "T", "body", "A\nB", "en", AT)
@@ -32,18 +32,18 @@ def test_a_page():
         ({}, Document("", "", "", "")),
     ],
 )
-def test_any_item(item, document):
+def test_document_of_any_item(item, document):
     made = to_document(item, b"the line")
     assert made._replace(key="") == document._replace(key="")
     assert made.key == (document.key or to_document({}, b"the line").key)
 
 
-def test_without_a_name_of_its_own_the_line_is_the_key():
+def test_key_of_an_item_without_url_is_a_hash_of_its_line():
     keys = {to_document({"a": "b"}, line).key for line in (b"one", b"two", b"one")}
     assert len(keys) == 2
 
 
-def test_depth_is_bounded():
+def test_nesting_depth_is_bounded():
     deep: object = "at the bottom"
     for _ in range(DEPTH_MAX + 5):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""Highlights: the right words marked, the rest escaped, the best place of a long text shown (C7)."""
+"""Highlights: words are marked, the rest is escaped, and the best part of a long text is shown (C7)."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def plain(marked: str) -> str:
         ("  spaced  ", "  spaced \n out ", "<b>spaced</b> out"),
     ],
 )
-def test_title(query, text, marked):
+def test_words_in_titles_are_marked(query, text, marked):
     assert title(query, text) == marked
 
 
-def test_a_title_filter_marks_the_title_alone():
+def test_title_filter_marks_words_in_the_title_only():
     assert title("title:one two", "one") == "<b>one</b>"
     assert snippet("title:one two", "one two") == "one <b>two</b>"
 
 
-def test_a_short_text_is_shown_whole():
+def test_short_text_is_shown_completely():
     assert snippet("word", "a word here") == "a <b>word</b> here"
     assert snippet("missing", "a word here") == "a word here"
     assert snippet("missing", "") == ""
@@ -71,7 +71,7 @@ FILLER = "some filler text " * 100
 
 
 @pytest.mark.parametrize("before", [FILLER, FILLER * 20, "½ ﬁ é\u00ad " * 3000])
-def test_the_window_is_where_most_of_the_words_are(before):
+def test_window_has_most_of_the_words(before):
     text = f"{before} needle alone {FILLER} the needle in the haystack lies {FILLER}"
     shown = snippet("needle haystack", text)
     assert "the <b>needle</b> in the <b>haystack</b> lies" in shown
@@ -80,40 +80,40 @@ def test_the_window_is_where_most_of_the_words_are(before):
     assert len(plain(shown)) <= SNIPPET_CHARS + 30
 
 
-def test_between_equal_windows_the_first_is_shown():
+def test_first_of_equal_windows_is_shown():
     assert "first <b>needle</b>" in snippet("needle", f"{FILLER} first needle {FILLER} second needle")
 
 
-def test_what_the_window_has_left_behind_does_not_count():
+def test_words_outside_of_the_window_do_not_count():
     text = f"{FILLER} one {FILLER} two three {FILLER} one {FILLER} three"
     assert "<b>two</b> <b>three</b>" in snippet("one two three", text)
 
 
-def test_more_hits_are_better():
+def test_window_with_more_hits_is_better():
     assert "needle b" in plain(snippet("needle", f"{FILLER} needle {FILLER} needle a needle b"))
 
 
-def test_windows_begin_and_end_at_words():
+def test_windows_begin_and_end_at_spaces():
     shown = plain(snippet("needle", f"{'abcdefghi ' * 100}needle {'abcdefghi ' * 100}"))
     assert set(shown.strip("… ").split()) == {"abcdefghi", "needle"}
 
 
-def test_chinese_has_no_spaces_to_begin_at():
+def test_chinese_text_is_cut_without_spaces():
     shown = snippet("爬虫", "说明" * 300 + "爬虫" + "说明" * 300)
     assert "说明<b>爬虫</b>说明" in shown
     assert SNIPPET_CHARS <= len(plain(shown)) <= SNIPPET_CHARS + 10
 
 
-def test_a_word_many_times_is_bounded_and_right():
+def test_number_of_spans_of_a_word_is_bounded():
     assert snippet("a", "a " * 100_000).count("<b>") > 50
 
 
-def test_beyond_the_bound_the_beginning_is_shown():
+def test_beginning_is_shown_if_the_match_lies_beyond_the_bound():
     assert snippet("needle", "x " * SNIPPET_TEXT_MAX + "needle").startswith("x x x")
 
 
 @given(st.text(max_size=300), st.text(alphabet='ab爬éß½ "<', max_size=20))
-def test_marks_change_nothing_else(text, query):
+def test_marking_only_escapes_and_adds_tags(text, query):
     try:
         highlighter = Highlighter(parse_query(query))
     except IndexFailure:

@@ -1,4 +1,4 @@
-"""The query language: everything typed is understood, or refused in one line (C7)."""
+"""The query language: any text is parsed or refused in one line (C7)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lycosa.search.core.results import Hit, SearchPage
 
 
 def shown(query: SearchQuery) -> str:
-    """Write a parsed query so that it can be read: a.b side by side, | or, - not."""
+    """Format a parsed query: a.b for adjacent words, | for or, - for not."""
     clauses = ["|".join(map(show_term, clause)) for clause in query.clauses]
     return " ".join([*clauses, *(f"-{show_term(term)}" for term in query.excluded)])
 
@@ -77,7 +77,7 @@ def show_term(term: Term) -> str:
         ("one * two", "one two"),
     ],
 )
-def test_understands(query, understood):
+def test_queries_are_parsed(query, understood):
     if understood is None:
         with pytest.raises(IndexFailure):
             parse_query(query)
@@ -96,14 +96,14 @@ def test_understands(query, understood):
         ("x " * (QUERY_WORDS_MAX + 1), f"the query has {QUERY_WORDS_MAX + 1} words: use at most {QUERY_WORDS_MAX}"),
     ],
 )
-def test_refuses_in_one_line(query, says):
+def test_invalid_queries_are_refused_in_one_line(query, says):
     with pytest.raises(IndexFailure) as caught:
         parse_query(query)
     assert str(caught.value) == says
 
 
 @given(st.text(max_size=60) | st.text(alphabet='ab爬"-:. OR', max_size=60))
-def test_any_text_is_a_query_or_one_line(text):
+def test_any_text_is_a_query_or_refused_in_one_line(text):
     try:
         query = parse_query(text)
     except IndexFailure as refusal:
@@ -123,7 +123,7 @@ def test_any_text_is_a_query_or_one_line(text):
         ('"a b" c', "a b c"),
     ],
 )
-def test_plain_words(query, plain):
+def test_plain_words_of_a_query(query, plain):
     assert parse_query(query).plain_words == tuple(plain.split())
 
 
@@ -138,7 +138,7 @@ def test_plain_words(query, plain):
         ("北京大学", ["北.京", "京.大", "大.学"], 2, ""),
     ],
 )
-def test_what_can_be_given_up(query, optional, needed, required):
+def test_queries_that_can_be_loosened(query, optional, needed, required):
     loose = parse_query(query).loosened()
     assert [show_term(term) for term in loose.optional] == optional
     assert loose.needed == needed
@@ -146,7 +146,7 @@ def test_what_can_be_given_up(query, optional, needed, required):
 
 
 @pytest.mark.parametrize("query", ["one", "北京", '"one two"', "title:one two", "one OR two"])
-def test_nothing_to_give_up(query):
+def test_queries_that_cannot_be_loosened(query):
     assert parse_query(query).loosened() is None
 
 
@@ -162,11 +162,11 @@ def test_nothing_to_give_up(query):
         ("http://", []),
     ],
 )
-def test_site_names(url, names):
+def test_names_by_which_site_finds_a_url(url, names):
     assert site_names(url) == names
 
 
-def test_check_page():
+def test_page_bounds_are_checked():
     check_page(1, 0)
     check_page(LIMIT_MAX, OFFSET_MAX)
     for limit, offset in [(0, 0), (LIMIT_MAX + 1, 0), (1, -1), (1, OFFSET_MAX + 1)]:
@@ -174,7 +174,7 @@ def test_check_page():
             check_page(limit, offset)
 
 
-def test_page_as_json():
+def test_page_of_results_as_json():
     hit = Hit("http://h/", "T", "<b>T</b>", "s", "2026", "en", 1.5)
     made = page_as_json("t", SearchPage(7, [hit], 1.23456, True), 1, 2)
     assert made["hits"] == [hit._asdict()]

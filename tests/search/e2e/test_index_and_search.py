@@ -59,7 +59,7 @@ def run(capsys, *argv: str) -> tuple[int, str, str]:
     return code, captured.out, captured.err
 
 
-def test_build_goes_on_where_it_left_off(items, capsys):
+def test_build_continues_at_its_position(items, capsys):
     code, out, err = run(capsys, "index", "build", "--index", "index", "items.jsonl")
     assert (code, out) == (0, "")
     assert "items.jsonl: 20 items indexed in " in err
@@ -82,14 +82,14 @@ def test_build_reads_several_files_and_any_items(index, capsys):
     assert json.loads(run(capsys, "search", "lamp blue", "--index", index, "--json")[1])["total"] == 1
 
 
-def test_fresh_builds_anew(index, items, capsys):
+def test_fresh_rebuilds_the_index(index, items, capsys):
     items.write_bytes(line(100))
     code, _, err = run(capsys, "index", "build", "--index", index, "items.jsonl")
     assert (code, "`lycosa index build --fresh`" in err, err.count("\n")) == (3, True, 1)
     assert "index: 1 document\n" in run(capsys, "index", "build", "--fresh", "--index", index, "items.jsonl")[2]
 
 
-def test_stats(index, capsys):
+def test_stats_show_documents_and_size(index, capsys):
     code, out, _ = run(capsys, "index", "stats", "--index", index)
     assert code == 0
     assert re.match(
@@ -101,7 +101,7 @@ def test_stats(index, capsys):
     assert list(stats["positions"].values()) == [Path("items.jsonl").stat().st_size]
 
 
-def test_search_into_a_pipe_is_plain(index, capsys):
+def test_search_output_in_a_pipe_is_plain_text(index, capsys):
     code, out, err = run(capsys, "search", "word7", "common", "--index", index)
     assert code == 0
     assert out == "Page 7\nhttp://docs.example.org/7\ncommon word7\n2026-11-21T07:00:00Z\n\n"
@@ -119,7 +119,7 @@ def test_search_finds_nothing(index, capsys):
     assert run(capsys, "search", "zebra", "--index", index) == (0, "", "nothing found for zebra\n")
 
 
-def test_search_says_when_words_are_missing(index, capsys):
+def test_search_reports_partial_matches(index, capsys):
     assert "no page has all of these words" in run(capsys, "search", "common zebra", "--index", index)[2]
 
 
@@ -128,7 +128,7 @@ def test_the_index_may_come_from_the_settings(index, capsys, monkeypatch):
     assert run(capsys, "search", "word7")[0] == 0
 
 
-def test_search_on_a_terminal_is_coloured_and_safe(index, capsys):
+def test_search_output_on_a_terminal_is_coloured_and_escaped(index, capsys):
     Path("evil.jsonl").write_bytes(line(66, title="\x1b[31mred\x07 title", text="evil \x1b]0;owned\x07 <b>text</b>"))
     assert main(["index", "build", "--index", index, "evil.jsonl"]) == 0
     parent, child = pty.openpty()
@@ -164,7 +164,7 @@ def read_all(descriptor: int) -> str:
         ("search", 2, "search needs QUERY"),
         ("search x", 2, "which index? Give --index DIR"),
         ("search x --index nowhere", 3, "nowhere does not exist"),
-        ("search x --index {tmp}", 3, "holds something else, not a search index"),
+        ("search x --index {tmp}", 3, "is not a search index"),
         ("search * --index index", 2, "has no word in it"),
         ("search x --index index --limit 0", 2, "limit 0 is out of range: use 1 to"),
         ("search x --index index --offset -1", 2, "offset -1 is out of range"),
@@ -176,12 +176,12 @@ def read_all(descriptor: int) -> str:
         ("site --index index --host no.such.host.invalid", 2, "--host no.such.host.invalid"),
         ("index build --index other nothing.jsonl", 2, "nothing.jsonl does not exist"),
         ("index build --index other {tmp}", 2, "is no file"),
-        ("index build --index {tmp} items.jsonl", 3, "holds something else, not a search index"),
-        ("index build --fresh --index {tmp} items.jsonl", 3, "holds something else, not a search index"),
+        ("index build --index {tmp} items.jsonl", 3, "is not a search index"),
+        ("index build --fresh --index {tmp} items.jsonl", 3, "is not a search index"),
         ("index stats --index nowhere", 3, "nowhere does not exist"),
     ],
 )
-def test_mistakes_get_one_line(index, capsys, tmp_path, argv, code, says):
+def test_mistakes_are_one_line(index, capsys, tmp_path, argv, code, says):
     before = sorted(tmp_path.rglob("*"))
     got, out, err = run(capsys, *argv.format(tmp=tmp_path).split())
     assert says in err
@@ -240,14 +240,14 @@ def test_site_shows_what_is_indexed_while_it_runs(index, items):
         ends(process, signal.SIGTERM)
 
 
-def test_a_port_that_is_taken(index, capsys):
+def test_taken_port_is_reported(index, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, err = run(capsys, "site", "--index", index, "--port", str(port))
     assert (code, out, err) == (3, "", f"lycosa: port {port} is in use: try --port 0\n")
 
 
-def test_without_a_port_a_taken_one_is_passed_over(index):
+def test_default_port_that_is_taken_is_skipped(index):
     first, one = start_site(index)
     second, other = start_site(index)
     try:

@@ -1,4 +1,4 @@
-"""The search site as a person sees it, in headless Chromium (C7, D4): type, submit, read, page forward; phone; dark."""
+"""The search site in headless Chromium (C7, D4): typing, results, pages; narrow screens; dark mode."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def chromium(tmp_path_factory) -> Iterator[WebDriver]:
 
 @pytest.fixture
 def browser(chromium) -> Iterator[WebDriver]:
-    """A wide light window; afterwards the console must be empty."""
+    """A wide light window; the console must be empty after the test."""
     screen(chromium)
     chromium.get_log("browser")
     yield chromium
@@ -133,7 +133,7 @@ def test_finds_chinese_inside_a_mixed_run(browser, site):
     assert texts(browser, ".result time") == ["21 November 2026"]
 
 
-def test_slash_goes_to_the_box(browser, site):
+def test_slash_focuses_the_search_box(browser, site):
     browser.get(f"{site.url}/search?q=common")
     assert browser.switch_to.active_element.tag_name == "body"
     browser.find_element(By.TAG_NAME, "body").send_keys("/")
@@ -144,7 +144,7 @@ def test_slash_goes_to_the_box(browser, site):
     )
 
 
-def test_the_keyboard_reaches_results_in_their_order(browser, site):
+def test_tab_key_reaches_results_in_order(browser, site):
     browser.get(f"{site.url}/search?q=common")
     seen = []
     for _ in range(6):
@@ -158,7 +158,7 @@ def test_the_keyboard_reaches_results_in_their_order(browser, site):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", PAGES)
-def test_a_narrow_screen_needs_no_sideways_scrolling(browser, site, path, scheme):
+def test_narrow_screen_needs_no_horizontal_scrolling(browser, site, path, scheme):
     screen(browser, NARROW, scheme)
     browser.get(site.url + path)
     assert browser.execute_script("return window.innerWidth") == NARROW
@@ -179,7 +179,7 @@ def test_light_and_dark_are_readable(browser, site, scheme):
     assert contrast(*note) >= 4.5
 
 
-def test_hostile_pages_run_nothing(browser, site):
+def test_scripts_in_hostile_pages_do_not_run(browser, site):
     browser.get(f"{site.url}/search?q=trap")
     assert len(texts(browser, ".result")) >= 3
     assert browser.execute_script("return document.querySelectorAll('main img, main script').length") == 0

@@ -1,4 +1,4 @@
-"""The search site over a real socket: pages, API, what hostile pages and visitors cannot do (C7, D4)."""
+"""The search site over a real socket: pages, API, hostile pages and visitors (C7, D4)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
+from lycosa.search.core.results import Hit
 from lycosa.search.memory import MemoryIndex
 from lycosa.search.site.app import API_LIMIT_MAX, PAGE_MAX, PAGE_SIZE, page_numbers, took
+from lycosa.search.site.app import _result as result_of
 from tests.proxies.api.server import sample_pages, serving
 
 
@@ -49,7 +51,7 @@ def search(site, query: str, **more: object):
     return site.get(f"/search?q={quote(query)}{extra}")
 
 
-def test_home_has_a_labelled_box_and_the_number_of_documents(site):
+def test_home_has_a_labelled_search_box_and_the_number_of_documents(site):
     page = site.get("/").text
     assert '<label class="unseen" for="q">' in page
     assert re.search(r'<input id="q" name="q" type="search"[^>]* autofocus>', page)
@@ -57,14 +59,14 @@ def test_home_has_a_labelled_box_and_the_number_of_documents(site):
     assert "Spiders &amp; co" in page
 
 
-def test_home_of_an_empty_index_says_so(empty_site):
+def test_home_of_an_empty_index(empty_site):
     assert "Nothing is indexed yet" in empty_site.get("/").text
 
 
-def test_results_show_what_was_found(site):
+def test_results_show_title_snippet_and_url(site):
     page = search(site, "爬虫").text
     assert "1 result" in page
-    assert 'value="爬虫"' in page, "the query stays in the box"
+    assert 'value="爬虫"' in page, "the query stays in the search box"
     assert "DHT<b>爬虫</b>" in page
     assert "关于<b>爬虫</b>的说明" in page
     link = 'href="http://docs.example.org/a%20b/%E7%88%AC%E8%99%AB.html?x=1" rel="noopener nofollow"'
@@ -76,7 +78,22 @@ def test_results_show_what_was_found(site):
     assert re.search(r"in [\d.]+ ms", page)
 
 
-def test_hostile_pages_stay_text(site):
+@pytest.mark.parametrize(
+    ("url", "title", "shown"),
+    [
+        ("http://h.example/a b", "", ("http://h.example/a b", "h.example/a b")),
+        ("http://h.example/", "\u200b \u200f", ("http://h.example/", "h.example")),
+        ("http://h.example/<b>", "", ("http://h.example/<b>", "h.example/&lt;b&gt;")),
+        ("notes.txt", "", ("", "notes.txt")),
+        ("", "", ("", "Untitled")),
+    ],
+)
+def test_result_without_a_title_shows_its_url(url, title, shown):
+    result = result_of(Hit(url, title, title, "", "", "", 1.0))
+    assert (result.href, result.title) == shown
+
+
+def test_content_of_hostile_pages_is_escaped(site):
     page = search(site, "trap").text
     assert "<script>alert" not in page
     assert "<img" not in page
@@ -93,14 +110,14 @@ def test_hostile_pages_stay_text(site):
 @pytest.mark.parametrize(
     "query", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 77*77 }}", "' onx='"]
 )
-def test_hostile_queries_stay_text(site, query):
+def test_hostile_queries_are_escaped(site, query):
     page = search(site, query).text
     assert "<script>alert" not in page
     assert "<img" not in page
     assert "5929" not in page
 
 
-def test_pages_through(site):
+def test_results_have_page_links(site):
     first = search(site, "common").text
     assert "95 results" in first
     assert first.count('<li class="result">') == PAGE_SIZE
@@ -119,14 +136,14 @@ def test_any_page_number_is_answered(site, number):
     assert search(site, "common", page=quote(number)).status == 200
 
 
-def test_nothing_found_helps(site):
+def test_search_tips_are_shown_if_nothing_is_found(site):
     page = search(site, "zebra")
     assert page.status == 200
     assert "Nothing found for <q>zebra</q>" in page.text
     assert "title:index" in page.text
 
 
-def test_most_of_the_words_is_said(site):
+def test_partial_matches_are_announced(site):
     assert "No page has all of these words" in search(site, "common zebra").text
 
 
@@ -139,7 +156,7 @@ def test_most_of_the_words_is_said(site):
         ("a " * 400, "use at most"),
     ],
 )
-def test_an_unclear_query_gets_one_line(site, query, says):
+def test_invalid_query_is_explained_in_one_line(site, query, says):
     page = search(site, query)
     assert page.status == 400
     assert says in page.text
@@ -149,12 +166,12 @@ def test_an_unclear_query_gets_one_line(site, query, says):
 
 
 @pytest.mark.parametrize("path", ["/search", "/search?q=", "/search?q=%20%20"])
-def test_no_query_leads_home(site, path):
+def test_empty_query_redirects_home(site, path):
     answer = site.get(path)
     assert (answer.status, answer.headers["location"]) == (303, "/")
 
 
-def test_api(site):
+def test_api_returns_results_as_json(site):
     answer = json.loads(site.get("/api/search?q=common&limit=3&offset=94").text)
     took_ms = answer.pop("took_ms")
     (hit,) = answer.pop("hits")
@@ -176,26 +193,26 @@ def test_api(site):
         "offset=1.5",
     ],
 )
-def test_api_bounds(site, parameters):
+def test_api_parameters_are_bounded(site, parameters):
     answer = site.get(f"/api/search?q=common&{parameters}")
     assert answer.status == 400
     assert "is out of range" in json.loads(answer.text)["error"]
 
 
-def test_the_api_page_tells_its_parameters(site):
+def test_api_page_documents_the_parameters(site):
     page = site.get("/api").text
     for said in ("<code>q</code>", "<code>limit</code>", "<code>offset</code>", f"{site.url}/api/search?q="):
         assert said in page
 
 
-def test_health(site):
+def test_health_reports_the_number_of_documents(site):
     assert json.loads(site.get("/healthz").text) == {"ok": True, "documents": 99}
 
 
 @pytest.mark.parametrize(
     "path", ["/", "/search?q=common", "/api", "/api/search?q=x", "/nowhere", "/static/site.css", "/healthz"]
 )
-def test_every_answer_is_locked_down(site, path):
+def test_every_response_has_security_headers(site, path):
     headers = site.get(path).headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -205,22 +222,22 @@ def test_every_answer_is_locked_down(site, path):
 
 
 @pytest.mark.parametrize("path", ["/", "/search?q=common", "/search?q=zebra", "/search?q=*", "/api", "/nowhere"])
-def test_pages_keep_to_the_policy_and_to_this_server(site, path):
+def test_pages_load_from_this_server_only(site, path):
     page = site.get(path).text
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=\"/static/)", page)
     for address in re.findall(r'<(?:link|script|img)[^>]+(?:href|src)="([^"]+)"', page):
         assert site.get(address).status == 200
 
 
-def test_what_is_not_there(site):
+def test_unknown_path_is_404(site):
     answer = site.get("/nowhere")
-    assert (answer.status, "There is no such page here" in answer.text) == (404, True)
+    assert (answer.status, "This page does not exist" in answer.text) == (404, True)
     assert json.loads(site.get("/api/nowhere").text) == {"error": "Not Found"}
     assert site.get("/static/../site.py").status == 404
     assert site.get("/static/%2e%2e/site.py").status == 404
 
 
-def test_an_index_that_fails_is_told():
+def test_failing_index_is_reported():
     with serving(Broken()) as server:
         for path in ("/", "/search?q=x"):
             answer = server.get(path)
@@ -230,11 +247,11 @@ def test_an_index_that_fails_is_told():
         assert server.get("/healthz").status == 503
 
 
-def test_a_bug_shows_no_inside():
+def test_internal_error_shows_no_details():
     with serving(Buggy()) as server:
         answer = server.get("/search?q=x")
     assert answer.status == 500
-    assert "Something went wrong here" in answer.text
+    assert "Internal error" in answer.text
     assert "secret" not in answer.text
 
 
@@ -262,5 +279,5 @@ def test_page_numbers(number, last, numbers):
     assert page_numbers(number, last) == numbers
 
 
-def test_times_as_people_read_them():
+def test_times_are_readable():
     assert [took(each) for each in (0.123, 12.3, 1234)] == ["0.1 ms", "12 ms", "1.2 s"]

@@ -1,4 +1,4 @@
-"""What can be read of a crawl in Redis beside its exchanges: counts, segments, reasons, the first of the dead."""
+"""What can be read of a crawl in Redis without an exchange: counts, segments, reasons, dead records, facts of hosts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ from lycosa.frontier.core.model import FrontierStats, HostFacts, SegmentState, S
 from lycosa.frontier.core.segments import segment_order, starts_at
 from lycosa.frontier.core.states import State
 from lycosa.frontier.redis.lanes import row_of
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import Session
 
-_facts = msgspec.msgpack.Decoder(HostFacts).decode
-
-DONE, DEAD = "y", "z"
-"""The hashes of why URLs are done, and dead."""
+_decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
-async def counted(session: Session, offered: int) -> FrontierStats:
-    """Return the counts of all partitions; so many records were offered by this worker."""
-    await session.look()
-    return await stats_of(session, offered)
-
-
-async def stats_of(session: Session, offered: int = 0, hosts: int = 0) -> FrontierStats:
-    """Return what the partitions told last, with the reasons."""
+async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> FrontierStats:
+    """Return the counts of the last status, with the reasons; so many records were offered by this worker."""
     total = session.total
     return FrontierStats(
         total("queued") + total("outgoing"),
@@ -33,19 +25,19 @@ async def stats_of(session: Session, offered: int = 0, hosts: int = 0) -> Fronti
         total("delayed"),
         total("done"),
         total("dead"),
-        reasons=await reasons(session, DONE),
-        dead_reasons=await reasons(session, DEAD),
+        reasons=_sum(await _reasons(session, Key.DONE_REASONS)),
+        dead_reasons=_sum(await _reasons(session, Key.DEAD_REASONS)),
         hosts=hosts,
         offered=offered,
-        added=session.wire.added,
+        added=session.calls.added,
     )
 
 
-async def first_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]:
+async def read_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]:
     """Return dead records with their reasons."""
     found: list[tuple[UrlRecord, str]] = []
-    for name in sorted(await segment_states(session), key=segment_order):
-        for members in await session.read_all("ended", "e", name, "", limit):
+    for segment in sorted(await segment_states(session), key=segment_order):
+        for members in await session.operate_all("ended", "dead", segment, "", limit):
             rows = (row_of(State.DEAD, member) for member in members)
             found += [(row.record, row.reason) for row in rows]
         if len(found) >= limit:
@@ -57,67 +49,68 @@ async def segment_states(session: Session) -> dict[str, str]:
     """Return the state of each segment."""
     states: dict[str, str] = {}
     for partition in session.partitions:
-        found = await session.ask("hgetall", partition, "g")
+        found = await session.query("hgetall", partition, Key.SEGMENTS)
         states |= {name.decode(): state.decode() for name, state in found.items()}
     return states
 
 
-async def segment_counts(session: Session) -> dict[str, dict[str, int]]:
-    """Return the counts of each segment."""
-    await session.outlook()
+async def segment_views(session: Session) -> list[SegmentView]:
+    """Describe the segments, the dropped ones last."""
+    states, counts = await segment_states(session), await _segment_counts(session)
+    reasons = await _reasons(session, Key.DONE_REASONS)
+    dead_reasons = await _reasons(session, Key.DEAD_REASONS)
+    names = sorted(states, key=lambda name: (states[name] == SegmentState.DROPPED, segment_order(name)))
+    return [
+        SegmentView(name, SegmentState.DROPPED, starts_at(name))
+        if states[name] == SegmentState.DROPPED
+        else _view(name, states[name], counts.get(name, {}), reasons.get(name, {}), dead_reasons.get(name, {}))
+        for name in names
+    ]
+
+
+async def host_facts_of(session: Session, host: str) -> HostFacts | None:
+    """Return what a crawl remembers of a host."""
+    data = await session.query("hget", session.partition_of(host), Key.HOST_FACTS, host)
+    return _decode_facts(data) if data is not None else None
+
+
+async def _segment_counts(session: Session) -> dict[str, dict[str, int]]:
+    await session.status()
     counts: dict[str, dict[str, int]] = {}
     for partition in session.partitions:
-        for name, part in partition.segments.items():
-            total = counts.setdefault(name, dict.fromkeys(part, 0))
-            for word, number in part.items():
-                total[word] += number
+        for segment, part in partition.segments.items():
+            total = counts.setdefault(segment, dict.fromkeys(part, 0))
+            for state, count in part.items():
+                total[state] += count
     return counts
 
 
-async def reasons_by_segment(session: Session, name: str) -> dict[str, dict[str, int]]:
-    """Return why the URLs of each segment are `DONE` or `DEAD`."""
+async def _reasons(session: Session, key: Key) -> dict[str, dict[str, int]]:
+    """Return the reasons of each segment with their counts."""
     reasons: dict[str, dict[str, int]] = {}
     for partition in session.partitions:
-        for field, count in (await session.ask("hgetall", partition, name)).items():
+        for field, count in (await session.query("hgetall", partition, key)).items():
             segment, _, reason = field.decode().partition("\n")
-            mine = reasons.setdefault(segment, {})
-            mine[reason] = mine.get(reason, 0) + int(count)
-    return {segment: {why: n for why, n in mine.items() if n} for segment, mine in reasons.items()}
+            of_segment = reasons.setdefault(segment, {})
+            of_segment[reason] = of_segment.get(reason, 0) + int(count)
+    return {segment: {reason: n for reason, n in found.items() if n} for segment, found in reasons.items()}
 
 
-async def reasons(session: Session, name: str) -> dict[str, int]:
-    """Return why URLs are `DONE` or `DEAD`."""
+def _sum(reasons: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for mine in (await reasons_by_segment(session, name)).values():
-        for reason, count in mine.items():
+    for of_segment in reasons.values():
+        for reason, count in of_segment.items():
             total[reason] = total.get(reason, 0) + count
     return total
 
 
-async def segment_views(session: Session) -> list[SegmentView]:
-    """Describe the segments, those that were dropped last."""
-    states, counts = await segment_states(session), await segment_counts(session)
-    reasons, dead = await reasons_by_segment(session, DONE), await reasons_by_segment(session, DEAD)
-    live = sorted((name for name in states if states[name] != SegmentState.DROPPED), key=segment_order)
-    gone = sorted((name for name in states if states[name] == SegmentState.DROPPED), key=segment_order)
-    views = [
-        _view(name, states[name], counts.get(name, {}), reasons.get(name, {}), dead.get(name, {})) for name in live
-    ]
-    return views + [SegmentView(name, SegmentState.DROPPED, starts_at(name)) for name in gone]
-
-
 def _view(
-    name: str, state: str, counts: Mapping[str, int], reasons: dict[str, int], dead: dict[str, int]
+    name: str, state: str, counts: Mapping[str, int], reasons: dict[str, int], dead_reasons: dict[str, int]
 ) -> SegmentView:
-    told = {key: counts.get(key, 0) for key in ("queued", "leased", "delayed", "done", "dead")}
-    busy = told["queued"] or told["leased"] or told["delayed"] or counts.get("uncommitted", 0)
-    word = SegmentState(state)
-    if word is SegmentState.OPEN and not busy:
-        word = SegmentState.FINISHED
-    return SegmentView(name, word, starts_at(name), **told, reasons=reasons, dead_reasons=dead)
-
-
-async def facts_of(session: Session, host: str) -> HostFacts | None:
-    """Return what a crawl remembers of a host."""
-    data = await session.ask("hget", session.of(host), "f", host)
-    return _facts(data) if data is not None else None
+    numbers = {each: counts.get(each, 0) for each in ("queued", "leased", "delayed", "done", "dead")}
+    is_busy = numbers["queued"] or numbers["leased"] or numbers["delayed"] or counts.get("uncommitted", 0)
+    if state == SegmentState.OPEN and not is_busy:
+        state = SegmentState.FINISHED
+    return SegmentView(
+        name, SegmentState(state), starts_at(name), **numbers, reasons=reasons, dead_reasons=dead_reasons
+    )

@@ -1,7 +1,7 @@
-"""Lists the URLs of a crawl in Redis, slice by slice: a slice is a few calls of `frontier/redis/lua/listing.lua`.
+"""Lists the URLs of a crawl in Redis in slices: a slice is a few calls of `frontier/redis/lua/listing.lua`.
 
-A listing goes through stretches: segment by segment, in each state by state, in each partition by partition. Its cursor
-is the stretch and the place in it, as JSON.
+A listing goes through tables: segment by segment, in each state by state, in each partition by partition. Its cursor is
+the table and the place in it, as JSON.
 """
 
 from __future__ import annotations
@@ -17,142 +17,150 @@ from lycosa.frontier.core.rows import Matcher
 from lycosa.frontier.core.segments import segment_order
 from lycosa.frontier.core.states import State
 from lycosa.frontier.redis.admin.counts import segment_states
-from lycosa.frontier.redis.lanes import PLACE, decode, row_of
+from lycosa.frontier.redis.lanes import ROW_START, decode, row_of
 from lycosa.frontier.redis.worker.session import Session
 
 CALLS_MAX = 20
 """Calls of one slice that find nothing."""
 
 ROWS_MAX = 1000
-"""Rows that one call reads: so long, a few milliseconds, the server does nothing else."""
+"""Rows that one call reads: the server does nothing else for that time, a few milliseconds."""
 
-QUEUED, LEASED, ASLEEP, DEAD, DONE = range(5)
-STATES = (
-    {State.QUEUED},
-    {State.LEASED},
-    {State.DELAYED, State.RETRY},
-    {State.DEAD, State.ARCHIVED},
-    {State.DONE, State.ARCHIVED},
+QUEUED, LEASED, DELAYED, DEAD, DONE = range(5)
+
+
+class ListedTable(NamedTuple):
+    """What a table holds: its name in the script, the states of its rows, the counts of its rows, where it begins."""
+
+    name: str
+    states: set[State]
+    counted_as: tuple[str, ...]
+    start: tuple[str, ...]
+
+
+TABLES = (
+    ListedTable("queued", {State.QUEUED}, ("queued",), ("", "", "0")),
+    ListedTable("leased", {State.LEASED}, ("leased", "uncommitted"), ("", "0")),
+    ListedTable("delayed", {State.DELAYED, State.RETRY}, ("delayed",), ("", "0")),
+    ListedTable("dead", {State.DEAD, State.ARCHIVED}, ("dead",), ("",)),
+    ListedTable("done", {State.DONE, State.ARCHIVED}, ("done",), ("",)),
 )
-COUNTED = (("queued",), ("leased", "uncommitted"), ("delayed",), ("dead",), ("done",))
-STARTS = (("", "", "0"), ("", "0"), ("", "0"), ("",), ("",))
-KINDS = {DEAD: "e", DONE: "v"}
-ENDED = tuple(KINDS)
+ENDED = (DEAD, DONE)
 
 
-class Place(msgspec.Struct, array_like=True, frozen=True):
-    """A stretch (what is in one state in one partition of a segment), and what in it has been listed."""
+class ListingCursor(msgspec.Struct, array_like=True, frozen=True):
+    """A table of one partition of a segment, and the place behind the rows that were listed."""
 
     segment: str
     table: int
     partition: int
-    at: tuple[str, ...] = ()
+    place: tuple[str, ...] = ()
 
     @property
     def rank(self) -> tuple[tuple[float, str], int, int]:
-        """What stretches are sorted by."""
+        """The order of tables."""
         return segment_order(self.segment), self.table, self.partition
 
 
-class Found(NamedTuple):
-    """A row, and under which name it is kept ("" for what is neither done nor dead)."""
+class StoredRow(NamedTuple):
+    """A row, and the member under which it is stored ("" unless it is dead or done)."""
 
     member: bytes
     row: Row
 
 
-class Slice(NamedTuple):
-    """Rows of one stretch, and where the next slice begins; None at the end."""
+class ListingSlice(NamedTuple):
+    """Rows of one table, and the cursor of the next slice; None at the end."""
 
-    place: Place
-    found: list[Found]
-    after: str | None
+    table: ListingCursor
+    rows: list[StoredRow]
+    cursor: str | None
 
 
-encode_place = msgspec.json.Encoder().encode
-decode_place = msgspec.json.Decoder(Place).decode
+_encode_cursor = msgspec.json.Encoder().encode
+_decode_cursor = msgspec.json.Decoder(ListingCursor).decode
 
 
 async def next_slice(
-    session: Session, selection: Selection, after: str, limit: int, tables: Sequence[int] = range(len(STATES))
-) -> Slice:
-    """Return the next rows that match, at most so many. Raises `UsageError` for what is no place in a listing."""
-    behind = _place(after) if after else None
+    session: Session, selection: Selection, cursor: str, limit: int, tables: Sequence[int] = range(len(TABLES))
+) -> ListingSlice:
+    """Return the next rows that match, at most so many. Raises `UsageError` for a bad cursor."""
+    last = _parse_cursor(cursor) if cursor else None
     states = await segment_states(session)
-    await session.outlook()
-    ahead = [
-        place for place in _stretches(session, states, selection, tables) if not behind or place.rank >= behind.rank
-    ]
-    if behind and ahead and ahead[0].rank == behind.rank:
-        ahead[0] = behind
-    wanted = Matcher(selection).matches
+    await session.status()
+    ahead = [each for each in _tables(session, states, selection, tables) if not last or each.rank >= last.rank]
+    if last and ahead and ahead[0].rank == last.rank:
+        ahead[0] = last
+    matches = Matcher(selection).matches
     for _ in range(CALLS_MAX):
         if not ahead:
             break
-        place = ahead.pop(0)
-        archived = states[place.segment] == SegmentState.ARCHIVED
-        rows, at = await _read(session, place, selection.host, max(1, min(limit, ROWS_MAX)), archived=archived)
-        if at:
-            ahead.insert(0, msgspec.structs.replace(place, at=at))
-        found = [each for each in rows if wanted(each.row)]
+        table = ahead.pop(0)
+        archived = states[table.segment] == SegmentState.ARCHIVED
+        rows, place = await _read(session, table, selection.host, max(1, min(limit, ROWS_MAX)), archived=archived)
+        if place:
+            ahead.insert(0, msgspec.structs.replace(table, place=place))
+        found = [each for each in rows if matches(each.row)]
         if found:
-            return Slice(place, found, _cursor(ahead))
-    return Slice(Place("", 0, 0), [], _cursor(ahead))
+            return ListingSlice(table, found, _next_cursor(ahead))
+    return ListingSlice(ListingCursor("", 0, 0), [], _next_cursor(ahead))
 
 
-def _cursor(ahead: Sequence[Place]) -> str | None:
-    return encode_place(ahead[0]).decode() if ahead else None
+def _next_cursor(ahead: Sequence[ListingCursor]) -> str | None:
+    return _encode_cursor(ahead[0]).decode() if ahead else None
 
 
-def _place(after: str) -> Place:
+def _parse_cursor(cursor: str) -> ListingCursor:
     try:
-        place = decode_place(after)
-        if not place.at or len(place.at) == len(STARTS[place.table]):
-            return place
+        found = _decode_cursor(cursor)
+        if not found.place or len(found.place) == len(TABLES[found.table].start):
+            return found
     except (msgspec.MsgspecError, IndexError):
         pass
-    raise UsageError(f"{after!r} is no place in a listing: begin with an empty one")
+    raise UsageError(f"{cursor!r} is no place in a listing: begin with an empty one")
 
 
-def _stretches(session: Session, states: dict[str, str], selection: Selection, tables: Sequence[int]) -> list[Place]:
-    """Return those in which there may be something that is meant."""
-    live = [name for name, state in states.items() if state != SegmentState.DROPPED]
-    partitions = [session.of(selection.host)] if selection.host else session.partitions
+def _tables(
+    session: Session, states: dict[str, str], selection: Selection, tables: Sequence[int]
+) -> list[ListingCursor]:
+    """Return the beginnings of tables that may have rows of the selection."""
+    segments = [name for name, state in states.items() if state != SegmentState.DROPPED]
+    partitions = [session.partition_of(selection.host)] if selection.host else session.partitions
     return [
-        Place(segment, table, partition.number)
-        for segment in sorted(live, key=segment_order)
+        ListingCursor(segment, table, partition.number)
+        for segment in sorted(segments, key=segment_order)
         if selection.segment in (None, segment)
         for table in tables
-        if not selection.states or STATES[table] & {*selection.states}
-        if table != DONE or session.keeps_done
+        if not selection.states or TABLES[table].states & {*selection.states}
+        if table != DONE or session.keep_done
         for partition in partitions
-        if any(partition.segments.get(segment, {}).get(count) for count in COUNTED[table])
+        if any(partition.segments.get(segment, {}).get(state) for state in TABLES[table].counted_as)
     ]
 
 
 async def _read(
-    session: Session, place: Place, host: str, limit: int, *, archived: bool
-) -> tuple[list[Found], tuple[str, ...]]:
-    """Return the next rows of a stretch, and the place behind them; an empty one at its end."""
-    partition, at = session.partitions[place.partition], place.at or STARTS[place.table]
-    if place.table in KINDS:
-        members = await session.read(partition, "ended", KINDS[place.table], place.segment, *at, limit)
-        state = State.ARCHIVED if archived else State.DEAD if place.table == DEAD else State.DONE
-        rows = [Found(member, row_of(state, member)) for member in members]
-        return rows, (members[-1][:PLACE].decode(),) if len(members) == limit else ()
-    if place.table == QUEUED:
-        found, *following = await session.read(partition, "queued", place.segment, host, *at, limit)
-        rows = [Found(b"", Row(State.QUEUED, decode(data))) for data in found]
+    session: Session, cursor: ListingCursor, host: str, limit: int, *, archived: bool
+) -> tuple[list[StoredRow], tuple[str, ...]]:
+    """Return the next rows of a table, and the place behind them; an empty one at its end."""
+    table, partition = TABLES[cursor.table], session.partitions[cursor.partition]
+    place = cursor.place or table.start
+    if cursor.table in ENDED:
+        members = await session.operate(partition, "ended", table.name, cursor.segment, *place, limit)
+        state = State.ARCHIVED if archived else State.DEAD if cursor.table == DEAD else State.DONE
+        rows = [StoredRow(member, row_of(state, member)) for member in members]
+        return rows, (members[-1][:ROW_START].decode(),) if len(members) == limit else ()
+    only_host = (host,) if cursor.table == QUEUED else ()
+    found, *following = await session.operate(partition, table.name, cursor.segment, *only_host, *place, limit)
+    if cursor.table == QUEUED:
+        rows = [StoredRow(b"", Row(State.QUEUED, decode(data))) for data in found]
     else:
-        command = "leased" if place.table == LEASED else "asleep"
-        found, *following = await session.read(partition, command, place.segment, *at, limit)
-        pairs = zip(found[::2], found[1::2], strict=True)
-        rows = [Found(b"", timed_row(place.table, data, float(time) - partition.shift_s)) for data, time in pairs]
+        ahead_s, pairs = partition.clock_ahead_s, zip(found[::2], found[1::2], strict=True)
+        rows = [StoredRow(b"", timed_row(cursor.table, data, float(time) - ahead_s)) for data, time in pairs]
     return rows, tuple(part.decode() for part in following) if following[0] else ()
 
 
 def timed_row(table: int, data: Any, at: float) -> Row:
-    """Return the row of what is lent until then, or asleep."""
+    """Return the row of a record that is leased until a time, or due then."""
     record = decode(data)
     if table == LEASED:
         return Row(State.LEASED, record, at)

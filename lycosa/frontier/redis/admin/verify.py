@@ -1,9 +1,9 @@
-"""Whether all that is stored of a crawl in Redis fits together.
+"""Checks whether everything that is stored of a crawl in Redis fits together.
 
-`frontier/redis/lua/checking.lua` looks, and repairs what it can.
+`frontier/redis/lua/checking.lua` checks, and repairs what it can.
 
-The crawl goes on meanwhile. A partition with few hosts is looked at in one step, which nothing can disturb. What is
-summed up over several steps is looked at twice: only a difference that stays the same is one.
+The crawl goes on meanwhile. A partition with few hosts is checked in one step, which nothing can disturb. What is
+summed up over several steps is checked twice: only a difference that stays the same is a fault.
 """
 
 from __future__ import annotations
@@ -16,69 +16,72 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 FAULTS_MAX = 1000
-"""Lines that are reported; after so many the rest is of no use."""
+"""Lines that are returned."""
 
 HOSTS_AT_ONCE = 1000
-"""Hosts that one step looks at: some tens of milliseconds in which the server does nothing else."""
+"""Hosts of one step: some tens of milliseconds in which the server does nothing else."""
 
 
-async def faults_of(session: Session, say: Callable[[str], None]) -> list[str]:
-    """Return what does not fit together, a line each."""
-    found: list[str] = []
+async def find_faults(session: Session, report: Callable[[str], None]) -> list[str]:
+    """Return what does not fit together, a line each. `report` gets the progress."""
+    faults: list[str] = []
     for partition in session.partitions:
         where = f"partition {partition.number}: " if len(session.partitions) > 1 else ""
-        found += [where + line for line in await _partition(session, partition, say)]
-        if len(found) >= FAULTS_MAX:
-            return [*found[:FAULTS_MAX], "and more"]
-    return found
+        faults += [where + line for line in await _check_partition(session, partition, report)]
+        if len(faults) >= FAULTS_MAX:
+            return [*faults[:FAULTS_MAX], "and more"]
+    return faults
 
 
-async def _partition(session: Session, partition: Partition, say: Callable[[str], None]) -> list[str]:
-    found, different = await _counts(session, partition, say)
-    if different:
-        again, still = await _counts(session, partition, say)
-        found += again
-        for segment, (length, counted) in still.items():
-            if segment in different and different[segment][0] - different[segment][1] == length - counted:
-                found.append(f"segment {segment!r}: {length} URLs are queued, and {counted} were counted")
+async def _check_partition(session: Session, partition: Partition, report: Callable[[str], None]) -> list[str]:
+    faults, differences = await _check_hosts(session, partition, report)
+    if differences:
+        more, again = await _check_hosts(session, partition, report)
+        faults += more
+        for segment, (queued, counted) in again.items():
+            if segment in differences and differences[segment][0] - differences[segment][1] == queued - counted:
+                faults.append(f"segment {segment!r}: {queued} URLs are queued, and {counted} were counted")
     for segment in await segment_states(session):
-        found += await _seen(session, partition, segment, say)
-    return found
+        faults += await _check_seen(session, partition, segment, report)
+    return faults
 
 
-async def _counts(
-    session: Session, partition: Partition, say: Callable[[str], None]
+async def _check_hosts(
+    session: Session, partition: Partition, report: Callable[[str], None]
 ) -> tuple[list[str], dict[str, tuple[int, int]]]:
-    """Return faults, and the segments of which there is more or less queued than was counted."""
-    found: list[str] = []
+    """Return faults, and segments with a difference: how many URLs are queued, and how many were counted."""
+    faults: list[str] = []
     queued: dict[str, int] = {}
-    after: Any = ""
+    host: Any = ""
     steps = 0
     while True:
-        _, after, faults, more, sums, counts = await session.read(partition, "check", after, HOSTS_AT_ONCE)
-        found += [line.decode() for line in faults]
-        found += [f"{more} faults more"] if more else []
+        _, host, lines, more, sums, counts = await session.operate(partition, "check", host, HOSTS_AT_ONCE)
+        faults += [line.decode() for line in lines]
+        faults += [f"{more} faults more"] if more else []
         for segment, length in _pairs(sums).items():
             queued[segment] = queued.get(segment, 0) + length
         steps += 1
-        if not after:
+        if not host:
             break
-        say(f"partition {partition.number}: {steps * HOSTS_AT_ONCE:,} hosts")
+        report(f"partition {partition.number}: {steps * HOSTS_AT_ONCE:,} hosts")
     if steps == 1:
-        return found, {}
-    told = _pairs(counts)
-    return found, {name: (queued.get(name, 0), told[name]) for name in told if queued.get(name, 0) != told[name]}
+        return faults, {}  # the script has compared them
+    counted = _pairs(counts)
+    differences = {
+        name: (queued.get(name, 0), count) for name, count in counted.items() if queued.get(name, 0) != count
+    }
+    return faults, differences
 
 
-async def _seen(session: Session, partition: Partition, segment: str, say: Callable[[str], None]) -> list[str]:
-    """Compare the fingerprints of a segment with their number, a second time if that is not right."""
+async def _check_seen(session: Session, partition: Partition, segment: str, report: Callable[[str], None]) -> list[str]:
+    """Compare the fingerprints of a segment with their number, a second time if they differ."""
     differences = []
     for _ in range(2):
         total, after = 0, b"0"
         while after:
-            found, after, counted = await session.read(partition, "check_seen", segment, after)
+            found, after, counted = await session.operate(partition, "check_seen", segment, after)
             total += found
-            say(f"segment {segment!r}: {total:,} fingerprints")
+            report(f"segment {segment!r}: {total:,} fingerprints")
         if total == counted:
             return []
         differences.append(total - counted)

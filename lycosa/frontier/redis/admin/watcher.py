@@ -1,4 +1,4 @@
-"""A crawl in Redis as it looks from outside: who takes part, how fast, what is left. Joins nothing, changes nothing."""
+"""A crawl in Redis as it looks from outside, for `lycosa top`: workers, speed, what is left. Changes nothing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import ENDED, LOST, WAITING, CrawlView, WorkerReport, WorkerView, decode, sum_counts
-from lycosa.frontier.redis.worker.heartbeat import SILENT_S
-from lycosa.frontier.redis.worker.partition import COUNTED
+from lycosa.frontier.redis.scripts import SILENT_S
+from lycosa.frontier.redis.worker.partition import STATES
 from lycosa.frontier.redis.worker.session import Session
 
-HOSTS_LOOKED = 200
-"""Of hosts of each kind (ready, waiting, asked now) so many are looked at, at random, and the busiest of before."""
+HOSTS_SAMPLED = 200
+"""Hosts of each kind (ready, waiting, leased) that are looked at, at random, besides the busiest of the last view."""
 
 HOSTS_SHOWN = 10
 
@@ -26,68 +26,67 @@ class Watcher:
         self._busiest: list[str] = []
 
     async def view(self) -> CrawlView | None:
-        """Return the crawl as it is now, None when it is not there any more: one round trip to each partition."""
+        """Return the crawl as it is now, None if it does not exist any more: one round trip to each partition."""
         first, *others = self.session.partitions
-        share = -(-HOSTS_LOOKED // len(self.session.partitions))
-        _, *said = await self.session.read(first, "look", share, 0, *self._busiest)
-        if not said[1]:
+        share = -(-HOSTS_SAMPLED // len(self.session.partitions))
+        _, *reply = await self.session.operate(first, "watch", share, 0, *self._busiest)
+        if not reply[1]:
             return None
-        workers = [name for name, *_ in said[3]]
-        asked = (share, len(workers), *workers, *self._busiest)
-        more = await asyncio.gather(*(self.session.read(each, "look", *asked) for each in others))
-        view = _view(self.session.crawl, [said, *(told[1:] for told in more)])
+        workers = [name for name, *_ in reply[3]]
+        arguments = (share, len(workers), *workers, *self._busiest)
+        more = await asyncio.gather(*(self.session.operate(each, "watch", *arguments) for each in others))
+        view = _view(self.session.crawl, [reply, *(each[1:] for each in more)])
         self._busiest = [host.host for host in view.hosts]
         return view
 
 
-def _view(name: str, partitions: list[list[Any]]) -> CrawlView:
-    at, _, _, known, reports, ended, totals, _ = partitions[0]
-    now = float(at)
-    told = {worker: decode(report) for worker, report in _pairs(reports)}
-    leased = sum_counts({worker: int(lent)} for said in partitions for worker, _, lent in said[3])
-    workers: list[WorkerView] = []
+def _view(name: str, replies: list[list[Any]]) -> CrawlView:
+    time, _, _, known, reports, ended, totals, _ = replies[0]
+    now = float(time)
+    last_reports = {worker: decode(report) for worker, report in _pairs(reports)}
+    leased = sum_counts({worker: int(leases)} for reply in replies for worker, _, leases in reply[3])
+    alive: list[WorkerView] = []
     gone: list[WorkerView] = []
     for worker, heard, _ in known:
-        silent_s, report = now - float(heard or now), told.pop(worker, None)
+        silent_s, report = now - float(heard or now), last_reports.pop(worker, None)
         state = LOST if silent_s > SILENT_S else report.state if report else WAITING
         view = WorkerView(worker.decode(errors="replace"), state, max(0.0, silent_s), leased[worker], report)
-        (gone if state == LOST else workers).append(view)
-    gone += [_gone(worker, now - float(when), told.get(worker)) for worker, when in _pairs(ended)]
+        (gone if state == LOST else alive).append(view)
+    gone += [_ended_worker(worker, now - float(when), last_reports.get(worker)) for worker, when in _pairs(ended)]
     return CrawlView(
         name,
         now,
-        sorted(workers, key=lambda each: _order(each.name)),
+        sorted(alive, key=lambda each: _join_order(each.name)),
         sorted(gone, key=lambda each: each.silent_s),
         {field.decode(errors="replace"): int(count) for field, count in _pairs(totals)},
-        _counted(partitions),
-        _hosts(partitions),
+        _counts(replies),
+        _hosts(replies),
     )
 
 
-def _gone(worker: bytes, silent_s: float, report: WorkerReport | None) -> WorkerView:
+def _ended_worker(worker: bytes, silent_s: float, report: WorkerReport | None) -> WorkerView:
     state = ENDED if report and report.state == ENDED else LOST
     return WorkerView(worker.decode(errors="replace"), state, max(0.0, silent_s), 0, report)
 
 
-def _order(worker: str) -> tuple[int, str]:
-    """Workers are shown in the order in which they came."""
+def _join_order(worker: str) -> tuple[int, str]:
     number = worker.rpartition("#")[2]
     return (int(number) if number.isdecimal() else 0, worker)
 
 
-def _counted(partitions: list[list[Any]]) -> dict[str, int]:
-    found = dict.fromkeys(COUNTED.values(), 0)
-    for said in partitions:
-        for field, count in _pairs(said[2]):
-            found[COUNTED[field.decode().partition("|")[0]]] += int(count)
-    return found
+def _counts(replies: list[list[Any]]) -> dict[str, int]:
+    counts = dict.fromkeys(STATES, 0)
+    for reply in replies:
+        for field, count in _pairs(reply[2]):
+            counts[field.decode().partition("|")[0]] += int(count)
+    return counts
 
 
-def _hosts(partitions: list[list[Any]]) -> list[HostView]:
+def _hosts(replies: list[list[Any]]) -> list[HostView]:
     views = (
-        HostView(name.decode(errors="replace"), int(queued), int(busy), float(ready), delay_s=float(delay))
-        for said in partitions
-        for name, queued, busy, ready, delay in said[7]
+        HostView(name.decode(errors="replace"), int(queued), int(in_flight), float(ready_at), delay_s=float(delay))
+        for reply in replies
+        for name, queued, in_flight, ready_at, delay in reply[7]
     )
     return nlargest(HOSTS_SHOWN, views, key=lambda view: (view.queued, view.in_flight))
 

@@ -1,294 +1,318 @@
--- Whose turn it is. Hosts take turns, and all hosts of one IP address, where that is limited, take turns as one: a
--- *group*, which has turns of its own for its hosts. A unit (host or group) is among the ready when it may be contacted
--- now, among the waiting when it has work and its turn is to come, and nowhere while it has no work, no free place, or
--- is asked for its robots.txt: so nothing is ever scanned, and whatever is ready can be lent.
---
--- What a unit holds, packed; what is left out is 0, or "" for `tk`, `ad` and `uc`:
---   fl in flight   ra its next turn   tk its member of the ready, tr its rank there
---   wr 1 while it is among the waiting   cw a claim is waited for until   row claims in a row
---   yu they stand back until   q queued
---   gr it has a better place with so many   n hosts of a group   tn turns of a group for its hosts
--- and a host:
---   gq those of them that its group counts   rk rank of its first lane   pa paused until (by no start of ours)
---   dl delay it asks for   th delay of the throttle, none before the first   st last start   as 1 while it is asked
---   rb robots.txt fetched at
---   rt at  tries of robots.txt and of its address   ad address   au known until   cl claims in its line
---   uc the lease or claim of which nobody has said yet when the host heard of it: no other turn before that
+-- Which host may be contacted next. Where limits per IP address are set, all hosts of one address form a *group*, which is
+-- scheduled like a host, and schedules its own hosts. An *entity* (host or group) is ready when it may be contacted now,
+-- waiting when it has work and may be contacted later, and neither while it has no work, no free place, or its robots.txt
+-- or address is asked for: so nothing is ever scanned, and whatever is ready can be leased.
 
-local NO_WORK = 1e300
-local CLAIMS_ROW = 8
-local WANTED_S = 1 -- leases are wanted for so long after somebody got fewer than he asked for
-local NOTHING = { __index = {
-  q = 0, n = 0, gq = 0, gr = 0, tn = 0, fl = 0, ra = 0, pa = 0, dl = 0, st = 0, as = 0, rb = 0, rt = 0, at = 0, ad = '',
-  au = 0,
-  rk = NO_WORK, cl = 0, cw = 0, row = 0, yu = 0, tk = '', tr = 0, wr = 0, uc = '',
-} }
+local NO_WORK = 1e300 -- rank of an entity with nothing queued
+local LEASES_WANTED_S = 1 -- leases are wanted for this long after a worker got fewer than it asked for
 
-local READY, WAITING = key('t'), key('r')
-local units, packed_units = {}, {}
+local entities, packed_entities = {}, {}
 
 local function is_group(name)
   return string.byte(name) == 64 -- "@"
 end
 
-local function place_of(name)
-  return is_group(name) and key('i|' .. string.sub(name, 2)) or key('h|' .. name)
+local function entity_key(name)
+  return is_group(name) and key.group .. string.sub(name, 2) or key.host .. name
 end
 
--- The unit of this name: a host, or "@ADDRESS".
-local function host_of(name)
-  local unit = units[name]
-  if unit then return unit end
-  local data = call('GET', place_of(name))
-  unit = data and cmsgpack.unpack(data) or {}
-  setmetatable(unit, NOTHING)
-  units[name], packed_units[name] = unit, data
-  unit.name = name
-  return unit
+-- Values only, in a fixed order: half the time and fewer bytes than a map. Both functions below name the fields:
+--   in_flight         transfers                      next_at           when it may be contacted next
+--   ready_member      its member among the ready     ready_rank        its rank there
+--   is_waiting        1 while it is waiting          queued            records
+--   promote_at        queued records with which it gets a better place among the ready
+--   claim_until       a claim is waited for until    claims_in_row     granted since the last lease
+--   yield_until       claims wait for a lease until  group_hosts       of a group: its hosts
+--   group_turns       of a group: turns it gave to its hosts
+-- and of a host only:
+--   counted_by_group  queued records that its group counts    first_rank        rank of its first lane
+--   paused_until      by a block, not by a start of ours      crawl_delay       that its robots.txt asks for
+--   throttle          delay of the auto-throttle, false for none   started_at   last start
+--   preparing         1 while its robots.txt or address is asked for
+--   robots_at         its robots.txt was fetched at           robots_tries, address_tries   failed in a row
+--   address           IP address                              address_until     known until
+--   claims            that wait                               unconfirmed       see `start`
+local function packed_entity(it)
+  return cmsgpack.pack(it.queued, it.first_rank, it.ready_member, it.ready_rank, it.is_waiting, it.promote_at,
+    it.in_flight, it.next_at, it.started_at, it.paused_until, it.crawl_delay, it.throttle, it.preparing, it.robots_at,
+    it.robots_tries, it.address_tries, it.address, it.address_until, it.claims, it.claim_until, it.claims_in_row,
+    it.yield_until, it.unconfirmed, it.counted_by_group, it.group_hosts, it.group_turns)
 end
 
-local function group_at(address)
-  return host_of('@' .. address)
+local function unpacked_entity(name, data)
+  local queued, first_rank, ready_member, ready_rank, is_waiting, promote_at, in_flight, next_at, started_at, paused_until,
+    crawl_delay, throttle, preparing, robots_at, robots_tries, address_tries, address, address_until, claims, claim_until,
+    claims_in_row, yield_until, unconfirmed, counted_by_group, group_hosts, group_turns = cmsgpack.unpack(data)
+  return {
+    name = name, queued = queued, first_rank = first_rank, ready_member = ready_member, ready_rank = ready_rank,
+    is_waiting = is_waiting, promote_at = promote_at, in_flight = in_flight, next_at = next_at, started_at = started_at,
+    paused_until = paused_until, crawl_delay = crawl_delay, throttle = throttle, preparing = preparing,
+    robots_at = robots_at, robots_tries = robots_tries, address_tries = address_tries, address = address,
+    address_until = address_until, claims = claims, claim_until = claim_until, claims_in_row = claims_in_row,
+    yield_until = yield_until, unconfirmed = unconfirmed, counted_by_group = counted_by_group, group_hosts = group_hosts,
+    group_turns = group_turns,
+  }
+end
+
+local function new_entity(name)
+  return {
+    name = name, queued = 0, first_rank = NO_WORK, ready_member = '', ready_rank = 0, is_waiting = 0, promote_at = 0,
+    in_flight = 0, next_at = 0, started_at = 0, paused_until = 0, crawl_delay = 0, throttle = false, preparing = 0,
+    robots_at = 0, robots_tries = 0, address_tries = 0, address = '', address_until = 0, claims = 0, claim_until = 0,
+    claims_in_row = 0, yield_until = 0, unconfirmed = '', counted_by_group = 0, group_hosts = 0, group_turns = 0,
+  }
+end
+
+-- The entity of this name: a host, or a group as "@ADDRESS".
+local function entity(name)
+  local it = entities[name]
+  if it then return it end
+  local data = call('GET', entity_key(name))
+  it = data and unpacked_entity(name, data) or new_entity(name)
+  entities[name], packed_entities[name] = it, data
+  return it
 end
 
 local function group_of(host)
-  if asked('resolves') == 0 or host.ad == '' then return nil end
-  return group_at(host.ad)
+  if meta('resolves') == 0 or host.address == '' then return nil end
+  return entity('@' .. host.address)
 end
 
-local function write_hosts()
-  for name, unit in pairs(units) do
-    unit.name = nil
-    local data = cmsgpack.pack(unit)
-    if data ~= packed_units[name] then
-      call('SET', place_of(name), data)
-      if not packed_units[name] and not is_group(name) then call('ZADD', key('a'), 0, name) end
+local function write_entities()
+  for name, it in pairs(entities) do
+    local data = packed_entity(it)
+    if data ~= packed_entities[name] then
+      call('SET', entity_key(name), data)
+      if not packed_entities[name] and not is_group(name) then call('ZADD', key.hosts, 0, name) end
     end
-    unit.name = name
   end
 end
 
 local function delay_of(host)
-  return math.max(host.dl, host.th or asked('start_delay'), asked('delay'))
+  return math.max(host.crawl_delay, host.throttle or meta('start_delay'), meta('delay'))
 end
 
-local function full(group)
-  local places = asked('ip_places')
-  return places > 0 and group.fl >= places
+local function is_full(group)
+  local places = meta('ip_places')
+  return places > 0 and group.in_flight >= places
 end
 
--- Who wants leases, and got too few, is remembered for WANTED_S.
-local function want()
-  local wanted = asked('wanted')
-  if now - wanted > WANTED_S / 4 or wanted > now then call('HSET', key('m'), 'wanted', text(now)) end
-  policy.wanted = now
+local function note_leases_wanted()
+  local wanted = meta('wanted')
+  if now - wanted > LEASES_WANTED_S / 4 or wanted > now then call('HSET', key.meta, 'wanted', text(now)) end
+  meta_fields.wanted = now
 end
 
--- Whether the claims stand back: it is the turn of a lease.
-local function yields(unit)
-  if unit.row < CLAIMS_ROW or asked('wanted') == 0 or now - asked('wanted') > WANTED_S then return false end
-  if is_group(unit.name) then return call('EXISTS', key('it' .. unit.name)) == 1 end
-  return unit.q > 0 and unit.as == 0
+-- Whether the next start is for a lease, although claims wait.
+local function yields_to_leases(it)
+  if it.claims_in_row < CLAIMS_IN_ROW_MAX then return false end
+  if meta('wanted') == 0 or now - meta('wanted') > LEASES_WANTED_S then return false end
+  if is_group(it.name) then return call('EXISTS', key.ready .. it.name) == 1 end
+  return it.queued > 0 and it.preparing == 0
 end
 
--- When a lease may have the turn of this unit.
-local function lease_at(unit)
-  if unit.cw > now and not yields(unit) then return math.max(unit.ra, unit.cw) end
-  return unit.ra
+-- When a lease may start.
+local function lease_at(it)
+  if it.claim_until > now and not yields_to_leases(it) then return math.max(it.next_at, it.claim_until) end
+  return it.next_at
 end
 
-local function leave_ready(unit, ready)
-  if unit.tk ~= '' then
-    call('ZREM', ready, unit.tk)
-    unit.tk = ''
+local function leave_ready(it, ready)
+  if it.ready_member ~= '' then
+    call('ZREM', ready, it.ready_member)
+    it.ready_member = ''
   end
 end
 
-local function leave_waiting(unit, waiting)
-  if unit.wr ~= 0 then
-    call('ZREM', waiting, unit.name)
-    unit.wr = 0
+local function leave_waiting(it, waiting)
+  if it.is_waiting ~= 0 then
+    call('ZREM', waiting, it.name)
+    it.is_waiting = 0
   end
 end
 
--- First come, first served, except that a unit with much work left goes before some of those who came earlier: the more
--- work, the more of them, but only before (FAIR_TURN - 1) times as many as are ready now. So, as in
--- `frontier.core.fair_queue`, a unit with n others before it has its turn within FAIR_TURN * (n + 1) turns, and whoever
--- decides when the crawl ends is hardly ever kept waiting.
-local FAIR_TURN = 8
-local SHORT_S = 10 -- seconds of work with which nobody needs to hurry
-local LONG = math.log(256) -- so many times that work goes before all it may
-local TRANSFER_S = 0.2 -- what a transfer is taken to last where no delay says how long the work takes
-local FIRST = 1e13 -- so that all have 14 digits
+-- The ready are served in the order in which they came, except that an entity with much work left goes before some of
+-- those that came earlier: the more work, the more of them, but at most (FAIR_TURN - 1) times as many as are ready now. So,
+-- as in `frontier.core.fair_queue`, an entity with n others before it is served within FAIR_TURN * (n + 1) turns, and the
+-- host that decides when the crawl ends is hardly ever kept waiting.
+local WORK_FACTOR_LOG = math.log(256) -- an entity with 256 times SHORT_S of work goes before all it may
+local FIRST_TURN = 1e13 -- so that all turns have 14 digits
+local READY_NAME = 16 -- where the name begins in TURN|NAME
 
-local pace, start_delay -- of all hosts
+local least_pace_s, start_delay_s -- of all hosts
 
-local function work_of(host)
-  if not pace then
-    pace, start_delay = math.max(asked('delay'), TRANSFER_S / asked('places')), asked('start_delay')
+local function work_s_of(host)
+  if not least_pace_s then
+    least_pace_s, start_delay_s = math.max(meta('delay'), TRANSFER_S / meta('places')), meta('start_delay')
   end
-  return host.q * math.max(pace, host.dl, host.th or start_delay)
+  return host.queued * math.max(least_pace_s, host.crawl_delay, host.throttle or start_delay_s)
 end
 
--- The work of all its hosts one after the other, or that of the first one, if it is more.
-local function work_of_group(group, first)
-  local places = asked('ip_places') > 0 and asked('ip_places') or asked('places')
-  return math.max(group.q * math.max(asked('ip_delay'), TRANSFER_S / places), work_of(first))
+-- The work of all its hosts one after the other, or that of its first host if it is more.
+local function work_s_of_group(group, first)
+  local places = meta('ip_places') > 0 and meta('ip_places') or meta('places')
+  return math.max(group.queued * math.max(meta('ip_delay'), TRANSFER_S / places), work_s_of(first))
 end
 
-local function place_in(ready, group, work)
+local function turn_among(ready, group, work_s)
   local turn
   if group then
-    group.tn = group.tn + 1
-    turn = group.tn
+    group.group_turns = group.group_turns + 1
+    turn = group.group_turns
   else
-    turn = following('ready')
+    turn = next_number('ready')
   end
-  if work > SHORT_S then
-    turn = turn - math.min(1, math.log(work / SHORT_S) / LONG) * (FAIR_TURN - 1) * call('ZCARD', ready)
+  if work_s > SHORT_S then
+    turn = turn - math.min(1, math.log(work_s / SHORT_S) / WORK_FACTOR_LOG) * (FAIR_TURN - 1) * call('ZCARD', ready)
   end
-  return string.format('%014d|', FIRST + turn)
+  return string.format('%014d|', FIRST_TURN + turn)
 end
 
--- A unit that is ready keeps its place, or has a better one when its work has doubled.
-local function enter(unit, ready, group, rank, first)
-  local place
-  if unit.tk ~= '' and unit.tr == rank then
-    if unit.q < unit.gr then return end
-    unit.gr = 2 * unit.q
-    local work = first and work_of_group(unit, first) or work_of(unit)
-    if work <= SHORT_S then return end
-    place = place_in(ready, group, work)
-    if place >= string.sub(unit.tk, 1, 15) then return end
+-- Puts an entity among the ready. If it is there it keeps its place, or gets a better one when its work has doubled.
+-- `group` is that of a host, `first_host` the first one of a group.
+local function enter_ready(it, ready, group, rank, first_host)
+  local turn
+  if it.ready_member ~= '' and it.ready_rank == rank then
+    if it.queued < it.promote_at then return end
+    it.promote_at = 2 * it.queued
+    local work_s = first_host and work_s_of_group(it, first_host) or work_s_of(it)
+    if work_s <= SHORT_S then return end
+    turn = turn_among(ready, group, work_s)
+    if turn >= string.sub(it.ready_member, 1, READY_NAME - 1) then return end
   else
-    place = place_in(ready, group, first and work_of_group(unit, first) or work_of(unit))
+    turn = turn_among(ready, group, first_host and work_s_of_group(it, first_host) or work_s_of(it))
   end
-  leave_ready(unit, ready)
-  unit.tk, unit.tr, unit.gr = place .. unit.name, rank, 2 * unit.q
-  call('ZADD', ready, text(rank), unit.tk)
+  leave_ready(it, ready)
+  it.ready_member, it.ready_rank, it.promote_at = turn .. it.name, rank, 2 * it.queued
+  call('ZADD', ready, text(rank), it.ready_member)
 end
 
-local function wait(unit, waiting, at)
-  call('ZADD', waiting, text(at), unit.name)
-  unit.wr = 1
+local function enter_waiting(it, waiting, at)
+  call('ZADD', waiting, text(at), it.name)
+  it.is_waiting = 1
 end
 
--- A group is ready when one of its hosts is, and waits for the next one that will be, at the same time.
-local function offer_group(group)
-  local first = call('ZRANGE', key('it' .. group.name), 0, 0, 'WITHSCORES')
-  local soonest = call('ZRANGE', key('ir' .. group.name), 0, 0, 'WITHSCORES')
+-- A group is ready when one of its hosts is, and waits for its next host at the same time.
+local function schedule_group(group)
+  local first = call('ZRANGE', key.ready .. group.name, 0, 0, 'WITHSCORES')
+  local soonest = call('ZRANGE', key.waiting .. group.name, 0, 0, 'WITHSCORES')
   local at, due = lease_at(group), tonumber(soonest[2])
-  if full(group) then first, due = {}, nil end
+  if is_full(group) then first, due = {}, nil end
   if first[1] and at <= now then
-    enter(group, READY, nil, tonumber(first[2]), host_of(string.sub(first[1], 16)))
+    enter_ready(group, key.ready, nil, tonumber(first[2]), entity(string.sub(first[1], READY_NAME)))
   else
-    leave_ready(group, READY)
+    leave_ready(group, key.ready)
     if first[1] then due = at end
   end
-  if due then wait(group, WAITING, math.max(due, at)) else leave_waiting(group, WAITING) end
+  if due then enter_waiting(group, key.waiting, math.max(due, at)) else leave_waiting(group, key.waiting) end
 end
 
--- Where a host takes its turns: its ready and its waiting, and the group whose they are.
-local function turns_of(host)
+-- The sets in which a host is ready or waiting, and its group if they are those of a group.
+local function queues_of(host)
   local group = group_of(host)
-  if not group then return READY, WAITING end
-  return key('it' .. group.name), key('ir' .. group.name), group
+  if not group then return key.ready, key.waiting end
+  return key.ready .. group.name, key.waiting .. group.name, group
 end
 
--- Put the host where it belongs. Lanes that have not begun keep it waiting until they do.
-local function offer(host)
-  local ready, waiting, group = READY, WAITING, nil
-  if host.ad ~= '' then ready, waiting, group = turns_of(host) end
-  if group then group.q, host.gq = group.q + host.q - host.gq, host.q end
-  if host.q <= 0 or host.as == 1 or host.uc ~= '' or host.fl >= asked('places') then
+-- Puts a host where it belongs now. A lane whose segment has not begun makes it wait until then.
+local function schedule(host)
+  local ready, waiting, group = key.ready, key.waiting, nil
+  if host.address ~= '' then ready, waiting, group = queues_of(host) end
+  if group then
+    group.queued, host.counted_by_group = group.queued + host.queued - host.counted_by_group, host.queued
+  end
+  if host.queued <= 0 or host.preparing == 1 or host.unconfirmed ~= '' or host.in_flight >= meta('places') then
     leave_ready(host, ready)
     leave_waiting(host, waiting)
   else
-    local at = host.cw == 0 and host.ra or lease_at(host)
-    if host.rk > at then at = host.rk end
+    local at = host.claim_until == 0 and host.next_at or lease_at(host)
+    if host.first_rank > at then at = host.first_rank end
     if at > now then
       leave_ready(host, ready)
-      wait(host, waiting, at)
+      enter_waiting(host, waiting, at)
     else
       leave_waiting(host, waiting)
-      enter(host, ready, group, host.rk)
+      enter_ready(host, ready, group, host.first_rank)
     end
   end
-  if group then offer_group(group) end
+  if group then schedule_group(group) end
 end
 
 local function pause(host, until_)
-  host.pa = math.max(host.pa, until_)
-  if until_ > host.ra then
-    host.ra = until_
-    offer(host)
+  host.paused_until = math.max(host.paused_until, until_)
+  if until_ > host.next_at then
+    host.next_at = until_
+    schedule(host)
   end
 end
 
--- A transfer to the host starts now, by this lease or claim; or later, when the worker is held up, and then it says so.
-local function starts(host, by)
-  host.fl = host.fl + 1
-  host.st = now
+-- A transfer starts by this lease or claim. Where the crawl keeps delays to the point ('punctual'), the worker reports the
+-- real start, which may come later, and the host is unconfirmed until then: nothing else starts there.
+local function start(host, by)
+  host.in_flight = host.in_flight + 1
+  host.started_at = now
   local delay = delay_of(host)
   if delay > 0 then
-    host.ra = now + delay
-    if asked('punctual') == 1 then host.uc = by end
+    host.next_at = now + delay
+    if meta('punctual') == 1 then host.unconfirmed = by end
   end
   local group = group_of(host)
   if group then
-    group.fl = group.fl + 1
-    group.ra = math.max(group.ra, now + asked('ip_delay'))
+    group.in_flight = group.in_flight + 1
+    group.next_at = math.max(group.next_at, now + meta('ip_delay'))
   end
 end
 
--- A transfer is over; one that did not contact the host gives its turn back.
-local function ended(host, address, by, turn)
-  host.fl = math.max(0, host.fl - 1)
-  if host.uc == by then host.uc = '' end
-  if turn and host.ra == turn.next then host.ra = math.max(turn.at, host.pa) end
+-- A transfer is over. `turn`, of one that did not contact the host, holds the times to go back to, unless they have
+-- changed since.
+local function finish(host, address, by, turn)
+  host.in_flight = math.max(0, host.in_flight - 1)
+  if host.unconfirmed == by then host.unconfirmed = '' end
+  if turn and host.next_at == turn.next_at then host.next_at = math.max(turn.at, host.paused_until) end
   if address ~= '' then
-    local group = group_at(address)
-    group.fl = math.max(0, group.fl - 1)
-    if turn and group.ra == turn.group_next then group.ra = turn.group_at end
-    offer_group(group)
+    local group = entity('@' .. address)
+    group.in_flight = math.max(0, group.in_flight - 1)
+    if turn and group.next_at == turn.group_next_at then group.next_at = turn.group_at end
+    schedule_group(group)
   end
-  offer(host)
+  schedule(host)
 end
 
--- The host whose turn it is, of what was taken from the ready: and the group whose turn that is. No host when it is
--- there no more: limits may have changed since.
-local function turn_of(member)
-  local name, group = string.sub(member, 16), nil
+-- The worker of a transfer is dead. The host may have been contacted just now if the start was never confirmed.
+local function assume_started(host, by)
+  if host.unconfirmed == by then host.next_at = math.max(host.next_at, now + delay_of(host)) end
+end
+
+-- The host of a member that was taken from the ready, and its group if that was ready. No host when the group has none
+-- ready any more, as limits may have changed since.
+local function ready_host(member)
+  local name, group = string.sub(member, READY_NAME), nil
   if is_group(name) then
-    group = host_of(name)
-    group.tk = ''
-    member = call('ZPOPMIN', key('it' .. name))[1]
+    group = entity(name)
+    group.ready_member = ''
+    member = call('ZPOPMIN', key.ready .. name)[1]
     if not member then return nil, group end
-    name = string.sub(member, 16)
+    name = string.sub(member, READY_NAME)
   end
-  local host = host_of(name)
-  if host.tk ~= member then return nil, group end
-  host.tk = ''
+  local host = entity(name)
+  if host.ready_member ~= member then return nil, group end
+  host.ready_member = ''
   return host, group
 end
 
--- Move those whose time has come from the waiting to the ready.
-local COME_MAX = 1000
+local READY_BATCH_MAX = 1000
 
-local function come_in(waiting)
-  for _, name in ipairs(call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, COME_MAX)) do
+-- Moves those whose time has come from the waiting to the ready.
+local function schedule_due(waiting)
+  for _, name in ipairs(call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, READY_BATCH_MAX)) do
     call('ZREM', waiting, name)
-    local unit = host_of(name)
-    unit.wr = 0
+    local it = entity(name)
+    it.is_waiting = 0
     if is_group(name) then
-      come_in(key('ir' .. name))
-      offer_group(unit)
+      schedule_due(key.waiting .. name)
+      schedule_group(it)
     else
-      offer(unit)
+      schedule(it)
     end
   end
-end
-
-local function come()
-  come_in(WAITING)
 end

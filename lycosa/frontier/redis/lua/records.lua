@@ -1,234 +1,257 @@
--- Records: what is known, what is queued, what sleeps.
+-- Records: the fingerprints that are known, the queues of hosts, what is delayed, links to other partitions.
 
-local BUCKET = 256 -- fingerprints in a set, on average: below 512 Redis keeps them as 8 bytes each
-local LEAST = -9   -- as many decimal digits of a fingerprint choose its set
+-- Fingerprints. A segment keeps them in sets that grow one by one with their number.
 
-local buckets = {}
+local SEEN_SET_MEAN = 256 -- fingerprints in a set, on average: below 512 Redis keeps them as 8 bytes each
+local HASH_DIGITS = -9 -- the last decimal digits of a fingerprint choose its set
+
+local seen_counts = {}
 
 local function seen_of(segment)
-  local seen = buckets[segment]
+  local seen = seen_counts[segment]
   if not seen then
-    local found = call('HMGET', key('b'), 'n|' .. segment, 'k|' .. segment)
-    seen = { n = tonumber(found[1] or 0), k = tonumber(found[2] or 1) }
-    buckets[segment] = seen
+    local found = call('HMGET', key.seen_counts, 'count|' .. segment, 'sets|' .. segment)
+    seen = { count = tonumber(found[1] or 0), sets = tonumber(found[2] or 1) }
+    seen_counts[segment] = seen
   end
   return seen
 end
 
 local function write_seen()
-  for segment, seen in pairs(buckets) do
-    if seen.changed then call('HSET', key('b'), 'n|' .. segment, seen.n, 'k|' .. segment, seen.k) end
+  for segment, seen in pairs(seen_counts) do
+    if seen.changed then
+      call('HSET', key.seen_counts, 'count|' .. segment, seen.count, 'sets|' .. segment, seen.sets)
+    end
   end
 end
 
-local function hashed(fingerprint)
-  return tonumber(string.sub(fingerprint, LEAST))
+local function seen_key(segment, number)
+  return key.seen .. segment .. '|' .. number
+end
+
+local function hash_of(fingerprint)
+  return tonumber(string.sub(fingerprint, HASH_DIGITS))
 end
 
 -- Linear hashing (Litwin 1980): sets are split one at a time, in order, as they fill.
-local function set_of(hash, k)
+local function set_of(hash, sets)
   local half = 1
-  while half * 2 <= k do half = half * 2 end
-  local at = hash % (half * 2)
-  return at < k and at or hash % half
+  while half * 2 <= sets do half = half * 2 end
+  local number = hash % (half * 2)
+  return number < sets and number or hash % half
 end
 
-local function split(segment, seen)
+local function split_set(segment, seen)
   local half = 1
-  while half * 2 <= seen.k do half = half * 2 end
-  local old, new = seen.k - half, seen.k
-  local from, to = key('s|' .. segment .. '|' .. old), key('s|' .. segment .. '|' .. new)
-  local leaving = {}
-  for _, each in ipairs(call('SMEMBERS', from)) do
-    if hashed(each) % (half * 2) == new then leaving[#leaving + 1] = each end
+  while half * 2 <= seen.sets do half = half * 2 end
+  local old, new = seen.sets - half, seen.sets
+  local from, to = seen_key(segment, old), seen_key(segment, new)
+  local moving = {}
+  for _, fingerprint in ipairs(call('SMEMBERS', from)) do
+    if hash_of(fingerprint) % (half * 2) == new then moving[#moving + 1] = fingerprint end
   end
-  for first = 1, #leaving, 1000 do
-    local part = { unpack(leaving, first, math.min(first + 999, #leaving)) }
+  for first = 1, #moving, 1000 do
+    local part = { unpack(moving, first, math.min(first + 999, #moving)) }
     call('SREM', from, unpack(part))
     call('SADD', to, unpack(part))
   end
-  seen.k = seen.k + 1
+  seen.sets = seen.sets + 1
 end
 
--- True when it is new.
-local function learn(segment, fingerprint)
+-- Returns true when the fingerprint is new.
+local function add_fingerprint(segment, fingerprint)
   local seen = seen_of(segment)
-  local at = set_of(hashed(fingerprint), seen.k)
-  if call('SADD', key('s|' .. segment .. '|' .. at), fingerprint) == 0 then return false end
-  seen.n, seen.changed = seen.n + 1, true
-  if seen.n > seen.k * BUCKET then split(segment, seen) end
+  local number = set_of(hash_of(fingerprint), seen.sets)
+  if call('SADD', seen_key(segment, number), fingerprint) == 0 then return false end
+  seen.count, seen.changed = seen.count + 1, true
+  if seen.count > seen.sets * SEEN_SET_MEAN then split_set(segment, seen) end
   return true
 end
 
--- A lane is "RANK|PRIORITY|SEGMENT": those of the oldest segment first, then the best priority.
+-- Lanes: RANK|PRIORITY|SEGMENT, so that their names sort in the order in which they are served (see lanes.py).
+
 local function rank_of(lane)
-  return tonumber(string.sub(lane, 1, 17))
+  return tonumber(string.sub(lane, 1, RANK_CHARS))
 end
 
 local function segment_of(lane)
-  return string.sub(lane, 40)
+  return string.sub(lane, SEGMENT_START)
 end
 
-local states = {}
+local segment_states = {}
 
 local function state_of(segment)
-  local state = states[segment]
+  local state = segment_states[segment]
   if not state then
-    state = call('HGET', key('g'), segment) or 'new'
-    states[segment] = state
+    state = call('HGET', key.segments, segment) or 'new'
+    segment_states[segment] = state
   end
   return state
 end
 
--- Count what is in a segment. Of one that was dropped nothing is counted, though some of it may still lie about.
-local function tally(kind, segment, by)
-  if state_of(segment) ~= 'dropped' then count(kind .. segment, by) end
+-- Counts records of a segment in a state. Of a dropped one nothing is counted, though parts of it may still be stored.
+local function tally(state, segment, by)
+  if state_of(segment) ~= DROPPED then count(state .. '|' .. segment, by) end
 end
 
--- A record in a list has a stamp before it, 6 bytes. Stamps rise from the head of a list to its tail, so that a listing
--- finds where it was, whatever is taken and put back meanwhile.
-local STAMP_BYTES = 6
-local STAMP_FIRST = 2 ^ 40 -- room for what is put back before all others
+-- Queues. A record in a list has a stamp of 6 bytes before it. Stamps rise from the head of a list to its tail, so that a
+-- listing finds its place again, whatever is taken and put back meanwhile.
 
-local function stamped(at, record)
-  return struct.pack('>I6', at) .. record
+local QUEUE_STAMP_BYTES = 6
+local FIRST_QUEUE_STAMP = 2 ^ 40 -- room for records that are put back before all others
+
+local function queue_key(name, lane)
+  return key.queue .. name .. '|' .. lane
+end
+
+local function stamped(stamp, record)
+  return struct.pack('>I6', stamp) .. record
 end
 
 local function stamp_of(entry)
   return (struct.unpack('>I6', entry))
 end
 
-local function enqueue(name, lane, record, front)
-  local host, list = host_of(name), key('q|' .. name .. '|' .. lane)
-  local head = front and call('LINDEX', list, 0)
+local function record_of(entry)
+  return string.sub(entry, QUEUE_STAMP_BYTES + 1)
+end
+
+local function enqueue(name, lane, record, at_front)
+  local host, list = entity(name), queue_key(name, lane)
+  local head = at_front and call('LINDEX', list, 0)
   if head then
     call('LPUSH', list, stamped(stamp_of(head) - 1, record))
-  elseif call('RPUSH', list, stamped(STAMP_FIRST + following('turn'), record)) == 1 then
-    call('ZADD', key('l|' .. name), 0, lane)
+  elseif call('RPUSH', list, stamped(FIRST_QUEUE_STAMP + next_number('turn'), record)) == 1 then
+    call('ZADD', key.lanes .. name, 0, lane)
   end
-  host.q = host.q + 1
-  host.rk = math.min(host.rk, rank_of(lane))
-  tally('q|', segment_of(lane), 1)
-  offer(host)
+  host.queued = host.queued + 1
+  host.first_rank = math.min(host.first_rank, rank_of(lane))
+  tally('queued', segment_of(lane), 1)
+  schedule(host)
 end
 
-local function sleep(name, lane, record, due)
-  call('ZADD', key('d'), text(due), stamp() .. '|' .. name .. '\n' .. lane .. '\n' .. record)
-  tally('d|', segment_of(lane), 1)
+local function lane_emptied(host, lane)
+  call('ZREM', key.lanes .. host.name, lane)
+  local next_lane = call('ZRANGE', key.lanes .. host.name, 0, 0)[1]
+  host.first_rank = next_lane and rank_of(next_lane) or NO_WORK
 end
 
--- Host, lane and record of a sleeper.
-local function parts_of(sleeper)
-  local first = string.find(sleeper, '|', 1, true)
-  local second = string.find(sleeper, '\n', first, true)
-  local third = string.find(sleeper, '\n', second + 1, true)
-  return string.sub(sleeper, first + 1, second - 1), string.sub(sleeper, second + 1, third - 1),
-    string.sub(sleeper, third + 1)
-end
-
-local WAKE_MAX = 1000
-
-local function wake()
-  local due = call('ZRANGEBYSCORE', key('d'), '-inf', text(now), 'LIMIT', 0, WAKE_MAX)
-  for _, member in ipairs(due) do
-    call('ZREM', key('d'), member)
-    local name, lane, record = parts_of(member)
-    if state_of(segment_of(lane)) ~= 'dropped' then
-      tally('d|', segment_of(lane), -1)
-      enqueue(name, lane, record)
-    end
-  end
-end
-
--- The host has nothing more in this lane.
-local function close_lane(host, lane)
-  call('ZREM', key('l|' .. host.name), lane)
-  local following_lane = call('ZRANGE', key('l|' .. host.name), 0, 0)[1]
-  host.rk = following_lane and rank_of(following_lane) or NO_WORK
-end
-
--- Throw away what the host has in this lane, whose segment was dropped.
+-- Deletes the records of a lane whose segment was dropped.
 local function discard_lane(host, lane)
-  local list = key('q|' .. host.name .. '|' .. lane)
-  host.q = math.max(0, host.q - call('LLEN', list))
+  local list = queue_key(host.name, lane)
+  host.queued = math.max(0, host.queued - call('LLEN', list))
   call('UNLINK', list)
-  close_lane(host, lane)
+  lane_emptied(host, lane)
 end
 
--- Take the first record of the host: lane and record, nil when it has none.
+-- Takes the first record of a host. Returns its lane and the record, nil when there is none.
 local function take(host)
   while true do
-    local lane = call('ZRANGE', key('l|' .. host.name), 0, 0)[1]
+    local lane = call('ZRANGE', key.lanes .. host.name, 0, 0)[1]
     if not lane then
-      host.q, host.rk = 0, NO_WORK
+      host.queued, host.first_rank = 0, NO_WORK
       return nil
     end
-    if state_of(segment_of(lane)) == 'dropped' then
+    if state_of(segment_of(lane)) == DROPPED then
       discard_lane(host, lane)
     else
-      local list = key('q|' .. host.name .. '|' .. lane)
+      local list = queue_key(host.name, lane)
       local entry = call('LPOP', list)
-      if call('EXISTS', list) == 0 then close_lane(host, lane) end
+      if call('EXISTS', list) == 0 then lane_emptied(host, lane) end
       if entry then
-        host.q = math.max(0, host.q - 1)
-        return lane, string.sub(entry, STAMP_BYTES + 1)
+        host.queued = math.max(0, host.queued - 1)
+        return lane, record_of(entry)
       end
     end
   end
 end
 
-local function is_open(segment)
-  if state_of(segment) == 'new' then
-    call('HSET', key('g'), segment, 'open')
-    states[segment] = 'open'
-  end
-  return states[segment] == 'open'
+-- Delayed records.
+
+local function delay(name, lane, record, due)
+  call('ZADD', key.delayed, text(due), next_stamp() .. '|' .. name .. '\n' .. lane .. '\n' .. record)
+  tally('delayed', segment_of(lane), 1)
 end
 
--- Take in a record: its fingerprint, "" for one that is never a duplicate; host, lane, when due (0: at once), record.
+-- Returns host, lane and record of a delayed record.
+local function parse_delayed(member)
+  local first = string.find(member, '|', 1, true)
+  local second = string.find(member, '\n', first, true)
+  local third = string.find(member, '\n', second + 1, true)
+  return string.sub(member, first + 1, second - 1), string.sub(member, second + 1, third - 1),
+    string.sub(member, third + 1)
+end
+
+local DUE_BATCH_MAX = 1000
+
+local function promote_due()
+  local due = call('ZRANGEBYSCORE', key.delayed, '-inf', text(now), 'LIMIT', 0, DUE_BATCH_MAX)
+  for _, member in ipairs(due) do
+    call('ZREM', key.delayed, member)
+    local name, lane, record = parse_delayed(member)
+    if state_of(segment_of(lane)) ~= DROPPED then
+      tally('delayed', segment_of(lane), -1)
+      enqueue(name, lane, record)
+    end
+  end
+end
+
+-- New records. A pushed record is: its fingerprint ("" if it is never a duplicate), host, lane, when it is due (0: now),
+-- and its bytes.
+
+-- Opens a segment that is new. Returns true when it is open.
+local function ensure_open(segment)
+  if state_of(segment) == 'new' then
+    call('HSET', key.segments, segment, OPEN)
+    segment_states[segment] = OPEN
+  end
+  return segment_states[segment] == OPEN
+end
+
+-- Returns 1 when the record is new, else 0.
 local function add(fingerprint, name, lane, due, record)
   local segment = segment_of(lane)
-  if not is_open(segment) or (fingerprint ~= '' and not learn(segment, fingerprint)) then return 0 end
+  if not ensure_open(segment) or (fingerprint ~= '' and not add_fingerprint(segment, fingerprint)) then return 0 end
   if due > 0 then
-    sleep(name, lane, record, due)
+    delay(name, lane, record, due)
   else
     enqueue(name, lane, record)
   end
   return 1
 end
 
-local function push()
+local function push_argument()
   return add(argument(), argument(), argument(), number(), argument())
 end
 
-local function packed_argument()
+local function packed_push_argument()
   return cmsgpack.pack({ argument(), argument(), argument(), number(), argument() })
 end
 
--- A record of another partition waits in the outbox until somebody has brought it there: in the order of its numbers.
-local function send(partition, entry)
-  call('RPUSH', key('o|' .. partition), entry)
-  call('HINCRBY', key('os'), partition, 1)
-  count('o|', 1)
-end
-
-local function take_in(entry)
+local function push_packed(entry)
   return add(unpack(cmsgpack.unpack(entry)))
 end
 
--- What may be a duplicate waits for the commit of its parent, with its partition ("" this one): of a parent that is
--- fetched again it would come again.
-local function keep_back(worker, partition)
-  call('RPUSH', key('W|' .. worker), partition .. '|' .. packed_argument())
+-- A record of another partition waits in the outbox until a worker has delivered it: in the order of its numbers.
+local function send(partition, entry)
+  call('RPUSH', key.outbox .. partition, entry)
+  call('HINCRBY', key.outbox_last, partition, 1)
+  count('outgoing|', 1)
 end
 
--- Queue what was kept back. Return how many are new here.
-local function let_go(name)
+-- A link that may be a duplicate waits for the commit of its page, with its partition ("" for this one): if the page is
+-- fetched again, the link comes again, too.
+local function hold_link(worker, partition)
+  call('RPUSH', key.acked_links .. worker, partition .. '|' .. packed_push_argument())
+end
+
+-- Queues the links that were held. Returns how many are new here.
+local function release_links(links_key)
   local added = 0
-  for _, kept in ipairs(call('LRANGE', key(name), 0, -1)) do
-    local at = string.find(kept, '|', 1, true)
-    local partition, entry = string.sub(kept, 1, at - 1), string.sub(kept, at + 1)
-    if partition == '' then added = added + take_in(entry) else send(partition, entry) end
+  for _, link in ipairs(call('LRANGE', links_key, 0, -1)) do
+    local bar = string.find(link, '|', 1, true)
+    local partition, entry = string.sub(link, 1, bar - 1), string.sub(link, bar + 1)
+    if partition == '' then added = added + push_packed(entry) else send(partition, entry) end
   end
   return added
 end

@@ -1,213 +1,215 @@
--- The verbs of an exchange, each followed by its own arguments. They answer nothing, but for what is refused or new.
+-- The verbs of an exchange: what a worker reports, each followed by its own arguments. `new` counts records that are new,
+-- `refused` lists tokens of leases that the worker does not hold any more.
 
-local verbs, new, refused, turns = {}, 0, {}, {}
+local verbs, new, refused, start_answers = {}, 0, {}, {}
 
-local function lease_of(worker)
-  local id = argument()
-  local lease = held(worker, id)
-  if not lease then refused[#refused + 1] = id end
-  return lease, id
+local function ended_lease(worker)
+  local token = argument()
+  local lease = remove_lease(worker, token)
+  if not lease then refused[#refused + 1] = token end
+  return lease, token
 end
 
--- push from outside: see `push`
-verbs['+'] = function()
-  new = new + push()
-  call('HINCRBY', key('m'), 'arrived', 1)
+-- a pushed record (see records.lua), from outside
+verbs['push'] = function()
+  new = new + push_argument()
+  call('HINCRBY', key.meta, 'arrived', 1)
 end
 
--- done: token, reason, contacted, the row that is kept of it ("" for none), how many children, each of them: its
--- partition ("" this one), and as for a push
-verbs['a'] = function(worker)
-  local lease, id = lease_of(worker)
-  local reason, contacted, row, children = argument(), argument(), argument(), number()
+-- token, reason, contacted, the row to keep of it ("" for none), how many links, each of them: its partition ("" for this
+-- one) and a pushed record
+verbs['ack'] = function(worker)
+  local lease, token = ended_lease(worker)
+  local reason, contacted, row, links = argument(), argument(), argument(), number()
   local segment = lease and lease.kind == PAGE and segment_of(lease.lane)
-  local dropped = segment and state_of(segment) == 'dropped'
-  for _ = 1, children do
+  local dropped = segment and state_of(segment) == DROPPED
+  for _ = 1, links do
     local partition = argument()
     if not lease or dropped then
       cursor = cursor + 5
-    elseif ARGV[cursor] == '' then
-      keep_back(worker, partition)
+    elseif ARGV[cursor] == '' then -- no fingerprint: it may be a duplicate
+      hold_link(worker, partition)
     elseif partition == '' then
-      new = new + push()
+      new = new + push_argument()
     else
-      send(partition, packed_argument())
+      send(partition, packed_push_argument())
     end
   end
   if not lease then return end
   if segment and not dropped then
     lease.reason, lease.row = reason, row
-    call('HSET', key('P|' .. worker), id, packed(lease))
-    tally('l|', segment, -1)
-    tally('u|', segment, 1)
-    call('HINCRBY', key('U|' .. worker), segment, 1)
-    done(lease, 1)
+    call('HSET', key.acked .. worker, token, packed_lease(lease))
+    tally('leased', segment, -1)
+    tally('uncommitted', segment, 1)
+    call('HINCRBY', key.acked_counts .. worker, segment, 1)
+    count_done(lease, 1)
   end
-  free(lease, id, contacted)
+  free_place(lease, token, contacted)
 end
 
--- failed: token, contacted, when it is tried again ("" never), reason, record (its row, when it is dead)
-verbs['n'] = function(worker)
-  local lease, id = lease_of(worker)
-  local contacted, again, reason, record = argument(), argument(), argument(), argument()
+-- token, contacted, when it is tried again ("" for never), reason, record (its row, when it is dead)
+verbs['nack'] = function(worker)
+  local lease, token = ended_lease(worker)
+  local contacted, retry_at, reason, record = argument(), argument(), argument(), argument()
   if not lease then return end
   if lease.kind ~= PAGE then
-    local host = host_of(lease.host)
-    local tries = lease.kind == ROBOTS and 'rt' or 'at'
+    local host = entity(lease.host)
+    local tries = lease.kind == ROBOTS and 'robots_tries' or 'address_tries'
     host[tries] = host[tries] + 1
-    pause(host, tonumber(again) or now)
+    pause(host, tonumber(retry_at) or now)
   else
     local segment = segment_of(lease.lane)
-    tally('l|', segment, -1)
-    if state_of(segment) == 'open' then
-      if again == '' then
-        keep('e', segment, record)
-        tally('x|', segment, 1)
-        because('z', segment, reason, 1)
+    tally('leased', segment, -1)
+    if state_of(segment) == OPEN then
+      if retry_at == '' then
+        store_row(key.dead, segment, record)
+        tally('dead', segment, 1)
+        count_reason('dead_reasons', segment, reason, 1)
       else
-        sleep(lease.host, lease.lane, record, tonumber(again))
+        delay(lease.host, lease.lane, record, tonumber(retry_at))
       end
     end
   end
-  free(lease, id, contacted)
+  free_place(lease, token, contacted)
 end
 
--- given back: token, record ("" as it was)
-verbs['r'] = function(worker)
-  local lease, id = lease_of(worker)
+-- token, record ("" as it was)
+verbs['release'] = function(worker)
+  local lease, token = ended_lease(worker)
   local record = argument()
   if not lease then return end
   if lease.kind == PAGE then
-    tally('l|', segment_of(lease.lane), -1)
+    tally('leased', segment_of(lease.lane), -1)
     if record ~= '' then lease.record = record end
     put_back(lease)
   end
-  free(lease, id, '1')
+  free_place(lease, token, '1')
 end
 
--- its transfer is over, and its place free: token
-verbs['o'] = function(worker)
-  local id = argument()
-  local data = call('HGET', key('L|' .. worker), id)
+-- the transfer of a lease is over, and its place free, though its callback goes on: token
+verbs['transferred'] = function(worker)
+  local token = argument()
+  local data = call('HGET', key.leases .. worker, token)
   if not data then return end
-  local lease = unpacked(data)
-  if lease.kind ~= PAGE or lease.over == 1 then return end
-  lease.over = 1
-  call('HSET', key('L|' .. worker), id, packed(lease))
-  ended(host_of(lease.host), lease.address, id)
+  local lease = unpacked_lease(data)
+  if lease.kind ~= PAGE or lease.transferred == 1 then return end
+  lease.transferred = 1
+  call('HSET', key.leases .. worker, token, packed_lease(lease))
+  finish(entity(lease.host), lease.address, token)
 end
 
--- block: host, until
-verbs['b'] = function()
+-- host, until
+verbs['block'] = function()
   local name, until_ = argument(), number()
-  pause(host_of(name), until_)
+  pause(entity(name), until_)
 end
 
--- started: host, when. A worker that was held up contacts it later than it was lent: its next turn counts from there.
-verbs['s'] = function()
+-- host, when its transfer really started, which may be later than it was leased
+verbs['started'] = function()
   local name, at = argument(), number()
-  local host = host_of(name)
-  local delay = delay_of(host)
-  if delay == 0 then return end
-  host.uc = ''
-  host.st = math.max(host.st, math.min(at, now))
-  host.ra = math.max(host.ra, host.st + delay)
-  offer(host)
+  local host = entity(name)
+  local delay_s = delay_of(host)
+  if delay_s == 0 then return end
+  host.unconfirmed = ''
+  host.started_at = math.max(host.started_at, math.min(at, now))
+  host.next_at = math.max(host.next_at, host.started_at + delay_s)
+  schedule(host)
 end
 
--- throttle: host, delay
-verbs['t'] = function()
-  local name, delay = argument(), number()
-  local host = host_of(name)
-  host.th = delay
-  host.ra = math.max(host.pa, host.st > 0 and host.st + delay_of(host) or 0)
-  offer(host)
+-- host, delay
+verbs['throttle'] = function()
+  local name, delay_s = argument(), number()
+  local host = entity(name)
+  host.throttle = delay_s
+  host.next_at = math.max(host.paused_until, host.started_at > 0 and host.started_at + delay_of(host) or 0)
+  schedule(host)
 end
 
--- facts: host, when they were fetched, since when they hold, Crawl-delay, the facts
-verbs['f'] = function()
-  local name, fetched, since, delay, facts = argument(), number(), number(), number(), argument()
-  local host = host_of(name)
-  call('HSET', key('f'), name, facts)
-  host.rb, host.rt, host.dl = fetched, 0, delay
+-- host, when its robots.txt was fetched, since when its Crawl-delay holds, Crawl-delay, all facts
+verbs['host_facts'] = function()
+  local name, fetched_at, since, crawl_delay, facts = argument(), number(), number(), number(), argument()
+  local host = entity(name)
+  call('HSET', key.host_facts, name, facts)
+  host.robots_at, host.robots_tries, host.crawl_delay = fetched_at, 0, crawl_delay
   pause(host, since + delay_of(host))
 end
 
--- address: host, address, until
-verbs['i'] = function()
+-- host, address, until when it is known
+verbs['address'] = function()
   local name, address, until_ = argument(), argument(), number()
-  local host = host_of(name)
-  host.at, host.au = 0, until_
-  if host.ad ~= address then move(host, address) end
-  offer(host)
+  local host = entity(name)
+  host.address_tries, host.address_until = 0, until_
+  if host.address ~= address then move_to_address(host, address) end
+  schedule(host)
 end
 
--- claim: claim, host
-verbs['k'] = function(worker)
-  local claim, host = argument(), host_of(argument())
-  if call('HEXISTS', key('K|' .. worker), claim) == 0 then join(worker, claim, host) end
+-- claim, host
+verbs['claim'] = function(worker)
+  local claim, host = argument(), entity(argument())
+  if call('HEXISTS', key.claimed .. worker, claim) == 0 then add_claim(worker, claim, host) end
 end
 
--- is it the turn of a claim: claim, host
-verbs['?'] = function(worker)
-  local claim, host = argument(), host_of(argument())
-  local at = ask(worker, claim, host)
-  turns[#turns + 1] = { claim, text(at), host.ad, text(host.au), delay_of(host) > 0 and 1 or 0 }
+-- claim, host
+verbs['try_start'] = function(worker)
+  local claim, host = argument(), entity(argument())
+  local at = try_start(worker, claim, host)
+  start_answers[#start_answers + 1] = {
+    claim, text(at), host.address, text(host.address_until), delay_of(host) > 0 and 1 or 0,
+  }
 end
 
--- a claim is over: claim
-verbs['u'] = function(worker)
-  unclaim(worker, argument())
+-- claim
+verbs['release_claim'] = function(worker)
+  release_claim(worker, argument())
 end
 
 local COOKIES_MAX = 100000
 
--- a shared cookie is another now, or over: which, its jar and what it is
-verbs['y'] = function()
+-- a shared cookie was set or deleted: which, its jar and content
+verbs['cookie'] = function()
   local which, cookie = argument(), argument()
-  call('HSET', key('ck'), which, cookie)
-  call('ZADD', key('cn'), following('cookies'), which)
-  if call('ZCARD', key('cn')) > COOKIES_MAX then
-    call('HDEL', key('ck'), call('ZPOPMIN', key('cn'))[1])
+  call('HSET', key.cookies, which, cookie)
+  call('ZADD', key.cookie_changes, next_number('cookies'), which)
+  if call('ZCARD', key.cookie_changes) > COOKIES_MAX then
+    call('HDEL', key.cookies, call('ZPOPMIN', key.cookie_changes)[1])
   end
 end
 
--- A commit is one step where there is one partition. Else what was acked is first prepared in the others, under the
--- number of the commit; the first partition decides; the others are told afterwards, or learn it when the worker is
--- buried.
+-- Commits. With one partition a commit is one step. With several, what was acked is first prepared in the others, under
+-- the number of the commit; the first partition decides; the others learn that afterwards, or when the worker is removed.
 
-local ACKED, PREPARED = { 'P', 'U', 'W' }, { 'Q', 'V', 'X' }
-
-local function positions_into(name)
+local function set_positions(positions_key)
   for _ = 1, number() do
     local sink, position = argument(), argument()
-    call('HSET', key(name), sink, position)
+    call('HSET', positions_key, sink, position)
   end
 end
 
--- prepare: number of the commit, how many positions, name and position of each. They are known here, too, since a replica
--- that takes over the first partition may have lost a commit that the others know.
-verbs['p'] = function(worker)
+-- number of the commit, how many positions, name and position of each. They are stored here too, because a replica that
+-- takes over the first partition may have lost a commit that the others know.
+verbs['prepare'] = function(worker)
   local commit = argument()
-  new = new + decide(worker)
-  for at, kind in ipairs(ACKED) do
-    if call('EXISTS', key(kind .. '|' .. worker)) == 1 then
-      call('RENAME', key(kind .. '|' .. worker), key(PREPARED[at] .. '|' .. worker))
-    end
+  new = new + commit_prepared(worker)
+  for acked, prepared in pairs({
+    [key.acked] = key.prepared, [key.acked_counts] = key.prepared_counts, [key.acked_links] = key.prepared_links,
+  }) do
+    if call('EXISTS', acked .. worker) == 1 then call('RENAME', acked .. worker, prepared .. worker) end
   end
-  positions_into('R|' .. worker)
-  call('HSET', key('pn'), worker, commit)
+  set_positions(key.prepared_positions .. worker)
+  call('HSET', key.prepared_commits, worker, commit)
 end
 
--- commit: its number, how many positions, name and position of each
-verbs['c'] = function(worker)
-  call('HSET', key('kb'), worker, argument())
-  new = new + settle('P|' .. worker, 'U|' .. worker, 'W|' .. worker)
-  positions_into('p')
+-- number of the commit, how many positions, name and position of each
+verbs['commit'] = function(worker)
+  call('HSET', key.commits, worker, argument())
+  new = new + commit_acked(key.acked .. worker, key.acked_counts .. worker, key.acked_links .. worker)
+  set_positions(key.positions)
 end
 
--- what was prepared is committed
-verbs['q'] = function(worker)
-  new = new + decide(worker)
-  call('HDEL', key('pn'), worker)
+-- the prepared commit was decided
+verbs['commit_prepared'] = function(worker)
+  new = new + commit_prepared(worker)
+  call('HDEL', key.prepared_commits, worker)
 end
+
+local commands = {}

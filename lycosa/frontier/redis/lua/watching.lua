@@ -1,43 +1,47 @@
--- What is seen of a crawl as a whole: by whoever watches it, in one call for each partition.
+-- A crawl as a whole, for `lycosa top`: one call for each partition.
 
--- Hosts with work or transfers: so many at random of those that are ready, that wait, and that are asked now; and these.
-local function sampled(most, workers, names)
-  for _, member in ipairs(call('ZRANDMEMBER', key('t'), most)) do names[#names + 1] = string.sub(member, 16) end
-  for _, name in ipairs(call('ZRANDMEMBER', key('r'), most)) do names[#names + 1] = name end
-  for _, worker in ipairs(workers) do
-    local leases = call('HRANDFIELD', key('L|' .. worker), math.ceil(most / #workers), 'WITHVALUES')
-    for at = 2, #leases, 2 do names[#names + 1] = unpacked(leases[at]).host end
+-- Hosts with work or transfers: these, and at random up to `limit` of those that are ready, waiting, and leased now.
+local function sampled_hosts(limit, workers, names)
+  for _, member in ipairs(call('ZRANDMEMBER', key.ready, limit)) do
+    names[#names + 1] = string.sub(member, READY_NAME)
   end
-  local told, found = {}, {}
+  for _, name in ipairs(call('ZRANDMEMBER', key.waiting, limit)) do names[#names + 1] = name end
+  for _, worker in ipairs(workers) do
+    local leases = call('HRANDFIELD', key.leases .. worker, math.ceil(limit / #workers), 'WITHVALUES')
+    for i = 2, #leases, 2 do names[#names + 1] = unpacked_lease(leases[i]).host end
+  end
+  local known, found = {}, {}
   for _, name in ipairs(names) do
-    local host = host_of(name)
-    if not told[name] and (host.q > 0 or host.fl > 0) then
-      local rank = host.rk < NO_WORK and host.rk or 0
-      found[#found + 1] = { name, host.q, host.fl, text(math.max(host.ra, rank)), text(delay_of(host)) }
+    local host = entity(name)
+    if not known[name] and (host.queued > 0 or host.in_flight > 0) then
+      local rank = host.first_rank < NO_WORK and host.first_rank or 0
+      local ready_at = text(math.max(host.next_at, rank))
+      found[#found + 1] = { name, host.queued, host.in_flight, ready_at, text(delay_of(host)) }
     end
-    told[name] = true
+    known[name] = true
   end
   return found
 end
 
--- look: how many hosts of a kind; how many workers, their names, for a partition that knows none; names of hosts to look
--- at in any case, as many as follow. Answers the time, partitions, counts, workers with when they were heard and how much
--- they were lent, reports, when those ended that have, totals, hosts.
-looks['look'] = function()
-  local most, heard, workers, names = number(), {}, {}, {}
+-- How many hosts of a kind; how many workers and their names, for a partition that knows none; names of hosts to look at in
+-- any case, as many as follow. Returns the time, partitions, counts, workers with when they were heard and how many leases
+-- they hold, reports, when those ended that have, totals, hosts.
+operations['watch'] = function()
+  local limit, heard, workers, names = number(), {}, {}, {}
   for _ = 1, number() do workers[#workers + 1] = argument() end
-  for at = cursor, #ARGV do names[#names + 1] = ARGV[at] end
-  local known = call('ZRANGE', key('w'), 0, -1, 'WITHSCORES')
-  for at = 1, #known, 2 do
-    workers[(at + 1) / 2] = known[at]
-    heard[known[at]] = known[at + 1]
+  for i = cursor, #ARGV do names[#names + 1] = ARGV[i] end
+  local known = call('ZRANGE', key.workers, 0, -1, 'WITHSCORES')
+  for i = 1, #known, 2 do
+    workers[(i + 1) / 2] = known[i]
+    heard[known[i]] = known[i + 1]
   end
-  local lent = {}
-  for at, worker in ipairs(workers) do
-    lent[at] = { worker, heard[worker] or '', call('HLEN', key('L|' .. worker)) }
+  local leased = {}
+  for i, worker in ipairs(workers) do
+    leased[i] = { worker, heard[worker] or '', call('HLEN', key.leases .. worker) }
   end
   return {
-    'ok', text(now), call('HGET', key('m'), 'partitions') or '', call('HGETALL', key('c')), lent, call('HGETALL', key('ws')),
-    call('ZRANGE', key('we'), 0, -1, 'WITHSCORES'), call('HGETALL', key('wt')), sampled(most, workers, names),
+    'ok', text(now), call('HGET', key.meta, 'partitions') or '', call('HGETALL', key.counts), leased,
+    call('HGETALL', key.reports), call('ZRANGE', key.ended, 0, -1, 'WITHSCORES'), call('HGETALL', key.totals),
+    sampled_hosts(limit, workers, names),
   }
 end

@@ -1,7 +1,7 @@
 """Cookies that all workers of a crawl share, in its first partition: see `frontier.ports.SharedCookies`.
 
-A change goes out before whatever the worker says next, and is asked for before what was lent is handed over: a page
-that was found by a session is fetched within it, whoever fetches it.
+A change is sent before anything else that the worker reports, and changes are read before new leases are handed out: so
+a page that was found in a session is fetched within it, by whichever worker.
 """
 
 from __future__ import annotations
@@ -12,35 +12,33 @@ import msgspec
 
 from lycosa.frontier.redis.worker.session import Session
 
-Heard = Callable[[str, bytes], None]
+OnChange = Callable[[str, bytes], None]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, bytes]).decode
 
 
 class RedisCookies:
-    """See `frontier.ports.SharedCookies`; every method here is documented there."""
+    """See `frontier.ports.SharedCookies`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._last = b"0"
-        self._listeners: list[Heard] = []
+        self._last_change = b"0"
+        self._subscribers: list[OnChange] = []
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
-        """Let it go with the next exchange, which partitions other than the first are to wait for."""
-        self._session.partitions[0].add("y", f"{jar}\n{key}", _encode((jar, cookie)))
-        self._session.first_first = True
+        self._session.partitions[0].add("cookie", f"{jar}\n{key}", _encode((jar, cookie)))
+        self._session.first_goes_first = True
 
-    def subscribe(self, on_change: Heard) -> None:
-        """Remember whom to tell."""
-        self._listeners.append(on_change)
-        self._last = b"0"
+    def subscribe(self, on_change: OnChange) -> None:
+        self._subscribers.append(on_change)
+        self._last_change = b"0"  # it needs all changes since the crawl began
 
-    async def ask(self) -> None:
-        """Tell what changed since this was asked last."""
+    async def update(self) -> None:
+        """Pass on what has changed since the last update."""
         first = self._session.partitions[0]
-        _, self._last, cookies = await self._session.wire.run(first, "cookies", self._last)
-        for told in cookies:
-            jar, cookie = _decode(told)
-            for heard in self._listeners:
-                heard(jar, cookie)
+        _, self._last_change, cookies = await self._session.calls.run(first, "cookies", self._last_change)
+        for packed in cookies:
+            jar, cookie = _decode(packed)
+            for on_change in self._subscribers:
+                on_change(jar, cookie)

@@ -1,4 +1,4 @@
-"""What a worker tells the server although nobody asks: soon, and together with what else there is to tell."""
+"""Sends verbs that no call takes along: soon, and together with others that come meanwhile."""
 
 from __future__ import annotations
 
@@ -9,58 +9,59 @@ from contextlib import suppress
 from lycosa.core.errors import StateError
 from lycosa.frontier.redis.worker.session import Session
 
-TELL_S = 0.005
-"""What was learned, and when hosts heard of requests, waits at least so long for more."""
+FLUSH_MIN_S = 0.005
+"""How long the verbs wait for others at least."""
 
 
-class Teller:
-    """Sends what waits in a session after `soon_s`, unless an exchange has taken it along."""
+class EventFlusher:
+    """Sends the waiting verbs of a session after `delay_s`, unless an exchange has taken them along."""
 
-    def __init__(self, session: Session, soon_s: float) -> None:
+    def __init__(self, session: Session, delay_s: float) -> None:
         self._session = session
-        self._soon_s = max(TELL_S, soon_s)
-        self._news: set[str] = set()
-        self._wanted = False
+        self._delay_s = max(FLUSH_MIN_S, delay_s)
+        self._unsent_hosts: set[str] = set()
+        self._requested = False
         self._task: asyncio.Task[None] | None = None
 
-    def tell(self) -> None:
-        """Let what waits go soon."""
-        if self._session.callers_clock:  # which stands still: it goes with the next exchange
+    def flush_soon(self) -> None:
+        """Send what waits, soon."""
+        if self._session.callers_clock:  # it stands still: what waits goes with the next exchange
             return
-        self._wanted = True
+        self._requested = True
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._tell())
+            self._task = asyncio.create_task(self._flush_later())
 
-    async def learned(self, host: str = "") -> None:
-        """Let something go soon that was learned, of this host; by a caller's clock, which stands still, at once."""
+    async def flush_facts(self, host: str = "") -> None:
+        """Send soon what was learned of this host; at once with a caller's clock, which stands still."""
         if host:
-            self._news.add(host)
+            self._unsent_hosts.add(host)
         if self._session.callers_clock:
             await self._send()
         else:
-            self.tell()
+            self.flush_soon()
 
-    async def is_told(self, host: str) -> None:
-        """Wait until the server knows what was learned of the host here."""
-        if host in self._news:
+    async def sync(self, host: str) -> None:
+        """Return when the server knows what was learned of the host here."""
+        if host in self._unsent_hosts:
             await self._session.send()
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for a flush that is under way."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _tell(self) -> None:
-        while self._wanted:
-            wait_s = self._soon_s
-            while wait_s > 0:  # exchanges took what waited; what waits now is younger
+    async def _flush_later(self) -> None:
+        while self._requested:
+            wait_s = self._delay_s
+            while wait_s > 0:
                 await asyncio.sleep(wait_s)
-                wait_s = self._session.waits_since() + self._soon_s - time.monotonic()
-            self._wanted = False
-            with suppress(StateError):  # whoever asks next hears of it
+                # Exchanges may have taken along what waited; what waits now is younger.
+                wait_s = self._session.waiting_since() + self._delay_s - time.monotonic()
+            self._requested = False
+            with suppress(StateError):  # the next call of the worker raises it
                 await self._send()
 
     async def _send(self) -> None:
-        told = set(self._news)
+        sent = set(self._unsent_hosts)
         await self._session.send()
-        self._news -= told
+        self._unsent_hosts -= sent

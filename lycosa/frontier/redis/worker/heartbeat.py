@@ -8,17 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from lycosa.frontier.redis.scripts import WORKER_SCRIPT, keys_of
+from lycosa.frontier.redis.scripts import SILENT_S, WORKER_SCRIPT, keys_of
 from lycosa.infra.redis.driver import driver_errors
 from lycosa.infra.redis.heartbeat import Heartbeat
 
 log = logging.getLogger(__name__)
 
-SILENT_S = 2.0
-"""A worker that was not heard for longer is dead."""
-
-BEAT_S = 0.5
-"""A quarter of the silence after which a worker is dead."""
+BEAT_S = SILENT_S / 4
 
 LAST_BEAT_S = 0.3
 """How long the end of the worker waits for a beat that is under way."""

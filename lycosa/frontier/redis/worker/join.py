@@ -8,18 +8,18 @@ from typing import Any
 
 from lycosa.core.errors import StorageFull
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.redis.admin.visit import told_of_beginning
-from lycosa.frontier.redis.packing import pack_in_c
+from lycosa.frontier.redis.admin.open_crawl import created_message
+from lycosa.frontier.redis.hiredis_packing import pack_in_c
 from lycosa.frontier.redis.replicas import Replicas
 from lycosa.frontier.redis.server import crawl_server
 from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.frontier import RedisFrontier, shared_policy
 from lycosa.frontier.redis.worker.heartbeat import WorkerHeartbeat
 from lycosa.frontier.redis.worker.membership import Membership
-from lycosa.frontier.redis.worker.peers import limits_of_others, refuse_twin, told_limits
+from lycosa.frontier.redis.worker.peers import limit_messages, limits_of_others, reject_duplicate_worker
 from lycosa.frontier.redis.worker.session import CRAWLS, Session
 from lycosa.infra.clock import Clock
-from lycosa.infra.redis.server import JOIN_MAX_S, RECONNECT_MAX_S
+from lycosa.infra.redis.server import JOIN_MAX_S, RECONNECT_MAX_S, RetryLimits
 
 
 async def redis_frontier(
@@ -27,7 +27,7 @@ async def redis_frontier(
     name: str,
     policy: Policy,
     member: Membership,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     spider: str = "",
     partitions: int = 1,
@@ -38,14 +38,13 @@ async def redis_frontier(
     replicas: int = 0,
     again: bool = False,
 ) -> RedisFrontier:
-    """Join the crawl of this name, which is one of `spider`. Raises `UsageError` or `StateError`.
+    """Join the crawl of this name and spider, and note it in `member`. Raises `UsageError` or `StateError`.
 
-    `again`: this process took part before, and was given up. `say` hears that the server is waited for, and what
-    changes for others. A commit waits until so many `replicas` have it. What the member is to remember is noted in
-    `member`.
+    `again`: this process was a worker before, and was given up. `report` is called with a line when a call waits for
+    the server, and when joining changes something for other workers. A commit waits until `replicas` replicas have it.
     """
-    server = crawl_server(url, say)
-    clients = await server.clients(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S)
+    server = crawl_server(url, report)
+    clients = await server.clients(RetryLimits(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S))
     pack_in_c(clients.loop)
     try:
         session = Session(
@@ -56,30 +55,30 @@ async def redis_frontier(
             partitions,
             callers_clock=False,
             spider=spider,
-            keeps_done=keep_done,
+            keep_done=keep_done,
         )
         session.now = Clock().now()
         frontier = RedisFrontier(session, policy, ahead=ahead, keep_alive=keep_alive)
         frontier.cookies = RedisCookies(session) if share_cookies else None
         if again:
-            await refuse_twin(session)
+            await reject_duplicate_worker(session)
         before = await limits_of_others(session)
         member.crawl = await frontier.open(member.crawl)
-        for line in await told_limits(session, before, shared_policy(policy)):
-            say(line)
-        await session.look()
-        if session.begun:
-            say(await told_of_beginning(session, server.text))
-        with suppress(StorageFull):  # who joins again is in it, and the crawl waits for room by itself
+        for message in await limit_messages(session, before, shared_policy(policy)):
+            report(message)
+        await session.refresh()
+        if session.has_begun:
+            report(await created_message(session, server.text))
+        with suppress(StorageFull):  # a crawl that this worker joins again is in the set, and waits for room by itself
             await server.retry(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:
         clients.blocking.close()
         await clients.loop.aclose()
         raise
     frontier.server_url, frontier.commits.member = server.text, member
-    frontier.commits.replicas = Replicas(clients.blocking, replicas, say) if replicas else None
+    frontier.commits.replicas = Replicas(clients.blocking, replicas, report) if replicas else None
     first = session.partitions[0]
-    frontier.heart = WorkerHeartbeat(clients.blocking, first.key, first.worker, lambda: first.heard_at)
+    frontier.heartbeat = WorkerHeartbeat(clients.blocking, first.key, first.worker, lambda: first.heard_at)
     return frontier
 
 
@@ -93,13 +92,13 @@ async def simulated_frontier(
     partitions: int = 1,
     keep_done: bool = False,
 ) -> RedisFrontier:
-    """Join a crawl by the clock of the callers, with no heart."""
-    session = Session(client, name, worker, _at_once, partitions, callers_clock=True, keeps_done=keep_done)
+    """Join a crawl by the clock of the caller, without a heartbeat."""
+    session = Session(client, name, worker, _call_once, partitions, callers_clock=True, keep_done=keep_done)
     session.now = now
     frontier = RedisFrontier(session, policy)
     await frontier.open()
     return frontier
 
 
-async def _at_once(act: Callable[[], Awaitable[Any]]) -> Any:
-    return await act()
+async def _call_once(call: Callable[[], Awaitable[Any]]) -> Any:
+    return await call()

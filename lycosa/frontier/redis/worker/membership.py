@@ -1,8 +1,8 @@
-"""What a worker remembers of the crawl that it takes part in, in a file of its state.
+"""What a worker remembers of the crawl that it has joined, in a file of its state.
 
-WORKER CRAWL                under which name, and which crawl: its number, none before it has joined
+WORKER CRAWL                its name, and the number of the crawl, none before it has joined
 {"jsonl:/items.jsonl": 0}   where its sinks started
-"shop"                      what the crawl is called
+"shop"                      the name of the crawl
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from lycosa.infra.durable_files import replace_file
 
 @dataclass(slots=True)
 class Membership:
-    """Under which name, and which crawl it is: "" before it has joined.
+    """The name of the worker, and the number of its crawl, "" before it has joined.
 
-    `name` is what that crawl is called. `starts` are the positions of its sinks when it first took part: a server may
-    lose that it ever did. `changed` is called when there is something new to remember.
+    `name` is that of the crawl. `starts` are the positions of the sinks when the worker first joined: a server may lose
+    that it ever did. Call `changed` after a change, to save it.
     """
 
     worker: str
@@ -37,9 +37,9 @@ class Membership:
 
 
 def membership(file: Path, name: str) -> Membership:
-    """Return what a file remembers, to take part in the crawl of this name; a new worker where there is no file.
+    """Return the membership in a file, for the crawl of this name; that of a new worker if there is no file.
 
-    Raises `ForeignState` when that is of a crawl of another name, or damaged; `StorageError`.
+    Raises `ForeignState` when it is of a crawl of another name, or damaged; `StorageError`.
     """
     member = _read(file) if file.exists() else Membership(secrets.token_hex(4))
     if member.crawl and member.name not in {"", name}:
@@ -54,12 +54,11 @@ def _read(file: Path) -> Membership:
         first, starts, name = file.read_bytes().decode().split("\n")
         [(worker, crawl)] = re.findall(r"^(\S+) (\S*)$", first)
         decode = msgspec.json.decode
-        found = Membership(worker, crawl, decode(name, type=str), decode(starts, type=dict[str, int]))
+        return Membership(worker, crawl, decode(name, type=str), decode(starts, type=dict[str, int]))
     except (ValueError, msgspec.MsgspecError):
-        raise ForeignState(f"{file} is damaged: to take part as a new worker give another --state and -o") from None
+        raise ForeignState(f"{file} is damaged: to join as a new worker give another --state and -o") from None
     except OSError as error:
         raise StorageError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from None
-    return found
 
 
 def _write(file: Path, member: Membership) -> None:
@@ -67,4 +66,4 @@ def _write(file: Path, member: Membership) -> None:
     try:
         replace_file(file, b"%b %b\n%b\n%b" % (member.worker.encode(), member.crawl.encode(), starts, name), sync=False)
     except OSError as error:
-        raise write_error(file, error, "what this worker takes part in cannot be written") from error
+        raise write_error(file, error, "the membership of this worker cannot be written") from error

@@ -1,4 +1,4 @@
-"""One partition as a worker sees it: verbs that wait for the next exchange, and what the last one told."""
+"""One partition as a worker sees it: verbs that wait for the next exchange, and the status of the last one."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ from typing import Any, NamedTuple
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.redis.lanes import encode, fingerprint_of, lane_of
 
-COUNTED = {"q": "queued", "l": "leased", "d": "delayed", "a": "done", "x": "dead", "u": "uncommitted", "o": "outgoing"}
-
-SHIFTS = 50
-"""Exchanges by which our clock is compared with that of the server."""
-
-LEAP_S = 5.0
-"""A clock that is so far from where it was has been set."""
+STATES = ("queued", "leased", "delayed", "done", "dead", "uncommitted", "outgoing")
+"""What a partition counts."""
 
 LIVE = ("queued", "leased", "delayed", "uncommitted", "outgoing")
 
+CLOCK_SAMPLES = 50
+"""Exchanges by which our clock is compared with that of the server."""
 
-class Told(NamedTuple):
-    """What the partition says to a claim: when to ask again (0: it has its turn), the address of the host and until
-    when that is known; whether the host keeps a pause between two starts."""
+CLOCK_SET_S = 5.0
+"""A clock that differs by so much from what it was has been set."""
+
+
+class StartAnswer(NamedTuple):
+    """The answer to a claim: when to ask again (0: it may start), and what is known of its host.
+
+    `has_delay`: the host keeps a delay between two starts.
+    """
 
     at: float
     address: str = ""
-    known_until: float = 0.0
-    paced: bool = False
+    address_until: float = 0.0
+    has_delay: bool = False
 
 
 class Partition:
-    """`due` is when something can be lent (0: now; None: never, as far as is known here), in the script's time.
+    """`due` is when something can be leased (0: now; None: never, as far as is known), in the script's time.
 
     `outgoing` are the partitions to which records may wait in its outbox.
     """
@@ -45,94 +48,103 @@ class Partition:
         self.counts: dict[str, int] = {}
         self.segments: dict[str, dict[str, int]] = {}
         self.arrived = 0
-        self.at = 0.0
+        self.time = 0.0
+        """The script's clock, as of the last status."""
         self.worker = ""
         self._verbs: list[Any] = []
         self.ending: set[int] = set()
-        """Tokens of leases that have ended here, and of which the server does not know."""
-        self.gone: dict[str, int] = {}
-        """Workers that were given up, with their last commit."""
-        self.acked = False
-        self.waiting = 0
+        """Tokens of leases that have ended here while the server does not know it yet."""
+        self.expired: dict[str, int] = {}
+        """Workers that were given up, with their last commits."""
+        self.has_acked = False
+        self.waiting_verbs = 0
         self.exchanged_at = self.heard_at = 0.0
-        """When the last exchange was sent, and the last that was answered, by the monotonic clock."""
-        self.turns: dict[int, Told | None] = {}
-        """Claims that ask whether it is their turn, and what they are told."""
-        self.full = False
+        """When the last exchange was sent, and the last one that was answered, in monotonic seconds."""
+        self.starts: dict[int, StartAnswer | None] = {}
+        """Claims that ask whether they may start, with the answers that have come."""
+        self.is_full = False
         """The server has reached its maxmemory."""
-        self.shift_s = 0.0
-        """What the script's clock is ahead of ours, at least, as it last looked."""
-        self.shift_max_s = 0.0
-        """What it is ahead at most."""
-        self._shifts: deque[tuple[float, float]] = deque(maxlen=SHIFTS)
+        self.clock_ahead_s = 0.0
+        """How much the script's clock is ahead of ours, at least."""
+        self.clock_ahead_max_s = 0.0
+        """The same at most."""
+        self._clock_samples: deque[tuple[float, float]] = deque(maxlen=CLOCK_SAMPLES)
 
     @property
-    def words(self) -> int:
-        """Arguments that wait for the next exchange."""
+    def waiting_arguments(self) -> int:
+        """Arguments of the verbs that wait for the next exchange."""
         return len(self._verbs)
 
-    def compare(self, sent: float, now: float) -> None:
-        """Our clock showed `sent` when the question went, and shows `now`: the script looked at its own in between.
+    def compare_clocks(self, sent: float, now: float) -> None:
+        """Our clock showed `sent` before the call, and `now` after it; the script read its own in between.
 
-        Either may be far away, where the loop is busy: so the nearest of several count.
+        Either may be far off while the loop is busy, so the narrowest bounds of several calls count.
         """
-        shift, most = self.at - now, self.at - sent
-        if self._shifts and (shift < self.shift_s - LEAP_S or shift > self.shift_max_s + LEAP_S):
-            self._shifts.clear()
-        self._shifts.append((shift, most))
-        self.shift_s = max(least for least, _ in self._shifts)
-        self.shift_max_s = min(most for _, most in self._shifts)
+        least, most = self.time - now, self.time - sent
+        was_set = least < self.clock_ahead_s - CLOCK_SET_S or most > self.clock_ahead_max_s + CLOCK_SET_S
+        if self._clock_samples and was_set:
+            self._clock_samples.clear()
+        self._clock_samples.append((least, most))
+        self.clock_ahead_s = max(least for least, _ in self._clock_samples)
+        self.clock_ahead_max_s = min(most for _, most in self._clock_samples)
 
-    def end(self, verb: str, token: int, *arguments: Any) -> None:
-        """Let the end of a lease go with the next exchange."""
+    def end_lease(self, verb: str, token: int, *arguments: Any) -> None:
+        """Add a verb that ends a lease."""
         self.ending.add(token)
         self.add(verb, token, *arguments)
 
     def add(self, verb: str, *arguments: Any) -> None:
-        """Let a verb go with the next exchange. A float is a time by our clock, and told by that of the script."""
+        """Let a verb go with the next exchange. A float is a time of our clock, sent as one of the script's."""
         self._verbs.append(verb)
-        self._verbs += (repr(each + self.shift_s) if isinstance(each, float) else each for each in arguments)
-        self.waiting += 1
+        self._verbs += (repr(each + self.clock_ahead_s) if isinstance(each, float) else each for each in arguments)
+        self.waiting_verbs += 1
 
-    def take(self) -> list[Any]:
-        """Return the verbs that wait, their number first."""
-        verbs, self._verbs = [self.waiting, *self._verbs], []
-        self.waiting = 0
+    def take_verbs(self) -> list[Any]:
+        """Return the verbs that wait, after their number, and forget them."""
+        verbs, self._verbs = [self.waiting_verbs, *self._verbs], []
+        self.waiting_verbs = 0
         self.ending = set()
         return verbs
 
-    def heard(self, due: bytes, counts: list[bytes], arrived: bytes, at: bytes, gone: list[bytes], full: int) -> None:
-        """Note what an exchange told."""
+    def update(
+        self, due: bytes, counts: list[bytes], arrived: bytes, time: bytes, expired: list[bytes], full: int
+    ) -> None:
+        """Take the status that the script returned."""
         self.due = float(due) if due else None
-        self.at = float(at)
+        self.time = float(time)
         self.arrived = int(arrived)
-        self.full = bool(full)
-        self.gone = {who.decode(): int(commit) for who, commit in zip(gone[::2], gone[1::2], strict=True)}
-        self.counts = dict.fromkeys(COUNTED.values(), 0)
+        self.is_full = bool(full)
+        self.expired = expired_workers(expired)
+        self.counts = dict.fromkeys(STATES, 0)
         self.segments = {}
         for field, count in zip(counts[::2], counts[1::2], strict=True):
-            kind, _, segment = field.decode().partition("|")
-            self.segments.setdefault(segment, dict.fromkeys(COUNTED.values(), 0))[COUNTED[kind]] += int(count)
-            self.counts[COUNTED[kind]] += int(count)
+            state, _, segment = field.decode().partition("|")
+            self.segments.setdefault(segment, dict.fromkeys(STATES, 0))[state] += int(count)
+            self.counts[state] += int(count)
 
-    def heard_of_turns(self, turns: list[list[Any]]) -> None:
-        """Note what an exchange said to claims that still want to know."""
-        for claim, at, address, until, paced in turns:
-            if int(claim) in self.turns:
-                self.turns[int(claim)] = Told(float(at), address.decode(), float(until), bool(paced))
+    def update_starts(self, answers: list[list[Any]]) -> None:
+        """Take the answers to claims that still ask."""
+        for claim, at, address, until, has_delay in answers:
+            if int(claim) in self.starts:
+                self.starts[int(claim)] = StartAnswer(float(at), address.decode(), float(until), bool(has_delay))
 
     @property
     def live(self) -> int:
         """Records that are not done for good."""
-        return sum(self.counts.get(name, 0) for name in LIVE)
+        return sum(self.counts.get(state, 0) for state in LIVE)
 
 
-def pushed(record: UrlRecord, shift_s: float) -> tuple[Any, ...]:
-    """Return the arguments of a record to be pushed; `shift_s` is what the script's clock is ahead of ours."""
-    due = record.not_before + shift_s if record.not_before > 0 else 0
+def expired_workers(flat: list[bytes]) -> dict[str, int]:
+    """Return expired workers with their last commits."""
+    return {worker.decode(): int(commit) for worker, commit in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def pushed(record: UrlRecord, clock_ahead_s: float) -> tuple[Any, ...]:
+    """Return the arguments of a pushed record; `clock_ahead_s` is how much the script's clock is ahead of ours."""
+    due = record.not_before + clock_ahead_s if record.not_before > 0 else 0
     return fingerprint_of(record), record.host, lane_of(record), repr(due), encode(record)
 
 
-def policy_pairs(policy: Mapping[str, float]) -> list[Any]:
-    """Return the arguments that tell a policy."""
+def policy_arguments(policy: Mapping[str, float]) -> list[Any]:
+    """Return the arguments of a policy: how many fields, name and value of each."""
     return [len(policy), *(part for name, value in policy.items() for part in (name, repr(value)))]

@@ -12,7 +12,8 @@ import pytest
 from lycosa.core.errors import WorkerLost
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.redis.repair import bring_again
+from lycosa.frontier.redis.layout import Key
+from lycosa.frontier.redis.repair import deliver_lost_records
 from lycosa.frontier.redis.scripts import WORKER_SCRIPT
 from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.frontier.contracts.redis.redis_client import LooplessClient
@@ -38,7 +39,7 @@ async def joined(url: str, crawl: str, worker: str) -> Any:
 
 def record(frontier: Any, partition: int, number: int) -> UrlRecord:
     """Return a record of a partition."""
-    (host,) = (each for each in HOSTS.values() if frontier.session.of(each).number == partition)
+    (host,) = (each for each in HOSTS.values() if frontier.session.partition_of(each).number == partition)
     return UrlRecord(1, number, f"{host}/{number}", host)
 
 
@@ -54,47 +55,47 @@ def test_a_worker_that_was_given_up_joins_no_more_however_many_came_after_it(red
     async def play() -> None:
         crawl = token_hex(4)
         stays = await joined(redis.url, crawl, "stays")
-        run, (_, other, _) = stays.session.wire.run, stays.session.partitions
-        server = stays.session.wire.client._real
-        gone = [f"w#{number}" for number in range(2, 2 * bound("BURIED_MAX"))]
+        run, (_, other, _) = stays.session.calls.run, stays.session.partitions
+        server = stays.session.calls.client._real
+        gone = [f"w#{number}" for number in range(2, 2 * bound("REFUSED_MAX"))]
         for worker in reversed(gone[:10]):  # in any order
-            await run(other, "gone", worker, 0)
+            await run(other, "expire", worker, 0)
         for worker in gone[10:]:
-            await run(other, "gone", worker, 0)
-        assert server.zcard(other.key + "buried") == bound("BURIED_MAX")
+            await run(other, "expire", worker, 0)
+        assert server.zcard(other.key + Key.REFUSED) == bound("REFUSED_MAX")
         begun = (crawl_of(server, other), 3, 1, 0, "", 0)
         for worker in (gone[0], gone[9], gone[10], gone[len(gone) // 2], gone[-1]):
             other.worker = worker
             with pytest.raises(WorkerLost):
-                await run(other, "open", "w", *begun)
+                await run(other, "join", "w", *begun)
         for worker in (f"w#{len(gone) + 2}", "stays#1"):  # one that comes now, and one that is there, again
             other.worker = worker
-            assert (await run(other, "open", "w", *begun))[1] == worker.encode()
+            assert (await run(other, "join", "w", *begun))[1] == worker.encode()
 
     asyncio.run(play())
 
 
 def crawl_of(server: Any, partition: Any) -> bytes:
     """Return which crawl it is."""
-    return server.hget(partition.key + "m", "crawl")  # type: ignore[no-any-return]
+    return server.hget(partition.key + Key.META, "crawl")  # type: ignore[no-any-return]
 
 
 def test_servers_that_handed_nothing_out_leave_no_trace(redis):
     async def play() -> None:
         frontier = await joined(redis.url, token_hex(4), "w")
-        server, (first, second, _) = frontier.session.wire.client._real, frontier.session.partitions
+        server, (first, second, _) = frontier.session.calls.client._real, frontier.session.partitions
         await link(frontier, 100)
-        await frontier.session.forward()
-        traces = server.hgetall(first.key + "ob"), server.hgetall(second.key + "oi")
+        await frontier.session.deliver()
+        traces = server.hgetall(first.key + Key.OUTBOX_SERVERS), server.hgetall(second.key + Key.INBOX_LAST)
         assert all(traces)
         for _ in range(5):
             redis.cli("DEBUG", "CHANGE-REPL-ID")
-            await frontier.session.wire.forward(first, second)
+            await frontier.session.calls.deliver(first, second)
             assert not await frontier.is_finished()
-        assert (server.hgetall(first.key + "ob"), server.hgetall(second.key + "oi")) == traces
+        assert (server.hgetall(first.key + Key.OUTBOX_SERVERS), server.hgetall(second.key + Key.INBOX_LAST)) == traces
         await link(frontier, 200)
-        await frontier.session.forward()
-        await frontier.session.look()
+        await frontier.session.deliver()
+        await frontier.session.refresh()
         assert second.counts["queued"] + second.counts["leased"] == 2
 
     asyncio.run(play())
@@ -106,22 +107,22 @@ def test_of_very_many_failovers_the_last_are_remembered(redis):
     async def play() -> None:
         crawl, many, behind = token_hex(4), 3 * bound("SERVERS_MAX") + 4, 3
         frontier = await joined(redis.url, crawl, "w")
-        server, (first, second, _) = frontier.session.wire.client._real, frontier.session.partitions
+        server, (first, second, _) = frontier.session.calls.client._real, frontier.session.partitions
         for number in range(many):
             if number == many - behind:
                 replica = {key: server.dump(key) for key in server.scan_iter(second.key + "*")}
             redis.cli("DEBUG", "CHANGE-REPL-ID")
             await link(frontier, 100 * (number + 1), many=number % 3 + 1)
-            await frontier.session.wire.forward(first, second)
-        assert len(server.hget(first.key + "ob", "1").split()) == 2 * bound("SERVERS_MAX")
-        assert bound("SERVERS_MAX") <= server.hlen(second.key + "oi") <= bound("SERVERS_MAX") + 1
+            await frontier.session.calls.deliver(first, second)
+        assert len(server.hget(first.key + Key.OUTBOX_SERVERS, "1").split()) == 2 * bound("SERVERS_MAX")
+        assert bound("SERVERS_MAX") <= server.hlen(second.key + Key.INBOX_LAST) <= bound("SERVERS_MAX") + 1
         server.delete(*server.scan_iter(second.key + "*"))
         for key, value in replica.items():
             server.restore(key, 0, value)
         await frontier.session.leave()
         frontier = await joined(redis.url, crawl, "w")
-        assert await bring_again(frontier.session.wire, frontier.session.partitions) == 1
-        await frontier.session.look()
+        assert await deliver_lost_records(frontier.session.calls, frontier.session.partitions) == 1
+        await frontier.session.refresh()
         assert frontier.session.partitions[1].counts["queued"] == sum(number % 3 + 1 for number in range(many))
 
     asyncio.run(play())
@@ -133,22 +134,22 @@ def test_what_was_brought_is_kept_for_a_while_and_then_the_last_of_it(redis):
     async def play() -> None:
         crawl, many = token_hex(4), 3 * bound("RETAINED")
         frontier = await joined(redis.url, crawl, "w")
-        server, (first, second, _) = frontier.session.wire.client._real, frontier.session.partitions
+        server, (first, second, _) = frontier.session.calls.client._real, frontier.session.partitions
         replica = {key: server.dump(key) for key in server.scan_iter(second.key + "*")}
         await link(frontier, 1000, many)
-        await frontier.session.forward()
+        await frontier.session.deliver()
         server.delete(*server.scan_iter(second.key + "*"))
         for key, value in replica.items():
             server.restore(key, 0, value)
         await frontier.session.leave()
         frontier = await joined(redis.url, crawl, "w")
-        assert await bring_again(frontier.session.wire, frontier.session.partitions) == 1
-        await frontier.session.look()
+        assert await deliver_lost_records(frontier.session.calls, frontier.session.partitions) == 1
+        await frontier.session.refresh()
         assert frontier.session.partitions[1].counts["queued"] == many
         for number in (1, 2):
             frontier.session.now = NOW + number * bound("RETAINED_S")
             await link(frontier, 10_000 * number)
-            await frontier.session.forward()
-        assert server.llen(first.key + "o|1") == bound("RETAINED")
+            await frontier.session.deliver()
+        assert server.llen(first.key + Key.OUTBOX + "1") == bound("RETAINED")
 
     asyncio.run(play())

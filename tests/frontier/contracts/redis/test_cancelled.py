@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import WorkerLost
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import PLAIN, run, url
@@ -67,7 +68,7 @@ async def joined(redis_url: str, partitions: int, *, before: bool) -> tuple[Any,
 async def look_often(frontier: Any) -> None:
     """Make calls, one after the other."""
     for _ in range(TURNS):
-        await frontier.session.look()
+        await frontier.session.refresh()
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -96,7 +97,7 @@ def test_what_a_cancelled_call_had_to_say_is_said(redis, partitions: int, before
         for lease in leases:
             await frontier.ack(lease, "200", [], 0.0)
         await client.cut_off(frontier.lease(1, 0.0))
-        await frontier.session.look()
+        await frontier.session.refresh()
         assert [await frontier.ack(lease, "200", [], 0.0) for lease in leases] == [False] * len(leases)
         await frontier.commit({})
         stats = await frontier.stats()
@@ -114,10 +115,10 @@ def test_what_goes_wrong_with_a_cancelled_call_the_next_one_raises(redis, before
         await frontier.push(RECORDS)
         (lease,) = await frontier.lease(1, 0.0)
         (partition,) = frontier.session.partitions
-        client._real.hdel(f"{partition.key}L|{partition.worker}", lease.token)
+        client._real.hdel(f"{partition.key}{Key.LEASES}{partition.worker}", lease.token)
         await frontier.ack(lease, "200", [], 0.0)
         await client.cut_off(frontier.lease(1, 0.0))
-        with pytest.raises(WorkerLost, match="not its any more"):
+        with pytest.raises(WorkerLost, match="does not hold 1 of its leases any more"):
             await look_often(frontier)
         await frontier.close()
 

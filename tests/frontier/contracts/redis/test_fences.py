@@ -13,6 +13,7 @@ import pytest
 from lycosa.core.errors import WorkerLost
 from lycosa.crawl.fetching.start_reporter import StartReportingFetcher
 from lycosa.frontier.core.states import Policy
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.join import redis_frontier, simulated_frontier
 from lycosa.frontier.redis.worker.membership import Membership
 from lycosa.http.core.request import Request
@@ -39,7 +40,7 @@ class Late(LooplessClient):
     async def execute_command(self, *arguments: Any) -> Any:
         """Run a command."""
         said = self._real.execute_command(*arguments)
-        if "outlook" in arguments:
+        if "status" in arguments:
             await self.gate.wait()
         return said
 
@@ -51,10 +52,10 @@ def test_what_is_heard_late_is_not_taken_for_what_is(redis) -> None:
         client, name = Late(redis.url), token_hex(8)
         one = await simulated_frontier(client, name, PLAIN, 0.0, worker="one")
         other = await simulated_frontier(LooplessClient(redis.url), name, PLAIN, 0.0, worker="other")
-        late = asyncio.create_task(one.session.outlook())
+        late = asyncio.create_task(one.session.status())
         await asyncio.sleep(0)
         await other.push([url(1)])
-        now = asyncio.create_task(one.session.look())
+        now = asyncio.create_task(one.session.refresh())
         for _ in range(TURNS):
             await asyncio.sleep(0)
         client.gate.set()
@@ -87,8 +88,8 @@ def test_who_stood_still_contacts_no_host_whose_turn_is_that_of_others(redis) ->
         await still.push([url(1)])
         (lease,) = await still.lease(1, time.time())
         await fetcher.fetch(Request(lease.record.url))
-        assert still.heart
-        still.heart.stop()
+        assert still.heartbeat
+        still.heartbeat.stop()
         async with asyncio.timeout(BURIED_MAX_S):
             while not await other.lease(1, time.time()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -112,8 +113,10 @@ def test_a_worker_is_not_told_again_and_again_of_what_there_is_no_more(redis) ->
             for lease in leases:
                 await frontier.ack(lease, "200", (), 1e9)
             await frontier.commit({})
-        kinds = {field[:2] for field in client._real.hkeys(frontier.session.partitions[0].key + "c")}
-        assert kinds == {b"a|"}
+        kinds = {
+            field.partition(b"|")[0] for field in client._real.hkeys(frontier.session.partitions[0].key + Key.COUNTS)
+        }
+        assert kinds == {b"done"}
         assert (await frontier.stats()).done == len(SEGMENTS)
 
     run(story())

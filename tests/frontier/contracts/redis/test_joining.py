@@ -22,8 +22,9 @@ from lycosa.frontier.core.model import Selection
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.core.telemetry import CRAWLING, WorkerReport, encode
 from lycosa.frontier.redis import replicas
+from lycosa.frontier.redis.admin.open_crawl import CrawlForm, open_crawl
 from lycosa.frontier.redis.admin.operations import RedisOperations
-from lycosa.frontier.redis.admin.visit import Beginning, visiting
+from lycosa.frontier.redis.layout import LAYOUT, Key
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
@@ -101,8 +102,13 @@ def test_other_versions(crawl):
     crawl.server.hset(crawl.key(0), "layout", "1000")
     with refused(NewerState, r"newer version of Lycosa \(layout 1000, this one has \d+\): update this worker"):
         crawl.join()
+    crawl.server.hset(crawl.key(0), "layout", str(LAYOUT - 1))
+    with refused(
+        StateError, rf"older version of Lycosa \(layout {LAYOUT - 1}, .*let workers of that version finish it"
+    ):
+        crawl.join()
     crawl.server.hdel(crawl.key(0), "layout")
-    with refused(StateError, r"older version of Lycosa \(layout 1, .*let workers of that version end it"):
+    with refused(StateError, r"older version of Lycosa \(layout 1, "):
         crawl.join()
     assert crawl.server.hget(crawl.key(0), "workers") == b"1", "nothing is changed by who is refused"
 
@@ -119,9 +125,9 @@ def test_a_server_of_some_partitions_that_comes_back_empty(crawl, lost):
     """A new worker that knows of no crawl does not fill the gap: what was there would be missing in silence."""
     known = crawl.join()
     crawl.lose(lost)
-    with refused(StateError, "is in pieces: its partition 1 is gone: .*; give another --crawl-name"):
+    with refused(StateError, "is incomplete: its partition 1 is missing: .*; give another --crawl-name"):
         crawl.join()
-    with refused(StateError, "is in pieces|is gone: another has its name"):
+    with refused(StateError, "is incomplete|is missing: another crawl has its name"):
         crawl.join(known)
 
 
@@ -139,31 +145,31 @@ def test_who_begins_a_crawl_is_told_so_and_of_the_others_there(tmp_path):
         return "\n".join(said)
 
     with redis_server() as server:
-        begun = f"the crawl 'shop' was begun in {server.url}, since there was none of this name"
+        begun = f"started crawl 'shop' in {server.url}; workers can join"
         assert told("shop") == begun
         assert told("shop") == ""
-        assert told("news") == begun.replace("shop", "news") + "; others there are shop"
-        shpo = begun.replace("shop", "shpo") + "; others there are news, shop: did you mean 'shop'?"
+        assert told("news") == begun.replace("shop", "news") + "; other crawls there: shop"
+        shpo = begun.replace("shop", "shpo") + "; other crawls there: news, shop: did you mean 'shop'?"
         assert told("shpo") == shpo
         client = driver.Redis.from_url(server.url)
         client.delete(*client.scan_iter("lycosa:{shop.*"))
-        assert told("other").endswith("; others there are news, shpo")
+        assert told("other").endswith("; other crawls there: news, shpo")
         for n in range(20):
             told(f"n{n:02}")
-        assert told("last").endswith("; others there are n00, n01, n02, n03, n04, n05, n06, n07, n08, n09, ...")
+        assert told("last").endswith("; other crawls there: n00, n01, n02, n03, n04, n05, n06, n07, n08, n09, ...")
         with refused(UsageError, "there is no crawl 'nws' in .*; did you mean 'news'[?]$"):
             asyncio.run(visited(server.url, "nws"))
 
 
 async def visited(url: str, name: str) -> None:
-    async with visiting(url, name, pytest.fail):
+    async with open_crawl(url, name, pytest.fail):
         pass
 
 
 @pytest.mark.parametrize("name", ["", "{}", "}{", "a{b", "a\nb", "\x1b[31m", "x" * 201, "\udcff"])
 def test_names_that_no_crawl_can_have(name):
     """A brace would end the hash tag of its keys: a partition would be spread over a cluster."""
-    with refused(UsageError, "is no name of a crawl: give a --crawl-name of at most 200 characters, no braces"):
+    with refused(UsageError, "is not a crawl name: give a --crawl-name of at most 200 characters, no braces"):
         Session(None, name, "w", asyncio.sleep, 1, callers_clock=True)
 
 
@@ -207,7 +213,7 @@ def test_who_cannot_tell_of_itself_leaves_all_the_same(crawl):
         assert await dumb.lease(1, time.time())
         await OpenFrontier.joined(dumb).totals(WorkerReporter(None, RunStats(0.0), StatsCollector(), 1))
         await dumb.close()
-        assert crawl.server.zcard(crawl.key(0)[:-1] + "w") == 1
+        assert crawl.server.zcard(crawl.key(0)[:-1] + Key.WORKERS) == 1
         assert await other.lease(1, time.time())
         await other.close()
 
@@ -246,8 +252,8 @@ def looked_at(crawl: Crawl, partitions: int) -> int:
     """Look at a crawl, which is begun if it is not there. Return how many partitions it has."""
 
     async def story() -> int:
-        async with visiting(crawl.url, crawl.name, pytest.fail, Beginning(partitions, keep_done=False)) as visit:
-            return len(visit.session.partitions)
+        async with open_crawl(crawl.url, crawl.name, pytest.fail, CrawlForm(partitions, keep_done=False)) as opened:
+            return len(opened.session.partitions)
 
     return asyncio.run(story())
 
@@ -272,7 +278,7 @@ def test_a_crawl_of_another_version_is_not_touched_from_outside(crawl):
 def test_a_commit_waits_for_replicas(monkeypatch):
     """And no longer than a while for one that stands still, which is said once."""
     said: list[str] = []
-    positions = "lycosa:{shop.0}:p"
+    positions = "lycosa:{shop.0}:" + Key.POSITIONS
 
     async def committed(frontier: RedisFrontier, items: int, within_s: float) -> float:
         monkeypatch.setattr(replicas, "REPLICATED_MAX_S", within_s)
@@ -295,7 +301,7 @@ def test_a_commit_waits_for_replicas(monkeypatch):
         while "state=online" not in server.cli("INFO", "replication"):
             time.sleep(0.05)
         asyncio.run(story(server.url, replica))
-    assert said[1:] == ["0 of 1 replicas have a commit after 0.3 s; the crawl goes on"]
+    assert said[1:] == ["0 of 1 replicas have a commit after 0.3 s; the crawl continues"]
 
 
 def login(server: RedisServer) -> str:
@@ -377,8 +383,8 @@ def test_what_comes_from_outside_is_refused_by_a_server_that_is_full() -> None:
         await worker.nack((await worker.lease(1, time.time()))[0], "timeout", None, time.time())
         await worker.commit({})
         await worker.close()
-        async with visiting(server.url, "shop", pytest.fail, Beginning(1, keep_done=False)) as visit:
-            operations = RedisOperations(visit.session)
+        async with open_crawl(server.url, "shop", pytest.fail, CrawlForm(1, keep_done=False)) as opened:
+            operations = RedisOperations(opened.session)
             server.cli("CONFIG", "SET", "maxmemory", "1mb")
             for into in (None, "other"):
                 with pytest.raises(StorageFull, match="has reached its maxmemory; nothing is lost"):

@@ -40,7 +40,7 @@ class Crawl:
 
     def told(self) -> list[str]:
         said, self.said[:] = list(self.said), []
-        return [line for line in said if "was begun" not in line]
+        return [line for line in said if "started crawl" not in line]
 
     def limits(self) -> dict[str, float]:
         """Return what holds, which is the same in all partitions."""
@@ -69,12 +69,12 @@ def test_the_gentlest_that_live_decide(crawl):
         rude = await crawl.join("c", Policy(0.0, robots=False))
         theirs = "delay 0.5 (not 0), robots true (not false)"
         assert crawl.told() == [
-            f"this worker goes by {theirs} while others of the crawl {crawl.name!r} want that: the gentlest limits hold"
+            f"this worker uses {theirs} while others of the crawl {crawl.name!r} want that: the gentlest limits hold"
         ]
         assert (crawl.limits()["delay"], crawl.limits()["robots"]) == (0.5, 1.0)
         gentle = await crawl.join("d", Policy(2.0, concurrency_per_host=1))
         changed = "delay 2 (it was 0.5), concurrency_per_host 1 (it was 8)"
-        whose = f"all workers of the crawl {crawl.name!r} go by {changed} while this one is there"
+        whose = f"all workers of the crawl {crawl.name!r} use {changed} while this one runs"
         assert crawl.told() == [f"{whose}: the gentlest limits hold"]
         await gentle.close()
         assert (crawl.limits()["delay"], crawl.limits()["places"]) == (0.5, 8.0)
@@ -112,8 +112,8 @@ def test_one_that_dies_wants_nothing_any_more(crawl):
     async def story() -> None:
         rude = await crawl.join("a", Policy(0.0))
         gentle = await crawl.join("b", Policy(3.0))
-        gentle.heart.stop()
-        await gentle.session.wire.client.aclose()
+        gentle.heartbeat.stop()
+        await gentle.session.calls.client.aclose()
         assert crawl.limits()["delay"] == 3.0
 
         def is_free() -> bool:

@@ -52,6 +52,6 @@ def test_a_place_where_none_can_be(tmp_path: Path):
     member = membership(tmp_path / "gone" / "worker", "n")
     with pytest.raises(
         StateError,
-        match=r"^.*/gone/worker: what this worker takes part in cannot be written: no such file or directory$",
+        match=r"^.*/gone/worker: the membership of this worker cannot be written: no such file or directory$",
     ):
         member.changed()

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from lycosa.frontier.core.states import Policy
+from lycosa.frontier.redis.admin.open_crawl import open_crawl
 from lycosa.frontier.redis.admin.operations import RedisOperations
-from lycosa.frontier.redis.admin.visit import visiting
 from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
 from tests.frontier.contracts.test_frontier import url
@@ -100,7 +100,7 @@ async def crawled_while(move: Callable[[str], Move], address: str, moved: Callab
 
 async def queued(address: str, crawl: str, said: list[str]) -> int:
     """Return how much is queued, as somebody sees it who takes no part."""
-    async with visiting(address, crawl, said.append) as visit:
+    async with open_crawl(address, crawl, said.append) as visit:
         return (await RedisOperations(visit.session).stats()).queued
 
 

@@ -19,6 +19,7 @@ from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.core.telemetry import CRAWLING, ENDED, LOST, WAITING, CrawlView, WorkerReport, encode
 from lycosa.frontier.redis.admin.watcher import HOSTS_SHOWN, Watcher
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.scripts import WORKER_SCRIPT, keys_of
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.join import simulated_frontier
@@ -156,7 +157,7 @@ def test_who_is_gone_is_known_for_a_while_and_its_numbers_for_ever(url):
             view = await crawl.view()
             assert (view.totals, len(view.former_workers)) == ({"pages": 105}, 100)
             assert view.former_workers[0].name == "w#105"
-            assert await crawl.client.hlen(key_of(crawl.name, 0) + "ws") == 100
+            assert await crawl.client.hlen(key_of(crawl.name, 0) + Key.REPORTS) == 100
             crawl.now += 100_000.0
             late = await crawl.worker("late")
             await crawl.beat(late, told(pages=1))

@@ -4,6 +4,7 @@ killed, what is not kept of done URLs. What all back ends have in common is in `
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
 from typing import Any
@@ -17,6 +18,8 @@ from lycosa.frontier.core.model import Selection, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.admin import verify
 from lycosa.frontier.redis.admin.operations import RedisOperations
+from lycosa.frontier.redis.layout import Key
+from lycosa.frontier.redis.scripts import WORKER_SCRIPT
 from lycosa.frontier.redis.worker.join import simulated_frontier
 from lycosa.frontier.redis.worker.session import key_of
 from tests.frontier.contracts.redis.redis_client import LooplessClient
@@ -25,10 +28,12 @@ from tests.frontier.contracts.test_operations import HOST, OTHER, PLAIN, all_row
 pytestmark = pytest.mark.redis
 
 CHANGE_HOST = """
-local host = cmsgpack.unpack(redis.call('GET', KEYS[1]))
-host[ARGV[1]] = tonumber(ARGV[2]) or ARGV[2]
-redis.call('SET', KEYS[1], cmsgpack.pack(host))
+local fields = { cmsgpack.unpack(redis.call('GET', KEYS[1])) }
+fields[tonumber(ARGV[1])] = tonumber(ARGV[2]) or ARGV[2]
+redis.call('SET', KEYS[1], cmsgpack.pack(unpack(fields)))
 """
+(HOST_FIELDS,) = re.findall(r"cmsgpack\.pack\((it\.queued,.*?)\)", WORKER_SCRIPT.text.decode(), re.DOTALL)
+"""The fields of a host, in the order in which they are packed."""
 
 
 class Crawl:
@@ -52,7 +57,8 @@ class Crawl:
 
     def change(self, host: str, field: str, value: object) -> None:
         """Damage what is known of a host."""
-        self.raw.eval(CHANGE_HOST, 1, self.key(f"h|{host}"), field, str(value))
+        number = 1 + re.findall(r"\w+", HOST_FIELDS.replace("it.", "")).index(field)
+        self.raw.eval(CHANGE_HOST, 1, self.key(Key.HOST + host), number, str(value))
 
 
 @pytest.fixture
@@ -66,26 +72,41 @@ def play(redis) -> Callable[..., None]:
 
 
 FAULTS: dict[str, tuple[Callable[[Crawl], object], str]] = {
-    "a host that is nowhere": (lambda crawl: crawl.raw.delete(crawl.key("t")), "would never have been asked"),
-    "transfers that are over": (lambda crawl: crawl.change(HOST, "fl", 1000), "0 transfers are in flight, and 1000"),
-    "a question of nobody": (lambda crawl: crawl.change(HOST, "as", 1), "nobody asks for its robots.txt"),
-    "an unknown start": (lambda crawl: crawl.change(HOST, "uc", "77"), "waits for a transfer that is over"),
-    "records of a host": (lambda crawl: crawl.change(HOST, "q", 9), "3 URLs are queued, and 9 were counted"),
-    "queued": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "q|", 5), "4 URLs are queued, and 9 were counted"),
-    "leased": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "l|", 5), "0 URLs are leased, and 5 were counted"),
-    "dead": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "x|", 5), "0 URLs are dead, and 5 were counted"),
-    "done": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "a|", 5), "0 URLs are done, and 5 were counted"),
+    "a host that is nowhere": (lambda crawl: crawl.raw.delete(crawl.key(Key.READY)), "would never have been leased"),
+    "transfers that are over": (
+        lambda crawl: crawl.change(HOST, "in_flight", 1000),
+        "0 transfers are in flight, and 1000",
+    ),
+    "a question of nobody": (lambda crawl: crawl.change(HOST, "preparing", 1), "no worker asks for them"),
+    "an unknown start": (lambda crawl: crawl.change(HOST, "unconfirmed", "77"), "waits for a transfer that is over"),
+    "records of a host": (lambda crawl: crawl.change(HOST, "queued", 9), "3 URLs are queued, and 9 were counted"),
+    "queued": (
+        lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "queued|", 5),
+        "4 URLs are queued, and 9 were counted",
+    ),
+    "leased": (
+        lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "leased|", 5),
+        "0 URLs are leased, and 5 were counted",
+    ),
+    "dead": (lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "dead|", 5), "0 URLs are dead, and 5 were counted"),
+    "done": (lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "done|", 5), "0 URLs are done, and 5 were counted"),
     "outboxes": (
-        lambda crawl: crawl.raw.hincrby(crawl.key("c"), "o|", 5),
+        lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "outgoing|", 5),
         "are in outboxes, and 5 were counted",
     ),
-    "asleep": (lambda crawl: crawl.raw.delete(crawl.key("d")), "0 URLs are asleep, and 1 were counted"),
-    "lost": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "d|", -1), "1 URLs are asleep, and 0 were counted"),
-    "seen": (lambda crawl: crawl.raw.hincrby(crawl.key("b"), "n|", 2), "5 fingerprints are known, and 7 were counted"),
+    "delayed": (lambda crawl: crawl.raw.delete(crawl.key(Key.DELAYED)), "0 URLs are delayed, and 1 were counted"),
+    "lost": (
+        lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "delayed|", -1),
+        "1 URLs are delayed, and 0 were counted",
+    ),
+    "seen": (
+        lambda crawl: crawl.raw.hincrby(crawl.key(Key.SEEN_COUNTS), "count|", 2),
+        "5 fingerprints are known, and 7 were counted",
+    ),
 }
 
 
-NOT_REPAIRED = ("asleep", "lost", "seen")
+NOT_REPAIRED = ("delayed", "lost", "seen")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -116,7 +137,7 @@ def test_a_count_that_is_wrong_is_found_in_several_steps(play: Callable[..., Non
         await frontier.push([url(number, f"http://h{number}.example:80") for number in range(7)])
         operations = RedisOperations(frontier.session)
         assert await operations.verify(lambda _: None) == []
-        crawl.raw.hincrby(crawl.key("c"), "q|", 1)
+        crawl.raw.hincrby(crawl.key(Key.COUNTS), "queued|", 1)
         assert await operations.verify(lambda _: None) == ["segment '': 7 URLs are queued, and 8 were counted"]
 
     play(story)
@@ -127,15 +148,15 @@ def test_what_is_left_of_a_drop_that_was_killed_holds_nobody_up(play: Callable[.
         frontier = await crawl.join("one")
         await frontier.push([url(number, segment="monday") for number in range(5)] + [url(9)])
         await frontier.push([url(8, segment="monday", not_before=5.0)])
-        assert await frontier.session.read(frontier.session.partitions[0], "drop", "monday") == 6
+        assert await frontier.session.operate(frontier.session.partitions[0], "drop", "monday") == 6
         (lease,) = await frontier.lease(9, 10.0)
         assert lease.record.segment == ""
         assert await frontier.ack(lease, "200", (), 10.0)
         await frontier.commit({})
         assert await frontier.is_finished()
         assert await frontier.lease(9, 20.0) == []
-        assert crawl.raw.keys(crawl.key("q|*")) == []
-        assert crawl.raw.zcard(crawl.key("d")) == 0
+        assert crawl.raw.keys(crawl.key(Key.QUEUE + "*")) == []
+        assert crawl.raw.zcard(crawl.key(Key.DELAYED)) == 0
         assert await RedisOperations(frontier.session).verify(lambda _: None) == []
 
     play(story)
@@ -150,7 +171,9 @@ def test_nothing_is_left_of_a_drop_but_its_name(play: Callable[..., None]) -> No
         await frontier.nack(lease, "500", None, 1.0)
         assert await RedisOperations(frontier.session).drop("monday") == 2001
         left = {key.decode().removeprefix(crawl.key("")) for key in crawl.raw.keys(crawl.key("*"))}
-        assert left <= {"m", "g", "w", "lw", "n", "a", "t", f"h|{HOST}"}
+        assert left <= {
+            Key.META, Key.SEGMENTS, Key.WORKERS, Key.WORKER_LIMITS, Key.SERIALS, Key.HOSTS, Key.READY, Key.HOST + HOST
+        }  # fmt: skip
         assert (await RedisOperations(frontier.session).host(HOST)).queued == 0  # type: ignore[union-attr]
 
     play(story)
@@ -241,7 +264,10 @@ def test_who_looks_takes_no_part(play: Callable[..., None]) -> None:
     async def story(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         await frontier.push([url(1)])
-        before = crawl.raw.hgetall(crawl.key("m")), crawl.raw.zrange(crawl.key("w"), 0, -1, withscores=True)
+        before = (
+            crawl.raw.hgetall(crawl.key(Key.META)),
+            crawl.raw.zrange(crawl.key(Key.WORKERS), 0, -1, withscores=True),
+        )
         frontier.session.now = 100.0
         operations = RedisOperations(frontier.session)
         await operations.stats()
@@ -249,7 +275,7 @@ def test_who_looks_takes_no_part(play: Callable[..., None]) -> None:
         await operations.hosts("", 10)
         assert len((await operations.rows(Selection(), "", 10)).rows) == 1
         assert await operations.next_due(100.0) == 0.0
-        after = crawl.raw.hgetall(crawl.key("m")), crawl.raw.zrange(crawl.key("w"), 0, -1, withscores=True)
+        after = crawl.raw.hgetall(crawl.key(Key.META)), crawl.raw.zrange(crawl.key(Key.WORKERS), 0, -1, withscores=True)
         assert before == after
 
     play(story)
@@ -261,7 +287,7 @@ def test_who_begins_a_crawl_leaves_what_a_worker_has_said_of_it_meanwhile(play: 
         await shared.describe(Description(name="shop", seeds=["http://a.example/"]))
         await shared.describe(Description(seeds=["http://b.example/"]), begins=True)
         assert (await shared.description()).name == "shop"
-        assert crawl.raw.zrange(crawl.key("sd"), 0, -1) == [b"http://a.example/", b"http://b.example/"]
+        assert crawl.raw.zrange(crawl.key(Key.SEEDS), 0, -1) == [b"http://a.example/", b"http://b.example/"]
         await shared.describe(Description(name="shop", key=["k"]))
         seeds = ["http://a.example/", "http://b.example/"]
         assert await shared.description() == Description(name="shop", key=["k"], seeds=seeds)

@@ -13,6 +13,7 @@ import pytest
 
 from lycosa.crawl.middlewares.cookies import Cookies
 from lycosa.frontier.core.model import Lease
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.scripts import WORKER_SCRIPT
 from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.join import simulated_frontier
@@ -141,14 +142,14 @@ def test_cookies_that_a_replica_lacks_hold_up_none_that_come_later(redis) -> Non
         for each in (b"1", b"2", b"3"):
             said.publish("", each.decode(), each)
         await one.session.send()
-        await heard.ask()
+        await heard.update()
         key = one.session.partitions[0].key
-        client._real.hset(key + "m", "cookies", 1)
-        client._real.zremrangebyscore(key + "cn", 2, 3)
+        client._real.hset(key + Key.META, "cookies", 1)
+        client._real.zremrangebyscore(key + Key.COOKIE_CHANGES, 2, 3)
         cookies.clear()
         said.publish("", "later", b"later")
         await one.session.send()
-        await heard.ask()
+        await heard.update()
         assert b"later" in cookies
 
     name = token_hex(8)
@@ -160,17 +161,17 @@ def test_reasons_beyond_so_many_are_counted_as_one(join: Join) -> None:
 
     async def story() -> None:
         first = await join(0.0)
-        partition = first.session.of(HOST)
+        partition = first.session.partition_of(HOST)
         await first.push([url(1), url(2), url(3)])
         fields = {f"\nno {number}": 0 for number in range(10_000)}
-        first.session.wire.client._real.hset(partition.key + "y", mapping=fields)
+        first.session.calls.client._real.hset(partition.key + Key.DONE_REASONS, mapping=fields)
         for reason in ("no 7", "a new one", "200"):
             await first.ack(await one_of(first), reason, [], 0.0)
-            await first.session.look()
+            await first.session.refresh()
         assert (await first.stats()).reasons == {"no 7": 1, "other reasons": 1, "200": 1}
         await first.close()
         second = await join(0.0)
-        await second.session.look()
+        await second.session.refresh()
         assert (await second.stats()).reasons == {}, "they were not committed"
         await second.close()
 
@@ -182,16 +183,16 @@ def test_reasons_beyond_so_many_are_counted_as_one(join: Join) -> None:
 
 def test_pages_with_very_many_links_are_sent_at_once(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no call keeps the server for long."""
-    monkeypatch.setattr("lycosa.frontier.redis.worker.frontier.WORDS_MAX", 200)
+    monkeypatch.setattr("lycosa.frontier.redis.worker.frontier.WAITING_ARGUMENTS_MAX", 200)
 
     async def story() -> None:
         frontier = await join(0.0)
         await frontier.push([url(1), url(2)])
         few, many = await frontier.lease(2, 0.0)
         await frontier.ack(few, "200", [url(number) for number in range(10, 15)], 0.0)
-        assert frontier.session.of(HOST).words > 0
+        assert frontier.session.partition_of(HOST).waiting_arguments > 0
         await frontier.ack(many, "200", [url(number) for number in range(20, 60)], 0.0)
-        assert frontier.session.of(HOST).words == 0
+        assert frontier.session.partition_of(HOST).waiting_arguments == 0
         await frontier.close()
 
     run(story())

@@ -35,7 +35,10 @@ BEGIN = starts_at(SEGMENTS[-1]) - 6
 TROUBLE_S = 12.0
 STILL_MAX_S = 5.0
 LATE_MAX_S = 4.0
-STRIKES = {"commit": 0.15, "open": 0.01, "leave": 0.1, "gone": 0.1, "known": 0.1, "bring": 0.03, "brought": 0.03}
+STRIKES = {
+    "commit": 0.15, "join": 0.01, "leave": 0.1, "expire": 0.1, "expired_everywhere": 0.1, "deliver": 0.03,
+    "delivered": 0.03,
+}  # fmt: skip
 """How often a worker is struck after such a call."""
 
 JUMPS = [-15.0, -1.5, 0.7, 1.5, 40.0]
@@ -254,15 +257,15 @@ class History(Work):
     def compare(self, part: Part, outlook: Any, now: float) -> None:
         """What a partition tells of itself is true."""
         view = Partition("", part.number)
-        view.heard(*outlook)
+        view.update(*outlook)
         said, true = told(view.segments), trimmed(part.counts())
         assert said == true, f"it tells {said}, and has {true}"
         assert view.arrived == part.arrived
-        assert set(view.gone) == part.gone
+        assert set(view.expired) == part.expired
         due = part.due_at(now)
         assert due == float("inf") or (view.due is not None and view.due <= max(due, now)), f"{view.due}, not {due}"
 
-    def did_open(self, part: Part, call: Call, said: Any, now: float) -> bool:
+    def did_join(self, part: Part, call: Call, said: Any, now: float) -> bool:
         """Join."""
         joined = said[1].decode() if said[0] == b"ok" else ""
         return part.open(now, call.arguments[0], call.worker, joined)
@@ -277,42 +280,42 @@ class History(Work):
             part.bury_here(call.worker, now)
         return True
 
-    def did_gone(self, part: Part, call: Call, said: Any, now: float) -> bool:
+    def did_expire(self, part: Part, call: Call, said: Any, now: float) -> bool:
         """Another partition has buried it."""
         part.bury(call.arguments[0], now)
         part.refused.add(call.arguments[0])
         return True
 
-    def did_known(self, part: Part, call: Call, said: Any, now: float) -> bool:
+    def did_expired_everywhere(self, part: Part, call: Call, said: Any, now: float) -> bool:
         """All know it."""
         worker = call.arguments[0]
         assert all(worker in other.refused for other in self.model.parts[1:])
-        part.gone.discard(worker)
+        part.expired.discard(worker)
         return True
 
-    def did_strangers(self, part: Part, call: Call, said: Any, now: float) -> bool:
+    def did_expire_unknown(self, part: Part, call: Call, said: Any, now: float) -> bool:
         """Others know workers that are not known here."""
-        part.gone |= {worker.decode() for worker in call.arguments[1:]} - set(part.heard)
+        part.expired |= {worker.decode() for worker in call.arguments[1:]} - set(part.heard)
         return True
 
     def did_whole(self, part: Part, call: Call, said: Any, now: float) -> bool:
         """All partitions are there."""
         return True
 
-    did_state = did_taken = did_whole
+    did_failover_state = did_last_taken = did_whole
 
-    def did_outgoing(self, part: Part, call: Call, said: Any, now: float) -> bool:
+    def did_read_outbox(self, part: Part, call: Call, said: Any, now: float) -> bool:
         """A slice of an outbox."""
         return True
 
-    def did_bring(self, part: Part, call: Call, said: Any, now: float) -> bool:
+    def did_deliver(self, part: Part, call: Call, said: Any, now: float) -> bool:
         """Records of another partition."""
         source, _, _, first, count, *_ = call.arguments
         part.bring(source, first, count)
         assert int(said[1]) == part.taken[source]
         return True
 
-    def did_brought(self, part: Part, call: Call, said: Any, now: float) -> bool:
+    def did_delivered(self, part: Part, call: Call, said: Any, now: float) -> bool:
         """They are there."""
         to, _, upto = call.arguments
         assert upto <= self.model.parts[to].taken[part.number]

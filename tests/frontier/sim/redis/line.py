@@ -19,11 +19,22 @@ if TYPE_CHECKING:
     from tests.frontier.sim.redis.history import History
 
 CALL_S = 0.8
-MEANT = {
-    "p": "prepare", "q": "prepared", "c": "commit", "s": "start",
-    "o": "over", "k": "claim", "?": "ask", "u": "unclaim", "f": "facts", "i": "address",
-}  # fmt: skip
-"""Verbs that say what they mean: with their own arguments, of a commit with its number."""
+SELF_EXPLAINING = {
+    "prepare",
+    "commit_prepared",
+    "commit",
+    "started",
+    "transferred",
+    "claim",
+    "try_start",
+    "release_claim",
+    "host_facts",
+    "address",
+}
+"""Verbs whose own arguments are those of their effect."""
+
+COMMIT_VERBS = {"prepare", "commit_prepared", "commit"}
+"""Of these only the number counts."""
 
 
 @dataclass(eq=False)
@@ -67,8 +78,8 @@ class Line:
         add = partition.add
 
         def heard(verb: str, *arguments: Any) -> None:
-            if verb in MEANT:
-                self.mean(partition.number, Effect(MEANT[verb], arguments[:1] if verb in "pqc" else arguments))
+            if verb in SELF_EXPLAINING:
+                self.mean(partition.number, Effect(verb, arguments[:1] if verb in COMMIT_VERBS else arguments))
             add(verb, *arguments)
 
         partition.add = heard  # type: ignore[method-assign]

@@ -101,7 +101,7 @@ class Part(Turns):
         self.seen: float | None = None
         self.refused: set[str] = set()
         self.serials: dict[str, int] = {}
-        self.gone: set[str] = set()
+        self.expired: set[str] = set()
         self.kept: list[tuple[Record, int, Record]] = []
         self.outboxes: dict[int, list[Record]] = {}
         self.brought: Counter[int] = Counter()
@@ -157,7 +157,7 @@ class Part(Turns):
     def bury_here(self, worker: str, now: float) -> None:
         """Bury it, and let the others be told."""
         if self.crawl.partitions > 1:
-            self.gone.add(worker)
+            self.expired.add(worker)
         self.bury(worker, now)
 
     def bury(self, worker: str, now: float) -> None:
@@ -228,12 +228,12 @@ class Part(Turns):
 
     def on_prepare(self, worker: str, now: float, commit: int) -> int:
         """What is acked goes with this commit."""
-        new = self.on_prepared(worker, now)
+        new = self.on_commit_prepared(worker, now)
         for record in self.acked(worker):
             record.commit = commit
         return new
 
-    def on_prepared(self, worker: str, now: float) -> int:
+    def on_commit_prepared(self, worker: str, now: float) -> int:
         """The commit was decided, if there was one."""
         prepared = [record for record in self.acked(worker) if record.commit is not None]
         assert all((record.commit or 0) <= self.crawl.decided.get(worker, 0) for record in prepared), "not committed"

@@ -165,7 +165,7 @@ class Crawl(Transfers):
     def kill(self, worker: Worker) -> None:
         """What it held goes back when the others notice; until then the hosts may still work for it."""
         worker.alive = False
-        self.do(worker.frontier.session.wire.client.aclose())
+        self.do(worker.frontier.session.calls.client.aclose())
 
     def run(self, until: float = math.inf) -> Crawl:
         while (self.left or self.outstanding) and self.events and self.events[0][0] <= until:
@@ -177,12 +177,12 @@ class Crawl(Transfers):
     def is_over(self) -> None:
         """All was fetched, and nothing is left of the claims in Redis."""
         assert (self.left, self.outstanding) == (0, 0), "somebody waits for ever"
-        client = self.workers[-1].frontier.session.wire.client
+        client = self.workers[-1].frontier.session.calls.client
         for worker in self.workers:
             if worker.alive:
                 self.told(worker)
         names = [name.decode().rpartition(":")[2] for name in client._real.keys(f"lycosa:{{{self.name}.0}}:*")]
-        left = [name for name in names if name[:2] in ("k|", "K|", "ik")]
+        left = [name for name in names if name.startswith(("claims", "claimed"))]
         assert not left
 
     def close(self) -> None:
@@ -389,7 +389,7 @@ def test_nobody_knows_when_the_last_request_of_a_dead_worker_was_heard(redis) ->
     policy = Policy(robots=False, delay_s=5.0)
     with crawling(redis.url, policy, numbered([1]), 1, no_claims) as crawl:
         lost, other = crawl.join(0), crawl.join()
-        client = other.frontier.session.wire.client._real
+        client = other.frontier.session.calls.client._real
         client.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
         claim = crawl.do(lost.frontier.claim(BIG, lambda: None, crawl.now))
         assert crawl.do(lost.frontier.try_start(claim, crawl.now)) == 0.0
@@ -412,7 +412,7 @@ def test_who_does_not_ask_is_passed_and_joins_anew(redis) -> None:
         crawl.run(began + 0.5)
         blocked.alive = False  # it stands still, but its heart beats
         for beat in range(20):
-            crawl.after(beat * 0.5, None, lambda: crawl.do(blocked.frontier.session.look()))
+            crawl.after(beat * 0.5, None, lambda: crawl.do(blocked.frontier.session.refresh()))
         crawl.after(3.0, None, lambda: setattr(blocked, "alive", True))
         crawl.run(began + 3.4)
         assert [start.worker for start in crawl.starts[BIG]] == [0, 1]
@@ -438,7 +438,7 @@ def test_a_start_that_was_not_told_keeps_no_other_host_of_the_address(redis) -> 
     counts = numbered([0, 1])
     with crawling(redis.url, policy, counts, 1, no_claims, dict.fromkeys(counts, "10.0.0.1")) as crawl:
         frontier = crawl.join(0).frontier
-        frontier.session.wire.client._real.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
+        frontier.session.calls.client._real.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
         first, second = (crawl.do(frontier.claim(BIG, lambda: None, crawl.now)) for _ in range(2))
         assert crawl.do(frontier.try_start(first, crawl.now)) == 0.0
         assert crawl.do(frontier.try_start(second, crawl.now + 1.0)) > crawl.now + 1.0

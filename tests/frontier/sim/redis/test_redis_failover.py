@@ -160,9 +160,9 @@ class World:
 
     def look(self, worker: Worker) -> None:
         session = worker.frontier.session
-        self.do(session.look())
-        self.do(session.tell_of_the_gone())
-        self.do(session.forward())
+        self.do(session.refresh())
+        self.do(session.announce_expired())
+        self.do(session.deliver())
 
     def act(self, worker: Worker, *actions: Any) -> bool:
         """Let a worker do something; it may be killed in the middle, or hear that it is not known and begin anew."""
@@ -201,7 +201,7 @@ class World:
         """Whoever finds that it is over is right: every URL has an item in a file."""
         if worker.held:
             return False
-        over = bool(self.do(worker.frontier.session.is_over()))
+        over = bool(self.do(worker.frontier.session.is_finished()))
         if over:
             missing = set(range(URLS)) - {number for each in self.workers for number in each.items}
             assert not missing, f"over, and {missing} have no items"
@@ -219,7 +219,7 @@ class World:
                     pass
                 self.act(worker, self.commit, self.look)
                 if worker.frontier is not None:
-                    worker.frontier.session._mended_at = -1e9
+                    worker.frontier.session._repaired_at = -1e9
                     over = []
                     if self.act(worker, lambda each, over=over: over.append(self.is_over(each))) and over == [True]:
                         return

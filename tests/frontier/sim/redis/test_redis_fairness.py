@@ -27,14 +27,14 @@ HOSTS = 3000 if PROVE else 300
 SEEDS = range(5) if PROVE else range(1)
 
 
-class Lent:
-    """What `test_fairness` needs of a `Lending`, of a frontier on Redis."""
+class RedisLeases:
+    """The methods of a `LeaseManager` that `test_fairness` needs, of a frontier on Redis."""
 
     def __init__(self, url: str, policy: Policy, addresses: dict[str, str]) -> None:
         self.runner = asyncio.Runner()
         self.do = self.runner.run
         self.frontier = self.do(simulated_frontier(LooplessClient(url), token_hex(8), policy, 0.0))
-        self.workbench = self
+        self.scheduler = self
         self.now = 0.0
         for host, address in addresses.items():
             self.do(self.frontier.set_address(host, address, 1e9, 0.0))
@@ -45,7 +45,7 @@ class Lent:
         for first in range(0, len(records), 1000):
             self.do(self.frontier.push(records[first : first + 1000]))
 
-    def lend(self, limit: int, now: float) -> list[Lease]:
+    def lease(self, limit: int, now: float) -> list[Lease]:
         self.now = now
         leases: list[Lease] = self.do(self.frontier.lease(limit, now))
         return leases
@@ -54,7 +54,7 @@ class Lent:
         at: float | None = self.frontier.next_ready(self.now)
         return at
 
-    def give_back(self, lease: Lease, *, contacted: bool) -> None:
+    def end(self, lease: Lease, *, contacted: bool) -> None:
         assert self.do(self.frontier.ack(lease, "200", (), self.now, contacted=contacted))
 
 
@@ -64,13 +64,13 @@ class Shared(Crawl):
     def on(self, redis: Any) -> Shared:
         print(f"seed {self.seed}")
         self.chance = random.Random(self.seed)
-        lent = Lent(redis.url, self.policy, self.addresses)
+        leases = RedisLeases(redis.url, self.policy, self.addresses)
         order = list(self.counts)
         self.chance.shuffle(order)
-        lent.push(self.counts, order)
-        self.work_off(lent)  # type: ignore[arg-type]
-        lent.do(lent.frontier.close())
-        lent.runner.close()
+        leases.push(self.counts, order)
+        self.work_off(leases)  # type: ignore[arg-type]
+        leases.do(leases.frontier.close())
+        leases.runner.close()
         assert {key: len(self.transfers[key]) for key in self.counts} == self.counts
         self.is_polite()
         print(f"{self.now / self.ideal():.3f} of the ideal {self.ideal():.0f}")

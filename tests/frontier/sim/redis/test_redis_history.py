@@ -10,7 +10,7 @@ import pytest
 import redis as real_redis
 
 from lycosa.frontier.redis.scripts import OPERATIONS_SCRIPT, WORKER_SCRIPT
-from lycosa.frontier.redis.worker import wire
+from lycosa.frontier.redis.worker import calls
 from tests.conftest import PROVE
 from tests.frontier.sim.redis.history import History
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.redis
 HISTORIES = 2000 if PROVE else 8
 PARTS = 8
 SMALLER = {
-    "BUCKET = 256": "BUCKET = 4",
+    "SEEN_SET_MEAN = 256": "SEEN_SET_MEAN = 4",
     "RETAINED = 1000": "RETAINED = 3",
     "RETAINED_S = 5 ": "RETAINED_S = 0.5 ",
-    "CLAIMS_ROW = 8": "CLAIMS_ROW = 2",
+    "CLAIMS_IN_ROW_MAX = 8": "CLAIMS_IN_ROW_MAX = 2",
 }
 """What the script does with many records, done with few."""
 
@@ -35,7 +35,7 @@ def shrunk(url: str, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str])
     text = WORKER_SCRIPT.text.decode()
     for what, _ in (*SMALLER.items(), *changes):
         assert text.count(what) == 1, f"{what!r} is not in the script"
-    monkeypatch.setattr(wire, "FORWARDED", SLICE)
+    monkeypatch.setattr(calls, "DELIVERED_AT_ONCE", SLICE)
     with real_redis.Redis.from_url(url) as client:
         for script in (WORKER_SCRIPT, OPERATIONS_SCRIPT):
             text = script.text.decode()

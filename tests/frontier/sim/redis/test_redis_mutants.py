@@ -1,6 +1,6 @@
-"""What is broken on purpose in the script of the Redis frontier is found by `test_redis_history` (C6, C7).
+"""Deliberate bugs in the script of the Redis frontier are found by `test_redis_history` (C6, C7).
 
-A mutant is a piece of the script and what stands there instead. One that is not there any more has to be rewritten.
+A mutant is a piece of the script and its replacement. If the piece is not in the script any more, rewrite the mutant.
 """
 
 from __future__ import annotations
@@ -13,114 +13,135 @@ from tests.frontier.sim.redis.test_redis_history import shrunk
 HISTORIES_MAX = 800
 
 MUTANTS = {
-    "a slice that is brought twice is taken twice": ("if each > last then", "if true then"),
-    "a turn is never given back": ("if turn and host.ra == turn.next then", "if false then"),
-    "a turn is given back whatever came in between": ("if turn and host.ra == turn.next then", "if turn then"),
-    "a turn is given back though the host is blocked": ("math.max(turn.at, host.pa)", "turn.at"),
-    "who contacted its host gives the turn back": ("contacted == '0' and", "contacted == '1' and"),
-    "a split moves the wrong ones": ("% (half * 2) == new then leaving", "% half == new then leaving"),
-    "a split forgets what it moves": ("call('SADD', to, unpack(part))", ""),
-    "a set is looked for before it is there": ("return at < k and at or hash % half", "return at"),
-    "the last commit is not counted": ("prepared <= committed then", "prepared < committed then"),
-    "what is prepared is committed": ("if prepared and prepared <= committed then", "if prepared then"),
-    "what is prepared is reverted": ("if prepared and prepared <= committed then", "if false then"),
-    "a commit is not noted": ("call('HSET', key('kb'), worker, argument())", "argument()"),
-    "a prepare is not noted": ("call('HSET', key('pn'), worker, commit)", ""),
-    "what is acked stays acked": ("  revert('P|' .. worker)\n", ""),
-    "a reverted URL stays done": ("    done(lease, -1)\n", ""),
-    "a leave counts twice": ("  if is_known(worker) then\n    publish", "  if true then\n    publish"),
-    "a late exchange buries": ("if serial <= last then", "if serial == last then"),
-    "a repeated exchange forgets whom it buried": ("    write_all() -- what", "    -- what"),
-    "a repeated exchange is done twice": ("if serial <= last then", "if serial < last then"),
-    "what is missing in between is not missed": ("if serial > last + 1 then", "if false then"),
-    "another partition buries, and knows no commit": (
-        "then return call('HSET', key('n'), worker, NEVER) end",
-        "then end",
-    ),
-    "a start counts from when it was lent": ("host.ra = math.max(host.ra, host.st + delay)", ""),
-    "a start need not be told": ("if asked('punctual') == 1 then host.uc = by end", ""),
-    "the buried have told of their starts": ("if host.uc == held[at] then host.ra", "if false then host.ra"),
-    "the buried may talk": ("return call('ZSCORE', key('w'), worker) ~= false", "return true"),
-    "the buried may join": ("  bar(gone)", ""),
-    "the silent are not buried": (
-        "ipairs(call('ZRANGEBYSCORE', key('w'), '-inf'",
-        "ipairs(call('ZRANGEBYSCORE', key('w'), 'inf'",
-    ),
-    "a jump of the clock buries": ("if away > AWAY_S or away < 0 then", "if false then"),
-    "the others are not told of the buried": ("call('HSET', key('gone'), worker, committed)", ""),
-    "an earlier process lives on": ("== name .. '#' then bury_here(other) end", "== name .. '#' then hear(other) end"),
-    "what arrives is not counted": ("      call('HINCRBY', key('m'), 'arrived', 1)\n", ""),
-    "outboxes are not counted": ("  count('o|', 1)\n", ""),
-    "an outbox is trimmed too far": ("over - before, -1)", "upto - before + 1, -1)"),
-    "late before early": ("local entry = call('LPOP', list)", "local entry = call('RPOP', list)"),
-    "a record that is given back goes to the end": (
-        "local head = front and call('LINDEX', list, 0)",
-        "local head = nil",
-    ),
-    "the first lane is that of yesterday": ("host.rk = math.min(host.rk, rank_of(lane))", "host.rk = rank_of(lane)"),
-    "segments do not wait for their time": ("    if host.rk > at then at = host.rk end\n", ""),
-    "what need not be new has to be": (
-        "(fingerprint ~= '' and not learn(segment, fingerprint))",
-        "not learn(segment, '0' .. fingerprint)",
-    ),
-    "a segment does not know its own": (
-        "if call('SADD', key('s|' .. segment .. '|' .. at)",
-        "if call('SADD', key('s||' .. at)",
-    ),
-    "what sleeps is woken as dead": ("tally('d|', segment_of(lane), -1)\n", "\n"),
-    "a block ends the block before": ("host.pa = math.max(host.pa, until_)", "host.pa = until_"),
-    "a throttle ends a block": ("math.max(host.pa, host.st > 0 and", "math.max(0, host.st > 0 and"),
-    "places are not given back by the buried": (
-        "if lease.over == 0 then ended(host, lease.address, held[at]) else",
-        "if true then",
-    ),
-    "a host whose turn comes is not offered": (
-        "    else\n      offer(unit)\n    end\n",
-        "    end\n",
-    ),
-    "a claim takes no turn": ("  starts(host, worker .. '|' .. claim)\n", ""),
-    "a claim passes those before it": (
-        "if place > 0 and host.cw < now then place = pass(host, place) end",
-        "place = 0",
-    ),
-    "nobody passes who does not come": ("if place > 0 and host.cw < now then", "if false then"),
-    "leases go before claims": ("return math.max(unit.ra, unit.cw) end", "return unit.ra end"),
-    "a turn is kept for ever for who does not come": ("host.cw = at + COMES_S", "host.cw = at + 1e6"),
-    "claims never stand back": ("if unit.row < CLAIMS_ROW or", "if true or"),
-    "the claims of the dead wait on": ("    unclaim(worker, claims[at])\n", ""),
-    "a claim keeps its place when it is over": (
-        "if name then return ended(host_of(name), address, worker .. '|' .. claim) end",
-        "if name then return end",
-    ),
-    "a callback keeps its place while it claims": ("  ended(host_of(lease.host), lease.address, id)\n", ""),
-    "the buried have told of the starts of their claims": (
-        "if host.uc == worker .. '|' .. claims[at] then",
+    "a slice that is delivered twice is taken twice": ("if each > last then", "if true then"),
+    "an uncontacted host does not get its turn back": (
+        "if turn and host.next_at == turn.next_at then",
         "if false then",
     ),
-    "robots.txt is asked for by everybody": (
-        "host.as = 1\n    return lend_to(worker, host, ROBOTS",
-        "return lend_to(worker, host, ROBOTS",
+    "a turn is given back whatever came in between": ("if turn and host.next_at == turn.next_at then", "if turn then"),
+    "a turn is given back though the host is blocked": ("math.max(turn.at, host.paused_until)", "turn.at"),
+    "a contacted host gets its turn back": ("contacted == '0' and", "contacted == '1' and"),
+    "a split moves the wrong fingerprints": ("% (half * 2) == new then moving", "% half == new then moving"),
+    "a split forgets what it moves": ("call('SADD', to, unpack(part))", ""),
+    "a set is used before it exists": ("return number < sets and number or hash % half", "return number"),
+    "the last commit does not count": ("prepared <= committed then", "prepared < committed then"),
+    "whatever is prepared is committed": ("if prepared and prepared <= committed then", "if prepared then"),
+    "whatever is prepared is reverted": ("if prepared and prepared <= committed then", "if false then"),
+    "a commit is not noted": ("call('HSET', key.commits, worker, argument())", "argument()"),
+    "a prepare is not noted": ("call('HSET', key.prepared_commits, worker, commit)", ""),
+    "acked records stay acked": ("  revert(key.acked .. worker)\n", ""),
+    "a reverted record stays done": ("    count_done(lease, -1)\n", ""),
+    "a leave counts twice": ("  if is_known(worker) then\n    publish", "  if true then\n    publish"),
+    "a late exchange expires the worker": ("if serial <= last then", "if serial == last then"),
+    "a repeated exchange forgets which workers it expired": ("    write_all() -- what", "    -- what"),
+    "a repeated exchange is done twice": ("if serial <= last then", "if serial < last then"),
+    "lost exchanges in between are not noticed": ("if serial > last + 1 then", "if false then"),
+    "another partition expires a worker whose commits it does not know": (
+        "then return call('HSET', key.serials, worker, NEVER) end",
+        "then end",
     ),
-    "robots.txt holds for ever": ("now - host.rb >= asked('robots_ttl')", "host.rb == 0"),
-    "a question goes with the dead": ("    else\n      host.as = 0\n    end\n", "    end\n"),
-    "a Crawl-delay is not heard": ("host.rb, host.rt, host.dl = fetched, 0, delay", "host.rb, host.rt = fetched, 0"),
-    "a question without an answer was not tried": ("host[tries] = host[tries] + 1", ""),
-    "others do not hear of a robots.txt": ("call('HSET', key('f'), name, facts)", ""),
-    "an address holds for ever": (
-        "asked('resolves') == 1 and host.au <= now",
-        "asked('resolves') == 1 and host.au == 0",
+    "a delay counts from the lease": ("host.next_at = math.max(host.next_at, host.started_at + delay_s)", ""),
+    "a start need not be reported": ("if meta('punctual') == 1 then host.unconfirmed = by end", ""),
+    "an expired worker has reported its starts": ("    assume_started(host, token)\n", ""),
+    "an expired worker may go on": ("return call('ZSCORE', key.workers, worker) ~= false", "return true"),
+    "an expired worker may join": ("  refuse_for_good(worker)", ""),
+    "a silent worker never expires": (
+        "ipairs(call('ZRANGEBYSCORE', key.workers, '-inf'",
+        "ipairs(call('ZRANGEBYSCORE', key.workers, 'inf'",
     ),
-    "an address has room for all": ("    group.fl = group.fl + 1\n", ""),
-    "an address keeps no pause": ("    group.ra = math.max(group.ra, now + asked('ip_delay'))\n", ""),
+    "a jump of the clock expires workers": ("if away > AWAY_S or away < 0 then", "if false then"),
+    "other partitions do not hear of expired workers": ("call('HSET', key.expired, worker, committed)", ""),
+    "an earlier process of the same name lives on": (
+        "== name .. '#' then expire_worker(other) end",
+        "== name .. '#' then hear(other) end",
+    ),
+    "arrivals are not counted": ("      call('HINCRBY', key.meta, 'arrived', 1)\n", ""),
+    "outboxes are not counted": ("  count('outgoing|', 1)\n", ""),
+    "an outbox is trimmed too far": ("expired - before, -1)", "upto - before + 1, -1)"),
+    "the last record comes first": ("local entry = call('LPOP', list)", "local entry = call('RPOP', list)"),
+    "a record that is put back goes to the end": (
+        "local head = at_front and call('LINDEX', list, 0)",
+        "local head = nil",
+    ),
+    "a host forgets its first lane": (
+        "host.first_rank = math.min(host.first_rank, rank_of(lane))",
+        "host.first_rank = rank_of(lane)",
+    ),
+    "segments begin at once": ("    if host.first_rank > at then at = host.first_rank end\n", ""),
+    "records with dont_filter have to be new": (
+        "(fingerprint ~= '' and not add_fingerprint(segment, fingerprint))",
+        "not add_fingerprint(segment, '0' .. fingerprint)",
+    ),
+    "segments share their fingerprints": (
+        "return key.seen .. segment .. '|' .. number",
+        "return key.seen .. '|' .. number",
+    ),
+    "a due record stays delayed in the counts": ("tally('delayed', segment_of(lane), -1)\n", "\n"),
+    "a block ends the block before": (
+        "host.paused_until = math.max(host.paused_until, until_)",
+        "host.paused_until = until_",
+    ),
+    "a throttle ends a block": ("math.max(host.paused_until, host.started_at", "math.max(0, host.started_at"),
+    "an expired worker keeps its places": (
+        "if lease.transferred == 0 then finish(host, lease.address, token) else",
+        "if true then",
+    ),
+    "a host whose time comes is not scheduled": (
+        "    else\n      schedule(it)\n    end\n",
+        "    end\n",
+    ),
+    "a claim takes no place": ("  start(host, worker .. '|' .. claim)\n", ""),
+    "a claim passes those before it": (
+        "if place > 0 and host.claim_until < now then place = pass_late_claims(host, place) end",
+        "place = 0",
+    ),
+    "a claim that does not ask is not passed": ("if place > 0 and host.claim_until < now then", "if false then"),
+    "leases go before claims": ("return math.max(it.next_at, it.claim_until) end", "return it.next_at end"),
+    "a start is kept for ever for a claim that does not ask": (
+        "host.claim_until = at + CLAIM_KEPT_S",
+        "host.claim_until = at + 1e6",
+    ),
+    "claims never yield to leases": ("if it.claims_in_row < CLAIMS_IN_ROW_MAX then", "if true then"),
+    "the claims of an expired worker wait on": ("    release_claim(worker, claims[i])\n", ""),
+    "a claim keeps its place when it is over": (
+        "if name then return finish(entity(name), address, worker .. '|' .. claim) end",
+        "if name then return end",
+    ),
+    "a callback keeps its place while it claims": ("  finish(entity(lease.host), lease.address, token)\n", ""),
+    "an expired worker has reported the starts of its claims": (
+        "    assume_started(entity(string.match(claims[i + 1], '^[^\\n]*')), worker .. '|' .. claims[i])\n",
+        "",
+    ),
+    "robots.txt is fetched by several workers": (
+        "host.preparing = 1\n    return add_lease(worker, host, ROBOTS",
+        "return add_lease(worker, host, ROBOTS",
+    ),
+    "robots.txt never expires": ("now - host.robots_at >= meta('robots_ttl')", "host.robots_at == 0"),
+    "an expired worker's prerequisite is never leased again": (
+        "    else\n      host.preparing = 0\n    end\n",
+        "    end\n",
+    ),
+    "a Crawl-delay is ignored": (
+        "host.robots_at, host.robots_tries, host.crawl_delay = fetched_at, 0, crawl_delay",
+        "host.robots_at, host.robots_tries = fetched_at, 0",
+    ),
+    "a failed prerequisite was not tried": ("host[tries] = host[tries] + 1", ""),
+    "other workers do not get a robots.txt": ("call('HSET', key.host_facts, name, facts)", ""),
+    "an address never expires": (
+        "meta('resolves') == 1 and host.address_until <= now",
+        "meta('resolves') == 1 and host.address_until == 0",
+    ),
+    "an address has room for all": ("    group.in_flight = group.in_flight + 1\n", ""),
+    "an address keeps no delay": ("    group.next_at = math.max(group.next_at, now + meta('ip_delay'))\n", ""),
     "a turn of an address is given back whatever came in between": (
-        "if turn and group.ra == turn.group_next then",
+        "if turn and group.next_at == turn.group_next_at then",
         "if turn then",
     ),
-    "who moves takes its turns along": (
-        "  leave_ready(host, ready)\n  leave_waiting(host, waiting)\n  host.ad",
-        "  host.ad",
+    "a host that moves stays ready at its old address": (
+        "  leave_ready(host, ready)\n  leave_waiting(host, waiting)\n  host.address",
+        "  host.address",
     ),
-    "who moves was never contacted": ("if group and host.st > 0 and asked('ip_delay') > 0 then", "if false then"),
+    "a host that moves was never contacted": ("if host.started_at > 0 and meta('ip_delay') > 0 then", "if false then"),
     "claims pass each other at an address": ("if first and first ~= host then at", "if false then at"),
 }
 

@@ -21,6 +21,7 @@ from lycosa.frontier.core.model import Selection, UrlRecord
 from lycosa.frontier.redis.admin import listing, verify
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.lanes import decode
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import Session
 from tests.conftest import PROVE
 from tests.frontier.sim.redis.history import History
@@ -58,14 +59,14 @@ class Operated(History):
     def __init__(self, url: str, seed: int) -> None:
         super().__init__(url, seed)
         self.redis = real_redis.Redis.from_url(url)
-        self.keeps_done = self.chance.random() < 0.7
+        self.keep_done = self.chance.random() < 0.7
         self.did: Counter[str] = Counter()
 
     @property
     def operations(self) -> RedisOperations:
         """Those of somebody who is no worker."""
         session = Session(
-            Client(self), self.name, "", _at_once, self.partitions, callers_clock=True, keeps_done=self.keeps_done
+            Client(self), self.name, "", _at_once, self.partitions, callers_clock=True, keep_done=self.keep_done
         )
         return RedisOperations(session)
 
@@ -92,7 +93,7 @@ class Operated(History):
     def expected(self) -> dict[int, str]:
         """Return the state in which each record is to be listed."""
         shown = {each.number: SHOWN.get(each.state, each.state) for each in self.model.records.values()}
-        hidden = {"new"} if self.keeps_done else {"new", "done"}
+        hidden = {"new"} if self.keep_done else {"new", "done"}
         return {number: state for number, state in shown.items() if state not in hidden}
 
     async def rows(self, selection: Selection, pause_s: float = 0.0) -> Counter[tuple[int, str]]:
@@ -155,7 +156,7 @@ class Operated(History):
         selection = Selection(
             states=states, host=self.chance.choice(["", *HOSTS]), url=self.chance.choice(["", "*/1*"])
         )
-        if "done" in states and not self.keeps_done:
+        if "done" in states and not self.keep_done:
             with pytest.raises(UsageError):
                 await self.operations.requeue(selection, None, self.now, "", 5)
             return
@@ -172,7 +173,7 @@ class Operated(History):
 
     def in_order(self) -> list[int]:
         """Return them, those of each list in its order."""
-        keys = [key for part in self.numbers for key in self.redis.keys(part.replace("{", "\\{") + "q|*")]
+        keys = [key for part in self.numbers for key in self.redis.keys(part.replace("{", "\\{") + Key.QUEUE + "*")]
         return [number_of(decode(entry[6:])) for key in keys for entry in self.redis.lrange(key, 0, -1)]
 
     def queued_again(self, moved: int, states: tuple[str, ...], before: set[int]) -> None:
@@ -201,7 +202,7 @@ class Operated(History):
         session = operations._session
         new = 0
         for part in self.model.parts:
-            mine = [each for each in made if session.of(each.host).number == part.number]
+            mine = [each for each in made if session.partition_of(each.host).number == part.number]
             new += sum(part.add(self.model.records[number_of(each)]) for each in mine)
             part.arrived += bool(mine)
         assert await operations.push(made) == new
@@ -210,7 +211,7 @@ class Operated(History):
 def part_records(history: Operated, part: Any) -> list[Record]:
     """Return the records whose hosts are in a partition."""
     session = history.operations._session
-    return [each for each in history.model.records.values() if session.of(each.host).number == part.number]
+    return [each for each in history.model.records.values() if session.partition_of(each.host).number == part.number]
 
 
 async def _at_once(act: Callable[[], Awaitable[Any]]) -> Any:

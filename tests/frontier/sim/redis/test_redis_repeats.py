@@ -11,7 +11,8 @@ import pytest
 from lycosa.core.errors import StorageError, WorkerLost
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.redis.repair import tell_of_strangers
+from lycosa.frontier.redis.layout import Key
+from lycosa.frontier.redis.repair import expire_unknown_workers
 from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.sim.redis.test_redis_history import shrunk
@@ -40,9 +41,9 @@ async def work(frontier: Any) -> None:
 async def counts(frontier: Any) -> dict[str, int]:
     """Return how much there is of what, when everybody knows who is gone."""
     session = frontier.session
-    await session.look()
-    await session.tell_of_the_gone()
-    await session.look()
+    await session.refresh()
+    await session.announce_expired()
+    await session.refresh()
     return {name: session.total(name) for name in ("queued", "leased", "uncommitted", "done") if session.total(name)}
 
 
@@ -51,10 +52,10 @@ def test_who_leaves_twice_has_committed_what_it_has(redis):
         crawl = token_hex(4)
         one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
         await work(one)
-        await one.session.wire.run(one.session.partitions[0], "leave")
-        await one.session.wire.run(one.session.partitions[0], "leave")
+        await one.session.calls.run(one.session.partitions[0], "leave")
+        await one.session.calls.run(one.session.partitions[0], "leave")
         assert await counts(other) == {"done": 3}
-        assert await other.session.is_over()
+        assert await other.session.is_finished()
 
     asyncio.run(play())
 
@@ -65,7 +66,7 @@ def test_a_late_exchange_buries_nobody(redis, partition):
         one = await joined(redis.url, token_hex(4), "one")
         await work(one)
         with pytest.raises(WorkerLost):
-            await one.session.wire.run(one.session.partitions[partition], "exchange", 1, 0, 0, 0)
+            await one.session.calls.run(one.session.partitions[partition], "exchange", 1, 0, 0, 0)
         assert await counts(one) == {"done": 3}
 
     asyncio.run(play())
@@ -78,9 +79,9 @@ def test_a_missing_exchange_takes_back_nothing_that_was_committed(redis, partiti
         one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
         await work(one)
         with pytest.raises(WorkerLost):
-            await one.session.wire.run(one.session.partitions[partition], "exchange", 99, 0, 0, 0)
+            await one.session.calls.run(one.session.partitions[partition], "exchange", 99, 0, 0, 0)
         with pytest.raises(WorkerLost):
-            await one.session.look()
+            await one.session.refresh()
         await one.session.leave()
         assert await counts(other) == {"done": 3}
 
@@ -95,11 +96,11 @@ def test_a_repeated_exchange_keeps_what_it_took_from_the_silent(redis):
         assert len(await one.lease(10, NOW)) == 3
         for late_s in (0.9, 1.8):
             other.session.now = NOW + late_s
-            await other.session.look()
+            await other.session.refresh()
         other.session.now = NOW + 2.1
         first = other.session.partitions[0]
         first.serial -= 1
-        await other.session.wire.run(first, "exchange", first.serial + 1, 0, 0, 0)
+        await other.session.calls.run(first, "exchange", first.serial + 1, 0, 0, 0)
         first.serial += 1
         assert await counts(other) == {"queued": 3}
 
@@ -117,12 +118,12 @@ def test_who_all_partitions_have_lost_is_given_up(redis):
         first, *others = one.session.partitions
         for partition in others:
             with pytest.raises(WorkerLost):
-                await one.session.wire.run(partition, "exchange", 99, 0, 0, 0)
-        one.session.wire.client._real.zrem(first.key + "w", first.worker)
-        one.session.wire.client._real.hdel(first.key + "n", first.worker)
-        await tell_of_strangers(other.session.wire, other.session.partitions)
-        await other.session.tell_of_the_gone()
-        await other.session.look()
+                await one.session.calls.run(partition, "exchange", 99, 0, 0, 0)
+        one.session.calls.client._real.zrem(first.key + Key.WORKERS, first.worker)
+        one.session.calls.client._real.hdel(first.key + Key.SERIALS, first.worker)
+        await expire_unknown_workers(other.session.calls, other.session.partitions)
+        await other.session.announce_expired()
+        await other.session.refresh()
         assert [each.counts["leased"] for each in other.session.partitions[1:]] == [0, 0]
 
     asyncio.run(play())
@@ -135,8 +136,10 @@ def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
     async def play() -> None:
         crawl = token_hex(4)
         slow, fast = await joined(redis.url, crawl, "slow"), await joined(redis.url, crawl, "fast")
-        wire, (source, target, _) = slow.session.wire, slow.session.partitions
-        parent, child = (each for part in (source, target) for each in RECORDS if slow.session.of(each.host) is part)
+        wire, (source, target, _) = slow.session.calls, slow.session.partitions
+        parent, child = (
+            each for part in (source, target) for each in RECORDS if slow.session.partition_of(each.host) is part
+        )
         children = [UrlRecord(1, 100 + n, f"{child.url}{n}", child.host) for n in range(300)]
         await slow.push([parent])
         (lease,) = await slow.lease(1, NOW)
@@ -146,14 +149,14 @@ def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
 
         async def overtaken(partition: Any, command: str, *arguments: Any) -> Any:
             asked.append(command)
-            if asked.count("outgoing") == 2 and command == "outgoing":
-                await fast.session.wire.forward(*fast.session.partitions[:2])
+            if asked.count("read_outbox") == 2 and command == "read_outbox":
+                await fast.session.calls.deliver(*fast.session.partitions[:2])
             return await run(partition, command, *arguments)
 
         monkeypatch.setattr(wire, "run", overtaken)
-        await wire.forward(source, target)
-        assert wire.client._real.llen(f"{source.key}o|{target.number}") == 100
-        await slow.session.look()
+        await wire.deliver(source, target)
+        assert wire.client._real.llen(f"{source.key}{Key.OUTBOX}{target.number}") == 100
+        await slow.session.refresh()
         assert (source.counts["outgoing"], target.counts["queued"]) == (0, 300)
 
     asyncio.run(play())
@@ -166,7 +169,7 @@ def test_a_commit_that_was_lost_before_replicas_had_it_goes_no_further(redis, pa
     class TakesOver:
         """Waits for replicas."""
 
-        async def have(self, partitions: Any) -> None:
+        async def wait(self, partitions: Any) -> None:
             """Let one take over that lacks what was written last."""
             if any(each.number == partition for each in partitions):
                 server.delete(*server.scan_iter(key + "*"))
@@ -177,7 +180,7 @@ def test_a_commit_that_was_lost_before_replicas_had_it_goes_no_further(redis, pa
         nonlocal server, key
         crawl = token_hex(4)
         one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
-        server, key = one.session.wire.client._real, one.session.partitions[partition].key
+        server, key = one.session.calls.client._real, one.session.partitions[partition].key
         await one.push(RECORDS)
         for lease in await one.lease(10, NOW):
             await one.ack(lease, "200", [], NOW)
@@ -205,7 +208,7 @@ def test_a_commit_that_went_with_a_lost_exchange_is_not_answered(redis, monkeypa
         await one.push(RECORDS)
         for lease in await one.lease(10, NOW):
             await one.ack(lease, "200", [], NOW)
-        wire, (first,) = one.session.wire, one.session.partitions
+        wire, (first,) = one.session.calls, one.session.partitions
         run = wire.run
 
         async def away(*_: Any) -> Any:
@@ -213,8 +216,8 @@ def test_a_commit_that_went_with_a_lost_exchange_is_not_answered(redis, monkeypa
             raise StorageError("no answer")
 
         monkeypatch.setattr(wire, "run", away)
-        async with wire._exchanging:
-            other = asyncio.create_task(one.session.look())
+        async with wire._exchange_lock:
+            other = asyncio.create_task(one.session.refresh())
             await asyncio.sleep(0)
             commit = asyncio.create_task(one.commit({}))
             await asyncio.sleep(0)
@@ -222,6 +225,6 @@ def test_a_commit_that_went_with_a_lost_exchange_is_not_answered(redis, monkeypa
             await other
         with pytest.raises(WorkerLost):
             await commit
-        assert first.waiting == 0
+        assert first.waiting_verbs == 0
 
     asyncio.run(play())

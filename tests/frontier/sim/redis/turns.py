@@ -200,7 +200,7 @@ class Turns:
         """A host rests."""
         self.rest(self.host(name), until)
 
-    def on_start(self, worker: str, now: float, name: str, at: str) -> None:
+    def on_started(self, worker: str, now: float, name: str, at: str) -> None:
         """A host heard of a transfer: its next turn counts from there."""
         host = self.host(name)
         if self.delay(host) > 0:
@@ -213,7 +213,7 @@ class Turns:
         host.throttle = delay
         host.at = max(host.paused, host.started + self.delay(host) if host.started else 0.0)
 
-    def on_over(self, worker: str, now: float, token: int) -> None:
+    def on_transferred(self, worker: str, now: float, token: int) -> None:
         """The callback of a page waits for claims: its transfer is over."""
         transfer = self.lent.get(token)
         if transfer and transfer.worker == worker and transfer.kind == PAGE and self.is_out(transfer):
@@ -255,7 +255,7 @@ class Turns:
         self.rest(host, again)
         self.on_answered(worker, now, question, contacted)
 
-    def on_facts(
+    def on_host_facts(
         self, worker: str, now: float, name: str, fetched: float, since: float, delay: str, facts: bytes
     ) -> None:
         """What a host asks for, and since when."""
@@ -308,7 +308,7 @@ class Turns:
         """The line has another first."""
         host.kept = host.promised = max(host.at, now) + BEHIND_S if host.line else 0.0
 
-    def on_unclaim(self, worker: str, now: float, number: int) -> None:
+    def on_release_claim(self, worker: str, now: float, number: int) -> None:
         """It waits no more, or its transfer is over."""
         claim = self.claims.pop((worker, number), None)
         if claim and claim.granted:
@@ -316,7 +316,7 @@ class Turns:
         elif claim:
             self.leave(claim, now)
 
-    def on_ask(self, worker: str, now: float, number: int, name: str) -> None:
+    def on_try_start(self, worker: str, now: float, number: int, name: str) -> None:
         """Is it its turn? `answers` has what it was told."""
         asked, said, address, *_ = next(self.answers)
         at, host = float(said), self.host(name)
@@ -415,7 +415,7 @@ class Turns:
                 self.lost(claim, now)
                 del self.claims[worker, claim.number]
             else:
-                self.on_unclaim(worker, now, claim.number)
+                self.on_release_claim(worker, now, claim.number)
 
     # --------------------------------------------------------------------------------------------------------- leases
 

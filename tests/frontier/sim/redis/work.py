@@ -59,7 +59,7 @@ class Work:
     often_claims: float
     now: float
     troubled: bool
-    keeps_done = False
+    keep_done = False
     records = unfiltered = 0
 
     def check(self, act: Callable[..., Any], *arguments: Any) -> Any:
@@ -117,8 +117,8 @@ class Work:
         async def patient(act: Callable[[], Awaitable[Any]]) -> Any:
             return await server.retry(act, RetryLimits(STUBBORN_S))
 
-        keeps = self.keeps_done
-        session = Session(line, self.name, worker.slot, patient, self.partitions, callers_clock=True, keeps_done=keeps)
+        keeps = self.keep_done
+        session = Session(line, self.name, worker.slot, patient, self.partitions, callers_clock=True, keep_done=keeps)
         for partition in session.partitions:
             self.numbers[partition.key] = partition.number
             line.listen(partition)
@@ -140,15 +140,15 @@ class Work:
             if not worker.held and not worker.visits:
                 if worker.acked:
                     await self.commit(worker)
-                worker.session._mended_at = self.chance.choice([-inf, inf])  # no clock on the wall
-                if await worker.session.is_over():
+                worker.session._repaired_at = self.chance.choice([-inf, inf])  # no clock on the wall
+                if await worker.session.is_finished():
                     return self.finish(worker)
             await self.rest(worker, self.chance.choice(BUSY_S if worker.held and self.troubled else IDLE_S))
             await self.do_something(worker, line)
 
     def take(self, worker: Worker, lease: Lease) -> None:
         """Begin with what was lent."""
-        home, count = worker.session.of(lease.record.host), self.partitions
+        home, count = worker.session.partition_of(lease.record.host), self.partitions
         transfer = self.model.parts[home.number].lent[lease.token // count]
         if lease.record.kind == RecordKind.PAGE:
             assert transfer is self.model.records[number_of(lease.record)]
@@ -261,7 +261,7 @@ class Work:
 
     async def recall(self, worker: Worker, host: str) -> None:
         """What is known of a host is what was told last, by whoever."""
-        part = self.model.parts[worker.session.of(host).number]
+        part = self.model.parts[worker.session.partition_of(host).number]
         facts = await worker.frontier.host_facts(host)
         assert (encode(facts) if facts else None) == part.facts.get(host)
 
@@ -276,7 +276,10 @@ class Work:
             links = [self.any_record() for _ in range(self.chance.randrange(7))] if self.troubled else []
             children = [link for link in links if not self.is_known(frontier, link)]
             known = tuple(self.model.records[number_of(link)] for link in links if link not in children)
-            told = [(worker.session.of(link.host).number, self.model.records[number_of(link)]) for link in children]
+            told = [
+                (worker.session.partition_of(link.host).number, self.model.records[number_of(link)])
+                for link in children
+            ]
             self.mean(worker, line, record.host, "ack", record, contacted, told, known)
             assert await frontier.ack(lease, "200", children, now, contacted=contacted)
             worker.acked.append(record)
@@ -308,7 +311,7 @@ class Work:
 
     def mean(self, worker: Worker, line: Line, host: str, what: str, *arguments: Any) -> None:
         """Note what is about to be said about a host."""
-        line.mean(worker.session.of(host).number, Effect(what, arguments))
+        line.mean(worker.session.partition_of(host).number, Effect(what, arguments))
 
     def is_known(self, frontier: Any, link: UrlRecord) -> bool:
         """Whether it need not be pushed, for it was from here."""

@@ -1,6 +1,6 @@
 """Commands packed by hiredis, in C: redis-py does it in Python for its asynchronous connections, argument by argument.
 
-An exchange has some ten arguments for each URL. Connections of a cluster pack as redis-py has it.
+An exchange has about ten arguments for each URL. Connections of a cluster pack as redis-py does.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def pack_in_c(client: Any) -> None:
     """Let the connections that this client will open pack their commands in C."""
     pool = getattr(client, "connection_pool", None)
     if pool is not None:
-        pool.connection_class = _packing(pool.connection_class)
+        pool.connection_class = _packing_in_c(pool.connection_class)
 
 
-def _packing(connection: type[Any]) -> type[Any]:
-    class Packing(connection):  # type: ignore[misc]
+def _packing_in_c(connection: type[Any]) -> type[Any]:
+    class HiredisConnection(connection):  # type: ignore[misc]
         def pack_command(self, *arguments: Any) -> list[bytes]:
-            """Return the bytes of a command."""
+            # redis-py splits commands of two words ("CONFIG GET"), hiredis does not.
             if isinstance(arguments[0], str) and " " not in arguments[0]:
                 return [hiredis.pack_command(arguments)]
             return super().pack_command(*arguments)  # type: ignore[no-any-return]
 
-    return Packing
+    return HiredisConnection

@@ -1,0 +1,137 @@
+"""Opens crawls in Redis from outside: no worker, no policy, no leases.
+
+The names of all crawls of a Redis are in one set; a name without keys is that of a crawl that was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from difflib import get_close_matches
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from lycosa.core.errors import UsageError
+from lycosa.frontier.ports import FrontierOperations, SharedCrawl
+from lycosa.frontier.redis.admin.operations import RedisOperations
+from lycosa.frontier.redis.admin.watcher import Watcher
+from lycosa.frontier.redis.layout import Key
+from lycosa.frontier.redis.server import crawl_server
+from lycosa.frontier.redis.shared_crawl import RedisCrawl
+from lycosa.frontier.redis.worker.calls import Retry
+from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
+from lycosa.infra.clock import Clock
+
+SHOWN_MAX = 10
+"""Names of crawls in a message."""
+
+
+class CrawlForm(NamedTuple):
+    """What is settled once when a crawl is created."""
+
+    partitions: int
+    keep_done: bool
+
+
+class OpenCrawl(NamedTuple):
+    """An open crawl: its name, its server; when it was created just now, a message that says so, else ""."""
+
+    session: Session
+    name: str
+    server_url: str
+    created: str
+
+    @property
+    def crawl(self) -> SharedCrawl:
+        """What is stored of the crawl besides its records."""
+        return RedisCrawl(self.session)
+
+    def operations(self, *, runs: bool) -> FrontierOperations:
+        """Return the operations on its frontier; `runs` says that it has workers."""
+        return RedisOperations(self.session, runs=runs)
+
+    def watcher(self) -> Watcher:
+        """Return a watcher of the crawl."""
+        return Watcher(self.session)
+
+
+@asynccontextmanager
+async def open_crawl(
+    url: str, name: str, report: Callable[[str], None], create: CrawlForm | None = None
+) -> AsyncIterator[OpenCrawl]:
+    """Open the crawl of this name, "" for the only one there. With `create`, create it if it does not exist.
+
+    Raises `UsageError` for a bad URL, and for no or several crawls; `StateError` for a server that is away or refuses.
+    """
+    server = crawl_server(url, report)
+    client, blocking = await server.clients()
+    blocking.close()
+    try:
+        found = await _crawls(client, server.retry)
+        is_new = create is not None and bool(name) and name not in found
+        name = name if is_new else _only_name(name, found, server.text, creates=create is not None)
+        form = found.get(name)
+        if form is None and create is not None:
+            form = await _create(client, name, server.retry, create)
+            # A worker may have created it meanwhile, and described it.
+            is_new = not await server.retry(lambda: client.exists(key_of(name, 0) + Key.DESCRIPTION))
+        assert form is not None
+        partitions, keep_done = form
+        session = Session(client, name, "", server.retry, partitions, callers_clock=False, keep_done=keep_done)
+        session.now = Clock().now()
+        await session.status()
+        yield OpenCrawl(session, name, server.text, await created_message(session, server.text) if is_new else "")
+    finally:
+        await client.aclose()
+
+
+async def created_message(session: Session, server_url: str) -> str:
+    """Return the message for a crawl that was created; it names the others, in case one of those was meant."""
+    client, retry = session.calls.client, session.calls.retry
+    names = {each.decode() for each in await retry(lambda: client.smembers(CRAWLS))} - {session.crawl}
+    near = get_close_matches(session.crawl, names, 1)
+    shown = dict.fromkeys([*near, *sorted(names)[: SHOWN_MAX + 1]])
+    others = [each for each in shown if await retry(lambda: client.exists(key_of(each, 0) + Key.META))]  # noqa: B023
+    message = f"started crawl {session.crawl!r} in {server_url}; workers can join"
+    hint = f": did you mean {near[0]!r}?" if near and near[0] in others else ""
+    return f"{message}; other crawls there: {_listed(others)}{hint}" if others else message
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)[:SHOWN_MAX]) + (", ..." if len(names) > SHOWN_MAX else "")
+
+
+async def _create(client: Any, name: str, retry: Retry, form: CrawlForm) -> CrawlForm:
+    """Create a crawl. If another process has created it meanwhile, or half of it, its form holds."""
+    first = Session(client, name, "", retry, 1, callers_clock=False)
+    begin = (token_hex(8), form.partitions, 0, int(form.keep_done), "")
+    _, crawl, partitions, *_, keep_done = await first.operate(first.partitions[0], "begin", *begin)
+    session = Session(client, name, "", retry, int(partitions), callers_clock=False)
+    for partition in session.partitions[1:]:
+        await session.operate(partition, "begin", crawl, partitions, partition.number, keep_done, "")
+    await retry(lambda: client.sadd(CRAWLS, name))
+    return CrawlForm(int(partitions), keep_done == b"1")
+
+
+async def _crawls(client: Any, retry: Retry) -> dict[str, CrawlForm]:
+    """Return the form of each crawl, by name."""
+    found = {}
+    for each in await retry(lambda: client.smembers(CRAWLS)):
+        meta = key_of(name := each.decode(), 0) + Key.META
+        partitions, keep_done = await retry(lambda: client.hmget(meta, "partitions", "keep_done"))  # noqa: B023
+        if partitions:
+            found[name] = CrawlForm(int(partitions), keep_done == b"1")
+    return found
+
+
+def _only_name(name: str, found: dict[str, CrawlForm], server_url: str, *, creates: bool) -> str:
+    if name and name not in found:
+        hint = f"; did you mean {near[0]!r}?" if (near := get_close_matches(name, found, 1)) else ""
+        others = f": there is {_listed(found)}" if found else ""
+        raise UsageError(f"there is no crawl {name!r} in {server_url}{others}{hint}")
+    if not name and len(found) > 1:
+        raise UsageError(f"which crawl? Give --crawl-name with one of {_listed(found)}")
+    if not name and not found:
+        advice = "give --crawl-name NAME to start one" if creates else "lycosa crawl ... --frontier starts one"
+        raise UsageError(f"there is no crawl in {server_url}: {advice}")
+    return name or next(iter(found))

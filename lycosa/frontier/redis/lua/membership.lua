@@ -1,0 +1,111 @@
+-- How workers join, live and leave.
+
+local REFUSED_MAX = 1000 -- so many workers do not join, and are not given up, while one of them is on its way
+
+local function number_of(worker)
+  return tonumber(string.match(worker, '#(%d+)$')) or 0
+end
+
+-- Lets a worker that was given up join no more. When there are very many, those with the lowest numbers are forgotten, and
+-- no worker may join whose number is not above theirs (`floor`).
+local function refuse_for_good(worker)
+  call('ZADD', key.refused, number_of(worker), worker)
+  if call('ZCARD', key.refused) > REFUSED_MAX then
+    local forgotten = tonumber(call('ZPOPMIN', key.refused)[2])
+    call('HSET', key.meta, 'floor', math.max(forgotten, tonumber(call('HGET', key.meta, 'floor') or 0)))
+  end
+end
+
+local function is_refused(worker)
+  if call('ZSCORE', key.refused, worker) then return true end
+  return number_of(worker) <= tonumber(call('HGET', key.meta, 'floor') or 0) and not is_known(worker)
+end
+
+-- The worker that joins, "" for a new one, and its name; the arguments of `begin_crawl`; how many fields of the policy,
+-- name and value of each. Returns the name of the worker from now on, "" when it may not join; our layout; and what
+-- `begin_crawl` returns.
+commands['join'] = function(worker)
+  local name, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
+  local found = begin_crawl(argument(), argument(), argument(), argument(), argument())
+  local crawl, found_spider, layout = found[1], found[3], found[4]
+  local adopts = found_spider == '' and crawl ~= '' -- seeds came first, and had no spider
+  if adopts then found[3] = spider end
+  if crawl == '' or found[2] ~= partitions or found[3] ~= spider or layout ~= LAYOUT or found[6] ~= keep_done then
+    return { 'ok', '', LAYOUT, unpack(found) }
+  end
+  if adopts then call('HSET', key.meta, 'spider', spider) end
+  local limits = {}
+  for _ = 1, number() do
+    local field, value = argument(), argument()
+    if GENTLER[field] then limits[field] = tonumber(value) else call('HSET', key.meta, field, value) end
+  end
+  meta_fields = nil
+  expire_silent_workers()
+  if worker == '' then
+    for _, other in ipairs(call('ZRANGE', key.workers, 0, -1)) do -- an earlier process of the same name has ended
+      if string.sub(other, 1, #name + 1) == name .. '#' then expire_worker(other) end
+    end
+    worker = name .. '#' .. call('HINCRBY', key.meta, 'workers', 1)
+  elseif is_refused(worker) then
+    return { 'unknown' }
+  end
+  call('HSET', key.worker_limits, worker, cmsgpack.pack(limits))
+  apply_limits()
+  hear(worker)
+  write_all()
+  return { 'ok', worker, LAYOUT, unpack(found) }
+end
+
+-- All partitions were made.
+commands['whole'] = function()
+  call('HSET', key.meta, 'whole', 1)
+  return { 'ok' }
+end
+
+-- A heartbeat; with a report, or "".
+commands['beat'] = function(worker)
+  if not is_known(worker) then return { 'unknown' } end
+  hear(worker)
+  publish(worker, argument())
+  expire_silent_workers()
+  write_all()
+  return { 'ok' }
+end
+
+-- The last report. If the command is repeated because its answer was lost, the worker is not known any more: its last
+-- commit is forgotten here, and the other partitions have been told.
+commands['leave'] = function(worker)
+  if is_known(worker) then
+    publish(worker, argument())
+    expire_worker(worker)
+  end
+  write_all()
+  return { 'ok', status() }
+end
+
+-- The first partition has given up a worker: which, its last commit.
+commands['expire'] = function()
+  local worker, committed = argument(), number()
+  remove_worker(worker, committed)
+  refuse_for_good(worker) -- it may be on its way here to join
+  write_all()
+  return { 'ok' }
+end
+
+-- All other partitions have removed a worker.
+commands['expired_everywhere'] = function()
+  call('HDEL', key.expired, argument())
+  return { 'ok' }
+end
+
+-- Other partitions know these workers. Those that this one, the first, does not know are given up: it has lost that they
+-- joined, or that they were given up. How many, and each of them. Returns all expired workers with their last commits.
+commands['expire_unknown'] = function()
+  for _ = 1, number() do
+    local worker = argument()
+    if not is_known(worker) then
+      call('HSETNX', key.expired, worker, tonumber(call('HGET', key.commits, worker) or 0))
+    end
+  end
+  return { 'ok', call('HGETALL', key.expired) }
+end

@@ -1,0 +1,142 @@
+"""One worker's calls to the partitions of a crawl: each runs a script, in one round trip; several go at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from lycosa.core.errors import StateError, WorkerLost
+from lycosa.frontier.redis.scripts import OPERATIONS_SCRIPT, WORKER_SCRIPT, keys_of
+from lycosa.frontier.redis.shielded_calls import preserve_cancellation
+from lycosa.frontier.redis.worker.partition import Partition
+
+Retry = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+"""Makes a call, again while the server is away."""
+
+DELIVERED_AT_ONCE = 500
+"""Records of an outbox in one call."""
+
+
+class LeaseDemand(NamedTuple):
+    """How many records are wanted now, and how many ahead."""
+
+    limit: int = 0
+    ahead: int = 0
+
+    def share(self, calls: int) -> LeaseDemand:
+        """Return what to ask for in each of so many calls."""
+        return LeaseDemand(-(-self.limit // calls), -(-self.ahead // calls))
+
+
+NO_LEASES = LeaseDemand()
+
+
+class ExchangeRequest(NamedTuple):
+    """A partition, and how many leases to ask for; None for what will be wanted next.
+
+    Without `always` it is left out when nothing waits for the partition any more.
+    """
+
+    partition: Partition
+    demand: LeaseDemand | None = None
+    always: bool = True
+
+
+class PartitionCalls:
+    """The calls of one worker. `now` returns the time for the script, "" for that of the server.
+
+    `next_demand` returns what will be wanted next: a call that is made anyway asks for it. `on_leases` takes the leases
+    of a partition.
+    """
+
+    def __init__(self, client: Any, retry: Retry, now: Callable[[], str]) -> None:
+        self.client = client
+        self.retry = preserve_cancellation(retry)
+        self._now = now
+        self._exchange_lock = asyncio.Lock()
+        self.added = 0
+        """Records that were new."""
+        self.next_demand: Callable[[], LeaseDemand] = LeaseDemand
+        self.on_leases: Callable[[Partition, list[Any]], None] = lambda _, __: None
+
+    async def run(self, partition: Partition, command: str, *arguments: Any) -> list[Any]:
+        """Run a command of the workers' script. Raises `StateError`, `WorkerLost`."""
+        keys, arguments = keys_of(partition.key), (self._now(), command, partition.worker, *arguments)
+        reply: list[Any] = await self.retry(lambda: WORKER_SCRIPT.run_async(self.client, keys, arguments))
+        if reply[0] == b"unknown":
+            raise WorkerLost(f"worker {partition.worker} is not known any more: others continue with its URLs")
+        return reply
+
+    async def operate(self, partition: Partition, operation: str, *arguments: Any) -> Any:
+        """Run an operation from outside. Raises `StateError`."""
+        keys, arguments = keys_of(partition.key), (self._now(), operation, "", *arguments)
+        return await self.retry(lambda: OPERATIONS_SCRIPT.run_async(self.client, keys, arguments))
+
+    async def status(self, partitions: Sequence[Partition]) -> list[Any]:
+        """Update the status of these partitions without being a worker. Return the replies. Raises `StateError`."""
+        # Under the lock of the exchanges: a late reply must not replace the status of a newer exchange.
+        async with self._exchange_lock:
+            replies = await asyncio.gather(*(self.operate(each, "status") for each in partitions))
+            for partition, (_, status, _, _) in zip(partitions, replies, strict=True):
+                partition.update(*status)
+        return replies
+
+    async def exchange(self, requests: Sequence[ExchangeRequest]) -> dict[Partition, int]:
+        """Send what waits for these partitions, and ask each for leases. Return how many each has granted."""
+        async with self._exchange_lock:
+            requests = [each for each in requests if each.always or each.partition.waiting_verbs]
+            open_ended = sum(each.demand is None for each in requests)
+            next_demand = self.next_demand().share(open_ended) if open_ended else NO_LEASES
+            calls = [
+                self._exchange(each.partition, next_demand if each.demand is None else each.demand) for each in requests
+            ]
+            granted = await asyncio.gather(*calls)
+        return {each.partition: count for each, count in zip(requests, granted, strict=True)}
+
+    async def _exchange(self, partition: Partition, demand: LeaseDemand) -> int:
+        partition.serial += 1
+        partition.exchanged_at = sent_at = time.monotonic()
+        reply = await self.run(partition, "exchange", partition.serial, *partition.take_verbs(), *demand)
+        _, new, refused, leases, status, start_answers = reply
+        partition.update(*status)
+        partition.heard_at = sent_at
+        partition.update_starts(start_answers)
+        self.added += new
+        if refused:
+            raise WorkerLost(f"worker {partition.worker} does not hold {len(refused)} of its leases any more")
+        self.on_leases(partition, leases)
+        return len(leases)
+
+    async def deliver(self, source: Partition, target: Partition, start: int | str = "") -> None:
+        """Deliver the outbox of one partition to another: what was not delivered yet, or from a number on.
+
+        If this worker is killed anywhere, another one does it again: the target skips numbers that it has. A target
+        that has lost some, because a replica took over, gets them again. Raises `StateError` when the source does not
+        have them any more.
+        """
+        while True:
+            _, server, servers, first, entries = await self.run(
+                source, "read_outbox", target.number, DELIVERED_AT_ONCE, start
+            )
+            if not first:
+                if (taken := await self._last_taken(source, target, servers)) < int(start):
+                    lost = f"partition {target.number} of the crawl has lost records that were delivered to it"
+                    raise StateError(f"{lost} and are not kept any more: its server lost more than a moment")
+                start = taken + 1  # other workers were faster, and what they delivered is not kept any more
+                continue
+            if not entries:
+                return
+            origin = (source.number, server, servers)
+            _, last = await self.run(target, "deliver", *origin, int(first), len(entries), *entries)
+            if int(last) >= int(first):
+                await self.run(source, "delivered", target.number, server, int(last))
+                if len(entries) < DELIVERED_AT_ONCE:
+                    return
+            start = int(last) + 1
+
+    async def _last_taken(self, source: Partition, target: Partition, servers: bytes) -> int:
+        """Return the number of the last record of the source that the target has."""
+        _, (last,) = await self.run(target, "last_taken", 1, source.number, servers)
+        return int(last)
