@@ -113,6 +113,7 @@ class RobotsGate:
 
     def _one_shot_lease(self, host: str, address: str = "", *, guarded: bool) -> Lease:
         """Return a lease to fetch the robots.txt of a host now, without retries."""
+        # With all attempts used up, a failure is final.
         url, tries = f"{host}/robots.txt", self._retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
