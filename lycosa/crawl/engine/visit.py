@@ -236,7 +236,7 @@ class Visitor:
 
     def _children(self, results: Results, parent: UrlRecord) -> list[UrlRecord]:
         guarded = is_guarded()
-        children = self._followed(results.links, parent, guarded=guarded) if results.links else []
+        children = self._link_records(results.links, parent, guarded=guarded) if results.links else []
         for request in results.requests:
             try:
                 # From a callback it lifts the scope too, as in Scrapy; where we set it (redirects), it does not.
@@ -258,7 +258,7 @@ class Visitor:
             self._hinted = True
             self._stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
 
-    def _followed(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
+    def _link_records(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1
         fingerprint_of = self._naming.fingerprint
         # Links come with the default fingerprint. A resolver of the user's must not see URLs out of scope.

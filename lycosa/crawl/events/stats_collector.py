@@ -187,7 +187,7 @@ def counting_logs(stats: StatsCollector, level: int | str = logging.NOTSET) -> I
         logging.getLogger().removeHandler(counter)
 
 
-def unlisted(names: Iterable[str]) -> list[str]:
+def unlisted_names(names: Iterable[str]) -> list[str]:
     """Return the names that `STAT_NAMES` does not list."""
     return [name for name in names if name not in STAT_NAMES and not _LISTED.fullmatch(name)]
 
