@@ -299,13 +299,15 @@ class Visitor:
             self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
         name = user_function(error, str(request.callback or "parse"))
         if (about := explained(error)) is not None:
-            self._stats.bugs.record(error, name, about, request.url, with_traceback=False)
-            return Failed(reason_text(about), cause=error)
+            reason = reason_text(about)
+            self._stats.bugs.record(error, name, about, request.url, reason, with_traceback=False)
+            return Failed(reason, cause=error)
         is_explained = isinstance(error, LycosaError)  # its text says what to write instead: no traceback needed
         text = f"{error}{user_errors.usual_cause(error)}"
         kind = type(error).__name__
-        self._stats.bugs.record(error, name, f"{kind}: {text}", request.url, with_traceback=not is_explained)
-        return Failed(reason_text(text if is_explained else f"{kind} in {name}: {text}"), cause=error)
+        reason = reason_text(text if is_explained else f"{kind} in {name}: {text}")
+        self._stats.bugs.record(error, name, f"{kind}: {text}", request.url, reason, with_traceback=not is_explained)
+        return Failed(reason, cause=error)
 
 
 class Visitors:

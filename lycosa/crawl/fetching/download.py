@@ -211,8 +211,9 @@ class Downloader:
             raise error
         is_explained = isinstance(error, LycosaError)
         where, kind = user_function(error, "a middleware"), type(error).__name__
-        self._bugs.record(error, where, f"{kind}: {error}", request.url, with_traceback=not is_explained)
-        return Failed(reason_text(str(error) if is_explained else f"{kind} in {where}: {error}"), cause=error)
+        reason = reason_text(str(error) if is_explained else f"{kind} in {where}: {error}")
+        self._bugs.record(error, where, f"{kind}: {error}", request.url, reason, with_traceback=not is_explained)
+        return Failed(reason, cause=error)
 
 
 def _is_final(verdict: DownloadResult | None) -> TypeGuard[Failed]:
