@@ -140,7 +140,7 @@ class _Merged:
     def _add(self, given: RawSetting) -> None:
         name = given.name.replace("-", "_")
         if name in kinds():
-            self.combined.pop(name, None)
+            self.combined.pop(name, None)  # our name overrides both of Scrapy's in earlier layers
             self._keep(given, name, given.value)
         elif name.startswith(f"{USER}."):
             self._keep(given, USER, {given.name.partition(".")[2]: given.value})
@@ -166,6 +166,7 @@ class _Merged:
     def _keep(self, given: RawSetting, name: str, value: object) -> None:
         kind = kinds()[name]
         converted = _convert(given, name, lambda: kind.convert(value))
+        # Files of a project may be read from a subfolder; options are relative to the current folder.
         if isinstance(kind, FilePath) and given.base and _is_path(converted):
             converted = str(given.base / converted)
         self.values[name] = {**self.values.get(USER, {}), **converted} if name == USER else converted
@@ -182,7 +183,7 @@ def _convert(given: RawSetting, name: str, convert: Callable[[], Any]) -> Any:
         return convert()
     except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
         wrong = error.args[0] if isinstance(error, BadElement) else given.value
-        wrong = hide_login(wrong) if name == "proxy" or is_address(wrong) else wrong
+        wrong = hide_login(wrong) if name == "proxy" or is_address(wrong) else wrong  # messages are logged
         why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {kinds()[name].expected}"
         raise BadSetting(f"{_where(given)}: {why}") from None
 

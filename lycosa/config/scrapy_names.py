@@ -68,6 +68,7 @@ def _days(value: Any) -> float:
 
 
 def _level(value: Any) -> Any:
+    # `custom_settings` may use the numbers of logging.
     return logging.getLevelName(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

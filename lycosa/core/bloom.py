@@ -132,6 +132,7 @@ class Filter:
         """Count fingerprints added to the newest layer, and begin the next layer when it is full."""
         last = self.newest
         last.count += added
+        # Beyond LAYERS_MAX the rate of false positives grows, but memory and look-up time stay bounded.
         if last.count >= last.room and len(self.layers) < LAYERS_MAX:
             room = max(last.room, min(last.room * GROWTH, ROOM_MAX))
             self.layers.insert(0, Layer(room, last.rate / 2))

@@ -35,7 +35,7 @@ class Headers:
         """Return False when no field has this lower-case name; True may be wrong. Does not trigger parsing."""
         if self._fields is not None:
             return name.decode("latin-1") in self._fields
-        return name in self._raw.lower()
+        return name in self._raw.lower()  # the name may also occur in a value: hence "may"
 
     def get(self, name: str, default: str = "") -> str:
         """Return the last value of a field, or `default`."""

@@ -49,12 +49,12 @@ def format_size(size_bytes: float) -> str:
 def format_duration(seconds: float) -> str:
     """Return a time span in its two largest units: "0.2 s", "59 s", "1 min 30 s", "2 d 3 h"; "0 s" for a negative
     one."""
-    whole = max(0, round(seconds))
+    total = max(0, round(seconds))
     for unit, unit_s, rest, rest_s in _SHOWN_DURATIONS:
-        if whole >= unit_s:
-            left = whole % unit_s // rest_s
-            return f"{whole // unit_s:,} {unit}" + (f" {left} {rest}" if left else "")
-    return f"{seconds:.1f} s" if 0 < seconds < 9.95 else f"{whole} s"
+        if total >= unit_s:
+            left = total % unit_s // rest_s
+            return f"{total // unit_s:,} {unit}" + (f" {left} {rest}" if left else "")
+    return f"{seconds:.1f} s" if 0 < seconds < 9.95 else f"{total} s"
 
 
 def format_rough_duration(seconds: float) -> str:

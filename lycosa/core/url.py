@@ -55,7 +55,7 @@ def join(base_url: str, href: str) -> str | None:
         return None
     if joined is not None:
         if len(_joined) >= JOINED_MAX:
-            _joined.clear()
+            _joined.clear()  # cheaper than an LRU, and the set is refilled by the next pages
         _joined.add(joined)
     return joined
 

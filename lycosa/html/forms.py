@@ -43,8 +43,8 @@ def fields_of(formdata: FormData) -> list[Field]:
     try:
         return [field for name, value in pairs for field in _values(name, value)]
     except (TypeError, ValueError):
-        wanted = "a dict or a list of (name, value) pairs"
-        raise BadForm(f"formdata is {type(formdata).__name__}: give it {wanted}") from None
+        expected = "a dict or a list of (name, value) pairs"
+        raise BadForm(f"formdata is {type(formdata).__name__}: give it {expected}") from None
 
 
 def encode_form(fields: Iterable[Field], kind: str = URLENCODED, encoding: str = "utf-8") -> tuple[bytes, str]:

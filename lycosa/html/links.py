@@ -82,12 +82,12 @@ class _RawLinks:
                     if "href" not in attributes:  # the selector also matches SVG's xlink:href
                         continue
                     href = ""
-                if "#" in href:
+                if "#" in href:  # inlined `_unfragmented` for the most frequent case
                     href = "" if href[0] == "#" else _unfragmented(href)
                 if "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower().split():
                     found.setdefault(href, True)
                 else:
-                    found[href] = False
+                    found[href] = False  # one mention without nofollow is enough to follow the link
             elif tag in _RARE:
                 self._add_rare(tag, node.attributes)
 

@@ -63,6 +63,7 @@ def _leaves_few_open(body: bytes) -> bool:
     most = opened = 0
     for start in range(0, len(body), _SAMPLE_EVERY_BYTES):
         end = start + _SAMPLE_BYTES
+        # Every end tag also counts as a "<".
         opened += body.count(b"<", start, end) - 2 * body.count(b"</", start, end + 1)
         most = max(most, opened)
     return most <= OPEN_FREE + len(body) // OPEN_FREE_BYTES
@@ -80,7 +81,7 @@ def _offset_of_excess(body: bytes) -> int:
         elif name:
             if outline.open(name):
                 return found.start()
-            if raw := _RAW.get(name):
+            if raw := _RAW.get(name):  # its content is text up to its end tag
                 end = raw.search(body, at)
                 at = end.start() if end else len(body)
     return len(body)

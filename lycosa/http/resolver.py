@@ -115,7 +115,7 @@ class SystemResolver:
         self._answers.move_to_end(name)
         if len(self._answers) > ANSWERS_MAX:
             self._answers.popitem(last=False)
-        lookup = self._lookups.pop(name)
+        lookup = self._lookups.pop(name)  # the answer is cached even if every waiting task has timed out
         if not lookup.done():
             lookup.set_result(answer)
         self._start_threads()

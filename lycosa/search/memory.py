@@ -45,6 +45,7 @@ class MemoryIndex:
 
     def commit(self, positions: Mapping[str, int]) -> None:
         added, self._added = self._added, []
+        # A new dict, since a search in another thread may iterate over the old one.
         self._entries = self._entries | {document.key: _entry(document) for document in added}
         self._positions = {**self._positions, **positions}
 

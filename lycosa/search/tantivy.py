@@ -88,7 +88,7 @@ class TantivyIndex:
         with _failures(self.path, "cannot be opened"):
             if write:
                 folder.mkdir(exist_ok=True)
-                if not tantivy.Index.exists(str(folder)):
+                if not tantivy.Index.exists(str(folder)):  # positions would skip documents that are not there
                     (self.path / "positions.json").unlink(missing_ok=True)
                 self._index = tantivy.Index(_schema(), str(folder), reuse=True)
                 self._writer = self._index.writer(WRITER_HEAP_BYTES, 1)
@@ -99,7 +99,7 @@ class TantivyIndex:
             else:
                 self._index = tantivy.Index.open(str(folder))
             self._schema = self._index.schema
-            self._index.config_reader("manual")
+            self._index.config_reader("manual")  # `_searcher` reloads; tantivy's own watcher is a thread and late
             self._seen = self._commit_stamp()
             self._index.reload()
         self._positions = _read_positions(self.path)
@@ -115,6 +115,7 @@ class TantivyIndex:
         writer = self._writing()
         with _failures(self.path, "cannot commit"):
             writer.commit()
+            # After the documents: a crash in between repeats documents, and never loses one.
             merged = {**self._positions, **positions}
             _write_atomically(self.path / "positions.json", msgspec.json.encode(merged))
         self._positions = merged
@@ -202,6 +203,7 @@ class TantivyIndex:
 
     def _term(self, term: Term) -> Query:
         if term.where == "site":
+            # A filter must not influence the order of the results.
             return Query.const_score_query(Query.term_query(self._schema, "site", term.words[0], "basic"), 0.0)
         if term.where == "title":
             return Query.boost_query(self._words_in("title", term.words), WEIGHTS["title"])
@@ -323,7 +325,7 @@ def _write_atomically(file: Path, content: bytes) -> None:
     with new.open("wb") as handle:
         handle.write(content)
         handle.flush()
-        os.fsync(handle.fileno())
+        os.fsync(handle.fileno())  # before the rename, or a power loss may leave an empty file
     new.replace(file)
 
 

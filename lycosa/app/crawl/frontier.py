@@ -76,13 +76,13 @@ class OpenFrontier:
     def set_reporter(self, reporter: WorkerReporter) -> None:
         """Let a worker of a shared crawl send its reports, and a last one when it leaves."""
         if self.shared is not None:
-            self.shared.set_reporter(reporter.encoded, partial(reporter.encoded, ended=True))
+            self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
         """Return the totals of a shared crawl with our last report; empty for others, or if the server is away."""
         if self.shared is not None:
             with suppress(StateError):  # not worth failing the crawl
-                return await self.shared.totals(reporter.encoded())
+                return await self.shared.totals(reporter.encode())
         return {}
 
 

@@ -23,7 +23,7 @@ from lycosa.crawl.engine.visit import PageRules, Visitor, Visitors
 from lycosa.crawl.events.signals import Signals, response_received, robots_parsed
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.addresses import HostLookup
-from lycosa.crawl.fetching.download import BlockHost, Downloader, accept_types
+from lycosa.crawl.fetching.download import BlockHost, Downloader, content_type_filter
 from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
 from lycosa.crawl.fetching.inline import BodyWriter, InlineFetcher
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
@@ -159,7 +159,7 @@ def downloader_of(cast: Cast, site: Site) -> Downloader:
     """Return what downloads for a spider, with its middlewares."""
     types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
     chain = _downloader_chain(cast, site)
-    accept = accept_types(types)
+    accept = content_type_filter(types)
     return Downloader(
         cast.fetcher, chain, cast.retrying, site.clock, accept, headers, site.rest, cast.guard, site.stats.bugs
     )
@@ -297,7 +297,7 @@ def _cookies(cast: Cast, site: Site) -> Cookies:
     cookies = Cookies(site.state_saver.store, site.clock, owner=owner, debug=debug, shared=site.shared_cookies)
     site.state_saver.save_hooks.append(cookies.save)
     if cast.pooled is not None:
-        cast.pooled.renew_cookies = cookies.afresh
+        cast.pooled.renew_cookies = cookies.reset
     return cookies
 
 
@@ -323,6 +323,6 @@ def _cache(cast: Cast, site: Site) -> HttpCache | None:
         site.clock,
         lambda what: stats.inc_value("httpcache/" + what),
         defaults=usual,
-        accept=accept_types(cast.rules.content_types),
+        accept=content_type_filter(cast.rules.content_types),
         owner=f"{cast.member.spider.name} {site.state}",
     )

@@ -105,16 +105,18 @@ def summary_lines(summary: Summary) -> list[str]:
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:
-    """Return how many URLs are dead and why, with one example for each cause."""
+    """Return how many URLs are dead and why, and the first of them; of those of one bug only one."""
     causes: Counter[str] = Counter()
     for reason, number in summary.dead_reasons.items():
         causes[_cause(reason)] += number
-    examples: dict[str, str] = {}
-    for url, reason in summary.dead:
-        examples.setdefault(_cause(reason), f"{url}  {reason}")
     rows = [_row("dead", f"{summary.snapshot.dead:,}{ever}{_counts(causes)}")]
-    rows += [_row("", example) for example in examples.values()]
-    more = summary.snapshot.dead - len(examples)
+    of_bugs, shown = {bug.reason for bug in summary.bugs}, set[str]()
+    for url, reason in summary.dead:
+        cause = _cause(reason)
+        if cause not in shown or (cause == reason and reason not in of_bugs):
+            rows.append(_row("", f"{url}  {reason}"))
+        shown.add(cause)
+    more = summary.snapshot.dead - len(rows) + 1
     return [*rows, _row("", f"... and {more:,} more")] if more > 0 else rows
 
 

@@ -48,6 +48,8 @@ class Bug:
     place: str = ""
     url: str = ""
     count: int = 1
+    reason: str = ""
+    """Why the page of the first time is dead, as the frontier stores it; "" if it is not."""
     trace: str = ""
     """The formatted traceback, on its way from a worker process to the owner of the crawl."""
 
@@ -75,13 +77,20 @@ class BugLog:
         self._repeats: dict[str, _Repeats] = {}
 
     def record(
-        self, error: BaseException, function: str, detail: str, url: str = "", *, with_traceback: bool = True
+        self,
+        error: BaseException,
+        function: str,
+        detail: str,
+        url: str = "",
+        reason: str = "",
+        *,
+        with_traceback: bool = True,
     ) -> None:
-        """Log or count an exception that `function` raised, on the page of `url` if there is one.
+        """Log or count an exception that `function` raised, on the page of `url` (dead for `reason`) if there is one.
 
         `detail` is the text to show. A mistake that it explains needs no traceback.
         """
-        bug = Bug(_key_of(error, function), function, detail, user_line(error), url)
+        bug = Bug(_key_of(error, function), function, detail, user_line(error), url, reason=reason)
         self._add(bug, _exc_info(error) if with_traceback else None)
 
     def merge(self, bug: Bug) -> None:
@@ -160,5 +169,5 @@ def _key_of(error: BaseException, function: str) -> str:
 
 def _sendable(bug: Bug) -> Bug:
     """Return the bug without lone surrogates, which cannot be sent."""
-    texts = {name: getattr(bug, name) for name in ("key", "function", "detail", "place", "url", "trace")}
+    texts = {name: getattr(bug, name) for name in ("key", "function", "detail", "place", "url", "reason", "trace")}
     return replace(bug, **{name: text.encode("utf-8", "replace").decode() for name, text in texts.items()})

@@ -79,7 +79,7 @@ class Watchdog:
             beat_s = min(BEAT_S, self._blocked_after_s / 4)
             ready: asyncio.Future[None] = loop.create_future()
             loop.call_soon(self._begin, loop, beat_s, ready)
-            await ready
+            await ready  # from here on the frames of the loop are known
             self._thread = threading.Thread(
                 target=self._watch, args=(threading.get_ident(), beat_s), name="lycosa-watchdog", daemon=True
             )
@@ -89,7 +89,7 @@ class Watchdog:
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._beat = time.monotonic()
+        self._beat = time.monotonic()  # or a thread that waits for the end of a blocking call would wait for ever
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

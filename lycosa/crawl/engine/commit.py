@@ -116,6 +116,7 @@ class Committer:
             self._full.clear()
             if self._abandoned:
                 return False
+            # The frontier commits last: until then a crash fetches the pages again, and the sinks drop their items.
             positions = {sink.name: await sink.flush() for sink in self._sinks}
             if self.save is not None:
                 await self.save()

@@ -46,6 +46,7 @@ class Settler:
                     else:
                         await self._frontier.block_host(lease.record.host, outcome.until)
             except BaseException:
+                # The ack may be in the frontier without all of its items, or the other way round.
                 self._committer.abandon()
                 raise
         self._committer.note_change()

@@ -237,7 +237,7 @@ class Visitor:
 
     def _children(self, results: Results, parent: UrlRecord) -> list[UrlRecord]:
         guarded = is_guarded()
-        children = self._followed(results.links, parent, guarded=guarded) if results.links else []
+        children = self._link_records(results.links, parent, guarded=guarded) if results.links else []
         for request in results.requests:
             try:
                 # From a callback it lifts the scope too, as in Scrapy; where we set it (redirects), it does not.
@@ -259,7 +259,7 @@ class Visitor:
             self._hinted = True
             self._stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
 
-    def _followed(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
+    def _link_records(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1
         fingerprint_of = self._naming.fingerprint
         # Links come with the default fingerprint. A resolver of the user's must not see URLs out of scope.
@@ -300,13 +300,15 @@ class Visitor:
             self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
         name = user_function(error, str(request.callback or "parse"))
         if (about := explained(error)) is not None:
-            self._stats.bugs.record(error, name, about, request.url, with_traceback=False)
-            return Failed(reason_text(about), cause=error)
+            reason = reason_text(about)
+            self._stats.bugs.record(error, name, about, request.url, reason, with_traceback=False)
+            return Failed(reason, cause=error)
         is_explained = isinstance(error, LycosaError)  # its text says what to write instead: no traceback needed
         text = f"{error}{user_errors.usual_cause(error)}"
         kind = type(error).__name__
-        self._stats.bugs.record(error, name, f"{kind}: {text}", request.url, with_traceback=not is_explained)
-        return Failed(reason_text(text if is_explained else f"{kind} in {name}: {text}"), cause=error)
+        reason = reason_text(text if is_explained else f"{kind} in {name}: {text}")
+        self._stats.bugs.record(error, name, f"{kind}: {text}", request.url, reason, with_traceback=not is_explained)
+        return Failed(reason, cause=error)
 
 
 class Visitors:

@@ -50,6 +50,7 @@ class EventDispatcher:
         if not self.has_request_handlers:
             return await frontier.push(records)
         pushed = 0
+        # One by one: `request_dropped` needs to know of each record whether it was new.
         for record in records:
             pushed += await self._push_one(frontier, record)
         return pushed

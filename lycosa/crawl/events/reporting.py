@@ -23,8 +23,10 @@ from lycosa.frontier.core.telemetry import (
     REASON_MAX,
     WAITING,
     WorkerReport,
-    encode,
     summable_stats,
+)
+from lycosa.frontier.core.telemetry import (
+    encode as encode_report,
 )
 
 log = logging.getLogger(__name__)
@@ -61,10 +63,10 @@ class WorkerReporter:
             self._counts(),
         )
 
-    def encoded(self, *, ended: bool = False) -> bytes:
+    def encode(self, *, ended: bool = False) -> bytes:
         """Return the encoded report, empty if it fails: that must not keep a worker from working or leaving."""
         try:
-            return encode(self.report(ended=ended))
+            return encode_report(self.report(ended=ended))
         except Exception:
             log.exception("cannot make the report of this worker")
             return b""

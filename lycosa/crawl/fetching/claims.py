@@ -33,6 +33,7 @@ async def claim_host(
     claim = await frontier.claim(host, woken.set, clock.now(), holder)
     try:
         changed()
+        # 0: the claim has its slot. Otherwise the time to try again, infinity if the frontier will wake the claim.
         while at := await frontier.try_start(claim, now := clock.now()):
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if isinf(at) else max(at - now, 0.0)):

@@ -51,7 +51,7 @@ from lycosa.crawl.engine.verdict import (
 from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
 from lycosa.crawl.fetching.request_delays import RequestDelays
 from lycosa.crawl.fetching.retry import RetryDecider
-from lycosa.crawl.fetching.validators import conditional, confirmed
+from lycosa.crawl.fetching.validators import make_conditional, update_validators
 from lycosa.crawl.middlewares.chain import DownloaderChain, Method
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import is_item
@@ -160,7 +160,7 @@ class Downloader:
             await self._block_host(host_of(request), self._delays.started(request, self._clock.now()))
         sent = request
         if record is not None and record.validators is not None:
-            sent = conditional(request, record, self._headers)
+            sent = make_conditional(request, record, self._headers)
         guarded = self._guard.public_only(record)
         accept = self._accept if into is None else None
         raw = await self._fetcher.fetch(sent, accept=accept, address=address, public_only=guarded, into=into)
@@ -168,7 +168,7 @@ class Downloader:
             raise BadMiddleware(f"the fetcher returned {raw!r:.60}: write a model.HttpResponse, or raise FetchError")
         now = self._clock.now()
         if sent is not request and raw.status == 304:
-            return Unchanged(confirmed(record.validators, raw.headers, now), raw.size_bytes)
+            return Unchanged(update_validators(record.validators, raw.headers, now), raw.size_bytes)
         return Response.of(raw, request, now)
 
     async def _on_response(self, request: Request, response: Response) -> DownloadResult:
@@ -210,8 +210,9 @@ class Downloader:
             raise error
         is_explained = isinstance(error, LycosaError)
         where, kind = user_function(error, "a middleware"), type(error).__name__
-        self._bugs.record(error, where, f"{kind}: {error}", request.url, with_traceback=not is_explained)
-        return Failed(reason_text(str(error) if is_explained else f"{kind} in {where}: {error}"), cause=error)
+        reason = reason_text(str(error) if is_explained else f"{kind} in {where}: {error}")
+        self._bugs.record(error, where, f"{kind}: {error}", request.url, reason, with_traceback=not is_explained)
+        return Failed(reason, cause=error)
 
 
 def _is_final(verdict: DownloadResult | None) -> TypeGuard[Failed]:
@@ -238,7 +239,7 @@ def _wrong_return(method: Method, found: object) -> str:
     return user_errors.check_returned(getattr(method, "__qualname__", "a middleware"), found)
 
 
-def accept_types(types: Sequence[str] | frozenset[str]) -> Accept | None:
+def content_type_filter(types: Sequence[str] | frozenset[str]) -> Accept | None:
     """Return a filter that skips the bodies of 2xx responses with other content types; None without types."""
     if not types:
         return None

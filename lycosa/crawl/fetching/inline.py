@@ -71,10 +71,10 @@ class InlineFetcher:
         Raises `FetchError`, `IgnoreRequest`, or what a middleware raised.
         """
         if current_work.get() is not None:
-            return await self._follow(self._prepared(request), into)
+            return await self._follow(self._prepare(request), into)
         token = current_work.set(CurrentWork(None))
         try:
-            return await self._follow(self._prepared(request), into)
+            return await self._follow(self._prepare(request), into)
         finally:
             current_work.reset(token)
 
@@ -94,22 +94,22 @@ class InlineFetcher:
             request.record = record
         raise FetchError(f"{request.url}: replaced more than {REPLACEMENTS_MAX} times", retry=False)
 
-    def _prepared(self, request: Request | str) -> Request:
+    def _prepare(self, request: Request | str) -> Request:
         if isinstance(request, str):
             request = Request(request)
         if not isinstance(request, Request):
             raise BadSpider(f"fetch takes a URL or a Request: {type(request).__name__} is neither")
         lease = _lease()
         parent = lease.record if lease is not None else None
-        prepared = request.copy()
+        copy = request.copy()
         plain = request.replace(callback=None, errback=None)  # they are not stored, so they need not be methods
         record = to_record(plain, self._spider, parent, self._naming, guarded=is_guarded())
         if parent is not None:  # it is part of the page, not a link on it
             record = msgspec.structs.replace(record, depth=max(1, parent.depth))
-        prepared.record = record
-        prepared.url = prepared.record.url
-        prepared.params = None
-        return prepared
+        copy.record = record
+        copy.url = copy.record.url
+        copy.params = None
+        return copy
 
     async def _fetch_with_retries(self, request: Request, into: BodyWriter | None) -> DownloadResult:
         """Return the result of the last try."""

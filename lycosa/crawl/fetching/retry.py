@@ -32,13 +32,13 @@ class RetryDecider:
         after = response.headers.get("retry-after")
         now, attempts = self._clock.now(), attempts_of(request)
         decision = decide_status(self._policy_of(request), attempts, response.status, after, now, self._chance())
-        return self._counted(failed_after(decision, response))
+        return self._count(failed_after(decision, response))
 
     def after_error(self, request: Request, error: FetchError) -> Failed:
         """Return the verdict on a failed transfer."""
         now, attempts = self._clock.now(), attempts_of(request)
         verdict = failed_after(decide_error(self._policy_of(request), attempts, error, now, self._chance()), error)
-        return self._counted(verdict) if error.retry else verdict
+        return self._count(verdict) if error.retry else verdict
 
     def after_refusal(self, request: Request, reason: str, response: Response) -> Failed:
         """Return the verdict on a request that was refused through every proxy that the pool tried."""
@@ -51,7 +51,7 @@ class RetryDecider:
             verdict = verdict._replace(retry_at=self._clock.now() + max(0.0, raised.delay_s))
         return verdict._replace(cause=raised)
 
-    def _counted(self, verdict: Failed) -> Failed:
+    def _count(self, verdict: Failed) -> Failed:
         if verdict.retry_at is None:
             self._stats.inc_value("retry/max_reached")
         else:

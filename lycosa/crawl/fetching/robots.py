@@ -99,7 +99,7 @@ class RobotsGate:
                 return robots_from_response(facts.robots, facts.robots_status, self._user_agent)
             await self.fetch(self._one_shot_lease(host, guarded=False), self._now())
             facts = await self._frontier.host_facts(host) or facts
-        return self._keep(host, facts)
+        return self._parse(host, facts)
 
     async def fetch_if_unknown(self, host: str, with_claim: WithClaim, *, guarded: bool = False) -> None:
         """Fetch the robots.txt of a host that is not known yet, within its crawl delay."""
@@ -113,6 +113,7 @@ class RobotsGate:
 
     def _one_shot_lease(self, host: str, address: str = "", *, guarded: bool) -> Lease:
         """Return a lease to fetch the robots.txt of a host now, without retries."""
+        # With all attempts used up, a failure is final.
         url, tries = f"{host}/robots.txt", self._retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
@@ -198,7 +199,7 @@ class RobotsGate:
 
     def apply(self, host: str, facts: HostFacts) -> float:
         """Take new facts about a host. Return the crawl delay that it asks for, in seconds."""
-        rules = self._keep(host, facts)
+        rules = self._parse(host, facts)
         if facts.robots != NOT_FETCHED and self.on_parsed is not None:
             self.on_parsed(rules, Request(f"{host}/robots.txt"))
         return rules.crawl_delay_s
@@ -211,7 +212,7 @@ class RobotsGate:
         if self._stats is not None:
             self._stats.inc_value("robotstxt/" + name)
 
-    def _keep(self, host: str, facts: HostFacts) -> Robots:
+    def _parse(self, host: str, facts: HostFacts) -> Robots:
         rules = robots_from_response(facts.robots, facts.robots_status, self._user_agent)
         if facts.robots == NOT_FETCHED:  # not cached: a request that is not guarded may fetch it
             return rules

@@ -16,7 +16,7 @@ from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
 
 
-def conditional(request: Request, record: UrlRecord, defaults: Mapping[str, str]) -> Request:
+def make_conditional(request: Request, record: UrlRecord, defaults: Mapping[str, str]) -> Request:
     """Return the request with the conditions of the record's validators, or the request itself without any.
 
     `defaults` are the headers sent with every request.
@@ -38,7 +38,7 @@ def validators_of(headers: Headers, fetched_at: float) -> Validators | None:
     return Validators(etag, modified, fetched_at) if etag or modified else None
 
 
-def confirmed(known: Validators | None, headers: Headers, fetched_at: float) -> Validators:
+def update_validators(known: Validators | None, headers: Headers, fetched_at: float) -> Validators:
     """Return the validators after a 304, which may bring newer ones (§15.4.5)."""
     old, new = known or Validators(), validators_of(headers, fetched_at) or Validators()
     return Validators(new.etag or old.etag, new.modified or old.modified, fetched_at)

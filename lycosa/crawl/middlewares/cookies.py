@@ -99,7 +99,7 @@ class Cookies:
             log.debug("Received cookies from: %r\n%s", response, "".join(f"Set-Cookie: {line}\n" for line in lines))
         return response
 
-    def afresh(self, request: Request) -> None:
+    def reset(self, request: Request) -> None:
         """Clear the jar of this request, which belongs to a previous proxy, unless the user chose the jar."""
         if request.get_meta("cookiejar") is None and not request.get_meta("dont_merge_cookies"):
             self._jar(request).clear()
@@ -136,10 +136,10 @@ class Cookies:
     def _load(self, name: str) -> CookieJar:
         data = self._store.get(TABLE, name)
         jar = CookieJar(self._is_suffix) if data is None else CookieJar.from_bytes(data, self._is_suffix)
-        jar.on_change = None if self._shared is None else partial(self._tell, self._shared, name)
+        jar.on_change = None if self._shared is None else partial(self._publish, self._shared, name)
         return jar
 
-    def _tell(self, shared: SharedCookies, name: str, cookie: Cookie) -> None:
+    def _publish(self, shared: SharedCookies, name: str, cookie: Cookie) -> None:
         which = msgspec.json.encode((cookie.domain, cookie.path, cookie.host_only, cookie.name))
         shared.publish(name, which.decode(), msgspec.msgpack.encode(cookie))
 

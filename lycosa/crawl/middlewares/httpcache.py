@@ -95,7 +95,7 @@ class HttpCache:
         decision = self._rules.decide(query, stored, now)
         if decision.action is CacheAction.SERVE and stored is not None:
             self._count("hit")
-            return self._served(request, stored, now)
+            return self._serve(request, stored, now)
         if decision.action is CacheAction.NOT_CACHED:
             self._count("ignore")
             why = IgnoreRequest(f"{NOT_CACHED}: {request.url}")
@@ -122,10 +122,10 @@ class HttpCache:
             self._count("revalidate")
             fresh = cache_rules.freshen(pending.stored, response.raw, now)
             await self._put(self._key(query, request), fresh)
-            return self._served(request, fresh, now, response.raw, REVALIDATED)
+            return self._serve(request, fresh, now, response.raw, REVALIDATED)
         if pending is not None and response.status in FAILED and pending.decision.serve_on_error:
             self._count("errorrecovery")
-            return self._served(request, pending.stored, now, response.raw, STALE)
+            return self._serve(request, pending.stored, now, response.raw, STALE)
         self._count("firsthand" if pending is None else "invalidate")
         await self._store_if_allowed(query, request, response.raw, now, replaces=pending is not None)
         return response
@@ -138,7 +138,7 @@ class HttpCache:
         if not isinstance(exception, FetchError) or not exception.retry:
             return None
         self._count("errorrecovery")
-        return self._served(request, pending.stored, self._clock.now(), None, STALE)
+        return self._serve(request, pending.stored, self._clock.now(), None, STALE)
 
     def _bypasses(self, request: Request, query: CacheQuery) -> bool:
         if self._disabled or request.get_meta(DONT_CACHE) or not self._rules.applies_to(query):
@@ -168,7 +168,7 @@ class HttpCache:
             for method in ("GET", "HEAD"):
                 await self._delete(self._key(query._replace(method=method, url=url), request, body=b""))
 
-    def _served(
+    def _serve(
         self,
         request: Request,
         stored: StoredResponse,

@@ -38,9 +38,9 @@ class MetaRefresh:
         self._ignore_tags = ignore_tags
 
     def process_response(self, request: Request, response: Response) -> Response | Replace:
-        return self._followed(request, response) if may_refresh(response.raw.body) else response
+        return self._follow(request, response) if may_refresh(response.raw.body) else response
 
-    def _followed(self, request: Request, response: Response) -> Response | Replace:
+    def _follow(self, request: Request, response: Response) -> Response | Replace:
         if not 200 <= response.status < 300 or response.content_type not in HTML or request.get_meta("dont_redirect"):
             return response
         refresh = meta_refresh(response.body, response.encoding, request.url, self._ignore_tags)

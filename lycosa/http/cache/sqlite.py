@@ -102,7 +102,7 @@ class SqliteCache:
         if row is None:
             return None
         stored = _decode_row(*row)
-        if stored is None:
+        if stored is None:  # damaged: make room for the response that is fetched now
             self._delete(key)
             return None
         self._uses += 1
@@ -129,7 +129,7 @@ class SqliteCache:
         self._change(replace)
         self._size += size
         if self._bytes_max and self._size > self._bytes_max:
-            self._change(self._evict)
+            self._change(self._evict)  # a transaction of its own: the response is stored even if this one fails
 
     def _delete(self, key: str) -> None:
         sizes = self._open().execute("DELETE FROM responses WHERE key = ? RETURNING size", (key,)).fetchall()

@@ -169,35 +169,37 @@ class PrivateRules(NamedTuple):
     def storable(self, query: CacheQuery, response: HttpResponse, received_at: float) -> bool:
         """Return whether the response may be stored (§3), and can be served or revalidated later."""
         headers = response.headers
-        found = directives(headers.getlist("cache-control"))
-        understood = "must-understand" in found and response.status in UNDERSTOOD
+        response_cc = directives(headers.getlist("cache-control"))
+        # must-understand overrides no-store for caches that implement the status (§5.2.2.3).
+        understood = "must-understand" in response_cc and response.status in UNDERSTOOD
         if response.skipped or response.partial or query.method not in {"GET", "HEAD"}:
             return False
         if response.status < 200 or response.status in PARTIAL:
             return False
-        if ("no-store" in found or "must-understand" in found) and not understood:
+        if ("no-store" in response_cc or "must-understand" in response_cc) and not understood:
             return False
         if "no-store" in _request_directives(query) or "*" in _members(headers.getlist("vary")):
             return False
-        explicit = "max-age" in found or "expires" in headers or "public" in found or "private" in found
-        useful = bool(conditions_of(headers)) or lifetime_s(response.status, headers, found, received_at) > 0
+        explicit = "expires" in headers or not {"max-age", "public", "private"}.isdisjoint(response_cc)
+        # A response that is never fresh and cannot be revalidated would never be served.
+        useful = bool(conditions_of(headers)) or lifetime_s(response.status, headers, response_cc, received_at) > 0
         return useful and (explicit or response.status in HEURISTIC_STATUSES)
 
     def decide(self, query: CacheQuery, stored: StoredResponse | None, now: float) -> CacheDecision:
         """Decide how to answer a request (§4)."""
-        wanted = _request_directives(query)
+        request_cc = _request_directives(query)
         if stored is not None and CONDITIONS.isdisjoint(query.fields) and matches_vary(stored, query):
             headers = Headers.of(stored.headers)
-            found = directives(headers.getlist("cache-control"))
+            response_cc = directives(headers.getlist("cache-control"))
             age = age_s(stored, headers, now)
-            stale_s = age - lifetime_s(stored.status, headers, found, stored.received_at)
-            if _may_serve(found, wanted, age, stale_s):
+            stale_s = age - lifetime_s(stored.status, headers, response_cc, stored.received_at)
+            if _may_serve(response_cc, request_cc, age, stale_s):
                 return CacheDecision(CacheAction.SERVE)
-            if "only-if-cached" not in wanted:
+            if "only-if-cached" not in request_cc:
                 conditions = conditions_of(headers)
                 action = CacheAction.REVALIDATE if conditions else CacheAction.FETCH
-                return CacheDecision(action, conditions, _may_serve_on_error(found, wanted, stale_s))
-        not_cached = self.ignore_missing or "only-if-cached" in wanted
+                return CacheDecision(action, conditions, _may_serve_on_error(response_cc, request_cc, stale_s))
+        not_cached = self.ignore_missing or "only-if-cached" in request_cc
         return CacheDecision(CacheAction.NOT_CACHED if not_cached else CacheAction.FETCH)
 
 
@@ -266,7 +268,7 @@ def urls_to_invalidate(query: CacheQuery, response: HttpResponse) -> list[str]:
     if query.method in SAFE or not 200 <= response.status < 400:
         return []
     named = (join(query.url, response.headers.get(name)) for name in ("location", "content-location"))
-    host = host_key(query.url)
+    host = host_key(query.url)  # a host must not invalidate the responses of other hosts
     return list(dict.fromkeys([query.url, *(url for url in named if url and host_key(url) == host)]))
 
 
@@ -279,17 +281,17 @@ def directives(values: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def lifetime_s(status: int, headers: Headers, found: Mapping[str, str], received_at: float) -> float:
+def lifetime_s(status: int, headers: Headers, response_cc: Mapping[str, str], received_at: float) -> float:
     """Return for how long a response is fresh (§4.2.1). `s-maxage` is for shared caches and ignored."""
-    if "max-age" in found:
-        return float(_seconds(found["max-age"]))
+    if "max-age" in response_cc:
+        return float(_seconds(response_cc["max-age"]))
     date = http_date(headers.get("date"), received_at)
     since = received_at if date is None else date
     expires = headers.getlist("expires")
-    if expires:
+    if expires:  # two Expires, or an invalid one, mean that the response is stale (§5.3)
         until = http_date(expires[0], received_at) if len(expires) == 1 else None
         return 0.0 if until is None else max(0.0, until - since)
-    if status not in HEURISTIC_STATUSES and "public" not in found:
+    if status not in HEURISTIC_STATUSES and "public" not in response_cc:
         return 0.0
     modified = http_date(headers.get("last-modified"), received_at)
     if modified is None:
@@ -306,27 +308,27 @@ def age_s(stored: StoredResponse, headers: Headers, now: float) -> float:
     return max(apparent_s, upstream_s + delay_s) + max(0.0, now - stored.received_at)
 
 
-def _may_serve(found: Mapping[str, str], wanted: Mapping[str, str], age: float, stale_s: float) -> bool:
+def _may_serve(response_cc: Mapping[str, str], request_cc: Mapping[str, str], age: float, stale_s: float) -> bool:
     """Decide by the directives of both sides. `stale_s` is the time since it became stale, negative while it is
     fresh."""
-    if "no-cache" in found or "no-cache" in wanted:
+    if "no-cache" in response_cc or "no-cache" in request_cc:
         return False
-    if "max-age" in wanted and age > _seconds(wanted["max-age"]):
+    if "max-age" in request_cc and age > _seconds(request_cc["max-age"]):
         return False
     if stale_s < 0:
-        return "min-fresh" not in wanted or -stale_s >= _seconds(wanted["min-fresh"])
-    if "must-revalidate" in found or "min-fresh" in wanted:
+        return "min-fresh" not in request_cc or -stale_s >= _seconds(request_cc["min-fresh"])
+    if "must-revalidate" in response_cc or "min-fresh" in request_cc:
         return False
-    if "max-stale" in wanted and (not wanted["max-stale"] or stale_s <= _seconds(wanted["max-stale"])):
+    if "max-stale" in request_cc and (not request_cc["max-stale"] or stale_s <= _seconds(request_cc["max-stale"])):
         return True
-    return "stale-while-revalidate" in found and stale_s <= _seconds(found["stale-while-revalidate"])
+    return "stale-while-revalidate" in response_cc and stale_s <= _seconds(response_cc["stale-while-revalidate"])
 
 
-def _may_serve_on_error(found: Mapping[str, str], wanted: Mapping[str, str], stale_s: float) -> bool:
+def _may_serve_on_error(response_cc: Mapping[str, str], request_cc: Mapping[str, str], stale_s: float) -> bool:
     """Decide by `stale-if-error` of either side (RFC 5861 §4); without it serving on an error is allowed."""
-    if "must-revalidate" in found or "no-cache" in found or "no-cache" in wanted:
+    if "must-revalidate" in response_cc or "no-cache" in response_cc or "no-cache" in request_cc:
         return False
-    bound = wanted.get("stale-if-error", found.get("stale-if-error"))
+    bound = request_cc.get("stale-if-error", response_cc.get("stale-if-error"))
     return bound is None or stale_s <= _seconds(bound)
 
 

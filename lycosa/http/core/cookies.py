@@ -114,7 +114,7 @@ class CookieJar:
         if origin is None:
             return False
         changed = False
-        for line in islice(lines, LINES_MAX):
+        for line in islice(lines, LINES_MAX):  # a hostile server may send thousands
             parsed = parse_set_cookie(line, now)
             if parsed is None or self._is_forbidden(parsed, origin, url):
                 continue
@@ -147,7 +147,7 @@ class CookieJar:
 
     def merge(self, cookie: Cookie, now: float) -> None:
         """Take a cookie that `on_change` of another jar of the same session reported."""
-        on_change, self.on_change = self.on_change, None
+        on_change, self.on_change = self.on_change, None  # else two jars would report to each other forever
         self._put(cookie, now)
         self.on_change = on_change
 
@@ -249,7 +249,7 @@ class CookieJar:
             if msgspec.structs.replace(known, used_at=now) == cookie:
                 return False
             cookies[key] = cookie
-        self._sendable.clear()
+        self._sendable.clear()  # cheap: cookies change seldom, compared with requests
         self.changed = True
         if self.on_change is not None:
             self.on_change(cookie)
@@ -258,7 +258,7 @@ class CookieJar:
     def _make_room(self, cookies: Mapping[tuple[str, str, bool], Cookie], now: float) -> None:
         """Remove one cookie of a full domain, or several of a full jar."""
         if len(cookies) > DOMAIN_MAX:
-            *others, _newest = cookies.values()
+            *others, _newest = cookies.values()  # the new cookie stays, even if it is the only insecure one
             self._remove(min(others, key=lambda each: (each.expires > now, each.secure, each.used_at)))
         if self._count > JAR_MAX:
             expired = [each for each in self if each.expires <= now]

@@ -59,7 +59,7 @@ class Robots:
         groups = _Groups(body, product_token(user_agent))
         robots.sitemaps = groups.sitemaps
         robots.crawl_delay_s = groups.crawl_delay_s
-        if any(line.startswith("Disallow") for line in groups.rules):
+        if any(line.startswith("Disallow") for line in groups.rules):  # else all is allowed, without a look-up
             robots._protego = Protego.parse("\n".join(["User-agent: *", *groups.rules]))
         return robots
 
@@ -109,10 +109,10 @@ class _Groups:
         agents_end = True
         for field, value in _lines(body):
             if field[0] in b"uU":
-                if agents_end:
+                if agents_end:  # consecutive User-agent lines begin one group
                     current, agents_end = [], False
                 named_here = _agent(value)
-                named = named or (named_here == token and token != "")
+                named = named or (named_here == token and token != "")  # even an empty group hides that of `*`
                 target = everybody if named_here == "*" else ours if named_here == token else None
                 if target is not None and not any(target is group for group in current):
                     current.append(target)

@@ -115,7 +115,7 @@ def parse_sitemap(body: bytes) -> Sitemap:
     if kind == "":
         return Sitemap(kind, [])
     entries = _lines(body, cut) if kind == "text" else _elements(body, kind)
-    found = list(islice(entries, ENTRIES_MAX + 1))
+    found = list(islice(entries, ENTRIES_MAX + 1))  # one more, to know whether there are more
     return Sitemap(kind, found[:ENTRIES_MAX], cut or len(found) > ENTRIES_MAX)
 
 
@@ -210,7 +210,7 @@ def _elements(body: bytes, kind: Kind) -> Iterator[SitemapEntry]:
     draft: _EntryDraft | None = None
     at = 0
     for _ in range(TAGS_MAX):
-        if draft is None and (usual := _USUAL.match(body, at)):
+        if draft is None and (usual := _USUAL.match(body, at)):  # within an entry it could match a nested one
             at = usual.end()
             yield _usual_entry(usual)
             continue
@@ -295,7 +295,7 @@ def _text(attributes: bytes, body: bytes, at: int) -> str:
         return ""
     pieces = []
     end_max = at + TEXT_BYTES_MAX
-    while (end := body.find(b"<", at, end_max)) >= 0:
+    while (end := body.find(b"<", at, end_max)) >= 0:  # comments and CDATA sections may be in between
         pieces.append(_unescaped(body[at:end]))
         closing = _CLOSINGS.get(body[end : end + 4])
         if closing is None:

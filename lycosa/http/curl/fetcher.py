@@ -87,7 +87,7 @@ class CurlFetcher:
             handle.prepare(request, undecoded=undecoded, **options)
             self._multi.add_handle(handle.curl)
         except BaseException:
-            handle.curl.close()
+            handle.curl.close()  # it may have options of this request: do not pool it
             raise
         self._busy[handle.curl] = handle, future
         try:
@@ -114,15 +114,15 @@ class CurlFetcher:
         self._sockets.close()
         self._multi.close()
 
-    def _watch(self, what: int, fd: int, _multi: object, _data: object) -> None:
+    def _watch(self, poll: int, fd: int, _multi: object, _data: object) -> None:
         if not self._closed:
-            self._sockets.watch(fd, what)
+            self._sockets.watch(fd, poll)
 
     def _set_timer(self, timeout_ms: int) -> None:
         """Call libcurl in `timeout_ms`, or never for -1. A timer that fires earlier is kept and sets itself again."""
         if self._closed:
             return
-        if timeout_ms == 0:
+        if timeout_ms == 0:  # from within a libcurl callback, where it must not be called
             if self._kick is None:
                 self._kick = self._loop.call_soon(self._on_zero_timeout)
             return
@@ -152,7 +152,7 @@ class CurlFetcher:
         socket_action, running = self._multi.socket_action, 0
         for fd, events in ready:
             _, running = socket_action(fd, events)
-        if running < len(self._busy):
+        if running < len(self._busy):  # else no transfer has ended
             self._read_results()
 
     def _read_results(self) -> None:
@@ -166,7 +166,7 @@ class CurlFetcher:
 
     def _done(self, curl: pycurl.Curl, code: int, message: str) -> None:
         handle, future = self._busy[curl]
-        if future.cancelled():  # `fetch` is about to forget it
+        if future.cancelled():  # `_transfer` has been cancelled and will forget the handle
             return
         result = handle.result(code)
         if result is None:

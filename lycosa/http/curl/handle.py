@@ -193,7 +193,7 @@ class Handle:
             return None
         status, headers = self._received
         get = self.curl.getinfo
-        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)  # mostly one: no copy
         if self._undecoded and body:
             try:
                 body = self._decoded(body, headers)
@@ -220,11 +220,11 @@ class Handle:
         self._keeps_part = not settings.fail_on_dataloss
         self._address = ""
         self.timeout_s = settings.timeout_s
-        setopt(pycurl.NOSIGNAL, 1)
-        setopt(pycurl.PATH_AS_IS, 1)
+        setopt(pycurl.NOSIGNAL, 1)  # without it libcurl uses SIGALRM for timeouts of name look-ups
+        setopt(pycurl.PATH_AS_IS, 1)  # URLs are canonical already
         setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
         setopt(pycurl.USERAGENT, settings.user_agent)
-        setopt(pycurl.ACCEPT_ENCODING, "")
+        setopt(pycurl.ACCEPT_ENCODING, "")  # all codings that this libcurl can decompress
         setopt(pycurl.HTTPHEADER, self._default_lines)
         setopt(pycurl.TIMEOUT_MS, round(settings.timeout_s * 1000))
         setopt(pycurl.CONNECTTIMEOUT_MS, round(settings.connect_timeout_s * 1000))
@@ -416,7 +416,7 @@ def _set_method(curl: pycurl.Curl, method: str, body: bytes) -> None:
         curl.setopt(pycurl.NOBODY, 1)
     elif body or method in {"POST", "PUT", "PATCH"}:
         curl.setopt(pycurl.POSTFIELDS, body)
-    if method not in {"GET", "HEAD", "POST"} or (body and method == "GET"):
+    if method not in {"GET", "HEAD", "POST"} or (body and method == "GET"):  # POSTFIELDS implies POST
         curl.setopt(pycurl.CUSTOMREQUEST, method)
 
 

@@ -26,7 +26,7 @@ READY_MAX = 256
 class Sockets(Protocol):
     """Watches sockets for libcurl."""
 
-    def watch(self, fd: int, what: int) -> None:
+    def watch(self, fd: int, poll: int) -> None:
         """Watch for POLL_IN, POLL_OUT or both, or stop for POLL_REMOVE."""
         ...
 
@@ -50,13 +50,13 @@ class EpollSockets:
         self._watched: set[int] = set()
         loop.add_reader(self._epoll.fileno(), self._serve)
 
-    def watch(self, fd: int, what: int) -> None:
-        if what == pycurl.POLL_REMOVE:
+    def watch(self, fd: int, poll: int) -> None:
+        if poll == pycurl.POLL_REMOVE:
             self._watched.discard(fd)
             with suppress(OSError):  # already closed, and so removed by the kernel
                 self._epoll.unregister(fd)
             return
-        events = (select.EPOLLIN if what & pycurl.POLL_IN else 0) | (select.EPOLLOUT if what & pycurl.POLL_OUT else 0)
+        events = (select.EPOLLIN if poll & pycurl.POLL_IN else 0) | (select.EPOLLOUT if poll & pycurl.POLL_OUT else 0)
         if fd in self._watched:
             with suppress(FileNotFoundError):  # closed, and the descriptor reused for another socket
                 self._epoll.modify(fd, events)
@@ -90,18 +90,18 @@ class LoopSockets:
         self._ready = ready
         self._watched: dict[int, int] = {}
 
-    def watch(self, fd: int, what: int) -> None:
+    def watch(self, fd: int, poll: int) -> None:
         before = self._watched.pop(fd, 0)
-        wanted = 0 if what == pycurl.POLL_REMOVE else what
-        if wanted:
-            self._watched[fd] = wanted
-        if wanted & pycurl.POLL_IN and not before & pycurl.POLL_IN:
+        after = 0 if poll == pycurl.POLL_REMOVE else poll
+        if after:
+            self._watched[fd] = after
+        if after & pycurl.POLL_IN and not before & pycurl.POLL_IN:
             self._loop.add_reader(fd, self._ready, [(fd, pycurl.CSELECT_IN)])
-        elif before & pycurl.POLL_IN and not wanted & pycurl.POLL_IN:
+        elif before & pycurl.POLL_IN and not after & pycurl.POLL_IN:
             self._loop.remove_reader(fd)
-        if wanted & pycurl.POLL_OUT and not before & pycurl.POLL_OUT:
+        if after & pycurl.POLL_OUT and not before & pycurl.POLL_OUT:
             self._loop.add_writer(fd, self._ready, [(fd, pycurl.CSELECT_OUT)])
-        elif before & pycurl.POLL_OUT and not wanted & pycurl.POLL_OUT:
+        elif before & pycurl.POLL_OUT and not after & pycurl.POLL_OUT:
             self._loop.remove_writer(fd)
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""What a project says of how proxies are used: the table `proxies` of its file, read.
+"""The table `proxies` of a project's file: how the proxies of each target are used.
 
     [proxies.default]                       # for every target
     lease_s = 60
 
-    [proxies.targets."shop.example"]        # for this one, and for names below it
+    [proxies.targets."shop.example"]        # for this target and its subdomains
     delay_s = 2.5
     [[proxies.targets."shop.example".rules]]
     blame = "site"
@@ -11,9 +11,9 @@
 
     [proxies.targets."*.example.org"]       # a pattern
 
-Of several tables that mean a target one counts: the one of its very name, else that of the nearest domain above it,
-else the first pattern. What it does not say is as in `default`, whose rules come after its own. What a key means:
-`TargetPolicy`, `OutcomeRule`.
+One table counts for a target: the one with its name, else that of the nearest parent domain, else the first pattern
+that matches. Keys that it does not have come from `default`, and the rules of `default` follow its own. The keys are
+the fields of `TargetPolicy` and `OutcomeRule`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WILDCARDS = frozenset("*?[")
 
 
 class TargetTable(msgspec.Struct):
-    """What a table may say of a target: fields of `TargetPolicy`, and rules."""
+    """The table of a target: fields of `TargetPolicy`, and rules."""
 
     concurrency: Annotated[int, Meta(ge=0, le=10_000)] | UnsetType = UNSET
     delay_s: Annotated[float, Meta(ge=0, le=DAY_S)] | UnsetType = UNSET
@@ -73,7 +73,7 @@ class ProxiesTable(msgspec.Struct):
 
 
 class TargetSettings(NamedTuple):
-    """What holds for a target."""
+    """The settings of a target."""
 
     policy: TargetPolicy
     rules: tuple[OutcomeRule, ...] = ()
@@ -142,7 +142,7 @@ def _settings(table: TargetTable, place: str, base: TargetSettings) -> TargetSet
 
 
 def _upwards(target: str) -> Iterator[str]:
-    """Yield a target, without its port if it has one, then the domains above it, the nearest first."""
+    """Yield a target, the same without a port, then its parent domains, the nearest first."""
     yield target
     host = re.sub(r":\d+$", "", target)
     while host:

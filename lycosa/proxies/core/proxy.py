@@ -114,6 +114,7 @@ def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     """
     if SURROGATE.search(text):
         raise BadProxy("the address is not UTF-8: write it in UTF-8")
+    # As an ADDRESS, host:port:user:p@ss would be the login host:port:user:p at ss.
     forms = (ADDRESS, COLONS) if "://" in text else (COLONS, ADDRESS)
     found = next(filter(None, (form.fullmatch(text) for form in forms)), None) if len(text) <= ADDRESS_MAX else None
     if found and not found["port"]:

@@ -70,7 +70,7 @@ def shown(value: object) -> str:
 
 
 def _prepared(value: object, node: inspect.Type, place: str, parsers: Parsers) -> object:
-    """Return a value as msgspec wants it, without unknown keys."""
+    """Return a value in the form that msgspec accepts. Raises `BadSetting` for unknown keys and by `parsers`."""
     if isinstance(node, inspect.Metadata):
         seconds = parse_duration(value) if node.extra == DURATION and isinstance(value, str) else None
         return _prepared(value, node.type, place, parsers) if seconds is None else seconds
@@ -79,7 +79,7 @@ def _prepared(value: object, node: inspect.Type, place: str, parsers: Parsers) -
         refuse_unknown(value, fields, place)
         return {key: _prepared(each, fields[key], f"{place}.{key}", parsers) for key, each in value.items()}
     if isinstance(node, inspect.DictType) and isinstance(value, Mapping):
-        is_text = isinstance(_plain(node.value_type), inspect.StrType)  # then { asn = 64512 } is one, too
+        is_text = isinstance(_plain(node.value_type), inspect.StrType)  # accepts { asn = 64512 }
         return {
             key: str(each) if is_text and type(each) is int else _prepared(each, node.value_type, place, parsers)
             for key, each in value.items()
@@ -103,7 +103,7 @@ def _mistake(error: str, value: Any, node: Any, place: str, *, secret: bool) -> 
     """Return the error for a message of msgspec, `Expected ... - at `$.rules[0].blame``."""
     found = ERROR.fullmatch(error)
     path = found["path"] if found else ""
-    for name, index in STEP.findall((path or "").partition("[...]")[0]):  # that is a key of a dict, which has no name
+    for name, index in STEP.findall((path or "").partition("[...]")[0]):  # [...] is any key of a dict
         node = _plain(node)
         if name:
             node = next(field.type for field in node.fields if field.encode_name == name)

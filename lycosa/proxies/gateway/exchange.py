@@ -170,7 +170,7 @@ class Exchange:
         whole = proxy.scheme in ("http", "https") and not self._way.pinned
         key = (proxy.key, "" if whole else self._way.to.authority)
         login = login_of(proxy) if whole else b""
-        asks = encode_request(self._head, self._to, self._path, self.body, whole=whole, login=login)
+        asks = encode_request(self._head, self._to, self._path, self.body, absolute_form=whole, login=login)
         while True:
             upstream = self._kept(key) or await self._opened(proxy, self._way, whole=whole)
             upstream.key = key

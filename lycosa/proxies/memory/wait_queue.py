@@ -78,7 +78,7 @@ class WaitQueue:
                 continue
             left.append(waiter)
             at = answer.at if at is None else min(at, answer.at or at)
-            if waiter.is_plain:
+            if waiter.is_plain:  # it could take any proxy, so none is left for the others
                 break
         self._waiting.extendleft(reversed(left))
         if self._waiting and at is not None:

@@ -103,7 +103,7 @@ def _spans(folded: str, patterns: list[re.Pattern[str]]) -> list[_Span]:
         for found in pattern.finditer(folded):
             start = found.start()
             if start and _LETTER.match(folded, start) and _LETTER.match(folded, start - 1):
-                continue
+                continue  # within a longer word
             spans.append(_Span(start, found.end(), term))
             count += 1
             if count >= SPANS_MAX:
@@ -130,7 +130,7 @@ def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
         if (len(inside), last - first) > best:
             best, best_at = (len(inside), last - first), (spans[first].start, span.end)
     room = max(0, width - (best_at[1] - best_at[0]))
-    start = max(0, best_at[0] - room // 3)
+    start = max(0, best_at[0] - room // 3)  # some text before the match, more after it
     return best[0], start, max(start + width, best_at[1])
 
 

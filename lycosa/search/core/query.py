@@ -88,11 +88,11 @@ def parse_query(query: str) -> SearchQuery:
     if len(query) > QUERY_MAX:
         raise IndexFailure(f"the query has {len(query)} characters: use at most {QUERY_MAX}")
     text = query.translate(_PUNCTUATION)
-    if text.count('"') % 2:
+    if text.count('"') % 2:  # drop the unclosed quotation mark
         head, _, tail = text.rpartition('"')
         text = f"{head} {tail}"
     parsed = _parse(text, operators=True)
-    if not parsed.clauses and not parsed.excluded:
+    if not parsed.clauses and not parsed.excluded:  # the query consists of operators: "or"
         parsed = _parse(text, operators=False)
     if not parsed.clauses:
         raise IndexFailure(_explain_no_words(query, parsed))

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from lycosa.cli.crawl.progress import (
+    BUGS_SHOWN,
     count,
     date,
     every,
@@ -22,6 +23,7 @@ from lycosa.cli.crawl.progress import (
     write,
 )
 from lycosa.config import Settings
+from lycosa.crawl.diagnostics.bug_log import Bug
 from lycosa.crawl.events.stats import Snapshot, Summary
 from tests.conftest import ROOT
 
@@ -161,6 +163,7 @@ import os, sys, logging
 from lycosa.cli.crawl.crawl import set_up_log
 from lycosa.cli.crawl.progress import date, every, exit_code, progress_line, shown, summary_lines, write
 from lycosa.config import Settings
+from lycosa.crawl.diagnostics.bug_log import Bug
 from lycosa.crawl.events.stats import Snapshot
 settings = Settings(output=sys.argv[1] or None)
 set_up_log(settings)
@@ -299,3 +302,38 @@ def test_a_crawl_that_ends_for_want_of_proxies_could_not_go_on():
 def test_how_many_there_are_of_what():
     assert [count(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
     assert [count(number, "dead proxy") for number in (1, 2)] == ["1 dead proxy", "2 dead proxies"]
+
+
+def test_one_bug_on_many_pages_is_one_line_and_one_example():
+    bug = Bug(
+        "key", "parse", "ValueError: no price on page 1", "quotes.py:12", "http://a/1", 98, "ValueError in parse: no"
+    )
+    explained = Bug("other", "parse", "BadSpider: parse yielded 7", "", "http://a/5", 2, "parse yielded 7")
+    reasons = {f"ValueError in parse: no price on page {page}": 1 for page in range(98)} | {"parse yielded 7": 2}
+    dead = [(f"http://a/{page}", f"ValueError in parse: no price on page {page}") for page in (1, 2)]
+    dead += [(f"http://a/{page}", "parse yielded 7") for page in (5, 6)]
+    dead += [(f"http://a/{page}", "500") for page in (7, 8)]
+    values = {
+        "bugs": [bug, explained],
+        "dead": dead,
+        "dead_reasons": reasons | {"500": 2},
+        "snapshot": Snapshot(dead=102),
+    }
+    lines = summary_lines(Summary(**{**SUMMARY, **values}))
+    at = lines.index("  dead    102 (ValueError in parse: 98, 500: 2, parse yielded 7: 2)")
+    assert lines[at + 1 : at + 8] == [
+        "          http://a/1  ValueError in parse: no price on page 1",
+        "          http://a/5  parse yielded 7",
+        "          http://a/7  500",
+        "          http://a/8  500",
+        "          ... and 98 more",
+        "  bugs    parse failed 98 times: ValueError: no price on page 1 (quotes.py:12), first on http://a/1",
+        "          parse failed 2 times: BadSpider: parse yielded 7, first on http://a/5",
+    ]
+
+
+def test_the_number_of_bugs_shown_is_bounded():
+    bugs = [Bug(str(number), "parse", f"ValueError: {number}", "quotes.py:1") for number in range(BUGS_SHOWN + 5)]
+    lines = summary_lines(Summary(**{**SUMMARY, "bugs": bugs}))
+    assert sum("failed once" in line for line in lines) == BUGS_SHOWN
+    assert "          ... and 5 more bugs" in lines

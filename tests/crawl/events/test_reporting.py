@@ -63,7 +63,7 @@ def test_a_report_that_fails_is_empty(caplog):
     del broken._engine.active_count
     with pytest.raises(AttributeError):
         broken.report()
-    assert broken.encoded() == b""
+    assert broken.encode() == b""
     assert "cannot make the report of this worker" in caplog.text
 
 
@@ -73,7 +73,7 @@ def test_the_numbers_of_a_report():
     counted.inc_value("retry/count", 7)
     counted.begin(0.0)
     counted.set_value("of the user", 1.5)
-    report = decode(reporter(stats, counted).encoded())
+    report = decode(reporter(stats, counted).encode())
     cpu_ms = report.counts.pop("cpu_ms")
     assert 0 <= cpu_ms < 60_000
     assert report.counts == {
@@ -98,7 +98,7 @@ def test_a_report_can_be_made_while_other_threads_count():
     counting = threading.Thread(target=count)
     counting.start()
     try:
-        assert all(asked.encoded() for _ in range(300))
+        assert all(asked.encode() for _ in range(300))
     finally:
         stop.set()
         counting.join()

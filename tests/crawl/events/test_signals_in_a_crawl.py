@@ -19,7 +19,7 @@ from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.crawl.engine import engine as engine_module
 from lycosa.crawl.events.signals import SIGNALS
-from lycosa.crawl.events.stats_collector import NAMES_MAX, STAT_NAMES, unlisted
+from lycosa.crawl.events.stats_collector import NAMES_MAX, STAT_NAMES, unlisted_names
 from tests.servers.misbehaving import Server, running
 
 ROBOTS = "User-agent: *\nDisallow: /private\n"
@@ -74,7 +74,7 @@ def crawled(spider: type[Spider], urls: Any, **settings: Any) -> tuple[Any, dict
         return crawl.summary
 
     summary = asyncio.run(story())
-    assert unlisted(summary.stats) == []
+    assert unlisted_names(summary.stats) == []
     return made[0], dict(summary.stats)
 
 

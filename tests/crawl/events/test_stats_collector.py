@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 import lycosa
-from lycosa.crawl.events.stats_collector import LEFT_OUT, NAMES_MAX, STAT_NAMES, StatsCollector, counting_logs, unlisted
+from lycosa.crawl.events.stats_collector import (
+    LEFT_OUT,
+    NAMES_MAX,
+    STAT_NAMES,
+    StatsCollector,
+    counting_logs,
+    unlisted_names,
+)
 
 VERBS = {"inc_value", "set_value", "max_value", "min_value"}
 PACKAGE = Path(lycosa.__file__).parent
@@ -51,7 +58,7 @@ def test_begin_and_end() -> None:
     assert got["finish_time"] == datetime.fromtimestamp(1_700_000_090, UTC)
     assert (got["elapsed_time_seconds"], got["finish_reason"]) == (90.0, "finished")
     assert (got["items_per_minute"], got["responses_per_minute"]) == (20.0, 30.0)
-    assert unlisted(got) == []
+    assert unlisted_names(got) == []
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -115,12 +122,12 @@ def test_the_dump_is_sorted() -> None:
     "name", ["downloader/response_status_count/200", "log_count/ERROR", "retry/reason_count/a/b c"]
 )
 def test_names_with_a_placeholder_are_listed(name: str) -> None:
-    assert unlisted([name]) == []
+    assert unlisted_names([name]) == []
 
 
 @pytest.mark.parametrize("name", ["downloader/response_status_count/", "item_scraped", "my/item_scraped_count"])
 def test_other_names_are_not_listed(name: str) -> None:
-    assert unlisted([name]) == [name]
+    assert unlisted_names([name]) == [name]
 
 
 def names_set_in(source: str) -> list[str]:

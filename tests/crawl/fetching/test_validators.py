@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from lycosa.core.headers import Headers
 from lycosa.crawl.engine.records import replacement_record, to_request
 from lycosa.crawl.fetching.redirects import redirect_request
-from lycosa.crawl.fetching.validators import conditional, confirmed, validators_of
+from lycosa.crawl.fetching.validators import make_conditional, update_validators, validators_of
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
@@ -20,7 +20,7 @@ RECORD = UrlRecord(1, 1, URL, "http://a.example:80", validators=KNOWN)
 
 
 def headers(request: Request) -> dict[str, str]:
-    return dict(conditional(request, RECORD, {}).headers)
+    return dict(make_conditional(request, RECORD, {}).headers)
 
 
 def test_both_validators_are_sent():
@@ -31,7 +31,7 @@ def test_both_validators_are_sent():
 @pytest.mark.parametrize("known", [None, Validators(), Validators(fetched_at=5.0)])
 def test_without_validators_a_request_is_unchanged(known):
     request = Request(URL)
-    assert conditional(request, replace(RECORD, validators=known), {}) is request
+    assert make_conditional(request, replace(RECORD, validators=known), {}) is request
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_without_validators_a_request_is_unchanged(known):
     ],
 )
 def test_requests_other_than_plain_gets_are_unchanged(request_):
-    assert conditional(request_, RECORD, {}) is request_
+    assert make_conditional(request_, RECORD, {}) is request_
 
 
 def test_conditions_of_the_user_are_not_overridden():
     request = Request(URL)
-    assert conditional(request, RECORD, {"If-None-Match": "*"}) is request
+    assert make_conditional(request, RECORD, {"If-None-Match": "*"}) is request
 
 
 @pytest.mark.parametrize("etag", ['"abc"', 'W/"abc"', '""', '"a,b;c\'"', '"' + "x" * 1000 + '"'])
@@ -79,9 +79,9 @@ def test_invalid_validators_are_dropped(value):
 
 
 def test_a_304_updates_the_validators():
-    assert confirmed(KNOWN, Headers(), 200.0) == Validators('W/"1"', DATE, 200.0)
-    assert confirmed(KNOWN, Headers.of([("ETag", '"2"')]), 200.0) == Validators('"2"', DATE, 200.0)
-    assert confirmed(KNOWN, Headers.of([("ETag", "evil")]), 200.0) == Validators('W/"1"', DATE, 200.0)
+    assert update_validators(KNOWN, Headers(), 200.0) == Validators('W/"1"', DATE, 200.0)
+    assert update_validators(KNOWN, Headers.of([("ETag", '"2"')]), 200.0) == Validators('"2"', DATE, 200.0)
+    assert update_validators(KNOWN, Headers.of([("ETag", "evil")]), 200.0) == Validators('W/"1"', DATE, 200.0)
 
 
 def test_validators_are_not_sent_to_a_redirect_target():

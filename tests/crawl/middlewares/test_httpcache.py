@@ -16,7 +16,7 @@ import pytest
 from lycosa.core.retry import RetryPolicy
 from lycosa.crawl.engine.verdict import Failed, Ignored, Unchanged
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.fetching.download import Downloader, accept_types
+from lycosa.crawl.fetching.download import Downloader, content_type_filter
 from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.middlewares.chain import DownloaderChain, PlacedMiddleware
@@ -338,7 +338,7 @@ def test_a_stored_body_of_a_refused_content_type_is_skipped():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
         await it.get()
-        it.cache._accept = accept_types(["text/plain"])
+        it.cache._accept = content_type_filter(["text/plain"])
         assert (await it.get()).raw.skipped
 
     play(played)
@@ -350,7 +350,7 @@ def test_a_skipped_body_is_not_stored():
         assert (await it.get()).raw.skipped
         assert it.took() == {"miss": 1, "firsthand": 1, "uncacheable": 1}
 
-    play(played, accept=accept_types(["text/plain"]))
+    play(played, accept=content_type_filter(["text/plain"]))
 
 
 def test_concurrent_requests_get_their_own_responses():

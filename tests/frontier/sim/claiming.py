@@ -1,6 +1,7 @@
-"""What `test_claims` and `test_redis_claims` share: a record of all transfers, and the definitions it is held against.
+"""Helpers of `test_claims` and `test_redis_claims`: a record of all transfers, and the checks on it.
 
-The gap between two starts, the transfers at one time, of a host and of an address; and how long a claim may wait.
+Checked are the gap between two starts and the number of simultaneous transfers, by host and by address, and how long a
+claim may wait.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from tests.frontier.sim.test_fairness import check
 
 FAST_S = 0.05
 CLAIMS_ROW = 8
-"""What is promised: a literal, so that another number is noticed."""
+"""The documented limit, as a literal, so that a change of the constant fails the tests."""
 
-NEAR_S = 1e-6
-"""A timer may be late by this."""
+TOLERANCE_S = 1e-6
+"""How late a timer may be."""
 
-BIG = "http://h0.example:80"
+BIG_HOST = "http://h0.example:80"
 
-Hosts = Generator[list[str], None, None]
-"""What a callback is: it yields the hosts on which it claims at a time."""
+HostBatches = Generator[list[str], None, None]
+"""A callback: it yields lists of hosts, and claims each list at once."""
 
 
 @dataclass
 class Start:
-    """A transfer, the pause that was in force when it started, when it was asked for."""
+    """A transfer, with the delay in force at its start and the time at which it was requested."""
 
     at: float
     end: float
@@ -53,61 +54,63 @@ class Transfers:
     starts: dict[str, list[Start]]
     slow_s: float
 
-    def began(self, host: str, now: float, claimed_at: float, *, claim: bool, worker: int = 0) -> float:
-        """Note that a transfer starts now. Return its end."""
+    def record_start(self, host: str, now: float, claimed_at: float, *, claim: bool, worker: int = 0) -> float:
+        """Record that a transfer starts now. Return its end."""
         end = now + self.chance.uniform(FAST_S, self.slow_s)
         address = self.addresses.get(host, "")
         self.starts[host].append(Start(now, end, self.delays[host], claimed_at, claim, address, worker))
         return end
 
-    def is_polite(self) -> None:
-        """All limits were kept."""
+    def assert_polite(self) -> None:
+        """Check that all limits were kept."""
         by_address = defaultdict(list)
         for host, starts in self.starts.items():
             for earlier, later in pairwise(starts):
-                assert later.at >= earlier.at + later.delay - NEAR_S, f"{host}: {earlier} {later}"
+                assert later.at >= earlier.at + later.delay - TOLERANCE_S, f"{host}: {earlier} {later}"
             check([(start.at, start.end) for start in starts], 0.0, self.policy.concurrency_per_host)
             for start in starts:
                 by_address[start.address].append((start.at, start.end))
         by_address.pop("", None)
         for transfers in by_address.values():
-            check(sorted(transfers), self.policy.delay_per_ip_s - NEAR_S, self.policy.concurrency_per_ip or math.inf)
+            check(
+                sorted(transfers), self.policy.delay_per_ip_s - TOLERANCE_S, self.policy.concurrency_per_ip or math.inf
+            )
 
     def claims(self, host: str) -> list[Start]:
-        """Return those that were no records."""
+        """Return the transfers that were started by claims."""
         return [start for start in self.starts[host] if start.claim]
 
 
-class Claimed(Protocol):
-    """A crawl of which callbacks know the hosts."""
+class ClaimingCrawl(Protocol):
+    """What callbacks use of a crawl."""
 
     chance: random.Random
     counts: dict[str, int]
 
 
-def wait_in_turn(claims: Sequence[Start], pace: float, more_s: float) -> None:
-    """Check that each waits for those before it and for every ninth turn, of a lease; and `more_s`."""
+def assert_bounded_waits(claims: Sequence[Start], pace: float, extra_s: float) -> None:
+    """Check that each waits only for the claims before it, for one lease per CLAIMS_ROW claims, and for `extra_s`."""
     for number, start in enumerate(claims):
         before = sum(earlier.at >= start.claimed_at for earlier in claims[:number])
         turns = (before + 1) * (1 + 1 / CLAIMS_ROW) + 1
-        assert start.at - start.claimed_at <= turns * pace + more_s, f"{start} had {before} before it"
+        assert start.at - start.claimed_at <= turns * pace + extra_s, f"{start} had {before} before it"
 
 
-def no_claims(crawl: Any, lease: Lease | None) -> Hosts:
-    """Claim nothing."""
+def no_claims(crawl: Any, lease: Lease | None) -> HostBatches:
+    """Make no claims."""
     yield from ()
 
 
-def by_chance(crawl: Claimed, lease: Lease | None) -> Hosts:
-    """Claim a few times, one or many at a time, half of them on the own host."""
+def claim_at_random(crawl: ClaimingCrawl, lease: Lease | None) -> HostBatches:
+    """Claim a few times, one or several at a time, half of them on the own host."""
     chance, hosts = crawl.chance, list(crawl.counts)
     for _ in range(chance.choice([0, 0, 1, 3])):
         count = chance.choice([1, 1, 1, 5])
         yield [lease.record.host if lease and chance.random() < 0.5 else chance.choice(hosts) for _ in range(count)]
 
 
-def crosswise(crawl: Claimed, lease: Lease | None) -> Hosts:
-    """Claim on all other hosts, and then twice on the own one."""
+def claim_all_hosts(crawl: ClaimingCrawl, lease: Lease | None) -> HostBatches:
+    """Claim on all other hosts, then twice on the own one, three times over."""
     assert lease is not None
     for _ in range(3):
         yield [host for host in crawl.counts if host != lease.record.host]

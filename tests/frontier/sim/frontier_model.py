@@ -1,8 +1,8 @@
-"""A frontier as its contract tells it (`frontier.ports.Frontier`, `frontier.core.states`), for `test_frontier_history`.
+"""A model of the frontier's contract (`frontier.ports.Frontier`, `frontier.core.states`), for `test_frontier_history`.
 
-Lists that are scanned, and nothing of the package. It says which URL is in which state, and which may be lent next;
-where the contract leaves that open, it says which ones may. A host has two pauses, the one it must keep and the one
-that nobody may exceed: they differ only where a clock was set back while nobody could tell the frontier.
+It only scans lists, and imports nothing from the package. It says which state each URL is in, and which URL may be
+leased next; where the contract leaves that open, it gives all allowed ones. A host has a lower and an upper bound of
+its pause: they differ only where the clock was set back while the frontier could not see it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PAUSE_MAX_S = 3600.0
 WAITING = ("queued", "leased", "delayed", "retry")
 
 Key = tuple[str, int, bool]
-"""Segment, number, and whether it was pushed whatever was known."""
+"""Segment, number, and whether it was pushed without the duplicate filter."""
 
 
 @cache
 def starts_at(segment: str) -> float:
-    """Return the time that a segment is named for, 0 when it has another name."""
+    """Return the time that a segment's name gives, 0 when the name is no time."""
     for shape in ("%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M"):
         try:
             return datetime.strptime(segment, shape).replace(tzinfo=UTC).timestamp()
@@ -36,13 +36,13 @@ def starts_at(segment: str) -> float:
 
 
 def order(segment: str) -> tuple[float, str]:
-    """Return what segments are sorted by."""
+    """Return the sort key of segments."""
     return starts_at(segment), segment
 
 
 @dataclass(eq=False)
 class Url:
-    """`at` is what the listing shows: when it is due, ended, or its lease expires. `moves` counts what became of it."""
+    """`at` is the time that the listing shows: due, ended, or end of the lease. `moves` counts the state changes."""
 
     number: int
     segment: str
@@ -60,7 +60,7 @@ class Url:
 
     @property
     def key(self) -> Key:
-        """What it is known by."""
+        """Segment, number and `unfiltered`."""
         return self.segment, self.number, self.unfiltered
 
     def become(self, state: str, at: float = 0.0, reason: str = "") -> None:
@@ -71,7 +71,7 @@ class Url:
 
 @dataclass
 class Segment:
-    """A segment: open (finished when it has no work), archived or dropped."""
+    """A segment: open (listed as finished when it has no work), archived or dropped."""
 
     name: str
     started: bool
@@ -80,44 +80,44 @@ class Segment:
 
 @dataclass
 class Pause:
-    """When the host was last contacted, and until when it is blocked."""
+    """When the host was last contacted, and when its block ends."""
 
     started: float = 0.0
     blocked: float = 0.0
 
     def until(self, delay: float) -> float:
-        """Return when it is over."""
+        """Return the end of the pause."""
         return max(self.started + delay if self.started else 0.0, self.blocked)
 
     def shifted(self, seconds: float) -> Pause:
-        """Return it as it is after the clock was set back."""
+        """Return the pause after the clock was set back by this much."""
         return Pause(max(self.started - seconds, 0.0), max(self.blocked - seconds, 0.0))
 
     def bounded(self, now: float) -> Pause:
-        """Return what is believed of it at a time that may lie before it."""
+        """Return the pause limited to what is plausible at this time, which may lie before its start."""
         return Pause(min(self.started, now), min(self.blocked, now + PAUSE_MAX_S))
 
 
 @dataclass
 class Host:
-    """`low` is the pause it must keep, `high` the one that may not be exceeded. `sure` says that they are the same.
+    """`low` is the least pause that must be kept, `high` the longest one allowed. `exact` says that they are equal.
 
-    `fresh` is the latest pause that was set since the frontier saw the clock; `noted` are both pauses as committed.
+    `fresh` is the latest block set since the frontier last read the clock; `saved` are both pauses as committed.
     """
 
     low: Pause = field(default_factory=Pause)
     high: Pause = field(default_factory=Pause)
-    sure: bool = True
+    exact: bool = True
     fresh: float | None = None
     paused: bool = False
-    noted: tuple[Pause, Pause] = (Pause(), Pause())
+    saved: tuple[Pause, Pause] = (Pause(), Pause())
 
     def set_back(self, seconds: float, now: float, delay: float) -> None:
-        """The frontier sees that the clock was set back."""
+        """The frontier notices that the clock was set back."""
         self.low = self.low.shifted(seconds)
-        if self.sure:
+        if self.exact:
             self.high = self.high.shifted(seconds)
-        else:  # or the host was forgotten, and what is remembered of it was not moved
+        else:  # the host may have been unloaded, and its saved pause was not shifted
             latest, until = now + CLOCK_SLACK_S, self.high.until(delay)
             self.high = Pause(min(self.high.started, latest), max(self.low.blocked, min(until, latest + PAUSE_MAX_S)))
         if self.fresh is not None:
@@ -125,37 +125,38 @@ class Host:
         self.fresh = None
 
     def block(self, until: float) -> None:
-        """Contact it no sooner than this."""
+        """Contact the host no sooner than this."""
         self.low.blocked = max(self.low.blocked, until)
         self.high.blocked = max(self.high.blocked, until)
 
-    def note(self) -> None:
-        """What is known of it is committed."""
+    def save(self) -> None:
+        """Commit both pauses."""
         if self.paused:
-            self.noted = replace(self.low), replace(self.high)
+            self.saved = replace(self.low), replace(self.high)
         self.paused = False
 
-    def recalled(self, now: float) -> Host:
-        """Return what the next process believes."""
-        low, high = (pause.bounded(now) for pause in self.noted)
-        return Host(low, high, sure=False, noted=self.noted)
+    def restored(self, now: float) -> Host:
+        """Return the host as the next process restores it."""
+        low, high = (pause.bounded(now) for pause in self.saved)
+        return Host(low, high, exact=False, saved=self.saved)
 
 
 class Crawl:
-    """The model. `sure` is False for a frontier that forgets idle hosts: its pauses are then known less exactly."""
+    """The model. `exact` is False for a frontier that unloads idle hosts: only bounds of its pauses are then known."""
 
-    def __init__(self, delay: float, places: int, lease_s: float, *, sure: bool) -> None:
-        self.delay, self.places, self.lease_s, self.sure = delay, places, lease_s, sure
+    def __init__(self, delay: float, concurrency: int, lease_s: float, *, exact: bool) -> None:
+        self.delay, self.concurrency, self.lease_s, self.exact = delay, concurrency, lease_s, exact
         self.urls: list[Url] = []
         self.segments: dict[str, Segment] = {}
         self.hosts: dict[str, Host] = {}
-        self.vague: set[str] = set()
+        self.uncertain: set[str] = set()
+        """Hosts of dropped URLs: the frontier may still believe that they have work."""
         self.position = self.arrivals = 0
-        self.seen = -inf
-        """The time that the frontier believes it is."""
+        self.clock = -inf
+        """The time that the frontier assumes."""
         self.committed = b""
 
-    # What there is.
+    # Queries.
 
     def count(self, *states: str) -> int:
         """Return how many URLs are in these states."""
@@ -166,7 +167,7 @@ class Crawl:
         return [url for url in self.urls if url.segment == segment]
 
     def known(self, segment: str) -> set[int]:
-        """Return the numbers that a segment would not take again."""
+        """Return the numbers that a segment would drop as duplicates."""
         return {url.number for url in self.inside(segment) if not url.unfiltered}
 
     def find(self, number: int) -> list[Url]:
@@ -174,69 +175,69 @@ class Crawl:
         found = (url for url in self.urls if url.number == number and not url.unfiltered)
         return sorted(found, key=lambda url: order(url.segment))
 
-    def word(self, url: Url) -> str:
+    def state_of(self, url: Url) -> str:
         """Return the state of a URL as it is listed."""
         ended = url.state in ("done", "dead")
         return "archived" if ended and self.segments[url.segment].state == "archived" else url.state
 
-    def segment_word(self, segment: Segment) -> str:
+    def segment_state(self, segment: Segment) -> str:
         """Return the state of a segment as it is listed."""
         busy = any(url.state in WAITING for url in self.inside(segment.name))
         return "finished" if segment.state == "open" and not busy else segment.state
 
     def reasons(self, state: str, urls: Iterable[Url] | None = None) -> dict[str, int]:
-        """Return how many of the URLs, or of all, are done or dead for which reason."""
+        """Return the number of URLs in this state, by reason. All URLs are counted unless `urls` is given."""
         return dict(Counter(url.reason for url in (self.urls if urls is None else urls) if url.state == state))
 
-    def asleep(self) -> list[Url]:
-        """Return what is queued in segments that have not started."""
+    def not_started(self) -> list[Url]:
+        """Return the queued URLs of segments that have not started."""
         return [url for url in self.urls if url.state == "queued" and not self.segments[url.segment].started]
 
-    # What may be lent.
+    # What may be leased.
 
-    def lendable(self) -> list[Url]:
-        """Return what is queued in segments that are served."""
+    def leasable(self) -> list[Url]:
+        """Return the queued URLs of segments that have started."""
         return [url for url in self.urls if url.state == "queued" and self.segments[url.segment].started]
 
-    def has_place(self, host: str) -> bool:
-        """Whether one more transfer may be started."""
-        return sum(url.state == "leased" and url.host == host for url in self.urls) < self.places
+    def below_limit(self, host: str) -> bool:
+        """Whether the host may have one more transfer."""
+        return sum(url.state == "leased" and url.host == host for url in self.urls) < self.concurrency
 
     def low(self, host: str) -> float:
         """Return the time before which the host may not be contacted."""
         return self.hosts[host].low.until(self.delay) if host in self.hosts else 0.0
 
     def high(self, host: str) -> float:
-        """Return the time from which on the host must be contacted."""
+        """Return the time from which the host must be offered."""
         return self.hosts[host].high.until(self.delay) if host in self.hosts else 0.0
 
     def ready(self) -> set[str]:
-        """Return the hosts that must have their turn now."""
-        hosts = {url.host for url in self.lendable()}
-        return {host for host in hosts if self.has_place(host) and self.high(host) <= self.seen}
+        """Return the hosts that must be offered now."""
+        hosts = {url.host for url in self.leasable()}
+        return {host for host in hosts if self.below_limit(host) and self.high(host) <= self.clock}
 
     def first(self, host: str) -> list[Url]:
-        """Return the URLs of a host that may be next: more than one only if they came at the same time."""
-        urls = [url for url in self.lendable() if url.host == host]
-        best = min(map(_place, urls), default=None)
-        return [url for url in urls if _place(url) == best]
+        """Return the URLs of a host that may be next: several only if they arrived at the same time."""
+        urls = [url for url in self.leasable() if url.host == host]
+        best = min(map(_sort_key, urls), default=None)
+        return [url for url in urls if _sort_key(url) == best]
 
     def oldest_ready(self) -> float:
-        """Return the start of the oldest segment of which something must be lent before all others."""
+        """Return the start of the oldest segment that must be leased before all others."""
         return min((starts_at(self.first(host)[0].segment) for host in self.ready()), default=inf)
 
     def next_ready(self) -> tuple[float | None, float | None]:
-        """Return between which times something can be lent."""
+        """Return the earliest and the latest time at which the next URL becomes leasable."""
         dues = [url.due for url in self.urls if url.state in ("delayed", "retry")]
-        dues += [starts_at(url.segment) for url in self.asleep()]
-        hosts = {url.host for url in self.lendable() if self.has_place(url.host)}
+        dues += [starts_at(url.segment) for url in self.not_started()]
+        hosts = {url.host for url in self.leasable() if self.below_limit(url.host)}
         lows, highs = [self.low(host) for host in hosts], [self.high(host) for host in hosts]
         return min([*dues, *lows], default=None), min([*dues, *highs], default=None)
 
-    # What happens.
+    # Operations.
 
     def push(self, url: Url, due: float = 0.0) -> bool:
-        """Queue a URL, or let it sleep until then. Return whether it is new."""
+        """Queue a URL, or delay it until `due`. Return whether it is new."""
         segment = self.segments.get(url.segment)
         if segment is not None and segment.state != "open":
             return False
@@ -250,24 +251,24 @@ class Crawl:
         self.urls.append(url)
         return True
 
-    def see(self, now: float) -> None:
-        """The frontier looks at the clock."""
-        if now >= self.seen - CLOCK_SLACK_S:
-            self.seen = max(self.seen, now)
+    def update_clock(self, now: float) -> None:
+        """The frontier reads the clock."""
+        if now >= self.clock - CLOCK_SLACK_S:
+            self.clock = max(self.clock, now)
             for host in self.hosts.values():
                 host.fresh = None
             return
-        seconds, self.seen = self.seen - now, now
+        seconds, self.clock = self.clock - now, now
         for host in self.hosts.values():
             host.set_back(seconds, now, self.delay)
         for url in self.urls:
             if url.state == "leased":
                 url.at = min(url.at, now + self.lease_s)
 
-    def wake(self, now: float) -> None:
+    def promote_due(self, now: float) -> None:
         """Queue what is due, and start the segments whose time has come."""
         dues = [url.due for url in self.urls if url.state in ("delayed", "retry")]
-        dues += [starts_at(url.segment) for url in self.asleep()]
+        dues += [starts_at(url.segment) for url in self.not_started()]
         if min(dues, default=inf) <= now:
             self._start(now)
 
@@ -278,29 +279,29 @@ class Crawl:
             if url.state in ("delayed", "retry") and url.due <= now:
                 url.become("queued")
 
-    def lend(self, key: Key, host: str, attempts: int) -> Url:
-        """Return the URL that is lent. Raises `AssertionError` if it may not be."""
-        assert self.low(host) <= self.seen, f"{host} is contacted too soon"
-        assert self.has_place(host), f"{host} is contacted too often"
+    def lease(self, key: Key, host: str, attempts: int) -> Url:
+        """Lease a URL and return it. Raises `AssertionError` if it may not be leased."""
+        assert self.low(host) <= self.clock, f"{host} is contacted too soon"
+        assert self.below_limit(host), f"{host} has too many transfers"
         found = [url for url in self.first(host) if url.key == key]
-        assert found, f"{key} is lent before {[url.key for url in self.first(host)]}"
+        assert found, f"{key} is leased before {[url.key for url in self.first(host)]}"
         url = found[0]
         assert url.attempts == attempts
-        if host not in self.vague:
+        if host not in self.uncertain:
             assert starts_at(url.segment) <= self.oldest_ready(), "an older segment was waiting"
-        self.vague.discard(host)
-        url.become("leased", self.seen + self.lease_s)
+        self.uncertain.discard(host)
+        url.become("leased", self.clock + self.lease_s)
         pauses = self.hosts.setdefault(host, Host())
-        pauses.low.started = pauses.high.started = self.seen
-        pauses.sure = self.sure
-        if pauses.sure:
+        pauses.low.started = pauses.high.started = self.clock
+        pauses.exact = self.exact
+        if pauses.exact:
             pauses.high.blocked = pauses.low.blocked
         pauses.paused = pauses.paused or self.delay > 0
         return url
 
     def expire(self, now: float) -> list[Url]:
-        """Take back what is overdue, and return it."""
-        self.see(now)
+        """Requeue the URLs of expired leases, and return them."""
+        self.update_clock(now)
         late = [url for url in self.urls if url.state == "leased" and url.at <= now]
         for url in late:
             url.attempts += 1
@@ -311,20 +312,20 @@ class Crawl:
         return late
 
     def retry(self, url: Url, at: float) -> None:
-        """A lease ended badly."""
+        """End a lease with a failure."""
         url.attempts += 1
         url.due = at
         url.become("retry", at)
 
     def block(self, host: str, until: float) -> None:
-        """Lend nothing of a host."""
-        pauses = self.hosts.setdefault(host, Host(sure=self.sure))
+        """Lease nothing of a host before `until`."""
+        pauses = self.hosts.setdefault(host, Host(exact=self.exact))
         pauses.block(until)
         pauses.fresh = max(until, pauses.fresh or until)
         pauses.paused = True
 
     def requeue(self, chosen: list[Url], into: str | None) -> int:
-        """Queue what has ended again; all at the same time, since nobody says in which order."""
+        """Queue finished URLs again. All arrive at the same time, since their order is not specified."""
         moved, together = 0, self.arrivals + 1
         for url in sorted(chosen, key=lambda url: url.arrival):
             moved += self._copy(url, into) if into is not None else self._again(url)
@@ -345,9 +346,9 @@ class Crawl:
         return self.push(Url(url.number, into, url.host, url.priority, unfiltered=False, etag=url.etag))
 
     def archive(self, name: str) -> bool:
-        """Make a finished segment read only."""
+        """Make a finished segment read-only."""
         segment = self.segments.get(name)
-        if segment is None or self.segment_word(segment) != "finished":
+        if segment is None or self.segment_state(segment) != "finished":
             return False
         segment.state = "archived"
         for url in self.inside(name):
@@ -355,15 +356,15 @@ class Crawl:
         return True
 
     def drop(self, name: str) -> int:
-        """Forget a segment."""
-        gone = self.inside(name)
-        self.vague |= {url.host for url in gone}
+        """Remove a segment. Return the number of its URLs."""
+        dropped = self.inside(name)
+        self.uncertain |= {url.host for url in dropped}
         self.urls = [url for url in self.urls if url.segment != name]
         self.segments[name].state = "dropped"
-        return len(gone)
+        return len(dropped)
 
     def commit(self, position: int, *, pauses: bool = True) -> None:
-        """Archive what a later stretch of time has followed, and note everything, or all but the pauses of hosts."""
+        """Archive finished segments that a later one followed, and save everything, or all but the pauses of hosts."""
         live = [segment for segment in self.segments.values() if segment.state != "dropped"]
         last = max((starts_at(segment.name) for segment in live if segment.started), default=0.0)
         for segment in live:
@@ -371,12 +372,12 @@ class Crawl:
                 self.archive(segment.name)
         self.position = position
         for host in self.hosts.values() if pauses else ():
-            host.note()
+            host.save()
         self.committed = b""
         self.committed = pickle.dumps(self)
 
     def crashed(self, now: float) -> Crawl:
-        """Return what the next process finds at this time."""
+        """Return the state that the next process opens at this time."""
         found: Crawl = pickle.loads(self.committed)
         found.committed = self.committed
         for url in found.urls:
@@ -384,12 +385,12 @@ class Crawl:
                 url.become("queued")
         for segment in found.segments.values():
             segment.started = starts_at(segment.name) <= 0
-        found.hosts = {name: host.recalled(now) for name, host in found.hosts.items()}
-        found.seen = -inf
-        found.vague = set()
+        found.hosts = {name: host.restored(now) for name, host in found.hosts.items()}
+        found.clock = -inf
+        found.uncertain = set()
         found._start(now)
         return found
 
 
-def _place(url: Url) -> tuple[float, str, int, int]:
+def _sort_key(url: Url) -> tuple[float, str, int, int]:
     return *order(url.segment), -url.priority, url.arrival

@@ -1,9 +1,9 @@
-"""Claims among leases in virtual time (C5, F8): callbacks that fetch inline, on their own host and on others.
+"""Claims next to leases in virtual time (C5, F8): callbacks that fetch inline, on their own host and on others.
 
-Workers lend and visit, callbacks claim turns one after the other or many at a time, hosts are blocked and throttled,
+Workers lease and visit, callbacks claim one after the other or several at a time, hosts are blocked and throttled,
 clocks are set back, addresses change. The test keeps its own record of all starts and ends, in true time, and checks
-it against the definitions: the gap between two starts, the transfers at one time, whose turn it was, and that all of
-it ends.
+it against the definitions: the gap between two starts, the number of simultaneous transfers, the order of the claims,
+and that everything ends.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from lycosa.frontier.core.scheduler import Claim
 from lycosa.frontier.core.states import Policy
 from tests.conftest import PROVE
 from tests.frontier.sim.claiming import (
-    BIG,
+    BIG_HOST,
     CLAIMS_ROW,
-    NEAR_S,
+    TOLERANCE_S,
     Start,
     Transfers,
-    by_chance,
-    crosswise,
+    assert_bounded_waits,
+    claim_all_hosts,
+    claim_at_random,
     no_claims,
-    wait_in_turn,
 )
 from tests.frontier.sim.test_fairness import Counted, numbered
 
 SEEDS = range(400) if PROVE else range(16)
 SLOW_S = 1.5
 Visit = Callable[["Crawl", Lease], Generator[list[str], None, None]]
-"""A callback: yields the hosts on which it claims at a time."""
+"""A callback: yields lists of hosts, and claims each list at once."""
 
 
 @dataclass(repr=False)
@@ -60,7 +60,7 @@ class Crawl(Transfers):
     number: int = 0
     busy: int = 0
     outstanding: int = 0
-    lends: bool = True
+    leasing: bool = True
 
     def __post_init__(self) -> None:
         self.chance, self.slow_s = random.Random(self.seed), SLOW_S
@@ -86,17 +86,17 @@ class Crawl(Transfers):
 
     def run(self, until: float = math.inf) -> Crawl:
         print(f"seed {self.seed}")
-        asked_at = -1.0
+        polled_at = -1.0
         while True:
-            if self.lends:
+            if self.leasing:
                 for lease in self.manager.lease(self.workers - self.busy, self.now):
                     self.lease(lease)
             ready = self.manager.scheduler.next_ready()
-            if self.lends and self.busy < self.workers and ready is not None:
-                at = max(ready - self.skew, self.true) + NEAR_S
-                if at != asked_at:
+            if self.leasing and self.busy < self.workers and ready is not None:
+                at = max(ready - self.skew, self.true) + TOLERANCE_S
+                if at != polled_at:
                     self.after(at - self.true, lambda: None)
-                    asked_at = at
+                    polled_at = at
             if not self.events or self.events[0][0] > until:
                 return self
             self.true = self.events[0][0]
@@ -130,11 +130,11 @@ class Crawl(Transfers):
             Claimer(self, host, lease, done)
 
     def transfer(self, host: str, claimed_at: float, *, claim: bool) -> float:
-        return self.began(host, self.true, claimed_at, claim=claim)
+        return self.record_start(host, self.true, claimed_at, claim=claim)
 
-    def is_over(self) -> None:
-        """Everything was fetched, nothing waits, and hosts that only had claims are forgotten."""
-        assert (self.left, self.busy, self.outstanding) == (0, 0, 0), "somebody waits for ever"
+    def assert_finished(self) -> None:
+        """Check that everything was fetched, nothing waits, and hosts that only had claims are unloaded."""
+        assert (self.left, self.busy, self.outstanding) == (0, 0, 0), "something waits forever"
         scheduler = self.manager.scheduler
         assert all(host.claims is None and host.in_flight == 0 for host in scheduler.hosts.values())
         assert all(not group.claiming_hosts and group.in_flight == 0 for group in scheduler.groups.values())
@@ -145,39 +145,39 @@ class Crawl(Transfers):
 
 
 class Claimer:
-    """What an engine does for a claim."""
+    """What an engine does with a claim."""
 
     def __init__(self, crawl: Crawl, host: str, lease: Lease | None, done: Callable[[], None]) -> None:
         self.crawl, self.host, self.done = crawl, host, done
         self.claimed_at = crawl.true
-        self.asked = 0
+        self.polls = 0
         crawl.outstanding += 1
         self.claim: Claim = crawl.manager.claim(host, self.wake, lease, crawl.now)
-        self.ask()
+        self.poll()
 
     def wake(self) -> None:
-        self.ask_in(0.0)
+        self.poll_in(0.0)
 
-    def ask_in(self, seconds: float) -> None:
-        """Ask once, then; whatever was to be asked before is void."""
-        self.asked += 1
-        number = self.asked
-        self.crawl.after(seconds, lambda: self.ask() if number == self.asked else None)
+    def poll_in(self, seconds: float) -> None:
+        """Poll once after this time; earlier plans to poll are void."""
+        self.polls += 1
+        number = self.polls
+        self.crawl.after(seconds, lambda: self.poll() if number == self.polls else None)
 
-    def ask(self) -> None:
+    def poll(self) -> None:
         crawl = self.crawl
         at = crawl.manager.try_start(self.claim, crawl.now)
         if not at:
-            self.asked += 1
+            self.polls += 1
             end = crawl.transfer(self.host, self.claimed_at, claim=True)
             crawl.after(end - crawl.true, self.end)
         elif not math.isinf(at):
             assert at > crawl.now
-            self.ask_in(at - crawl.now + NEAR_S)
+            self.poll_in(at - crawl.now + TOLERANCE_S)
 
     def end(self) -> None:
         crawl = self.crawl
-        self.asked += 1
+        self.polls += 1
         crawl.outstanding -= 1
         crawl.manager.release_claim(self.claim, crawl.now)
         crawl.manager.release_claim(self.claim, crawl.now)
@@ -185,7 +185,7 @@ class Claimer:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happens_it_is_polite_and_ends(seed: int) -> None:
+def test_crawl_stays_polite_and_ends_under_disturbances(seed: int) -> None:
     chance = random.Random(seed)
     counts = numbered([chance.choice([0, 1, 5, 40]) for _ in range(6)])
     policy = Policy(
@@ -197,21 +197,21 @@ def test_whatever_happens_it_is_polite_and_ends(seed: int) -> None:
         lease_s=1e9,
     )
     addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.limits_addresses else {}
-    crawl = Crawl(policy, counts, chance.choice([1, 3, 16]), seed, by_chance, addresses)
+    crawl = Crawl(policy, counts, chance.choice([1, 3, 16]), seed, claim_at_random, addresses)
 
-    def trouble() -> None:
+    def disturb() -> None:
         host = chance.choice(list(counts))
         scheduler = crawl.manager.scheduler
-        what = chance.randrange(4 if addresses else 3)
-        if what == 0:
+        disturbance = chance.randrange(4 if addresses else 3)
+        if disturbance == 0:
             scheduler.update_clock(crawl.now)
             crawl.delays[host] = max(policy.delay_s, chance.choice([0.0, 0.3, 3.0]))
             scheduler.throttle(scheduler.activate(host), crawl.delays[host])
             crawl.manager.unsaved_hosts.add(host)
-        elif what == 1:
+        elif disturbance == 1:
             scheduler.update_clock(crawl.now)
             scheduler.block(scheduler.activate(host), crawl.now + chance.uniform(0, 20))
-        elif what == 3:
+        elif disturbance == 3:
             scheduler.update_clock(crawl.now)
             addresses[host] = f"10.0.0.{chance.randrange(3)}"
             crawl.manager.set_address(host, addresses[host], math.inf, crawl.now)
@@ -219,130 +219,130 @@ def test_whatever_happens_it_is_polite_and_ends(seed: int) -> None:
             crawl.skew -= chance.choice([0.5, 30.0, 7200.0])
 
     for _ in range(30):
-        crawl.after(chance.uniform(0, 100), trouble)
+        crawl.after(chance.uniform(0, 100), disturb)
     crawl.run()
-    crawl.is_polite()
-    crawl.is_over()
+    crawl.assert_polite()
+    crawl.assert_finished()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_callbacks_that_claim_from_each_other_do_not_block_each_other(seed: int) -> None:
-    """Each host has one place, and each callback wants that of another host, and of its own."""
-    crawl = Crawl(Policy(robots=False, concurrency_per_host=1), numbered([5] * 4), 4, seed, crosswise).run()
-    crawl.is_polite()
-    crawl.is_over()
+    """Each host allows one transfer, and each callback claims on another host, and on its own."""
+    crawl = Crawl(Policy(robots=False, concurrency_per_host=1), numbered([5] * 4), 4, seed, claim_all_hosts).run()
+    crawl.assert_polite()
+    crawl.assert_finished()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("delay", "places"), [(1.0, 8), (0.0, 1), (0.0, 3)])
-def test_claims_are_first_come_first_served_and_before_leases(seed: int, delay: float, places: int) -> None:
-    """With thousands of records queued, a claim waits for those before it and for every ninth turn of a lease."""
+@pytest.mark.parametrize(("delay", "concurrency"), [(1.0, 8), (0.0, 1), (0.0, 3)])
+def test_claims_are_first_come_first_served_and_precede_leases(seed: int, delay: float, concurrency: int) -> None:
+    """With hundreds of records queued, a claim waits for those before it, and every ninth transfer is a lease."""
 
-    def one(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
+    def claim_sometimes(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
         if crawl.chance.random() < 0.1:
             yield [lease.record.host] * crawl.chance.choice([1, 4, 30])
 
-    policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places)
-    crawl = Crawl(policy, numbered([400]), 16, seed, one).run()
-    crawl.is_polite()
-    crawl.is_over()
-    claims = crawl.claims(BIG)
+    policy = Policy(robots=False, delay_s=delay, concurrency_per_host=concurrency)
+    crawl = Crawl(policy, numbered([400]), 16, seed, claim_sometimes).run()
+    crawl.assert_polite()
+    crawl.assert_finished()
+    claims = crawl.claims(BIG_HOST)
     assert [start.claimed_at for start in claims] == sorted(start.claimed_at for start in claims)
-    pace = delay or SLOW_S / places
-    wait_in_turn(claims, pace, SLOW_S)
+    pace = delay or SLOW_S / concurrency
+    assert_bounded_waits(claims, pace, SLOW_S)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("fields", [{"concurrency_per_ip": 1}, {"delay_per_ip_s": 1.0}], ids=str)
-def test_claims_go_before_the_leases_of_other_hosts_with_their_address(seed: int, fields: dict[str, float]) -> None:
-    def one(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
+def test_claims_precede_leases_of_other_hosts_at_the_same_address(seed: int, fields: dict[str, float]) -> None:
+    def claim_sometimes(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
         if crawl.chance.random() < 0.1:
-            yield [BIG]
+            yield [BIG_HOST]
 
     counts = numbered([0, 100, 100])
     policy = Policy(robots=False, concurrency_per_host=4, **fields)  # type: ignore[arg-type]
-    crawl = Crawl(policy, counts, 8, seed, one, dict.fromkeys(counts, "10.0.0.1")).run()
-    crawl.is_polite()
-    crawl.is_over()
-    claims = crawl.starts[BIG]
+    crawl = Crawl(policy, counts, 8, seed, claim_sometimes, dict.fromkeys(counts, "10.0.0.1")).run()
+    crawl.assert_polite()
+    crawl.assert_finished()
+    claims = crawl.starts[BIG_HOST]
     for number, start in enumerate(claims):
         before = sum(earlier.at >= start.claimed_at for earlier in claims[:number])
         assert start.at - start.claimed_at <= (before + 2) * SLOW_S, f"{start} had {before} before it"
 
 
 @pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 4])
-@pytest.mark.parametrize(("delay", "places", "per_ip"), [(1.0, 8, 0), (0.0, 2, 0), (0.5, 2, 1), (0.0, 4, 2)])
-def test_leases_do_not_starve_behind_endless_claims(seed: int, delay: float, places: int, per_ip: int) -> None:
-    """Somebody always claims, more than the host can take."""
-    policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places, concurrency_per_ip=per_ip)
+@pytest.mark.parametrize(("delay", "concurrency", "per_ip"), [(1.0, 8, 0), (0.0, 2, 0), (0.5, 2, 1), (0.0, 4, 2)])
+def test_leases_do_not_starve_behind_endless_claims(seed: int, delay: float, concurrency: int, per_ip: int) -> None:
+    """There are always more claims than the host can take."""
+    policy = Policy(robots=False, delay_s=delay, concurrency_per_host=concurrency, concurrency_per_ip=per_ip)
     counts = numbered([20, 20])
     addresses = dict.fromkeys(counts, "10.0.0.1") if per_ip else {}
     crawl = Crawl(policy, counts, 4, seed, no_claims, addresses)
 
-    def again(host: str) -> Callable[[], None]:
-        return lambda: Claimer(crawl, host, None, again(host)) and None if crawl.left else None
+    def claim_again(host: str) -> Callable[[], None]:
+        return lambda: Claimer(crawl, host, None, claim_again(host)) and None if crawl.left else None
 
     for host in counts:
         for _ in range(20):
-            again(host)()
+            claim_again(host)()
     crawl.run(10_000.0)
-    crawl.is_polite()
-    assert not crawl.left, "the leases starve"
-    crawl.is_over()
-    pace = max(delay / (len(counts) if per_ip else 1), SLOW_S / (per_ip / len(counts) if per_ip else places))
+    crawl.assert_polite()
+    assert not crawl.left, "the leases starved"
+    crawl.assert_finished()
+    pace = max(delay / (len(counts) if per_ip else 1), SLOW_S / (per_ip / len(counts) if per_ip else concurrency))
     leases = sum(counts.values()) / (1 if per_ip else len(counts))
     assert crawl.true <= (leases + 2) * (CLAIMS_ROW + 1) * pace + 20 * SLOW_S
 
 
 @pytest.mark.parametrize("seed", SEEDS[:5])
-def test_claims_lose_nothing_to_leases_that_nobody_wants(seed: int) -> None:
-    """The only worker is in a callback that claims; its host has work, but nobody could do it."""
+def test_claims_do_not_wait_for_leases_that_no_worker_wants(seed: int) -> None:
+    """The only worker is in a callback that claims; its host has work, but no worker is free for it."""
 
-    def many(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
+    def claim_repeatedly(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
         for _ in range(50):
             yield [lease.record.host]
 
-    crawl = Crawl(Policy(robots=False, concurrency_per_host=1), numbered([3]), 1, seed, many).run()
-    crawl.is_over()
-    starts = crawl.starts[BIG]
+    crawl = Crawl(Policy(robots=False, concurrency_per_host=1), numbered([3]), 1, seed, claim_repeatedly).run()
+    crawl.assert_finished()
+    starts = crawl.starts[BIG_HOST]
     assert sum(later.at - earlier.end for earlier, later in pairwise(starts)) < 0.1
 
 
 @pytest.mark.parametrize("seed", SEEDS[:5])
-def test_claims_go_on_when_leases_are_wanted_no_more(seed: int) -> None:
-    """A crawl that is closing lends nothing, and its callbacks want to end."""
+def test_claims_continue_when_no_more_leases_are_wanted(seed: int) -> None:
+    """A closing crawl leases nothing, but its callbacks must be able to end."""
 
-    def many(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
+    def claim_repeatedly(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
         for _ in range(30):
             yield [lease.record.host]
 
     policy = Policy(robots=False, concurrency_per_host=1, lease_s=1e9)
-    crawl = Crawl(policy, numbered([3]), 4, seed, many)
-    crawl.after(2.0, lambda: setattr(crawl, "lends", False))
+    crawl = Crawl(policy, numbered([3]), 4, seed, claim_repeatedly)
+    crawl.after(2.0, lambda: setattr(crawl, "leasing", False))
     crawl.run()
     assert (crawl.busy, crawl.outstanding) == (0, 0)
     assert crawl.true <= 3 * 31 * SLOW_S + (3 * 31 / CLAIMS_ROW + 1) * YIELD_S
 
 
 @pytest.mark.parametrize("seed", SEEDS[:5])
-def test_a_block_that_comes_while_a_claim_waits_counts(seed: int) -> None:
-    host = BIG
+def test_block_set_while_a_claim_waits_applies(seed: int) -> None:
+    host = BIG_HOST
     crawl = Crawl(Policy(robots=False, delay_s=10.0), {host: 1}, 1, seed, no_claims)
     crawl.after(1.0, lambda: Claimer(crawl, host, None, lambda: None) and None)
     crawl.after(2.0, lambda: crawl.manager.scheduler.block(crawl.manager.scheduler.activate(host), crawl.now + 60.0))
     crawl.run()
-    crawl.is_over()
+    crawl.assert_finished()
     assert [round(start.at) for start in crawl.starts[host]] == [0, 62]
 
 
 @pytest.mark.parametrize("seed", SEEDS[:5])
-def test_a_claim_that_is_given_up_lets_the_next_go_first(seed: int) -> None:
-    host = BIG
+def test_abandoned_claim_gives_way_to_the_next(seed: int) -> None:
+    host = BIG_HOST
     crawl = Crawl(Policy(robots=False, concurrency_per_host=1), {host: 5}, 1, seed, no_claims)
     lost = [Claimer(crawl, host, None, lambda: None) for _ in range(3)]
     crawl.after(0.01, lost[2].end)
     crawl.after(0.02, lost[1].end)
     crawl.after(0.0, lambda: Claimer(crawl, host, None, lambda: None) and None)
     crawl.run()
-    crawl.is_over()
+    crawl.assert_finished()
     assert [start.claim for start in crawl.starts[host]] == [True, True, *[False] * 5]

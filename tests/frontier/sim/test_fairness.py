@@ -1,9 +1,9 @@
 """Fairness and politeness of 10,000 hosts in virtual time (F8): hours of a crawl in a second.
 
-Workers lend what they can, every transfer lasts as long as the seed says. The test keeps its own record of all starts
-and ends and checks it afterwards against the definitions: the gap between two starts, the transfers at one time, and
-the ideal time of the crawl, which no order of the URLs can beat. Whoever is at the end of the queue has its turn by the
-bound that `frontier.core.fair_queue` promises.
+Workers lease what they can, and the seed decides how long each transfer takes. The test records all starts and ends
+and checks them afterwards against the definitions: the gap between two starts, the number of simultaneous transfers,
+and the ideal time of the crawl, which no order of the URLs can beat. The last host of the queue has its turn within the
+bound that `frontier.core.fair_queue` documents.
 """
 
 from __future__ import annotations
@@ -27,16 +27,20 @@ from tests.conftest import PROVE
 HOSTS = 10_000
 SEEDS = range(20) if PROVE else range(1)
 SIZE = 10 if PROVE else 1
-"""How many times the URLs of the default run."""
+"""Factor on the number of URLs."""
 
-NEAR = 1.05
+IDEAL_FACTOR = 1.05
+"""How much longer than the ideal a crawl may take."""
+
 FAST_S, SLOW_S = 0.2, 1.0
-"""How long transfers take, drawn evenly; a look-up takes LOOK_UP_S."""
-LOOK_UP_S = 0.01
+"""Shortest and longest transfer, drawn uniformly."""
+
+LOOKUP_S = 0.01
+"""How long an address lookup takes."""
 
 
 class Counted:
-    """A store that keeps only how many records each host has; those of a list of ranks in its order."""
+    """A store that keeps only the number of records per host; `ranks` gives their ranks, in order."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.left = dict(counts)
@@ -53,7 +57,7 @@ class Counted:
 
 @dataclass(repr=False)
 class Crawl:
-    """What happened: (start, end) of every transfer by host, in the order of their starts."""
+    """A crawl, with (start, end) of every transfer by host, in the order of the starts."""
 
     counts: dict[str, int]
     policy: Policy
@@ -72,11 +76,11 @@ class Crawl:
         for key in order:
             manager.scheduler.add_work(manager.scheduler.activate(key), count=self.counts[key])
         prepare(manager)
-        self.work_off(manager)
+        self.run_until_empty(manager)
         assert {key: len(self.transfers[key]) for key in self.counts} == self.counts
         return self
 
-    def work_off(self, manager: LeaseManager[int]) -> None:
+    def run_until_empty(self, manager: LeaseManager[int]) -> None:
         running: list[tuple[float, int, Lease]] = []
         while True:
             for lease in manager.lease(self.workers - len(running), self.now):
@@ -87,16 +91,16 @@ class Crawl:
                 times.append(ready)
             if not times:
                 return
-            assert min(times) > self.now, "something ready was not lent"
+            assert min(times) > self.now, "something ready was not leased"
             self.now = min(times)
             while running and running[0][0] <= self.now:
                 self.end(manager, heapq.heappop(running)[2])
 
     def start(self, lease: Lease) -> float:
         if lease.record.kind == RecordKind.RESOLVE:
-            return self.now + LOOK_UP_S
+            return self.now + LOOKUP_S
         transfers = self.transfers[lease.record.host]
-        # The same in every order of the hosts, so that crawls can be compared.
+        # Independent of the order of the hosts, so that crawls can be compared.
         chance = random.Random(f"{self.seed} {lease.record.host} {len(transfers)}")
         transfers.append((self.now, self.now + chance.uniform(FAST_S, SLOW_S)))
         return transfers[-1][1]
@@ -107,7 +111,7 @@ class Crawl:
             manager.set_address(host, self.addresses[host], math.inf, self.now)
         manager.end(lease, contacted=True)
 
-    # What must be true of it.
+    # Checks.
 
     def by_address(self) -> dict[str, list[tuple[float, float]]]:
         found: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -116,7 +120,7 @@ class Crawl:
                 found[self.addresses[host]] += transfers
         return {address: sorted(transfers) for address, transfers in found.items()}
 
-    def is_polite(self) -> None:
+    def assert_polite(self) -> None:
         for transfers in self.transfers.values():
             check(transfers, self.policy.delay_s, self.policy.concurrency_per_host)
         for transfers in self.by_address().values():
@@ -125,39 +129,39 @@ class Crawl:
         check(everything, 0.0, self.workers)
 
     def ideal(self) -> float:
-        """No order of the same transfers ends before: each host, each address and all workers have their pace."""
-        policy, times = self.policy, [total(self.transfers.values()) / self.workers]
+        """Return a lower bound of the crawl's time, given the limits of each host, each address and all workers."""
+        policy, times = self.policy, [total_s(self.transfers.values()) / self.workers]
         for transfers in self.transfers.values():
             times.append((len(transfers) - 1) * policy.delay_s)
-            times.append(total([transfers]) / policy.concurrency_per_host)
+            times.append(total_s([transfers]) / policy.concurrency_per_host)
         for transfers in self.by_address().values():
             times.append((len(transfers) - 1) * policy.delay_per_ip_s)
-            times.append(total([transfers]) / (policy.concurrency_per_ip or math.inf))
+            times.append(total_s([transfers]) / (policy.concurrency_per_ip or math.inf))
         return max(times)
 
-    def finished(self, host: str) -> float:
+    def finished_at(self, host: str) -> float:
         return max(end for _, end in self.transfers[host])
 
 
-def total(many: object) -> float:
-    return sum(end - start for transfers in many for start, end in transfers)  # type: ignore[attr-defined]
+def total_s(transfer_lists: object) -> float:
+    return sum(end - start for transfers in transfer_lists for start, end in transfers)  # type: ignore[attr-defined]
 
 
-def check(transfers: list[tuple[float, float]], delay: float, places: float) -> None:
-    """No gap below the delay, never more at a time than there are places."""
+def check(transfers: list[tuple[float, float]], delay: float, concurrency: float) -> None:
+    """Check that no gap is below the delay, and that there are never more transfers at once than allowed."""
     assert all(later >= earlier + delay for (earlier, _), (later, _) in pairwise(transfers))
     ends: list[float] = []
     for start, end in transfers:
         while ends and ends[0] <= start:
             heapq.heappop(ends)
         heapq.heappush(ends, end)
-        assert len(ends) <= places
+        assert len(ends) <= concurrency
 
 
 def turn_bound(hosts: int, workers: int, delay: float) -> float:
-    """Seconds in which the last in a lane of so many hosts has its next turn, and the transfer is over.
+    """Return the seconds within which the last of so many hosts has its next turn and ends the transfer.
 
-    FAIR_TURN turns for each host before it, `workers` of them every SLOW_S; and the pause of its own.
+    Each host before it has FAIR_TURN turns, `workers` of them every SLOW_S; and its own delay is added.
     """
     return delay + (FAIR_TURN * hosts / workers + 2) * SLOW_S
 
@@ -166,73 +170,75 @@ def numbered(counts: list[int]) -> dict[str, int]:
     return {f"http://h{number}.example:80": count for number, count in enumerate(counts)}
 
 
-BIG = "http://h0.example:80"
+BIG_HOST = "http://h0.example:80"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("delay", "hosts"), [(1.0, HOSTS), (0.0, HOSTS if PROVE else 2000)])
-def test_one_host_with_nine_tenths_of_all_urls(seed: int, delay: float, hosts: int) -> None:
-    """It is busy all the time, and the small ones do not notice how much it has."""
+def test_huge_host_is_always_busy_and_does_not_slow_down_small_ones(seed: int, delay: float, hosts: int) -> None:
+    """One host has nine tenths of all URLs."""
     policy, workers = Policy(robots=False, delay_s=delay), 32
-    last = []
+    finish_times = []
     for big in (hosts // 2, 9 * hosts * SIZE):
         crawl = Crawl(numbered([big] + [1] * (hosts - 1)), policy, workers, seed).run()
-        crawl.is_polite()
-        assert crawl.now <= NEAR * crawl.ideal()
-        last.append(max(crawl.finished(host) for host in crawl.counts if host != BIG))
-        assert last[-1] <= turn_bound(hosts, workers, delay)
-    assert last[1] <= 1.05 * last[0]
+        crawl.assert_polite()
+        assert crawl.now <= IDEAL_FACTOR * crawl.ideal()
+        finish_times.append(max(crawl.finished_at(host) for host in crawl.counts if host != BIG_HOST))
+        assert finish_times[-1] <= turn_bound(hosts, workers, delay)
+    assert finish_times[1] <= 1.05 * finish_times[0]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("workers", "exponent"), [(3, 1.0), (64, 1.0), (53, 0.6)])
-def test_zipf(seed: int, workers: int, exponent: float) -> None:
-    """The work of all takes longest, the largest host does, or both take the same time, and none may be wasted."""
+def test_zipf_distributed_hosts_finish_in_near_ideal_time(seed: int, workers: int, exponent: float) -> None:
+    """The limit is the sum of all work, the largest host, or both."""
     counts = [max(1, int(SIZE * (4000 if exponent == 1 else 600) / rank**exponent)) for rank in range(1, HOSTS + 1)]
     crawl = Crawl(numbered(counts), Policy(robots=False, delay_s=1.0), workers, seed).run()
-    crawl.is_polite()
-    assert crawl.now <= NEAR * crawl.ideal()
+    crawl.assert_polite()
+    assert crawl.now <= IDEAL_FACTOR * crawl.ideal()
     for host, count in crawl.counts.items():
-        assert crawl.finished(host) <= count * turn_bound(HOSTS, workers, 1.0)
+        assert crawl.finished_at(host) <= count * turn_bound(HOSTS, workers, 1.0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_all_alike_under_a_global_limit(seed: int) -> None:
+def test_equal_hosts_under_a_global_limit_finish_together(seed: int) -> None:
     crawl = Crawl(numbered([6 * SIZE] * HOSTS), Policy(robots=False, delay_s=2.0), 50, seed).run()
-    crawl.is_polite()
-    assert crawl.now <= NEAR * crawl.ideal()
-    # Equals take turns: nobody is done before everybody is nearly done.
-    assert min(map(crawl.finished, crawl.counts)) >= 0.7 * crawl.now
+    crawl.assert_polite()
+    assert crawl.now <= IDEAL_FACTOR * crawl.ideal()
+    # They take turns: no host is done before all are nearly done.
+    assert min(map(crawl.finished_at, crawl.counts)) >= 0.7 * crawl.now
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("delay_per_ip", "places_per_ip"), [(0.5, 0), (0.0, 2)])
-def test_hosts_that_share_addresses(seed: int, delay_per_ip: float, places_per_ip: int) -> None:
+@pytest.mark.parametrize(("delay_per_ip", "concurrency_per_ip"), [(0.5, 0), (0.0, 2)])
+def test_hosts_that_share_addresses_finish_in_near_ideal_time(
+    seed: int, delay_per_ip: float, concurrency_per_ip: int
+) -> None:
     """A tenth of the addresses hold nine tenths of the hosts; one host is large, another address is crowded."""
     chance = random.Random(seed)
     counts = numbered([1500 * SIZE] + [chance.randint(1, 5 * SIZE) for _ in range(HOSTS - 1)])
     addresses = {host: f"10.0.0.{chance.randrange(100 if chance.random() < 0.9 else 1000)}" for host in counts}
-    policy = Policy(robots=False, delay_s=2.0, delay_per_ip_s=delay_per_ip, concurrency_per_ip=places_per_ip)
+    policy = Policy(robots=False, delay_s=2.0, delay_per_ip_s=delay_per_ip, concurrency_per_ip=concurrency_per_ip)
     crawl = Crawl(counts, policy, 64, seed, addresses).run()
-    crawl.is_polite()
-    assert crawl.now <= NEAR * crawl.ideal()
+    crawl.assert_polite()
+    assert crawl.now <= IDEAL_FACTOR * crawl.ideal()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_worst_mix_of_large_and_tiny_hosts(seed: int) -> None:
-    """Large hosts need nearly all the turns until the end, and a crowd of tiny ones stands before them."""
+def test_worst_mix_of_large_and_tiny_hosts_costs_little(seed: int) -> None:
+    """Large hosts need nearly all turns until the end, and many tiny ones come before them."""
     workers, length, transfer_s = 48, 1000 * SIZE, (FAST_S + SLOW_S) / 2
-    turns = length * workers / transfer_s  # that many there are in the time
+    turns = length * workers / transfer_s  # in the time a large host needs
     large, tiny = int(turns * (1 - 1 / 16) / length), int(turns / 16)
     counts = numbered([length] * large + [1] * tiny)
     crawl = Crawl(counts, Policy(robots=False, delay_s=1.0), workers, seed).run()
-    crawl.is_polite()
-    # 3.3 %, and for each turn of a large host the wait for a free worker.
+    crawl.assert_polite()
+    # 3.3 %, and the wait for a free worker at each turn of a large host.
     assert crawl.now <= (1 + 1 / 30) * crawl.ideal() + SHORT_S + length * transfer_s / workers
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_blocked_hosts_hold_up_nobody(seed: int) -> None:
+def test_blocked_hosts_delay_no_other_host(seed: int) -> None:
     counts = numbered([5] * 2000)
     blocked, until = set(list(counts)[::2]), 3600.0
 
@@ -243,15 +249,15 @@ def test_blocked_hosts_hold_up_nobody(seed: int) -> None:
     policy = Policy(robots=False, delay_s=1.0)
     crawl = Crawl(counts, policy, 20, seed).run(block)
     alone = Crawl({key: 5 for key in counts if key not in blocked}, policy, 20, seed).run()
-    crawl.is_polite()
-    assert max(crawl.finished(key) for key in counts if key not in blocked) <= 1.01 * alone.now
+    crawl.assert_polite()
+    assert max(crawl.finished_at(key) for key in counts if key not in blocked) <= 1.01 * alone.now
     assert min(crawl.transfers[key][0][0] for key in blocked) == until
     assert crawl.now - until <= 1.05 * alone.now
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_older_segments_first(seed: int) -> None:
-    """Whoever may be contacted and has the oldest work is first; a pause of one lets the newer work of others go on."""
+def test_older_segments_are_leased_first(seed: int) -> None:
+    """Of the hosts that may be contacted, the one with the oldest work is first; paused hosts hold nothing up."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     counts = numbered([chance.randint(1, 20) for _ in range(300)])

@@ -1,10 +1,10 @@
-"""One random history, played on every frontier and on a small model of it (C6, F2-F7).
+"""One random history, run on every frontier and on a small model of it (C6, F2-F7).
 
-Pushes into segments of all kinds, leases, good and bad ends, late tokens, expiries, blocks, operations, clocks that
-jump, commits and crashes, also in the middle of a commit. After every step everything that the frontier tells is
-compared with the model, which shares no code with it: nothing is lent twice, nothing is lost, no host is asked too
-soon, what is lent is what must come first. In the end whatever is left can be lent. What the embedded frontier does
-seldom, it does all the time here: see `SMALL`.
+Pushes into segments of all kinds, leases, good and bad ends, old tokens, expiries, blocks, operations, clocks that
+jump, commits and crashes, also in the middle of a commit. After every step everything the frontier reports is compared
+with the model, which shares no code with it: nothing is leased twice, nothing is lost, no host is contacted too soon,
+and URLs are leased in the required order. In the end everything that is left can be leased. What the embedded frontier
+rarely does happens all the time here: see `SMALL`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from tests.frontier.sim.frontier_model import Crawl, Key, Url, order, starts_at
 
 HOSTS = [f"http://h{n}.example:80" for n in range(4)]
 NUMBERS = 120
-BUSY = (0, 1, 0, 0, 2, 0, 3, 0, 1, 0)
-"""Which host a URL belongs to, by the last digit of its number: most have little, one has much."""
+HOST_BY_DIGIT = (0, 1, 0, 0, 2, 0, 3, 0, 1, 0)
+"""Index of the host of a URL, by the last digit of its number: one host has most URLs."""
 
 PRIORITIES = (0, -1, 0, 1, 1 << 40, -(1 << 40))
 SEGMENTS = (
@@ -77,19 +77,19 @@ SMALL: dict[tuple[Any, str], float] = {
     (filters, "ADDED_MAX"): 20,
     (embedded, "SCAN_ROWS"): 5,
 }
-"""By module and name, what is replaced so that what happens seldom happens often."""
+"""Replaced constants, by module and name, so that rare events become frequent."""
 
 EXPECTED = 8
-"""URLs that a Bloom filter is first made for."""
+"""URLs that the first Bloom filter is sized for."""
 
 
 class Killed(Exception):
-    """The process ends here."""
+    """The process is killed here."""
 
 
 @dataclass
-class Opened:
-    """A frontier with its operations; `kill_at` is the step at which it dies, and how often that may pass before."""
+class OpenFrontier:
+    """A frontier with its operations. `kill_at` is the step at which it is killed, and how often it may pass before."""
 
     folder: Path
     kill_at: tuple[str, int] | None = None
@@ -97,7 +97,7 @@ class Opened:
     operations: Any = None
 
     def on_step(self, name: str) -> None:
-        """Die here, if that is what is wanted."""
+        """Raise `Killed` if this is the chosen step."""
         if self.kill_at is None or self.kill_at[0] != name:
             return
         self.kill_at = (name, self.kill_at[1] - 1)
@@ -105,23 +105,23 @@ class Opened:
             raise Killed(name)
 
     def use(self, frontier: Any) -> None:
-        """This is the frontier now."""
+        """Take this frontier."""
         self.frontier, self.operations = frontier, LocalOperations(frontier)
 
 
-def open_memory(opened: Opened, policy: Policy, now: float) -> None:
-    """Make one in memory."""
+def open_memory(opened: OpenFrontier, policy: Policy, now: float) -> None:
+    """Open a frontier in memory."""
     opened.use(memory.memory_frontier(policy))
 
 
-def open_embedded(opened: Opened, policy: Policy, now: float) -> None:
-    """Open what is in the folder."""
+def open_embedded(opened: OpenFrontier, policy: Policy, now: float) -> None:
+    """Open the embedded frontier of the folder."""
     path = opened.folder / "frontier"
     opened.use(embedded.embedded_frontier(path, policy, now=now, on_step=opened.on_step, expected=EXPECTED))
 
 
-class Held(NamedTuple):
-    """A URL of the model that is lent, with the lease of each frontier."""
+class LeasedUrl(NamedTuple):
+    """A leased URL of the model, with the lease of each frontier."""
 
     url: Url
     leases: list[Lease]
@@ -129,7 +129,7 @@ class Held(NamedTuple):
 
 @dataclass
 class Listing:
-    """A listing that goes on while the frontier changes: what was there when it began."""
+    """A listing that continues while the frontier changes. `there` holds the URLs at its start, with their `moves`."""
 
     afters: list[str | None]
     there: dict[Key, int]
@@ -141,7 +141,7 @@ def number_of(record: UrlRecord) -> int:
 
 
 def host_of(number: int) -> str:
-    return HOSTS[BUSY[number % 10]]
+    return HOSTS[HOST_BY_DIGIT[number % 10]]
 
 
 def fingerprint(number: int) -> int:
@@ -153,9 +153,9 @@ def key_of(record: UrlRecord) -> Key:
 
 
 def row_of(row: Row) -> tuple[Any, ...]:
-    """Return what must be the same of a row in every back end: those that ended need not remember their attempts.
+    """Return the part of a row that is equal in every back end: finished URLs need not keep their attempts.
 
-    Which one of two URLs is lent that were pushed whatever was known, nobody can tell.
+    Of two URLs pushed without the duplicate filter, either may be the leased one.
     """
     record, state, at = row.record, str(row.state), row.at
     if record.dont_filter and state in ("queued", "leased"):
@@ -167,9 +167,9 @@ def row_of(row: Row) -> tuple[Any, ...]:
 
 
 class FrontierHistory(RuleBasedStateMachine):
-    """Plays on all `back_ends` what hypothesis thinks of. They must answer alike, and as the model says."""
+    """Runs the rules on all `back_ends`, which must give the same answers as each other and as the model."""
 
-    back_ends: ClassVar[Sequence[Callable[[Opened, Policy, float], None]]] = ()
+    back_ends: ClassVar[Sequence[Callable[[OpenFrontier, Policy, float], None]]] = ()
     durable = False
     selected: ClassVar[Sequence[tuple[str, ...]]] = ((), ("dead",), ("done",), ("done", "dead"))
 
@@ -181,49 +181,49 @@ class FrontierHistory(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.loop = asyncio.new_event_loop()
         self.now = START
-        self.held: list[Held] = []
-        self.stale: list[Held] = []
+        self.leased: list[LeasedUrl] = []
+        self.ended: list[LeasedUrl] = []
         self.tokens: list[int] = []
         self.listing: Listing | None = None
-        self.opened = [Opened(self.folder / str(n)) for n, _ in enumerate(self.back_ends)]
+        self.opened = [OpenFrontier(self.folder / str(n)) for n, _ in enumerate(self.back_ends)]
         self.model: Crawl | None = None
 
     @initialize(
         delay=st.sampled_from([0.0, 3.0]),
-        places=st.sampled_from([1, 2, 3, 8]),
-        forgets=st.booleans(),
+        concurrency=st.sampled_from([1, 2, 3, 8]),
+        unloads=st.booleans(),
         limit=st.sampled_from([1, 2, 7, 50]),
     )
-    def start(self, delay: float, places: int, forgets: bool, limit: int) -> None:
-        if forgets:
+    def start(self, delay: float, concurrency: int, unloads: bool, limit: int) -> None:
+        if unloads:
             self.patch.setattr(local, "HOSTS_KEPT_MAX", 2)
-        self.policy = Policy(delay_s=delay, concurrency_per_host=places, lease_s=LEASE_S, robots=False)
+        self.policy = Policy(delay_s=delay, concurrency_per_host=concurrency, lease_s=LEASE_S, robots=False)
         self.limit = limit
-        self.model = Crawl(delay, places, LEASE_S, sure=not forgets)
+        self.model = Crawl(delay, concurrency, LEASE_S, exact=not unloads)
         self.open()
         self.commit()
 
-    # How it is played.
+    # Helpers.
 
     def do(self, call: Awaitable[Any]) -> Any:
         return self.loop.run_until_complete(call)  # type: ignore[arg-type]
 
     def each(self, call: Callable[[Any, Any], Awaitable[Any]]) -> list[Any]:
-        """Ask all back ends."""
+        """Call all back ends and return their results."""
         return [self.do(call(opened.frontier, opened.operations)) for opened in self.opened]
 
     def same(self, call: Callable[[Any, Any], Awaitable[Any]]) -> Any:
-        """Ask all back ends what they must answer alike."""
+        """Call all back ends, check that the results are equal, and return the result."""
         first, *others = self.each(call)
         for other in others:
             assert other == first
         return first
 
-    def settle(self, held: Held, method: str, *arguments: Any, **options: Any) -> list[Any]:
-        """Come back with a lease."""
+    def end_lease(self, leased: LeasedUrl, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        """Call a method of each back end with its lease."""
         calls = (
             getattr(opened.frontier, method)(lease, *arguments, **options)
-            for opened, lease in zip(self.opened, held.leases, strict=True)
+            for opened, lease in zip(self.opened, leased.leases, strict=True)
         )
         return [self.do(call) for call in calls]
 
@@ -232,9 +232,9 @@ class FrontierHistory(RuleBasedStateMachine):
             open_(opened, self.policy, self.now)
         self.tokens = [0] * len(self.opened)
         self.committed = self.model.committed
-        self.stale_before = len(self.stale)
-        self.agree()
-        self.lend(0)
+        self.ended_before = len(self.ended)
+        self.check_agreement()
+        self.lease(0)
 
     def record(self, number: int, segment: str, due: float = 0.0, *, unfiltered: bool = False) -> UrlRecord:
         host = host_of(number)
@@ -242,12 +242,12 @@ class FrontierHistory(RuleBasedStateMachine):
         priority = PRIORITIES[number // 20 % len(PRIORITIES)]
         return UrlRecord(1, fingerprint(number), url, host, segment, 0, priority, due, dont_filter=unfiltered)
 
-    def pushed(self, records: list[UrlRecord]) -> int:
-        """Tell the model. Return how many were new."""
+    def push_to_model(self, records: list[UrlRecord]) -> int:
+        """Push records to the model. Return the number of new ones."""
         urls = (Url(number_of(each), each.segment, each.host, each.priority, each.dont_filter) for each in records)
         return sum(self.model.push(url, each.not_before) for url, each in zip(urls, records, strict=True))
 
-    # What happens.
+    # The rules.
 
     @rule(
         pages=st.lists(st.tuples(st.integers(0, NUMBERS - 1), st.sampled_from(SEGMENTS)), max_size=12),
@@ -257,7 +257,7 @@ class FrontierHistory(RuleBasedStateMachine):
     def push(self, pages: list[tuple[int, str]], wait: float, unfiltered: bool) -> None:
         due = self.now + wait if wait else 0.0
         records = [self.record(number, segment, due, unfiltered=unfiltered) for number, segment in pages]
-        assert self.same(lambda frontier, _: frontier.push(records)) == self.pushed(records)
+        assert self.same(lambda frontier, _: frontier.push(records)) == self.push_to_model(records)
 
     @rule(
         first=st.integers(0, NUMBERS - 1),
@@ -270,29 +270,29 @@ class FrontierHistory(RuleBasedStateMachine):
         self.push([((first + n * step) % NUMBERS, segment) for n in range(count)], wait, unfiltered=False)
 
     @rule(limit=st.integers(0, 12))
-    def lend(self, limit: int) -> None:
+    def lease(self, limit: int) -> None:
         answers = self.each(lambda frontier, _: frontier.lease(limit, self.now))
         model = self.model
-        model.wake(self.now)
-        model.see(self.now)
+        model.promote_due(self.now)
+        model.update_clock(self.now)
         for leases in zip(*answers, strict=True):
             lease = leases[0]
             assert all(other.record == lease.record for other in leases)
-            url = model.lend(key_of(lease.record), lease.record.host, lease.record.attempts)
+            url = model.lease(key_of(lease.record), lease.record.host, lease.record.attempts)
             assert (lease.record.validators.etag if lease.record.validators else "") == url.etag
             assert {other.expires_at for other in leases} == {url.at}
             assert all(other.token > last for other, last in zip(leases, self.tokens, strict=True)), "an old token"
             self.tokens = [other.token for other in leases]
-            self.held.append(Held(url, list(leases)))
-        lent = len(answers[0])
-        assert lent == limit or (lent < limit and not model.ready()), f"{model.ready()} could have been lent"
+            self.leased.append(LeasedUrl(url, list(leases)))
+        count = len(answers[0])
+        assert count == limit or (count < limit and not model.ready()), f"{model.ready()} could have been leased"
 
-    def take(self, data: st.DataObject) -> Held:
-        held = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
-        self.stale.append(held)
-        return held
+    def take(self, data: st.DataObject) -> LeasedUrl:
+        leased = self.leased.pop(data.draw(st.integers(0, len(self.leased) - 1)))
+        self.ended.append(leased)
+        return leased
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.leased)
     @rule(
         data=st.data(),
         children=st.lists(st.tuples(st.integers(0, NUMBERS - 1), st.sampled_from(SEGMENTS)), max_size=4),
@@ -300,70 +300,70 @@ class FrontierHistory(RuleBasedStateMachine):
         etag=st.sampled_from(["", '"a"', '"b"']),
     )
     def ack(self, data: st.DataObject, children: list[tuple[int, str]], reason: str, etag: str) -> None:
-        held = self.take(data)
+        leased = self.take(data)
         records = [self.record(number, segment) for number, segment in children]
         validators = Validators(etag) if etag else None
-        assert all(self.settle(held, "ack", reason, records, self.now, validators=validators))
-        self.pushed(records)
-        held.url.etag = etag
-        held.url.become("done", self.now, reason)
+        assert all(self.end_lease(leased, "ack", reason, records, self.now, validators=validators))
+        self.push_to_model(records)
+        leased.url.etag = etag
+        leased.url.become("done", self.now, reason)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.leased)
     @rule(data=st.data(), wait=st.sampled_from([-5.0, 0.0, 0.25, 0.5, 0.75, 3.0, 20.0, 50.0]))
     def nack(self, data: st.DataObject, wait: float) -> None:
-        held = self.take(data)
-        assert all(self.settle(held, "nack", "503", self.now + wait, self.now))
-        self.model.retry(held.url, self.now + wait)
+        leased = self.take(data)
+        assert all(self.end_lease(leased, "nack", "503", self.now + wait, self.now))
+        self.model.retry(leased.url, self.now + wait)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.leased)
     @rule(data=st.data(), reason=st.sampled_from(REASONS))
     def give_up(self, data: st.DataObject, reason: str) -> None:
-        held = self.take(data)
-        assert all(self.settle(held, "nack", reason, None, self.now))
-        held.url.attempts += 1
-        held.url.become("dead", self.now, reason)
+        leased = self.take(data)
+        assert all(self.end_lease(leased, "nack", reason, None, self.now))
+        leased.url.attempts += 1
+        leased.url.become("dead", self.now, reason)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.leased)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        held = self.take(data)
-        assert all(self.settle(held, "release", self.now))
-        held.url.become("queued")
+        leased = self.take(data)
+        assert all(self.end_lease(leased, "release", self.now))
+        leased.url.become("queued")
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.leased)
     @rule(data=st.data(), seconds=st.sampled_from([0.0, 5.0, 10.0]))
     def renew(self, data: st.DataObject, seconds: float) -> None:
         self.now += seconds
-        held = data.draw(st.sampled_from(self.held))
-        renewed = self.settle(held, "renew", self.now)
-        self.model.see(self.now)
-        held.url.at = self.model.seen + LEASE_S
-        assert [lease.expires_at for lease in renewed] == [held.url.at] * len(renewed)
+        leased = data.draw(st.sampled_from(self.leased))
+        renewed = self.end_lease(leased, "renew", self.now)
+        self.model.update_clock(self.now)
+        leased.url.at = self.model.clock + LEASE_S
+        assert [lease.expires_at for lease in renewed] == [leased.url.at] * len(renewed)
 
-    @precondition(lambda self: self.stale)
+    @precondition(lambda self: self.ended)
     @rule(data=st.data())
-    def come_with_an_old_token(self, data: st.DataObject) -> None:
-        held = data.draw(st.sampled_from(self.stale))
+    def use_old_token(self, data: st.DataObject) -> None:
+        leased = data.draw(st.sampled_from(self.ended))
         records = [self.record(number, "") for number in range(3)]
-        refused = self.settle(held, "ack", "200", records, self.now)
-        refused += self.settle(held, "nack", "x", None, self.now)
-        refused += self.settle(held, "nack", "x", self.now, self.now)
-        refused += self.settle(held, "release", self.now)
+        refused = self.end_lease(leased, "ack", "200", records, self.now)
+        refused += self.end_lease(leased, "nack", "x", None, self.now)
+        refused += self.end_lease(leased, "nack", "x", self.now, self.now)
+        refused += self.end_lease(leased, "release", self.now)
         assert not any(refused)
-        assert not any(self.settle(held, "renew", self.now))
-        self.model.see(self.now)
+        assert not any(self.end_lease(leased, "renew", self.now))
+        self.model.update_clock(self.now)
 
     @rule(seconds=st.sampled_from([0.0, 5.0, 10.0, 15.0, 20.0]))
     def expire(self, seconds: float = 0.0) -> None:
         self.now += seconds
-        late = self.model.expire(self.now)
-        assert self.same(lambda frontier, _: frontier.expire(self.now)) == len(late)
-        self.let_go(late)
+        expired = self.model.expire(self.now)
+        assert self.same(lambda frontier, _: frontier.expire(self.now)) == len(expired)
+        self.end_leases_of(expired)
 
-    def let_go(self, urls: list[Url]) -> None:
-        """These are lent no more."""
-        self.stale += [held for held in self.held if held.url in urls]
-        self.held = [held for held in self.held if held.url not in urls]
+    def end_leases_of(self, urls: list[Url]) -> None:
+        """Record that the leases of these URLs are over."""
+        self.ended += [leased for leased in self.leased if leased.url in urls]
+        self.leased = [leased for leased in self.leased if leased.url not in urls]
 
     @rule(host=st.sampled_from(HOSTS), wait=st.sampled_from([0.0, 0.5, 7.25, 40.0, 3000.0, 9000.0]))
     def block(self, host: str, wait: float) -> None:
@@ -375,9 +375,9 @@ class FrontierHistory(RuleBasedStateMachine):
         self.now += seconds
 
     @rule(seconds=st.sampled_from([0.0, 0.25, 0.5, 2.0, 3.0, 10.0]), limit=st.integers(1, 12))
-    def lend_later(self, seconds: float, limit: int) -> None:
+    def lease_later(self, seconds: float, limit: int) -> None:
         self.now += seconds
-        self.lend(limit)
+        self.lease(limit)
 
     @rule(items=st.sampled_from([0, 10]))
     def commit(self, items: int = 10) -> None:
@@ -387,16 +387,16 @@ class FrontierHistory(RuleBasedStateMachine):
 
     @rule()
     def next_ready(self) -> None:
-        self.lend(0)
+        self.lease(0)
         low, high = self.model.next_ready()
         for opened in self.opened:
             at = opened.frontier.next_ready(self.now)
             if low is None or high is None:
-                assert at is None or self.model.vague
+                assert at is None or self.model.uncertain
                 continue
             assert at is not None
-            assert at <= max(high, self.model.seen)
-            assert at >= min(low, self.model.seen) or self.model.vague or at == 0.0 >= low - self.model.seen
+            assert at <= max(high, self.model.clock)
+            assert at >= min(low, self.model.clock) or self.model.uncertain or at == 0.0 >= low - self.model.clock
 
     @rule(data=st.data(), segment=st.sampled_from([None, None, *SEGMENTS]), limit=st.integers(1, 5))
     def requeue(self, data: st.DataObject, segment: str | None, limit: int) -> None:
@@ -407,9 +407,9 @@ class FrontierHistory(RuleBasedStateMachine):
     def requeue_all(self, selection: Selection, into: str | None, limit: int) -> None:
         model = self.model
         wanted = selection.states or ("done", "dead", "archived")
-        chosen = [url for url in model.urls if url.state in ("done", "dead") and model.word(url) in wanted]
+        chosen = [url for url in model.urls if url.state in ("done", "dead") and model.state_of(url) in wanted]
         chosen = [url for url in chosen if selection.segment in (None, url.segment)]
-        assert self.same(lambda _, operations: moved_in_all(operations, selection, into, limit)) == (
+        assert self.same(lambda _, operations: requeued_in_total(operations, selection, into, limit)) == (
             model.requeue(chosen, into)
         )
 
@@ -431,13 +431,13 @@ class FrontierHistory(RuleBasedStateMachine):
                 with pytest.raises(UsageError):
                     self.do(opened.operations.drop(segment))
             return
-        lent = [url for url in self.model.inside(segment) if url.state == "leased"]
+        leased = [url for url in self.model.inside(segment) if url.state == "leased"]
         assert self.same(lambda _, operations: operations.drop(segment)) == self.model.drop(segment)
-        self.let_go(lent)
+        self.end_leases_of(leased)
 
     @rule(limit=st.integers(1, 9))
-    def list_on(self, limit: int) -> None:
-        """Read on in a listing that may have begun long ago."""
+    def continue_listing(self, limit: int) -> None:
+        """Read the next rows of a listing that may have started long ago."""
         if self.listing is None:
             there = {url.key: url.moves for url in self.model.urls if not url.unfiltered}
             self.listing = Listing([""] * len(self.opened), there, [[] for _ in self.opened])
@@ -454,16 +454,16 @@ class FrontierHistory(RuleBasedStateMachine):
                 assert sorted(key for key in seen if key in unmoved) == sorted(unmoved)
             self.listing = None
 
-    @rule(number=st.integers(0, NUMBERS - 1), told=st.booleans())
-    def find(self, number: int, told: bool) -> None:
-        host = host_of(number) if told else ""
+    @rule(number=st.integers(0, NUMBERS - 1), with_host=st.booleans())
+    def find(self, number: int, with_host: bool) -> None:
+        host = host_of(number) if with_host else ""
         expected = [self.row(url) for url in self.model.find(number)]
         for rows in self.each(lambda _, operations: operations.find(fingerprint(number), host)):
             assert [row_of(row) for row in rows] == expected
 
     @rule(segment=st.sampled_from(SEGMENTS))
     def known(self, segment: str) -> None:
-        """What is called known must be; not all that is needs to be called so."""
+        """Every fingerprint reported as known is known; the converse need not hold."""
         prints = [fingerprint(number) for number in range(NUMBERS)]
         for opened in self.opened:
             found = opened.frontier.known(segment, prints)
@@ -471,11 +471,11 @@ class FrontierHistory(RuleBasedStateMachine):
             assert not dropped or not found
             assert found <= {fingerprint(number) for number in self.model.known(segment)}
 
-    # What must hold all the time.
+    # Invariants.
 
     @invariant()
-    def agree(self) -> None:
-        """Compare everything that the frontiers tell with the model."""
+    def check_agreement(self) -> None:
+        """Compare everything the frontiers report with the model."""
         if self.model is None or self.opened[0].frontier is None:
             return
         model = self.model
@@ -484,8 +484,8 @@ class FrontierHistory(RuleBasedStateMachine):
         for opened in self.opened:
             counts, expected = self.counts(self.do(opened.frontier.stats())), self.expected_counts()
             assert counts == expected, f"{counts}, not {expected}"
-            for view, described in zip(self.do(opened.operations.segments()), self.segments(opened), strict=True):
-                assert view == described
+            for view, expected_view in zip(self.do(opened.operations.segments()), self.segments(opened), strict=True):
+                assert view == expected_view
             assert self.do(opened.frontier.positions()) == {"items": model.position} or not model.position
             found = [row_of(row) for row in self.do(all_rows(opened.operations, self.limit))]
             assert sorted(found) == rows
@@ -516,18 +516,18 @@ class FrontierHistory(RuleBasedStateMachine):
             model.reasons("dead"),
         )
 
-    def segments(self, opened: Opened) -> list[Any]:
-        """Return what the segments are, as views."""
+    def segments(self, opened: OpenFrontier) -> list[Any]:
+        """Return the segments of the model, as views."""
         views = self.do(opened.operations.segments())
         live = sorted(
             (each for each in self.model.segments.values() if each.state != "dropped"),
             key=lambda each: order(each.name),
         )
-        gone = sorted(
+        dropped = sorted(
             (each for each in self.model.segments.values() if each.state == "dropped"),
             key=lambda each: order(each.name),
         )
-        return [self.view(type(views[0]), each) for each in (*live, *gone)]
+        return [self.view(type(views[0]), each) for each in (*live, *dropped)]
 
     def view(self, kind: Any, segment: Any) -> Any:
         urls = self.model.inside(segment.name)
@@ -536,10 +536,10 @@ class FrontierHistory(RuleBasedStateMachine):
             for states in (("queued",), ("leased",), ("delayed", "retry"), ("done",), ("dead",))
         ]
         reasons = self.model.reasons("done", urls), self.model.reasons("dead", urls)
-        return kind(segment.name, self.model.segment_word(segment), starts_at(segment.name), *counts, *reasons)
+        return kind(segment.name, self.model.segment_state(segment), starts_at(segment.name), *counts, *reasons)
 
     def row(self, url: Url) -> tuple[Any, ...]:
-        state, at = self.model.word(url), url.at
+        state, at = self.model.state_of(url), url.at
         if url.unfiltered and state in ("queued", "leased"):
             state, at = "queued or leased", 0.0
         attempts = url.attempts if state not in ("done", "archived") else 0
@@ -549,27 +549,27 @@ class FrontierHistory(RuleBasedStateMachine):
         for problems in self.each(lambda _, operations: operations.verify(lambda _: None)):
             assert problems == []
 
-    def lend_the_rest(self) -> None:
-        """After a bounded time nothing may be left that cannot be lent."""
+    def lease_the_rest(self) -> None:
+        """Check that after a bounded time everything left can be leased."""
         self.now = max(self.now, START) + END_S
         self.expire()
         for _ in range(ROUNDS_MAX):
-            self.lend(12)
-            for held in self.held:
-                assert all(self.settle(held, "ack", "200", [], self.now))
-                held.url.etag = ""
-                held.url.become("done", self.now, "200")
-            self.held.clear()
+            self.lease(12)
+            for leased in self.leased:
+                assert all(self.end_lease(leased, "ack", "200", [], self.now))
+                leased.url.etag = ""
+                leased.url.become("done", self.now, "200")
+            self.leased.clear()
             if not self.model.count("queued", "delayed", "retry"):
                 return
             self.now += 4.0
-        raise AssertionError("it never ends")
+        raise AssertionError("URLs are left")
 
     def teardown(self) -> None:
         try:
             if self.model is not None and sys.exc_info()[0] is None:
-                self.lend_the_rest()
-                self.agree()
+                self.lease_the_rest()
+                self.check_agreement()
                 self.verify()
         finally:
             for opened in self.opened:
@@ -590,28 +590,28 @@ async def all_rows(operations: Any, limit: int) -> list[Row]:
     return found
 
 
-async def moved_in_all(operations: Any, selection: Selection, into: str | None, limit: int) -> int:
+async def requeued_in_total(operations: Any, selection: Selection, into: str | None, limit: int) -> int:
     total, after = 0, ""
     while True:
-        moved, following = await operations.requeue(selection, into, 0.0, after, limit)
+        moved, next_cursor = await operations.requeue(selection, into, 0.0, after, limit)
         total += moved
-        if following is None:
+        if next_cursor is None:
             return total
-        after = following
+        after = next_cursor
 
 
 class DurableHistory(FrontierHistory):
-    """With processes that end in many ways."""
+    """Adds processes that end in many ways."""
 
     def reopen(self) -> None:
-        """A new process finds what the model says, with all leases void.
+        """Open the state in a new process: all leases are void.
 
-        A process that never committed anything leaves no trace: not even its tokens are known.
+        A process that never committed leaves nothing behind, not even its tokens.
         """
-        self.stale += self.held
-        self.held.clear()
+        self.ended += self.leased
+        self.leased.clear()
         if self.model.committed is self.committed:
-            del self.stale[self.stale_before :]
+            del self.ended[self.ended_before :]
         self.model = self.model.crashed(self.now)
         self.listing = None
         self.open()
@@ -623,38 +623,38 @@ class DurableHistory(FrontierHistory):
 
     @rule()
     def crash(self) -> None:
-        """Back to the last commit."""
+        """Return to the last commit."""
         self.close()
         self.reopen()
 
     @rule()
     def end(self) -> None:
-        """Go on from here."""
+        """End the process after a commit."""
         self.commit()
         self.close()
         self.reopen()
 
     @rule(step=st.sampled_from(memtable.STEPS), before=st.integers(0, 2))
     def crash_in_a_commit(self, step: str, before: int) -> None:
-        """Whatever the step, what was to be committed is."""
-        self.die(step, before, lambda opened, position: opened.frontier.commit({"items": position}))
+        """Whatever the step, the commit is complete."""
+        self.kill_during(step, before, lambda opened, position: opened.frontier.commit({"items": position}))
 
     @rule(step=st.sampled_from(memtable.STEPS), before=st.integers(0, 2))
-    def crash_while_all_is_written(self, step: str, before: int) -> None:
-        """As before, and LMDB takes over everything."""
+    def crash_while_everything_is_flushed(self, step: str, before: int) -> None:
+        """The same while everything is moved to LMDB."""
 
-        async def all_of_it(opened: Opened, position: int) -> None:
+        async def commit_and_verify(opened: OpenFrontier, position: int) -> None:
             await opened.frontier.commit({"items": position})
             await opened.operations.verify(lambda _: None)
 
-        self.die(step, before, all_of_it)
+        self.kill_during(step, before, commit_and_verify)
 
-    def die(self, step: str, before: int, end: Callable[[Opened, int], Awaitable[None]]) -> None:
+    def kill_during(self, step: str, before: int, action: Callable[[OpenFrontier, int], Awaitable[None]]) -> None:
         position = self.model.position + 10
         for opened in self.opened:
             opened.kill_at = (step, before)
             with suppress(Killed):
-                self.do(end(opened, position))
+                self.do(action(opened, position))
             opened.kill_at = None
         self.model.commit(position)
         self.close()
@@ -662,30 +662,30 @@ class DurableHistory(FrontierHistory):
 
     @rule(data=st.data())
     def crash_in_the_middle_of_a_frame(self, data: st.DataObject) -> None:
-        """A frame that is not whole is not there."""
+        """A partial frame does not count."""
         for opened in self.opened:
             path = opened.frontier.store.path
-            journal = path / f"journal.{generations(path)[-1]}"
-            before = journal.stat().st_size
+            log = path / f"journal.{generations(path)[-1]}"
+            before = log.stat().st_size
             opened.kill_at = ("frame written", 0)
             with pytest.raises(Killed):
                 self.do(opened.frontier.commit({"items": self.model.position + 10}))
             opened.kill_at = None
-            whole = journal.stat().st_size
-            with journal.open("r+b") as stream:
-                stream.truncate(data.draw(st.integers(before, whole - 1)))
+            size = log.stat().st_size
+            with log.open("r+b") as stream:
+                stream.truncate(data.draw(st.integers(before, size - 1)))
         self.close()
         self.reopen()
 
     @rule()
     def compact(self) -> None:
-        """What is not committed becomes durable too."""
+        """Uncommitted changes become durable too."""
         self.each(lambda _, operations: operations.compact())
         self.model.commit(self.model.position)
 
     @rule()
     def verify_all(self) -> None:
-        """What is not committed becomes durable too."""
+        """Uncommitted changes become durable too."""
         self.verify()
         self.model.commit(self.model.position)
 
@@ -709,82 +709,82 @@ class EmbeddedHistory(DurableHistory):
 
 
 class BothHistory(FrontierHistory):
-    """Those that are requeued at once come in the order of each back end's own, so one state at a time."""
+    """URLs requeued together arrive in an order of the back end, so only one state at a time is requeued."""
 
     back_ends = (open_memory, open_embedded)
     selected = (("dead",), ("done",))
 
 
 @contextmanager
-def played(**options: Any) -> Iterator[BothHistory]:
-    """Play a history that somebody thought of."""
+def running(**options: Any) -> Iterator[BothHistory]:
+    """Run a given history."""
     history = BothHistory()
     try:
-        history.start(**{"delay": 0.0, "places": 8, "forgets": True, "limit": 50, **options})
+        history.start(**{"delay": 0.0, "concurrency": 8, "unloads": True, "limit": 50, **options})
         yield history
     finally:
         history.teardown()
 
 
-def test_a_pause_that_nobody_knows_the_clock_of_gets_no_shorter() -> None:
-    """By the clock that was set back it ends behind the longest pause that a newer clock may ask for."""
-    with played() as history:
+def test_block_set_by_an_unseen_clock_is_not_shortened() -> None:
+    """The clock was set back, and the block lies beyond the longest pause that it allows."""
+    with running() as history:
         history.push([(0, ""), (2, "")], 0.0, unfiltered=False)
-        history.lend(1)
+        history.lease(1)
         history.time_passes(-20.0)
         history.block(HOSTS[0], 9000.0)
         for seconds in (0.0, 7200.0, 1760.0):
-            history.lend_later(seconds, 1)
+            history.lease_later(seconds, 1)
             history.next_ready()
-        assert len(history.held) == 1
-        history.lend_later(20.0, 1)
-        assert len(history.held) == 2
+        assert len(history.leased) == 1
+        history.lease_later(20.0, 1)
+        assert len(history.leased) == 2
 
 
-def forgotten(history: BothHistory) -> None:
-    """Let all hosts owe a pause that is remembered, and forget them when it is over."""
+def unload_hosts(history: BothHistory) -> None:
+    """Give all hosts a pause that is saved, and unload them when it is over."""
     for host in HOSTS:
         history.block(host, 40.0)
-    history.lend(0)
+    history.lease(0)
     history.commit()
-    history.lend_later(500.0, 0)
+    history.lease_later(500.0, 0)
     history.commit()
 
 
-@pytest.mark.parametrize("see", ["expire", "lend_later"])
-def test_a_forgotten_host_rests_for_an_hour_at_most_whoever_sees_first_that_the_clock_was_set_back(see: str) -> None:
-    with played() as history:
-        forgotten(history)
-        history.expire(-7200.0) if see == "expire" else history.lend_later(-7200.0, 0)
+@pytest.mark.parametrize("noticed_by", ["expire", "lease_later"])
+def test_unloaded_host_is_paused_for_at_most_an_hour_after_the_clock_was_set_back(noticed_by: str) -> None:
+    with running() as history:
+        unload_hosts(history)
+        history.expire(-7200.0) if noticed_by == "expire" else history.lease_later(-7200.0, 0)
         history.push([(0, "")], 0.0, unfiltered=False)
         history.next_ready()
-        history.lend_later(3600.0, 1)
-        assert len(history.held) == 1
+        history.lease_later(3600.0, 1)
+        assert len(history.leased) == 1
 
 
-def test_a_host_may_rest_again_when_it_was_forgotten_after_the_clock_was_set_back() -> None:
-    """What is remembered of it was not moved with its pause: it may outlast a turn that the host had since."""
-    with played() as history:
+def test_host_unloaded_after_the_clock_was_set_back_may_be_paused_again() -> None:
+    """Its saved pause was not shifted: it may outlast a transfer that the host had since."""
+    with running() as history:
         for host in HOSTS:
             history.block(host, 40.0)
         history.commit()
-        history.lend(0)
-        history.lend_later(-20.0, 0)
+        history.lease(0)
+        history.lease_later(-20.0, 0)
         history.push([(0, "")], 0.0, unfiltered=False)
-        history.lend_later(40.0, 1)
-        (held,) = history.held
-        assert all(history.settle(held, "ack", "200", [], history.now))
-        held.url.become("done", history.now, "200")
-        history.held.clear()
+        history.lease_later(40.0, 1)
+        (leased,) = history.leased
+        assert all(history.end_lease(leased, "ack", "200", [], history.now))
+        leased.url.become("done", history.now, "200")
+        history.leased.clear()
         history.commit()
         history.push([(2, "")], 0.0, unfiltered=False)
         history.next_ready()
-        history.lend_later(20.0, 1)
-        assert len(history.held) == 1
+        history.lease_later(20.0, 1)
+        assert len(history.leased) == 1
 
 
-def test_a_torn_frame_alone_in_its_journal_is_forgotten_when_it_is_found(tmp_path: Path) -> None:
-    """Once another journal followed it, it would be taken for damage, and the state be refused for ever."""
+def test_torn_frame_alone_in_its_log_is_removed_when_found(tmp_path: Path) -> None:
+    """Once another log followed it, it would count as damage, and the state could never be opened again."""
     (tmp_path / "journal.1").write_bytes(b"torn")
     for _ in range(2):
         frontier = embedded.embedded_frontier(tmp_path, Policy())
@@ -792,58 +792,58 @@ def test_a_torn_frame_alone_in_its_journal_is_forgotten_when_it_is_found(tmp_pat
         asyncio.run(frontier.close())
 
 
-def test_what_is_lent_behind_better_ones_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The window on a host's queue begins anew before what is lent, and comes across it on the disk."""
+def test_leased_record_behind_newer_ones_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window on a host's queue is read again from before the leased record, which is on disk."""
     monkeypatch.setattr(store, "BUFFER_MAX", 4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = embedded.embedded_frontier(tmp_path, Policy(robots=False, concurrency_per_host=100))
         await frontier.push([UrlRecord(1, n, f"{HOSTS[0]}/{n}", HOSTS[0]) for n in range(3)])
-        lent = await frontier.lease(3, START)
+        leases = await frontier.lease(3, START)
         await frontier.push([UrlRecord(1, n, f"{HOSTS[0]}/{n}", HOSTS[0], priority=1) for n in range(3, 20)])
         assert await LocalOperations(frontier).verify(lambda _: None) == []
-        lent += await frontier.lease(100, START)
-        assert sorted(lease.record.fingerprint for lease in lent) == list(range(20))
+        leases += await frontier.lease(100, START)
+        assert sorted(lease.record.fingerprint for lease in leases) == list(range(20))
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_is_released_behind_better_ones_is_lent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lies on the disk behind the window, which reads on to it: it must not be in memory too."""
+def test_released_record_behind_newer_ones_is_leased_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is on disk behind the window, which reaches it later: it must not be in memory too."""
     monkeypatch.setattr(store, "BUFFER_MAX", 4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = embedded.embedded_frontier(tmp_path, Policy(robots=False, concurrency_per_host=100))
         await frontier.push([UrlRecord(1, 0, f"{HOSTS[0]}/0", HOSTS[0])])
         (early,) = await frontier.lease(1, START)
         await frontier.push([UrlRecord(1, n, f"{HOSTS[0]}/{n}", HOSTS[0], priority=1) for n in range(1, 20)])
         assert await LocalOperations(frontier).verify(lambda _: None) == []
         await frontier.release(early, START)
-        lent = await frontier.lease(100, START)
-        assert sorted(lease.record.fingerprint for lease in lent) == list(range(20))
+        leases = await frontier.lease(100, START)
+        assert sorted(lease.record.fingerprint for lease in leases) == list(range(20))
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_long_urls_go_to_the_disk_after_fewer_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory, and the journal that the next opening reads, are bounded in bytes too."""
+def test_long_urls_are_flushed_after_fewer_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory and the log that the next process reads are bounded in bytes too."""
     monkeypatch.setattr(memtable, "OVERLAY_MAX_BYTES", 100_000)
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = embedded.embedded_frontier(tmp_path, Policy(robots=False))
         for n in range(100):
             await frontier.push([UrlRecord(1, n, f"{HOSTS[0]}/{'u' * 8000}{n}", HOSTS[0])])
             await frontier.commit({})
         await frontier.close()
 
-    asyncio.run(story())
-    assert sum(journal.stat().st_size for journal in tmp_path.glob("journal.*")) < 300_000
+    asyncio.run(scenario())
+    assert sum(log.stat().st_size for log in tmp_path.glob("journal.*")) < 300_000
 
 
 @pytest.mark.parametrize("layers", [1, bloom.LAYERS_MAX])
-def test_no_url_is_lost_to_a_filter_that_takes_half_of_the_new_ones_for_known(
+def test_no_url_is_lost_with_a_filter_that_is_half_false_positives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: int
 ) -> None:
     """Batches with 40 % duplicates, commits and new processes; the filter alone would drop every second URL."""
@@ -853,7 +853,7 @@ def test_no_url_is_lost_to_a_filter_that_takes_half_of_the_new_ones_for_known(
     for (module, name), value in (SMALL | {(bloom, "LAYERS_MAX"): layers}).items():
         monkeypatch.setattr(module, name, value)
 
-    async def story() -> None:
+    async def scenario() -> None:
         known: set[int] = set()
         while len(known) < count:
             frontier = embedded.embedded_frontier(tmp_path, Policy(), expected=count // 10)
@@ -871,11 +871,11 @@ def test_no_url_is_lost_to_a_filter_that_takes_half_of_the_new_ones_for_known(
         fresh = [UrlRecord(1, fingerprint(-n), f"{HOSTS[0]}/{-n}", HOSTS[0]) for n in range(2, 1002)]
         before = await frontier.stats()
         assert await frontier.push(fresh) == len(fresh)
-        settled = (await frontier.stats()).lookups_settled - before.lookups_settled
-        assert settled <= 600, "the filter was not as bad as it should have been"
+        resolved = (await frontier.stats()).lookups_settled - before.lookups_settled
+        assert resolved <= 600, "the filter was not as bad as it should have been"
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 MemoryHistory.TestCase.settings = settings_for(15)

@@ -1,8 +1,8 @@
-"""One random history, played on the manager and on a model of it that scans all hosts every time (F8).
+"""One random history, run on the lease manager and on a model of it that scans all hosts every time (F8).
 
-Work of several segments, leases and their ends, blocks, crawl delays, addresses that come, change and run out, clocks
-that jump. The model keeps a list of pauses and of transfers, and says from the definitions alone who may be contacted;
-it shares no code with the manager. Times are whole quarters of a second, so that sums are exact.
+Work of several segments, leases and their ends, blocks, crawl delays, addresses that appear, change and expire, clocks
+that jump. The model keeps a list of pauses and of transfers, and derives from the definitions alone which hosts may be
+contacted; it shares no code with the manager. Times are multiples of a quarter of a second, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ ADDRESSES = ["", "10.0.0.1", "10.0.0.2"]
 LEASE_S = 64.0
 ROBOTS_TTL_S = 500.0
 START = 1_000_000.0
-SLACK_S, BLIND_BLOCK_MAX_S = 1.0, 3600.0
+CLOCK_SLACK_S, PAUSE_MAX_S = 1.0, 3600.0
 quarters = st.integers(0, 160).map(lambda number: number / 4)
 
 
 @dataclass
-class Flight:
-    """A transfer: the pauses it asked for hold unless the host was not contacted."""
+class Transfer:
+    """A running transfer. Its pauses are undone if the host was not contacted and it is still `undoable`."""
 
     lease: Lease
     host: str
     address: str
     kind: int
-    returnable: bool = True
+    undoable: bool = True
     starts: int = 0
     group_starts: int = 0
 
 
 @dataclass
 class Pauses:
-    """Nothing may start before any of these; the last start alone may be taken back."""
+    """Nothing may start before any of these; only the last start can be undone."""
 
-    others: float = 0.0
+    block: float = 0.0
     before: float = 0.0
     last: float = 0.0
     starts: int = 0
 
     def until(self) -> float:
-        return max(self.others, self.before, self.last)
+        return max(self.block, self.before, self.last)
 
     def start(self, until: float) -> None:
         self.before, self.last, self.starts = max(self.before, self.last), until, self.starts + 1
 
-    def take_back(self, number: int) -> None:
+    def undo(self, number: int) -> None:
         if number == self.starts:
             self.last = 0.0
 
     def shift(self, seconds: float) -> None:
-        self.others, self.before, self.last = self.others - seconds, self.before - seconds, self.last - seconds
+        self.block, self.before, self.last = self.block - seconds, self.before - seconds, self.last - seconds
 
 
 @dataclass
 class HostModel:
-    """All that is known of a host."""
+    """The model of a host."""
 
     pauses: Pauses = field(default_factory=Pauses)
     delay: float = 0.0
@@ -75,10 +75,11 @@ class HostModel:
     address_until: float = 0.0
     robots_at: float = 0.0
     fresh: float | None = None
+    """The latest block since the clock was last read."""
 
 
 class Store:
-    """Queued records: a rank and a number each."""
+    """A record queue: a rank and a number per record."""
 
     def __init__(self) -> None:
         self.queues: dict[str, list[tuple[float, int]]] = {host: [] for host in HOSTS}
@@ -87,65 +88,65 @@ class Store:
         queue = self.queues[host]
         if not queue:
             return None
-        place = min(queue)
-        queue.remove(place)
-        return place, UrlRecord(1, place[1], f"{host}/{place[1]}", host), min(queue)[0] if queue else None
+        key = min(queue)
+        queue.remove(key)
+        return key, UrlRecord(1, key[1], f"{host}/{key[1]}", host), min(queue)[0] if queue else None
 
     def peek(self, host: str) -> UrlRecord | None:
-        place = min(self.queues[host], default=None)
-        return None if place is None else UrlRecord(1, place[1], f"{host}/{place[1]}", host)
+        key = min(self.queues[host], default=None)
+        return None if key is None else UrlRecord(1, key[1], f"{host}/{key[1]}", host)
 
 
 class PickingHistory(RuleBasedStateMachine):
-    """See the module."""
+    """The state machine that the module describes."""
 
     @initialize(
         delay=st.sampled_from([0.0, 2.0]),
-        places=st.integers(1, 3),
+        concurrency=st.integers(1, 3),
         delay_per_ip=st.sampled_from([0.0, 1.5, 12.0]),
-        places_per_ip=st.sampled_from([0, 1, 2, 3]),
+        concurrency_per_ip=st.sampled_from([0, 1, 2, 3]),
         robots=st.sampled_from([False, False, True]),
         addresses=st.lists(st.sampled_from([*ADDRESSES, ADDRESSES[1], None]), min_size=len(HOSTS), max_size=len(HOSTS)),
     )
     def start(
         self,
         delay: float,
-        places: int,
+        concurrency: int,
         delay_per_ip: float,
-        places_per_ip: int,
+        concurrency_per_ip: int,
         robots: bool,
         addresses: list[str | None],
     ) -> None:
         self.policy = Policy(
             delay_s=delay,
-            concurrency_per_host=places,
+            concurrency_per_host=concurrency,
             lease_s=LEASE_S,
             robots=robots,
             robots_ttl_s=ROBOTS_TTL_S,
             delay_per_ip_s=delay_per_ip,
-            concurrency_per_ip=places_per_ip,
+            concurrency_per_ip=concurrency_per_ip,
         )
-        self.resolves = delay_per_ip > 0 or places_per_ip > 0
+        self.limits_addresses = delay_per_ip > 0 or concurrency_per_ip > 0
         self.store = Store()
         self.manager: LeaseManager[Any] = LeaseManager(self.policy, self.store, 0)
         self.now = self.latest = START
         self.hosts: dict[str, HostModel] = {}
         self.groups: dict[str, Pauses] = {address: Pauses() for address in ADDRESSES[1:]}
-        self.flights: dict[int, Flight] = {}
+        self.transfers: dict[int, Transfer] = {}
         self.number = 0
         self.manager.lease(0, self.now)
         for key, address in zip(HOSTS, addresses, strict=True):
             if address is not None:
-                self.has_address(key, address, 10_000.0)
+                self.set_address(key, address, 10_000.0)
 
-    # What the model says.
+    # The model.
 
     def host(self, key: str) -> HostModel:
         return self.hosts.setdefault(key, HostModel(delay=self.policy.delay_s))
 
-    def see(self) -> bool:
-        """The clock is looked at; whether it was set back."""
-        if self.now >= self.latest - SLACK_S:
+    def update_clock(self) -> bool:
+        """Read the clock. Return whether it was set back."""
+        if self.now >= self.latest - CLOCK_SLACK_S:
             self.latest = max(self.latest, self.now)
             for host in self.hosts.values():
                 host.fresh = None
@@ -158,49 +159,53 @@ class PickingHistory(RuleBasedStateMachine):
             host.started, host.address_until = host.started - seconds, host.address_until - seconds
             host.robots_at = max(host.robots_at - seconds, 0.0)
             if host.fresh is not None:
-                host.pauses.others = max(host.pauses.others, min(host.fresh, self.now + BLIND_BLOCK_MAX_S))
+                host.pauses.block = max(host.pauses.block, min(host.fresh, self.now + PAUSE_MAX_S))
             host.fresh = None
-        for flight in self.flights.values():
-            flight.returnable = False
-            flight.lease = flight.lease._replace(expires_at=min(flight.lease.expires_at, self.now + LEASE_S))
+        for transfer in self.transfers.values():
+            transfer.undoable = False
+            transfer.lease = transfer.lease._replace(expires_at=min(transfer.lease.expires_at, self.now + LEASE_S))
         return True
 
     def pause(self, key: str, until: float) -> None:
         host = self.host(key)
-        host.pauses.others = max(host.pauses.others, until)
+        host.pauses.block = max(host.pauses.block, until)
         host.fresh = max(host.fresh or 0.0, until)
 
     def group_of(self, key: str) -> str:
-        return self.host(key).address if self.resolves else ""
+        return self.host(key).address if self.limits_addresses else ""
 
     def in_flight(self, key: str) -> int:
-        return sum(flight.host == key for flight in self.flights.values())
+        return sum(transfer.host == key for transfer in self.transfers.values())
 
-    def has_place(self, key: str) -> bool:
+    def in_flight_at(self, address: str) -> int:
+        requests = (each for each in self.transfers.values() if each.kind != RecordKind.RESOLVE)
+        return sum(each.address == address for each in requests)
+
+    def below_limit(self, key: str) -> bool:
         if not self.store.queues[key] or self.in_flight(key) >= self.policy.concurrency_per_host:
             return False
-        if any(flight.host == key and flight.kind != RecordKind.PAGE for flight in self.flights.values()):
+        if any(transfer.host == key and transfer.kind != RecordKind.PAGE for transfer in self.transfers.values()):
             return False
         group = self.group_of(key)
-        there = [f for f in self.flights.values() if group and f.address == group and f.kind != RecordKind.RESOLVE]
-        return not (group and self.policy.concurrency_per_ip) or len(there) < self.policy.concurrency_per_ip
+        limit = self.policy.concurrency_per_ip if group else 0
+        return not limit or self.in_flight_at(group) < limit
 
     def ready_at(self, key: str) -> float:
         until, group = self.host(key).pauses.until(), self.group_of(key)
         return max(until, self.groups[group].until()) if group else until
 
     def ready(self) -> list[str]:
-        return [key for key in HOSTS if self.has_place(key) and self.ready_at(key) <= self.latest]
+        return [key for key in HOSTS if self.below_limit(key) and self.ready_at(key) <= self.latest]
 
-    def kind_wanted(self, key: str) -> int:
+    def next_kind(self, key: str) -> int:
         host = self.host(key)
-        if self.resolves and host.address_until <= self.latest:
+        if self.limits_addresses and host.address_until <= self.latest:
             return RecordKind.RESOLVE
         if self.policy.robots and self.latest - host.robots_at >= ROBOTS_TTL_S:
             return RecordKind.ROBOTS
         return RecordKind.PAGE
 
-    # What happens.
+    # The rules.
 
     @rule(
         key=st.sampled_from(HOSTS),
@@ -215,84 +220,84 @@ class PickingHistory(RuleBasedStateMachine):
         self.manager.scheduler.add_work(self.manager.scheduler.activate(key), rank, count)
 
     @rule(limit=st.integers(0, 12))
-    def lend(self, limit: int) -> None:
+    def lease(self, limit: int) -> None:
         before = {key: list(queue) for key, queue in self.store.queues.items()}
         leases = self.manager.lease(limit, self.now)
         after, self.store.queues = self.store.queues, before
-        self.see()
+        self.update_clock()
         for lease in leases:
-            self.check_lent(lease)
+            self.check_leased(lease)
         assert self.store.queues == after
-        assert len(leases) == limit or not self.ready(), f"{self.ready()} could have been lent"
+        assert len(leases) == limit or not self.ready(), f"{self.ready()} could have been leased"
 
-    def check_lent(self, lease: Lease) -> None:
+    def check_leased(self, lease: Lease) -> None:
         key, ready = lease.record.host, self.ready()
         host = self.host(key)
         assert key in ready, f"{key} may not be contacted"
         oldest = min(min(self.store.queues[other])[0] for other in ready)
         assert min(self.store.queues[key])[0] == oldest, "an older segment was waiting"
-        assert lease.record.kind == self.kind_wanted(key)
+        assert lease.record.kind == self.next_kind(key)
         assert lease.expires_at == self.latest + LEASE_S
-        flight = Flight(lease, key, host.address, lease.record.kind)
-        self.flights[lease.token] = flight
-        if flight.kind == RecordKind.RESOLVE:
+        transfer = Transfer(lease, key, host.address, lease.record.kind)
+        self.transfers[lease.token] = transfer
+        if transfer.kind == RecordKind.RESOLVE:
             return
         assert lease.address == host.address
         host.started = self.latest
         host.pauses.start(self.latest + host.delay if host.delay else 0.0)
-        flight.starts = host.pauses.starts
+        transfer.starts = host.pauses.starts
         if self.group_of(key):
             group = self.groups[host.address]
             group.start(self.latest + self.policy.delay_per_ip_s)
-            flight.group_starts = group.starts
-        if flight.kind == RecordKind.PAGE:
-            place = min(self.store.queues[key])
-            assert lease.record.fingerprint == place[1]
-            self.store.queues[key].remove(place)
+            transfer.group_starts = group.starts
+        if transfer.kind == RecordKind.PAGE:
+            first = min(self.store.queues[key])
+            assert lease.record.fingerprint == first[1]
+            self.store.queues[key].remove(first)
 
-    @precondition(lambda self: self.flights)
+    @precondition(lambda self: self.transfers)
     @rule(data=st.data(), contacted=st.booleans())
-    def give_back(self, data: st.DataObject, contacted: bool) -> None:
-        self.end(data.draw(st.sampled_from(sorted(self.flights))), contacted)
+    def end_one(self, data: st.DataObject, contacted: bool) -> None:
+        self.end(data.draw(st.sampled_from(sorted(self.transfers))), contacted)
 
     @rule(address=st.sampled_from(ADDRESSES), delay=st.sampled_from([0.0, 0.5, 4.0]))
-    def answer(self, address: str, delay: float) -> None:
-        """All who ask are told."""
-        for token, flight in list(self.flights.items()):
-            if flight.kind == RecordKind.RESOLVE:
-                self.has_address(flight.host, address, 400.0)
-            elif flight.kind == RecordKind.ROBOTS:
-                self.has_robots(flight.host, delay)
-            if flight.kind != RecordKind.PAGE:
+    def answer_prerequisites(self, address: str, delay: float) -> None:
+        """Answer all running lookups and robots.txt requests."""
+        for token, transfer in list(self.transfers.items()):
+            if transfer.kind == RecordKind.RESOLVE:
+                self.set_address(transfer.host, address, 400.0)
+            elif transfer.kind == RecordKind.ROBOTS:
+                self.set_robots(transfer.host, delay)
+            if transfer.kind != RecordKind.PAGE:
                 self.end(token, contacted=True)
 
     def end(self, token: int, contacted: bool) -> None:
-        flight = self.flights.pop(token)
-        held = self.manager.end(flight.lease, contacted=contacted)
-        assert held is not None
-        assert held.lease == flight.lease
-        assert self.manager.end(flight.lease, contacted=contacted) is None
-        if not contacted and flight.returnable and flight.kind != RecordKind.RESOLVE:
-            self.host(flight.host).pauses.take_back(flight.starts)
-            if self.resolves and flight.address:
-                self.groups[flight.address].take_back(flight.group_starts)
+        transfer = self.transfers.pop(token)
+        ended = self.manager.end(transfer.lease, contacted=contacted)
+        assert ended is not None
+        assert ended.lease == transfer.lease
+        assert self.manager.end(transfer.lease, contacted=contacted) is None
+        if not contacted and transfer.undoable and transfer.kind != RecordKind.RESOLVE:
+            self.host(transfer.host).pauses.undo(transfer.starts)
+            if self.limits_addresses and transfer.address:
+                self.groups[transfer.address].undo(transfer.group_starts)
 
-    @precondition(lambda self: self.flights)
+    @precondition(lambda self: self.transfers)
     @rule(data=st.data())
     def renew(self, data: st.DataObject) -> None:
-        token = data.draw(st.sampled_from(sorted(self.flights)))
-        self.see()
-        flight = self.flights.pop(token)
-        renewed = self.manager.renew(flight.lease, self.now)
-        assert renewed == flight.lease._replace(expires_at=self.latest + LEASE_S)
-        flight.lease = renewed
-        self.flights[token] = flight
+        token = data.draw(st.sampled_from(sorted(self.transfers)))
+        self.update_clock()
+        transfer = self.transfers.pop(token)
+        renewed = self.manager.renew(transfer.lease, self.now)
+        assert renewed == transfer.lease._replace(expires_at=self.latest + LEASE_S)
+        transfer.lease = renewed
+        self.transfers[token] = transfer
 
     @rule()
     def overdue(self) -> None:
-        self.see()
-        late = {flight.lease for flight in self.flights.values() if flight.lease.expires_at <= self.now}
-        assert set(self.manager.overdue(self.now)) == late
+        self.update_clock()
+        expired = {transfer.lease for transfer in self.transfers.values() if transfer.lease.expires_at <= self.now}
+        assert set(self.manager.overdue(self.now)) == expired
 
     @rule(key=st.sampled_from(HOSTS), seconds=quarters)
     def block(self, key: str, seconds: float) -> None:
@@ -300,10 +305,10 @@ class PickingHistory(RuleBasedStateMachine):
         self.pause(key, self.now + seconds)
 
     @rule(key=st.sampled_from(HOSTS), delay=st.sampled_from([0.0, 0.5, 4.0]))
-    def learn_robots(self, key: str, delay: float) -> None:
-        self.has_robots(key, delay)
+    def robots_known(self, key: str, delay: float) -> None:
+        self.set_robots(key, delay)
 
-    def has_robots(self, key: str, delay: float) -> None:
+    def set_robots(self, key: str, delay: float) -> None:
         self.manager.set_facts(key, HostFacts(b"", 200, self.now, delay), self.now)
         host = self.host(key)
         host.robots_at, host.delay = self.now, max(delay, self.policy.delay_s)
@@ -316,15 +321,15 @@ class PickingHistory(RuleBasedStateMachine):
         self.pause(key, self.now + seconds)
 
     @rule(key=st.sampled_from(HOSTS), address=st.sampled_from(ADDRESSES), seconds=quarters)
-    def learn_address(self, key: str, address: str, seconds: float) -> None:
-        self.has_address(key, address, seconds * 10)
+    def address_known(self, key: str, address: str, seconds: float) -> None:
+        self.set_address(key, address, seconds * 10)
 
-    def has_address(self, key: str, address: str, seconds: float) -> None:
+    def set_address(self, key: str, address: str, seconds: float) -> None:
         self.manager.set_address(key, address, self.now + seconds, self.now)
         host = self.host(key)
-        if self.resolves and address and not host.address and host.started:
+        if self.limits_addresses and address and not host.address and host.started:
             group = self.groups[address]
-            group.others = max(group.others, host.started + self.policy.delay_per_ip_s)
+            group.block = max(group.block, host.started + self.policy.delay_per_ip_s)
         host.address, host.address_until = address, self.now + seconds
 
     @rule(
@@ -348,7 +353,7 @@ class PickingHistory(RuleBasedStateMachine):
     @rule()
     def next_ready(self) -> None:
         at = self.manager.scheduler.next_ready()
-        times = [self.ready_at(key) for key in HOSTS if self.has_place(key)]
+        times = [self.ready_at(key) for key in HOSTS if self.below_limit(key)]
         if not times:
             assert at is None
         elif min(times) <= self.latest:
@@ -358,7 +363,7 @@ class PickingHistory(RuleBasedStateMachine):
             assert at == min(times)
 
     @invariant()
-    def estimates_add_up(self) -> None:
+    def counts_agree(self) -> None:
         if not hasattr(self, "manager"):
             return
         scheduler = self.manager.scheduler
@@ -367,8 +372,7 @@ class PickingHistory(RuleBasedStateMachine):
         for address, group in scheduler.groups.items():
             hosts = [host for host in scheduler.hosts.values() if host.group is group]
             assert (group.members, group.backlog) == (len(hosts), sum(host.backlog for host in hosts))
-            flights = [f for f in self.flights.values() if f.address == address and f.kind != RecordKind.RESOLVE]
-            assert group.in_flight == len(flights)
+            assert group.in_flight == self.in_flight_at(address)
 
 
 PickingHistory.TestCase.settings = settings(

@@ -276,7 +276,7 @@ def test_hop_by_hop_fields_are_not_forwarded():
         "Accept: */*",
     )
     to, path = read_target(head)
-    assert encode_request(head, to, path, ContentLengthReader(0), whole=True, login=b"Basic dXM=") == (
+    assert encode_request(head, to, path, ContentLengthReader(0), absolute_form=True, login=b"Basic dXM=") == (
         b"GET http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\nX-Yours: 2\r\nAccept: */*\r\n"
         b"Proxy-Authorization: Basic dXM=\r\n\r\n"
     )
@@ -285,14 +285,14 @@ def test_hop_by_hop_fields_are_not_forwarded():
 def test_host_of_the_target_replaces_the_host_field():
     head = read_request(b"GET http://a.example:8080?q HTTP/1.1\r\nX: y\r\nhost: b.example\r\n\r\n")
     to, path = read_target(head)
-    assert encode_request(head, to, path, ContentLengthReader(0), whole=False) == (
+    assert encode_request(head, to, path, ContentLengthReader(0), absolute_form=False) == (
         b"GET /?q HTTP/1.1\r\nX: y\r\nhost: a.example:8080\r\n\r\n"
     )
 
 
 def test_chunked_body_is_announced_as_chunked():
     head = request("Transfer-Encoding: chunked", line="POST http://a.example/ HTTP/1.1")
-    sent = encode_request(head, *read_target(head), ChunkedReader(), whole=True)
+    sent = encode_request(head, *read_target(head), ChunkedReader(), absolute_form=True)
     assert sent.endswith(b"\r\nTransfer-Encoding: chunked\r\n\r\n")
     assert sent.count(b"chunked") == 1
 
@@ -301,7 +301,7 @@ def test_chunked_body_is_announced_as_chunked():
 def test_connection_field_may_not_name_host_or_content_length(named: str):
     head = request(f"Connection: {named}", "Content-Length: 0")
     with pytest.raises(BadMessage, match="Connection"):
-        encode_request(head, *read_target(head), ContentLengthReader(0), whole=True)
+        encode_request(head, *read_target(head), ContentLengthReader(0), absolute_form=True)
 
 
 @pytest.mark.parametrize(

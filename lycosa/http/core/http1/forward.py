@@ -70,16 +70,17 @@ def is_connection_bound(head: RequestHead | ResponseHead) -> bool:
 
 
 def encode_request(
-    head: RequestHead, to: Destination, path: bytes, body: BodyReader, *, whole: bool, login: bytes = b""
+    head: RequestHead, to: Destination, path: bytes, body: BodyReader, *, absolute_form: bool, login: bytes = b""
 ) -> bytes:
-    """Return the head to forward: with the `whole` URL and the `login` to a proxy, else with the path to the host.
+    """Return the head to forward: in absolute form and with the `login` to a proxy, else with the path to the host.
 
     Raises `BadMessage` for a Connection field that names one of FRAMING.
     """
     authority = to.host_field(80)
-    lines = [b"%b %b HTTP/1.1" % (head.method, b"http://" + authority + path if whole else path)]
+    lines = [b"%b %b HTTP/1.1" % (head.method, b"http://" + authority + path if absolute_form else path)]
     if not head.values(b"host"):
         lines.append(b"Host: " + authority)
+    # The Host field is replaced by the authority of the target, which was checked (RFC 9112 §3.2.2).
     lines += [line[:4] + b": " + authority if name == b"host" else line for name, line in _forwarded(head)]
     if isinstance(body, ChunkedReader):
         lines.append(b"Transfer-Encoding: chunked")

@@ -76,7 +76,7 @@ class ChunkedReader:
         self._trailers: int | None = None
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        data = self._kept + data if self._kept else data
+        data = self._kept + data if self._kept else data  # the part of a line from the previous call
         parts: list[bytes] = []
         at = 0
         while not self.done:
@@ -105,7 +105,7 @@ class ChunkedReader:
             return 0 if self._between else 2
         end = data.find(b"\r\n", at)
         if end < 0:
-            self._check(len(data) - at, data[at:])
+            self._check(len(data) - at, data[at:])  # bounds the memory of an endless line
             return 0
         line = data[at:end]
         self._check(len(line), line)
@@ -158,7 +158,7 @@ def response_body_reader(head: ResponseHead, method: bytes) -> BodyReader:
     codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
     if codings and (lengths or elements(codings) != [b"chunked"] or not head.minor):
         raise BadMessage("a response with an ambiguous end")
-    length = _length(lengths) if lengths else None
+    length = _length(lengths) if lengths else None  # checked even where it is ignored: it may be invalid
     if method == b"HEAD" or head.status in WITHOUT_BODY or head.status < 200:
         return ContentLengthReader(0)
     if codings:

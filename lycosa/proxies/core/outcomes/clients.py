@@ -97,7 +97,7 @@ def _status(response: Any) -> int:
 def _body(response: Any) -> bytes:
     """Return the body if it has been read. Never reads it: that may block or be refused."""
     if getattr(response, "_content", b"") is False or getattr(response, "is_stream_consumed", True) is False:
-        return b""  # unread in requests, in httpx
+        return b""  # not read yet: by requests, by httpx
     for name in ("content", "body"):
         found = getattr(response, name, None)
         if isinstance(found, bytes):

@@ -142,6 +142,7 @@ def judge(
         if rule.matches(status, body, locations):
             return Outcome(rule.blame, rule.reason, rest_s, latency_s)
     blame, reason = _judge_status(status, body)
+    # The Retry-After of a 503 is about the site, whichever proxy is used.
     return Outcome(blame, reason, rest_s if blame is Blame.SITE else None, latency_s)
 
 

@@ -109,7 +109,7 @@ class GlobalPool:
     ) -> list[Grant] | Wait:
         """Lease as many proxies as there are draws for a target, or none."""
         pool = self.target(target, now)
-        if request.kind not in pool.filled:
+        if request.kind not in pool.filled:  # filling walks all proxies, so only after a change
             self._fill(target, pool, now, request)
         grants = pool.acquire(now, draws, request, lease_s)
         if self.journal is not None and not isinstance(grants, Wait):

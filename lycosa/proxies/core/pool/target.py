@@ -95,7 +95,7 @@ class TargetPool:
         if member is None:
             member = self.members[key] = ProxyTargetState(key, facts, self._order.virtual_time)
         else:
-            self._order.remove(member)
+            self._order.remove(member)  # its tier and its time may change
             self._leave_exit(member)
             lost = facts.dead and member.usable
             member.half_open |= member.facts.dead and not facts.dead  # revived: on trial first
@@ -157,7 +157,7 @@ class TargetPool:
         member = self.members[lease.key]
         self._order.remove(member)
         member.lease_count -= 1
-        member.uses += max(0, len(outcomes) - 1)
+        member.uses += max(0, len(outcomes) - 1)  # the first one was counted with the lease
         for outcome in outcomes:
             self._record(member, outcome, now, draw)
         if lease.session and self._sessions.key(lease.session, now) == member.key:
@@ -265,7 +265,7 @@ class TargetPool:
         rebound: bool = False,
         drawn_from: int = 0,
     ) -> list[Grant]:
-        if self.guard.count_leases(now, len(chosen)):
+        if self.guard.count_leases(now, len(chosen)):  # `usable` is slow, so it is only called for whole windows
             self.guard.end_window(now, self.usable())
         interval_s = self.interval_s(now)
         if session:

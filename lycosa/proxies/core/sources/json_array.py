@@ -79,7 +79,7 @@ class _Scanner:
         self._left = SKIPPED_MAX
 
     def find_near(self) -> int | None:
-        """Return the first array or object in the object, and so on, up to NEAR objects deep."""
+        """Return the text, if it is an array; else the first array or object in it, up to NEAR objects deep."""
         at: int | None = _skip_blanks(self._text, 0)
         for _ in range(NEAR):
             if at is None or self._text[at] != "{":
@@ -149,6 +149,7 @@ def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
         if not window or at > start + ENTRY_MAX:
             start, window = at, text[at : at + 2 * ENTRY_MAX]
         value, end = _value(window, at - start)
+        # A value that ends with the window may go on behind it: 12 of 123.
         if end < 0 or (end == len(window) and start + end < len(text)):
             raise BadProxy(f"line {line:,}: an entry of more than {ENTRY_MAX:,} characters")
         yield ArrayEntry(line, value)

@@ -78,6 +78,7 @@ class Ledger:
         source.not_added = {key for key in due if key in source.proxies and key not in listed}
         source.forgotten &= source.proxies.keys()
         changed = [proxy for key, proxy in listed.items() if key in due or _extras(before.get(key)) != _extras(proxy)]
+        # Other sources of a proxy do not change its tags and prices back and forth.
         return [proxy for proxy in changed if self._first_source(proxy.key) == name]
 
     def pop_expired(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:

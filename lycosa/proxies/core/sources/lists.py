@@ -44,7 +44,7 @@ SESSION = "{session}"
 PRICES = ("price_gb", "price_request")
 COMMENT = re.compile(r"(?:^|\s)#")
 IPV6 = re.compile(r"\s*\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%\w+)?\](?:[:\s]|$)", re.ASCII)
-"""An address at the start of a list, which JSON starts like."""
+"""An IPv6 address at the start of a list: it looks like the start of JSON."""
 
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 KEYS = {

@@ -29,15 +29,15 @@ from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.conftest import PROVE
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.sim.claiming import (
-    BIG,
+    BIG_HOST,
     CLAIMS_ROW,
-    NEAR_S,
+    TOLERANCE_S,
     Start,
     Transfers,
-    by_chance,
-    crosswise,
+    assert_bounded_waits,
+    claim_all_hosts,
+    claim_at_random,
     no_claims,
-    wait_in_turn,
 )
 from tests.frontier.sim.test_fairness import numbered
 
@@ -160,7 +160,7 @@ class Crawl(Transfers):
             Claimer(self, worker, host, lease, done)
 
     def transfer(self, worker: Worker, host: str, claimed_at: float, *, claim: bool) -> float:
-        return self.began(host, self.now, claimed_at, claim=claim, worker=worker.number)
+        return self.record_start(host, self.now, claimed_at, claim=claim, worker=worker.number)
 
     def kill(self, worker: Worker) -> None:
         """What it held goes back when the others notice; until then the hosts may still work for it."""
@@ -174,7 +174,7 @@ class Crawl(Transfers):
                 do()
         return self
 
-    def is_over(self) -> None:
+    def assert_finished(self) -> None:
         """All was fetched, and nothing is left of the claims in Redis."""
         assert (self.left, self.outstanding) == (0, 0), "somebody waits for ever"
         client = self.workers[-1].frontier.session.calls.client
@@ -221,7 +221,7 @@ class Claimer:
             crawl.after(end - crawl.now, self.worker, self.end)
         elif not math.isinf(at):
             assert at > crawl.now
-            self.ask_in(at - crawl.now + NEAR_S / 10)
+            self.ask_in(at - crawl.now + TOLERANCE_S / 10)
 
     def end(self) -> None:
         crawl = self.crawl
@@ -258,7 +258,7 @@ def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
         lease_s=1e9,
     )
     addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.limits_addresses else {}
-    with crawling(redis.url, policy, counts, seed, by_chance, addresses) as crawl:
+    with crawling(redis.url, policy, counts, seed, claim_at_random, addresses) as crawl:
         for _ in range(3):
             crawl.join(chance.choice([1, 4]))
 
@@ -277,19 +277,19 @@ def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
         for _ in range(10):
             crawl.after(chance.uniform(0, 20), None, trouble)
         crawl.run(crawl.now + 1000.0)
-        crawl.is_polite()
-        crawl.is_over()
+        crawl.assert_polite()
+        crawl.assert_finished()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_callbacks_that_claim_from_each_other_do_not_block_each_other(redis, seed: int) -> None:
     policy = Policy(robots=False, concurrency_per_host=1)
-    with crawling(redis.url, policy, numbered([2] * 3), seed, crosswise) as crawl:
+    with crawling(redis.url, policy, numbered([2] * 3), seed, claim_all_hosts) as crawl:
         for _ in range(3):
             crawl.join(1)
         crawl.run(crawl.now + 1000.0)
-        crawl.is_polite()
-        crawl.is_over()
+        crawl.assert_polite()
+        crawl.assert_finished()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -299,22 +299,22 @@ def test_claims_are_first_come_first_served_and_before_leases(redis, seed: int, 
 
     def one(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
         if crawl.chance.random() < 0.2:
-            yield [BIG] * crawl.chance.choice([1, 4, 12])
+            yield [BIG_HOST] * crawl.chance.choice([1, 4, 12])
 
     policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places)
     with crawling(redis.url, policy, numbered([60]), seed, one) as crawl:
         for _ in range(3):
             crawl.join()
         crawl.run(crawl.now + 2000.0)
-        crawl.is_polite()
-        crawl.is_over()
-    claims = crawl.claims(BIG)
+        crawl.assert_polite()
+        crawl.assert_finished()
+    claims = crawl.claims(BIG_HOST)
     latest = 0.0
     for start in claims:
-        assert start.claimed_at >= latest - POLL_S - NEAR_S, "somebody passed"
+        assert start.claimed_at >= latest - POLL_S - TOLERANCE_S, "somebody passed"
         latest = max(latest, start.claimed_at)
     pace = delay or SLOW_S / places + LATE_S
-    wait_in_turn(claims, pace, SLOW_S + LATE_S)
+    assert_bounded_waits(claims, pace, SLOW_S + LATE_S)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -336,8 +336,8 @@ def test_leases_do_not_starve_behind_endless_claims(redis, seed: int, delay: flo
             for number in range(12):
                 again(crawl.workers[number % 2], host)()
         crawl.run(began + 500.0)
-        crawl.is_polite()
-        crawl.is_over()
+        crawl.assert_polite()
+        crawl.assert_finished()
     pace = max(delay, SLOW_S / places + LATE_S) * (len(counts) if per_ip else 1)
     leases = sum(counts.values()) / (1 if per_ip else len(counts))
     assert crawl.now - began <= (leases + 2) * (CLAIMS_ROW + 1) * pace + 20 * SLOW_S
@@ -347,14 +347,14 @@ def test_leases_do_not_starve_behind_endless_claims(redis, seed: int, delay: flo
 def test_claims_lose_nothing_to_leases_that_nobody_wants(redis, seed: int) -> None:
     def many(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
         for _ in range(40):
-            yield [BIG]
+            yield [BIG_HOST]
 
     policy = Policy(robots=False, concurrency_per_host=1)
     with crawling(redis.url, policy, numbered([3]), seed, many) as crawl:
         crawl.join(1)
         crawl.run(crawl.now + 500.0)
-        crawl.is_over()
-    starts = crawl.starts[BIG]
+        crawl.assert_finished()
+    starts = crawl.starts[BIG_HOST]
     assert len(starts) == 3 * 41
     assert sum(later.at - earlier.end for earlier, later in pairwise(starts)) < 0.1 + 3 * POLL_S
 
@@ -366,22 +366,22 @@ def test_what_a_worker_claimed_goes_with_it(redis, seed: int) -> None:
     with crawling(redis.url, policy, numbered([3]), seed, no_claims) as crawl:
         lost, other = crawl.join(0), crawl.join()
         for _ in range(20):
-            Claimer(crawl, lost, BIG, None, lambda: None)
-        Claimer(crawl, other, BIG, None, lambda: None)
+            Claimer(crawl, lost, BIG_HOST, None, lambda: None)
+        Claimer(crawl, other, BIG_HOST, None, lambda: None)
         began = crawl.now
         crawl.run(began + 0.2)
-        assert [start.worker for start in crawl.starts[BIG]] == [0]
+        assert [start.worker for start in crawl.starts[BIG_HOST]] == [0]
         crawl.kill(lost)
         died, crawl.outstanding = crawl.now, 1
         crawl.run(began + 100.0)
-        crawl.is_over()
-        first, second = crawl.starts[BIG][:2]
+        crawl.assert_finished()
+        first, second = crawl.starts[BIG_HOST][:2]
         assert (second.worker, second.claim) == (1, True)
         if first.end > died:
             assert died + SILENT_S - COMMIT_S <= second.at <= died + SILENT_S + 1.0 + LATE_S
         else:  # only its line is left of it: its next turn is kept for it for `COMES_S`
             assert began + 1.0 <= second.at <= began + 1.0 + LATE_S
-        assert len(crawl.starts[BIG]) == 5
+        assert len(crawl.starts[BIG_HOST]) == 5
 
 
 def test_nobody_knows_when_the_last_request_of_a_dead_worker_was_heard(redis) -> None:
@@ -391,13 +391,13 @@ def test_nobody_knows_when_the_last_request_of_a_dead_worker_was_heard(redis) ->
         lost, other = crawl.join(0), crawl.join()
         client = other.frontier.session.calls.client._real
         client.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
-        claim = crawl.do(lost.frontier.claim(BIG, lambda: None, crawl.now))
+        claim = crawl.do(lost.frontier.claim(BIG_HOST, lambda: None, crawl.now))
         assert crawl.do(lost.frontier.try_start(claim, crawl.now)) == 0.0
         crawl.run(crawl.now + 4.0)
         crawl.kill(lost)
         died = crawl.now
         crawl.run(died + 30.0)
-        assert crawl.starts[BIG][0].at >= died + SILENT_S - COMMIT_S + policy.delay_s
+        assert crawl.starts[BIG_HOST][0].at >= died + SILENT_S - COMMIT_S + policy.delay_s
 
 
 def test_who_does_not_ask_is_passed_and_joins_anew(redis) -> None:
@@ -407,16 +407,16 @@ def test_who_does_not_ask_is_passed_and_joins_anew(redis) -> None:
         blocked, other = crawl.join(0), crawl.join(0)
         began = crawl.now
         for _ in range(3):
-            Claimer(crawl, blocked, BIG, None, lambda: None)
-        Claimer(crawl, other, BIG, None, lambda: None)
+            Claimer(crawl, blocked, BIG_HOST, None, lambda: None)
+        Claimer(crawl, other, BIG_HOST, None, lambda: None)
         crawl.run(began + 0.5)
         blocked.alive = False  # it stands still, but its heart beats
         for beat in range(20):
             crawl.after(beat * 0.5, None, lambda: crawl.do(blocked.frontier.session.refresh()))
         crawl.after(3.0, None, lambda: setattr(blocked, "alive", True))
         crawl.run(began + 3.4)
-        assert [start.worker for start in crawl.starts[BIG]] == [0, 1]
-        assert crawl.starts[BIG][1].at - began == pytest.approx(1.5, abs=0.6)
+        assert [start.worker for start in crawl.starts[BIG_HOST]] == [0, 1]
+        assert crawl.starts[BIG_HOST][1].at - began == pytest.approx(1.5, abs=0.6)
 
 
 def test_few_questions(redis) -> None:
@@ -424,11 +424,11 @@ def test_few_questions(redis) -> None:
     policy = Policy(robots=False, delay_s=1.0)
     with crawling(redis.url, policy, numbered([1]), 1, no_claims) as crawl:
         workers = [crawl.join(0), crawl.join(0)]
-        claimers = [Claimer(crawl, workers[n % 2], BIG, None, lambda: None) for n in range(20)]
+        claimers = [Claimer(crawl, workers[n % 2], BIG_HOST, None, lambda: None) for n in range(20)]
         crawl.left = 0
         crawl.run(crawl.now + 100.0)
-        assert len(crawl.starts[BIG]) == len(claimers)
-        assert crawl.starts[BIG][-1].at - crawl.starts[BIG][0].at == pytest.approx(19.0, abs=0.5)
+        assert len(crawl.starts[BIG_HOST]) == len(claimers)
+        assert crawl.starts[BIG_HOST][-1].at - crawl.starts[BIG_HOST][0].at == pytest.approx(19.0, abs=0.5)
         assert sum(each.questions for each in claimers) <= 5 * len(claimers)
 
 
@@ -439,7 +439,7 @@ def test_a_start_that_was_not_told_keeps_no_other_host_of_the_address(redis) -> 
     with crawling(redis.url, policy, counts, 1, no_claims, dict.fromkeys(counts, "10.0.0.1")) as crawl:
         frontier = crawl.join(0).frontier
         frontier.session.calls.client._real.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
-        first, second = (crawl.do(frontier.claim(BIG, lambda: None, crawl.now)) for _ in range(2))
+        first, second = (crawl.do(frontier.claim(BIG_HOST, lambda: None, crawl.now)) for _ in range(2))
         assert crawl.do(frontier.try_start(first, crawl.now)) == 0.0
         assert crawl.do(frontier.try_start(second, crawl.now + 1.0)) > crawl.now + 1.0
         assert len(crawl.do(frontier.lease(1, crawl.now + 1.0))) == 1

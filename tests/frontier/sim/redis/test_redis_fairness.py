@@ -19,7 +19,7 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.conftest import PROVE
 from tests.frontier.contracts.redis.redis_client import LooplessClient
-from tests.frontier.sim.test_fairness import BIG, FAST_S, NEAR, SLOW_S, Crawl, numbered, turn_bound
+from tests.frontier.sim.test_fairness import BIG_HOST, FAST_S, IDEAL_FACTOR, SLOW_S, Crawl, numbered, turn_bound
 
 pytestmark = pytest.mark.redis
 
@@ -72,7 +72,7 @@ class Shared(Crawl):
         leases.do(leases.frontier.close())
         leases.runner.close()
         assert {key: len(self.transfers[key]) for key in self.counts} == self.counts
-        self.is_polite()
+        self.assert_polite()
         print(f"{self.now / self.ideal():.3f} of the ideal {self.ideal():.0f}")
         return self
 
@@ -82,8 +82,8 @@ class Shared(Crawl):
 def test_one_host_with_most_of_all_urls(redis, seed: int, delay: float) -> None:
     policy, workers = Policy(robots=False, delay_s=delay), 32
     crawl = Shared(numbered([3 * HOSTS] + [1] * (HOSTS - 1)), policy, workers, seed).on(redis)
-    assert crawl.now <= NEAR * crawl.ideal() + SHORT_S
-    last = max(crawl.finished(host) for host in crawl.counts if host != BIG)
+    assert crawl.now <= IDEAL_FACTOR * crawl.ideal() + SHORT_S
+    last = max(crawl.finished_at(host) for host in crawl.counts if host != BIG_HOST)
     assert last <= turn_bound(HOSTS, workers, delay)
 
 
@@ -95,15 +95,15 @@ def test_zipf(redis, seed: int, workers: int, exponent: float, most: int) -> Non
     """The work of all takes longest, the largest host does, or both take the same time, and none may be wasted."""
     counts = numbered([max(1, int(most / rank**exponent)) for rank in range(1, HOSTS + 1)])
     crawl = Shared(counts, Policy(robots=False, delay_s=1.0), workers, seed).on(redis)
-    assert crawl.now <= NEAR * crawl.ideal() + SHORT_S
+    assert crawl.now <= IDEAL_FACTOR * crawl.ideal() + SHORT_S
     for host, count in counts.items():
-        assert crawl.finished(host) <= count * turn_bound(HOSTS, workers, 1.0)
+        assert crawl.finished_at(host) <= count * turn_bound(HOSTS, workers, 1.0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_all_alike(redis, seed: int) -> None:
     crawl = Shared(numbered([4] * HOSTS), Policy(robots=False, delay_s=2.0), 20, seed).on(redis)
-    assert crawl.now <= NEAR * crawl.ideal()
+    assert crawl.now <= IDEAL_FACTOR * crawl.ideal()
     assert min(map(crawl.finished, crawl.counts)) >= 0.7 * crawl.now
 
 
@@ -115,7 +115,7 @@ def test_hosts_that_share_addresses(redis, seed: int, delay_per_ip: float, place
     addresses = {host: f"10.0.0.{chance.randrange(10 if chance.random() < 0.6 else 100)}" for host in counts}
     policy = Policy(robots=False, delay_s=1.0, delay_per_ip_s=delay_per_ip, concurrency_per_ip=places_per_ip)
     crawl = Shared(counts, policy, 24, seed, addresses).on(redis)
-    assert crawl.now <= NEAR * crawl.ideal() + SHORT_S
+    assert crawl.now <= IDEAL_FACTOR * crawl.ideal() + SHORT_S
 
 
 @pytest.mark.parametrize("seed", SEEDS)
