@@ -94,6 +94,6 @@ def trusting(authorities: Path) -> ssl.SSLContext:
 def allow_connections(limits: Limits) -> None:
     """Raise the limit of open files to two connections for each client, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * limits.clients + 1_024
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+    needed = 2 * limits.clients + 1_024
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard), hard))

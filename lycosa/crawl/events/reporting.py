@@ -91,6 +91,7 @@ class WorkerReporter:
 
     def _counts(self) -> dict[str, int]:
         stats = self._stats
+        # The stats are copied: this may run in another thread while callbacks add names.
         return {
             "pages": stats.pages,
             "unchanged": stats.unchanged,

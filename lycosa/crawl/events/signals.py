@@ -164,7 +164,7 @@ class Signals:
         """Call all receivers and wait for the async ones, which run concurrently. Raises only the signal's answers."""
         answers: list[Exception] = []
         awaited = list(self._call_all(signal, values, answers))
-        if len(awaited) == 1:
+        if len(awaited) == 1:  # spares a task for the most frequent case
             await self._finish(*awaited[0], answers, signal)
         elif awaited:
             await asyncio.gather(*(self._finish(*each, answers, signal) for each in awaited))
@@ -200,7 +200,7 @@ class Signals:
     ) -> list[tuple[Hook, Awaitable[Any]]]:
         values |= {"signal": signal, "sender": self._sender}
         awaited = []
-        for hook in tuple(self._hooks.get(signal, ())):
+        for hook in tuple(self._hooks.get(signal, ())):  # a copy: receivers may disconnect while they are called
             arguments = {name: values[name] for name in hook.takes}
             try:
                 returned = hook.receiver(**arguments)

@@ -112,7 +112,7 @@ class StatsCollector:
 
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
         """Add `count`, to `start` when the value is not set."""
-        try:
+        try:  # several times per page: a look-up of the default each time would cost more
             self._stats[key] += count
         except KeyError:
             self._add(key, start + count)

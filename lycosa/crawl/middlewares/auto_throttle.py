@@ -38,6 +38,7 @@ class Throttle:
 
     def process_response(self, request: Request, response: Response) -> Response | Awaitable[Response]:
         timings = response.raw.timings
+        # Without a time to the first byte, the response did not come from the host.
         if not timings.first_byte_s or request.get_meta("autothrottle_dont_adjust_delay"):
             return response
         host, now, status = host_of(request), response.fetched_at, response.status

@@ -163,6 +163,7 @@ def with_spider(method: Method, count: int, spider: object) -> Method:
     except (TypeError, ValueError):  # built into C: without a signature, it is called as documented
         return method
     arguments = [None] * count
+    # By name first: a method may have optional arguments before `spider`.
     if "spider" in signature.parameters and _takes(signature, arguments, spider=spider):
         return wraps(method)(lambda *args: method(*args, spider=spider))
     if _takes(signature, arguments):

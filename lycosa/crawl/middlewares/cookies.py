@@ -79,6 +79,7 @@ class Cookies:
         jar = self._jar(request)
         if request.cookies:
             self._warn(jar.set(request.url, request.cookies, self._clock.now()))
+        # Most jars have no cookies for most hosts; finding that out is much cheaper than building a header.
         header = jar.header(request.url, self._clock.now()) if jar.of_host(request.url) else ""
         if header:
             request.headers["Cookie"] = header
@@ -108,7 +109,7 @@ class Cookies:
     def save(self) -> None:
         """Put the changed jars into the store; its next flush makes them durable."""
         changed = self._jars.changed()
-        if self._default.changed:
+        if self._default.changed:  # the default jar is not among the others, so that it is never evicted
             self._default.changed = False
             changed.append((self._name(None), self._default))
         for name, jar in changed:

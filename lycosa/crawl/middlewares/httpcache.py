@@ -164,6 +164,7 @@ class HttpCache:
             await self._delete(self._key(query, request))
 
     async def _invalidate(self, query: CacheQuery, request: Request, raw: model.HttpResponse) -> None:
+        # Another method may have changed the resource (RFC 9111 §4.4).
         for url in cache_rules.urls_to_invalidate(query, raw):
             for method in ("GET", "HEAD"):
                 await self._delete(self._key(query._replace(method=method, url=url), request, body=b""))
@@ -186,6 +187,7 @@ class HttpCache:
         )
         if latest is not None:
             raw.timings, raw.size_bytes = latest.timings, latest.size_bytes
+        # The crawl that stored the body may have accepted other content types than this one.
         raw.skipped = self._accept is not None and not self._accept(raw.status, headers)
         response = Response.of(raw, request, stored.received_at)
         response.flags = [CACHED, *flags]

@@ -22,7 +22,7 @@ class Offsite:
 
     def process_request(self, request: Request) -> Ignored | None:
         record = request.record
-        if record is None or record.depth == 0:
+        if record is None or record.depth == 0:  # start requests are always in scope
             return None
         reason = self._scope.reason(
             record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE))

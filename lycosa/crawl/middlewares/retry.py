@@ -32,7 +32,7 @@ class Retry:
 
     def process_response(self, request: Request, response: Response) -> Returned:
         if response.raw.status not in self._list:
-            return response
+            return response  # no coroutine: this is the path of nearly all responses
         verdict = self._retrying.after_status(request, response)
         handled = verdict.retry_at is None and self._statuses.is_handled(request, response.status)
         return self._with_block(request, verdict, response if handled else verdict)

@@ -1,1 +1,1 @@
-"""The proxy pool without I/O: who a proxy is, what an answer says about it, which one is best for a site now."""
+"""The rules of the proxy pool, without I/O: proxies, outcomes, the choice of the best proxy for a target."""

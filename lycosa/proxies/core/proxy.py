@@ -92,8 +92,8 @@ class Proxy:
     @cached_property
     def key(self) -> str:
         """The identity as 16 hexadecimal digits, the same in all processes."""
-        whole = f"{self.scheme}\0{self._place}\0{self.username}\0{self.password}"
-        return str(xxh3_64_hexdigest(whole.encode()))
+        identity = f"{self.scheme}\0{self._place}\0{self.username}\0{self.password}"
+        return str(xxh3_64_hexdigest(identity.encode()))
 
     @cached_property
     def name(self) -> str:
@@ -166,7 +166,7 @@ def _host(text: str) -> str:
 
 def _shown(text: str) -> str:
     """Return invalid text without what may be a login."""
-    behind = text.rpartition("@")[2]
-    safe = SAFE.match(behind)
+    rest = text.rpartition("@")[2]
+    safe = SAFE.match(rest)
     kept = safe[0] if safe else ""
-    return repr(kept[:SHOWN_MAX] + ("…" if len(kept) > SHOWN_MAX or kept != behind else ""))
+    return repr(kept[:SHOWN_MAX] + ("…" if len(kept) > SHOWN_MAX or kept != rest else ""))

@@ -26,7 +26,7 @@ class Waiter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nobody behind this caller can get a proxy, either, when it gets none."""
+        """Whether no later caller can get a proxy when this one gets none."""
         return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
     def grants(self) -> list[Grant]:

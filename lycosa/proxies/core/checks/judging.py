@@ -63,7 +63,7 @@ class JudgeAddress:
 
     @property
     def url(self) -> str:
-        """The whole address with the key: a secret."""
+        """The full address with the key: a secret."""
         tls = f"?tls={self.tls_port}&pin={self.pin}" if self.tls_port else ""
         return f"judge://{self.key}@{self.name}/{tls}"
 

@@ -1,4 +1,4 @@
-"""When each of many items is due: at its interval after a success, after growing pauses when it fails.
+"""When each of many items is due: after its interval when it succeeds, after growing pauses when it fails.
 
 Both are random: items that started together drift apart, and those that failed together do not return together
 (`pool.backoff`).

@@ -33,7 +33,7 @@ MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 
 
 def proves_reached(outcome: Outcome) -> bool:
-    """Whether the proxy was reached for certain. Of a broken connection (MISS) nobody knows where it broke."""
+    """Whether the proxy was reached for certain. A broken connection (MISS) may have failed at any place."""
     blame = outcome.blame
     if blame is PROXY:
         return False

@@ -296,7 +296,7 @@ class GlobalPool:
             self._log(journal.FillRecord(now, name, sorted(request.kind), joined[start : start + RECORD_MAX]))
 
     def _joined(self, target: str, key: str, now: float) -> TargetPool:
-        """Return the pool of a target, of which a proxy is a member now."""
+        """Return the pool of a target; the proxy joins it if it is not a member."""
         pool = self.target(target, now)
         if key not in pool.members:
             pool.learn(key, self.facts(key), now)
@@ -320,14 +320,14 @@ class GlobalPool:
 
     def _targets_with(self, keys: Iterable[str]) -> Iterator[tuple[TargetPool, list[str]]]:
         """Yield the targets that have some of these proxies, and which."""
-        wanted = dict.fromkeys(keys)
-        if len(wanted) == 1:  # the usual case
-            key, *_ = wanted
+        distinct = dict.fromkeys(keys)
+        if len(distinct) == 1:  # the usual case
+            key, *_ = distinct
             yield from ((pool, [key]) for pool in self.targets.values() if key in pool.members)
             return
-        for pool in self.targets.values() if wanted else ():
+        for pool in self.targets.values() if distinct else ():
             # Loop over the smaller side: both may have a million keys.
-            few, many = (wanted, pool.members) if len(wanted) < len(pool.members) else (pool.members, wanted)
+            few, many = (distinct, pool.members) if len(distinct) < len(pool.members) else (pool.members, distinct)
             if members := [key for key in few if key in many]:
                 yield pool, members
 

@@ -62,7 +62,7 @@ class ProxyTargetState:
 
     `rank`: its position in the order of use (`UseOrder`). `paced_until`: the delay of the target holds until then.
     `half_open`: it cools down until `rests_until`, or has not been proven to work since. `bans`, `misses`: those in a
-    row. `queued`: it stands among the ready ones; `waiting`: among those whose time has not come.
+    row. `queued`: it is in the order of use; `waiting`: it will be, at a later time.
     """
 
     key: str

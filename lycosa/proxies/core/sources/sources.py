@@ -300,12 +300,12 @@ def _value_at(data: object, path: str) -> object:
 def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
     """Return the pattern for a format such as `{host}:{port}`, and the names of its groups, in order.
 
-    A part ends where the text behind it begins. So no pattern backtracks, and no line takes long.
+    A part ends where the following text starts. So no pattern backtracks, and no line takes long.
     """
     pieces = VARIABLE.split(line)
     names, pattern = pieces[1::2], re.escape(pieces[0])
-    for behind in pieces[2::2]:
-        pattern += (f"([^{re.escape(behind[0])}]*)" if behind else "(.*)") + re.escape(behind)
+    for text in pieces[2::2]:
+        pattern += (f"([^{re.escape(text[0])}]*)" if text else "(.*)") + re.escape(text)
     return re.compile(pattern), names
 
 

@@ -68,7 +68,7 @@ class Shared(Crawl):
         order = list(self.counts)
         self.chance.shuffle(order)
         leases.push(self.counts, order)
-        self.work_off(leases)  # type: ignore[arg-type]
+        self.run_until_empty(leases)  # type: ignore[arg-type]
         leases.do(leases.frontier.close())
         leases.runner.close()
         assert {key: len(self.transfers[key]) for key in self.counts} == self.counts
@@ -104,7 +104,7 @@ def test_zipf(redis, seed: int, workers: int, exponent: float, most: int) -> Non
 def test_all_alike(redis, seed: int) -> None:
     crawl = Shared(numbered([4] * HOSTS), Policy(robots=False, delay_s=2.0), 20, seed).on(redis)
     assert crawl.now <= IDEAL_FACTOR * crawl.ideal()
-    assert min(map(crawl.finished, crawl.counts)) >= 0.7 * crawl.now
+    assert min(map(crawl.finished_at, crawl.counts)) >= 0.7 * crawl.now
 
 
 @pytest.mark.parametrize("seed", SEEDS)
