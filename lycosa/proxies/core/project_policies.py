@@ -64,7 +64,7 @@ class TargetTable(msgspec.Struct):
 
 
 class ProxiesTable(msgspec.Struct):
-    """The table `proxies`. `sources` and `checks` are read elsewhere, `targets` one by one: errors must name the target."""
+    """The table `proxies`. `sources` and `checks` are read elsewhere, `targets` one by one, for errors with their names."""
 
     default: TargetTable = msgspec.field(default_factory=TargetTable)
     targets: Annotated[dict[str, Any], Meta(max_length=TARGETS_MAX)] = {}

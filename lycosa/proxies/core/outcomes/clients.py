@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from lycosa.core.errors import FetchError, UsageError
-from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, judge, judge_error
+from lycosa.proxies.core.outcomes.outcome import LOGIN_STATUSES, Blame, Outcome, OutcomeRule, judge, judge_error
 
 BLAMES = {
     # the connection to the proxy, or the proxy itself
@@ -50,9 +50,6 @@ CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
 
 CAUSES_MAX = 5
 """Causes of an exception that are followed."""
-
-LOGIN_STATUSES = {401, 407}
-"""The response to CONNECT with a wrong login; some proxies send 401."""
 
 
 def outcome_of_response(

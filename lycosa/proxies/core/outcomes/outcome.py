@@ -46,7 +46,7 @@ RULES_MAX = 100
 RuleText = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 PROXY_LOGIN = 407
-LOGIN_STATUSES = frozenset({"401", "407"})
+LOGIN_STATUSES = frozenset({401, 407})
 """The response to CONNECT with a wrong login; some proxies send 401."""
 
 NOT_FOUND, NOT_HTTP = "host not found", "not HTTP"
@@ -186,7 +186,7 @@ def _blame_of_connect(error: ConnectFailed) -> Blame:
     if reason == NOT_FOUND:  # resolved by us, for SOCKS proxies that need an address
         return Blame.NOBODY
     status = re.fullmatch(r"proxy answered (\d{3})", reason)
-    if reason == PROXY_LOGIN_REFUSED or (status and status[1] in LOGIN_STATUSES):
+    if reason == PROXY_LOGIN_REFUSED or (status and int(status[1]) in LOGIN_STATUSES):
         return Blame.PROXY
     return Blame.MISS if status or error.reached else Blame.PROXY
 
