@@ -66,10 +66,10 @@ async def _serve(address: str, key: str, listener: socket.socket, say: Callable[
 
     with listener, hurrying(say=say_aside) as deadline:
         async with opened(address) as pool:
+            server = Server(site_over(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             say(f"Proxies: http://{shown}:{port}/  (API: /api, Ctrl-C stops it)")
-            server = Server(site_over(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
             await server.serve(sockets=[listener])
             if server.force_exit:
                 deadline.start()
