@@ -64,7 +64,7 @@ class TargetTable(msgspec.Struct):
 
 
 class ProxiesTable(msgspec.Struct):
-    """The table `proxies`. `sources` and `checks` are read elsewhere, `targets` one by one, for errors with their names."""
+    """The table `proxies`. Others read `sources` and `checks`; `targets` are read one by one, as errors name them."""
 
     default: TargetTable = msgspec.field(default_factory=TargetTable)
     targets: Annotated[dict[str, Any], Meta(max_length=TARGETS_MAX)] = {}
