@@ -260,6 +260,7 @@ ALSO_OPEN = {"lycosa.http.public_suffixes.is_suffix", "lycosa.http.public_suffix
 # What commands show and public modules hand out. `lycosa` itself is looked after by tests/test_exports.py.
 NAMED = {
     "cli": {
+        "lycosa.crawl.diagnostics.bug_log.Bug",
         "lycosa.crawl.events.stats.Snapshot",
         "lycosa.crawl.events.stats.Summary",
         "lycosa.crawl.spiders.spider.Spider",
@@ -331,9 +332,9 @@ LOOKED_UP = {
     "app/crawl/worker_main.py: state": "a spider that keeps state has one",
     "crawl/crawler.py: from_crawler": "a part of the user may have one",
     "crawl/crawler.py: from_settings": "a part of the user may have one",
-    "crawl/diagnostics/blame.py: getall": "whatever a callback yielded",
-    "crawl/diagnostics/blame.py: start": "a spider of the user, of whatever base class",
-    "crawl/diagnostics/blame.py: xpath": "whatever a callback yielded",
+    "crawl/diagnostics/user_errors.py: getall": "whatever a callback yielded",
+    "crawl/diagnostics/user_errors.py: start": "a spider of the user, of whatever base class",
+    "crawl/diagnostics/user_errors.py: xpath": "whatever a callback yielded",
     "crawl/engine/visit.py: response": "an exception of whatever class",
     "crawl/items/item_errors.py: model": "an error of one of pydantic's versions",
     "crawl/items/item_errors.py: title": "an error of one of pydantic's versions",

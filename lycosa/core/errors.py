@@ -12,6 +12,7 @@
     |   |-- ForeignState      the folder holds something else
     |   |-- NewerState        written by a newer Lycosa
     |   |-- StorageFull       no room left on the device
+    |   |-- WorkerLost        a worker of a shared crawl missed too many heartbeats
     |   `-- StorageError      any other failure of the disk or the database
     |-- NoProxy               the pool has no proxy for this target in the time given
     |   `-- NoProxyYet        the request waits, and is then sent through another proxy

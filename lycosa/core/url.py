@@ -10,6 +10,10 @@ Any text is accepted: `canonicalize` returns a canonical URL or raises `BadUrl`,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
 import ada_url
 from xxhash import xxh3_64_intdigest
 
@@ -91,6 +95,14 @@ def fingerprint(method: str, url: str, body: bytes = b"") -> int:
     # The lengths make the concatenation unambiguous.
     head = f"{len(verb)} {len(url)} {verb}{url}".encode("utf-8", "surrogatepass")
     return xxh3_64_intdigest(head + body, PARTS_KEY)
+
+
+def add_params(url: str, params: Mapping[str, Any] | None) -> str:
+    """Return the URL with `params` added to its query."""
+    if not params:
+        return url
+    address, mark, fragment = url.partition("#")
+    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + mark + fragment
 
 
 def _accepted(href: str) -> str | None:

@@ -24,8 +24,8 @@ Into = Callable[[bytes], None]
 
 
 class FetchOptions(TypedDict, total=False):
-    """Options of one transfer. What `accept` or `into` raise ends the transfer and is raised by `fetch`; for
-    `StopDownload` see there.
+    """Options of one transfer. An error of `accept` or `into` ends the transfer, and `fetch` raises it; `StopDownload`
+    may end it without an error.
 
     accept        is called with status and headers before the body is read; False ends the transfer with `skipped` set
     max_body      bytes of the body, after decompression; overrides the fetcher's own limit

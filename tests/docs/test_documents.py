@@ -178,7 +178,9 @@ def test_the_code_reads_and_writes_only_the_keys_of_meta_that_are_told():
 
 
 def test_the_search_for_keys_of_meta_finds_them():
-    assert list(meta_keys("request.meta['a'] = 1\nrequest.meta.setdefault('b', 2)\nasked('c')\nrequest.asked(D)")) == [
+    assert list(
+        meta_keys("request.meta['a'] = 1\nrequest.meta.setdefault('b', 2)\nget_meta('c')\nrequest.get_meta(D)")
+    ) == [
         "a",
         "b",
         "c",

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from urllib.parse import quote_plus, unquote, urlsplit, urlunsplit
 
 from lycosa.core.errors import UsageError
-from lycosa.http.core.request import add_params
+from lycosa.core.url import add_params
 from lycosa.http.core.shell_words import bash_words, cmd_words
 
 FORM = "application/x-www-form-urlencoded"

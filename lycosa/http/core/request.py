@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Self
-from urllib.parse import urlencode
 
 from lycosa.core.public import public
 
@@ -305,14 +304,6 @@ class Request:
 _CODE = Request.__init__.__code__
 ARGUMENTS = _CODE.co_varnames[1 : _CODE.co_argcount + _CODE.co_kwonlyargcount]
 """The names of all arguments, without `self` and the shorthands."""
-
-
-def add_params(url: str, params: Mapping[str, Any] | None) -> str:
-    """Return the URL with `params` added to its query."""
-    if not params:
-        return url
-    address, mark, fragment = url.partition("#")
-    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + mark + fragment
 
 
 def _name(name: Any) -> str:

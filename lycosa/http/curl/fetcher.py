@@ -188,7 +188,7 @@ class CurlFetcher:
 
 
 def _noting(into: Into, calls: list[bool]) -> Into:
-    """Return `into` with a note in `calls` for each call."""
+    """Wrap `into` so that each call appends to `calls`."""
 
     def noting(chunk: bytes) -> None:
         calls.append(True)

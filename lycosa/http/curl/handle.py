@@ -15,10 +15,10 @@ import pycurl
 from lycosa.core.addresses import is_public
 from lycosa.core.errors import BadResponse, BadUrl, BodyTooLarge, ConnectionLost, FetchError, StopDownload
 from lycosa.core.headers import Headers
-from lycosa.core.url import canonicalize
+from lycosa.core.url import add_params, canonicalize
 from lycosa.http.core.codings import decode_body
 from lycosa.http.core.model import HttpResponse, Timings
-from lycosa.http.core.request import Request, add_params
+from lycosa.http.core.request import Request
 from lycosa.http.curl.errors import HTTP2_STREAM, UNDECODABLE, latency_s
 from lycosa.http.curl.guard import AddressGuard, MayConnect, check_url
 from lycosa.http.curl.options import (

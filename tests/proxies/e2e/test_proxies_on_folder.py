@@ -208,7 +208,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["explain"], "", "explain needs TARGET"),
         (["nonsense"], "", "no such command"),
         (["add", "a" * 5000], "", "is not the address of a proxy: write [scheme://]"),
-        (["list", "--pool", "a" * 5000], "", "is no pool of proxies: the name is too long"),
+        (["list", "--pool", "a" * 5000], "", "is not a pool of proxies: the name is too long"),
         (["ban", "", "10.0.0.1:8080"], "", "TARGET '': write a domain such as shop.example, or a word"),
         (["explain", "x" * 501], "", "write a domain such as shop.example, or a word"),
         (["unban", "https://shop.example/a", "--all"], "", "https://shop.example/a is a URL: write shop.example"),
@@ -233,7 +233,7 @@ def test_without_a_pool_it_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatc
     told = run("list")
     assert (told.code, told.err.startswith("lycosa: which pool? write --pool DIR")) == (2, True)
     told = run("list", "--pool", "postgres://db")
-    assert (told.code, "is no pool of proxies: write memory:, a folder, or redis://" in told.err) == (2, True)
+    assert (told.code, "is not a pool of proxies: write memory:, a folder, or redis://" in told.err) == (2, True)
     for pool, says in (("memory:", "is gone with its process"), ("list.txt", "list.txt is a list, not a pool: ")):
         told = run("list", "--pool", pool)
         assert (told.code, says in told.err) == (2, True)
