@@ -24,15 +24,15 @@ hold until somebody uses the pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.order import DRAW_MAX, DRAW_SHARE
 from lycosa.proxies.core.pool.pool import GlobalPool
-from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool
-from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState, cool_down_like
+from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, has_usable
+from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState
 
 NEAREST_MAX = 1_000
 """Proxies of the global pool, the nearest first, that are searched for those that would join."""
@@ -103,9 +103,10 @@ def explain(
     snapshot: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], request: ProxyRequest, now: float
 ) -> list[ProxyVerdict]:
     """Return a verdict for each proxy, those that may be leased first. `nearest`: of the global pool, in order."""
-    members, joining, spare = _filled(snapshot, nearest, request, now)
-    draw = _draw(members, snapshot, request, now)
-    verdicts = [draw.verdict(member, joins=member.key in joining) for member in members.values()]
+    target = _copy_of(snapshot, now)
+    joining, spare = _fill(target, snapshot, nearest, request, now)
+    draw = _draw(target, snapshot, request, now)
+    verdicts = [draw.verdict(member, joins=member.key in joining) for member in target.members.values()]
     verdicts += [_spare_verdict(key, facts, request, now) for key, facts in spare]
     return sorted(verdicts, key=lambda each: (SORT_ORDER[each.why], each.tier, each.place, each.until, each.key))
 
@@ -192,34 +193,53 @@ class _Draw:
         return (Why.DEARER if is_dearer else Why.BEHIND), 0.0
 
 
-def _draw(
-    members: Mapping[str, ProxyTargetState], snapshot: TargetSnapshot, request: ProxyRequest, now: float
-) -> _Draw:
+def _copy_of(snapshot: TargetSnapshot, now: float) -> TargetPool:
+    """Return a target in the state of a snapshot, on which the next lease can be tried out."""
+    target = TargetPool(snapshot.policy)
+    target.restore([copy(member) for member in snapshot.members.values()])
+    tiers = {member.facts.tier for member in target.members.values()}
+    target.parts()[0].restore(snapshot.virtual_time, tiers, target.members)
+    target.wake(now)
+    return target
+
+
+def _fill(
+    target: TargetPool,
+    snapshot: TargetSnapshot,
+    nearest: Sequence[tuple[str, ProxyFacts]],
+    request: ProxyRequest,
+    now: float,
+) -> tuple[set[str], list[tuple[str, ProxyFacts]]]:
+    """Let proxies join as `GlobalPool.acquire` does. Return their keys, and the proxies that did not join."""
+    joining, spare = set[str](), []
+    usable = sum(member.usable and request.has_tags(member) for member in target.members.values())
+    missing = 0 if snapshot.is_filled else snapshot.policy.members - usable
+    for key, facts in nearest:
+        if key in target.members:
+            continue
+        if facts.dead or missing <= 0 or not request.tags.items() <= facts.tags.items():
+            spare.append((key, facts))
+            continue
+        joining.add(key)
+        target.learn(key, facts, now)
+        missing -= target.members[key].usable
+    return joining, spare
+
+
+def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, now: float) -> _Draw:
     """Decide as `TargetPool.acquire` does."""
-    tiers: dict[int, list[ProxyTargetState]] = {}
-    for member in members.values():
-        if not _is_blocked(member, snapshot.policy, now):
-            tiers.setdefault(member.facts.tier, []).append(member)
-    for tier in tiers.values():
-        tier.sort(key=lambda each: (each.rank if each.queued else max(each.rank, snapshot.virtual_time), each.key))
-    places = {member.key: place for tier in tiers.values() for place, member in enumerate(tier, 1)}
+    members, order = target.members, target.parts()[0]
+    ready = {tier: order.first(tier, len(members), None, members) for tier in order.tiers}
+    places = {member.key: place for tier in ready.values() for place, member in enumerate(tier, 1)}
     bound = members.get(snapshot.bound or "")
     if bound is not None and request.has_tags(bound) and (bound.usable or bound.lease_count):
         drawn = frozenset({bound.key} & places.keys())
         return _Draw(snapshot, request, now, places, drawn, bound.facts.tier, bound.key)
-    for number in sorted({member.facts.tier for member in members.values()}):
-        tier = tiers.get(number, [])
-        draw_size = min(DRAW_MAX, max(1, len(tier) // DRAW_SHARE))
-        drawn = frozenset([member.key for member in tier if request.fits(member)][:draw_size])
-        if drawn or any(each.usable and each.facts.tier == number and request.fits(each) for each in members.values()):
-            return _Draw(snapshot, request, now, places, drawn, number, None)
+    for tier in order.tiers:
+        drawn = frozenset(each.key for each in order.first(tier, order.draw_size(tier), request.fits, members))
+        if drawn or has_usable(tier, members, request, 1):
+            return _Draw(snapshot, request, now, places, drawn, tier, None)
     return _Draw(snapshot, request, now, places, frozenset(), None, None)
-
-
-def _is_blocked(member: ProxyTargetState, policy: TargetPolicy, now: float) -> bool:
-    is_full = 0 < policy.concurrency <= member.lease_count
-    on_trial = member.half_open and member.lease_count > 0
-    return member.banned or member.facts.dead or is_full or on_trial or member.eligible_at > now
 
 
 def _obstacle(member: ProxyTargetState, snapshot: TargetSnapshot, now: float) -> tuple[Why, float]:
@@ -238,39 +258,10 @@ def _obstacle(member: ProxyTargetState, snapshot: TargetSnapshot, now: float) ->
     return Why.PACED, member.paced_until
 
 
-def _filled(
-    snapshot: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], request: ProxyRequest, now: float
-) -> tuple[dict[str, ProxyTargetState], set[str], list[tuple[str, ProxyFacts]]]:
-    """Return the members with those that would join, the keys of the latter, and the proxies that would not.
-
-    As in `GlobalPool.acquire`.
-    """
-    members, joining, spare = dict(snapshot.members), set[str](), []
-    usable = sum(member.usable and request.has_tags(member) for member in members.values())
-    missing = 0 if snapshot.is_filled else snapshot.policy.members - usable
-    for key, facts in nearest:
-        if key in members:
-            continue
-        if facts.dead or missing <= 0 or not request.tags.items() <= facts.tags.items():
-            spare.append((key, facts))
-            continue
-        joining.add(key)
-        members[key] = member = _newcomer(key, facts, snapshot.virtual_time, now)
-        known = snapshot.members.values()
-        cool_down_like(member, (each for each in known if each.facts.exit_ip == facts.exit_ip != ""), now)
-        missing -= member.usable
-    return members, joining, spare
-
-
-def _newcomer(key: str, facts: ProxyFacts, rank: float, now: float) -> ProxyTargetState:
-    member = ProxyTargetState(key, facts, rank)
+def _spare_verdict(key: str, facts: ProxyFacts, request: ProxyRequest, now: float) -> ProxyVerdict:
+    member = ProxyTargetState(key, facts, 0.0)
     if facts.rests_until > now:
         member.cool_down(facts.rests_until)
-    return member
-
-
-def _spare_verdict(key: str, facts: ProxyFacts, request: ProxyRequest, now: float) -> ProxyVerdict:
-    member = _newcomer(key, facts, 0.0, now)
     why = Why.DEAD if facts.dead else Why.SPARE if request.has_tags(member) else Why.TAGS
     return ProxyVerdict(key, why, member.state(now), 0.0, 0, 1 / member.cost(), 0.0, facts.tier)
 

@@ -69,7 +69,7 @@ def seen(pool: GlobalPool, now: float) -> Image:
     """Return the state of a pool after all that time alone does."""
     for target in pool.targets.values():
         target.expire(now)
-        target._wake(now)
+        target.wake(now)
     whole = pool_image.decode(pool_image.encode(image_of(pool)))
     for target in whole.targets:
         target.sessions = [each for each in target.sessions if each.until > now]

@@ -123,7 +123,7 @@ class TargetPool:
     ) -> list[Grant] | Wait:
         """Lease as many different proxies as there are draws, or none."""
         self.expire(now)
-        self._wake(now)
+        self.wake(now)
         bound = self._bound(request.session, now) if request.session else None
         kept = bound if bound is not None and request.has_tags(bound) else None
         if kept is not None and (kept.usable or kept.lease_count):
@@ -138,7 +138,7 @@ class TargetPool:
     def replay_acquire(self, keys: Sequence[str], now: float, until: float, session: str) -> list[Grant]:
         """Lease the proxies that `acquire` chose before: for a journal."""
         self.expire(now)
-        self._wake(now)
+        self.wake(now)
         return self._lease([self.members[key] for key in keys], now, until, session)
 
     def renew(self, token: int, now: float, lease_s: float | None = None) -> float | None:
@@ -340,7 +340,8 @@ class TargetPool:
         else:
             self._order.add_ready(member)
 
-    def _wake(self, now: float) -> None:
+    def wake(self, now: float) -> None:
+        """Insert the waiting members that are eligible now into the order of use."""
         while (member := self._order.pop_due(now, self.members)) is not None:
             self._place(member, now)
 
@@ -378,13 +379,13 @@ def _choose(
         found = order.first(tier, len(missing) + draw_size - 1, fits, members)
         if len(found) >= len(missing):
             return chosen + [found.pop(int(draw * min(draw_size, len(found)))) for draw in missing], draw_size
-        if tier != order.tiers[-1] and _has_usable(tier, members, request, len(missing)):
+        if tier != order.tiers[-1] and has_usable(tier, members, request, len(missing)):
             break  # wait for this tier rather than pay for the next one
         chosen += found
     return [], 0
 
 
-def _has_usable(tier: int, members: Mapping[str, ProxyTargetState], request: ProxyRequest, count: int) -> bool:
+def has_usable(tier: int, members: Mapping[str, ProxyTargetState], request: ProxyRequest, count: int) -> bool:
     """Whether a tier has so many usable proxies that fit."""
     usable = (each for each in members.values() if each.facts.tier == tier and each.usable and request.fits(each))
     return next(islice(usable, count - 1, None), None) is not None
