@@ -26,7 +26,7 @@ from lycosa.crawl.engine.settle import Settler
 from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, Failed
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.engine.wakeup import Wakeup
-from lycosa.crawl.events.stats import Snapshot
+from lycosa.crawl.events.stats import RunStats, Snapshot
 from lycosa.frontier.core.model import Lease, RecordKind, Selection, UrlRecord
 from lycosa.frontier.core.states import Event, State, expire
 from lycosa.frontier.ports import FrontierOperations
@@ -353,8 +353,7 @@ class Engine:
                 raise
             _uncancel()
         if not self._leases.is_overdue(lease):
-            log.error("%s failed: %s", lease.record.url, CANCELLED_ITSELF)
-            return Failed(CANCELLED_ITSELF)
+            return self_cancelled(self._stats, lease.record.url)
         log.warning("%s took longer than %g s (max_lease)", lease.record.url, self._limits.lease_max_s)
         _, event = expire(lease.record)
         return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
@@ -397,6 +396,13 @@ class Engine:
             task.cancel()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def self_cancelled(stats: RunStats, url: str) -> Failed:
+    """Return the outcome of a visit that cancelled its own task, and record the bug."""
+    error = asyncio.CancelledError()  # one without a traceback: nobody knows which line cancelled the task
+    stats.bugs.record(error, "a callback", CANCELLED_ITSELF, url, CANCELLED_ITSELF, with_traceback=False)
+    return Failed(CANCELLED_ITSELF)
 
 
 def shutdown_deadline(engine: Engine) -> asyncio.Timeout:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from lycosa.core.errors import LycosaError
-from lycosa.crawl.engine.engine import CANCELLED_ITSELF, Engine
-from lycosa.crawl.engine.verdict import Failed
+from lycosa.crawl.engine.engine import Engine, self_cancelled
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
@@ -216,9 +215,8 @@ class WorkerHandle:
         visit = self._visits.get(cancelled.token)
         if visit is not None and not visit.outcome.done():
             by_owner = cancelled.token in self._cancelled
-            if not by_owner:
-                log.error("%s failed: %s", visit.lease.record.url, CANCELLED_ITSELF)
-            visit.outcome.set_result(None if by_owner else Failed(CANCELLED_ITSELF))
+            url = visit.lease.record.url
+            visit.outcome.set_result(None if by_owner else self_cancelled(self._crawl.stats, url))
         self._forget_cancelled(cancelled.token)
 
     def _forget_cancelled(self, token: int) -> None:
