@@ -111,8 +111,8 @@ def test_every_name_has_a_case_here():
 
 @pytest.mark.parametrize("name", MEANT)
 def test_scrapy_name_sets_our_setting(tmp_path, name):
-    value, setting, wanted = MEANT[name]
-    assert settings(tmp_path, {name: value}) == replace(Settings(), **{setting: wanted})
+    value, setting, expected = MEANT[name]
+    assert settings(tmp_path, {name: value}) == replace(Settings(), **{setting: expected})
 
 
 def test_tables_hold_every_default_setting_of_scrapy_once():

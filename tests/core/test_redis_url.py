@@ -50,7 +50,7 @@ def test_urls_of_every_mode():
     ],
 )
 def test_invalid_urls_are_refused_without_their_secrets(url, says):
-    with pytest.raises(UsageError, match=says) as told:
+    with pytest.raises(UsageError, match=says) as caught:
         parse_redis_url(url)
-    assert "secret" not in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -21,9 +21,11 @@ def test_the_largest_unit_of_size_is_unbounded():
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(-5, "0 s"), (0, "0 s"), (0.25, "0.2 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59, "59 s"), (59.4, "59 s")]
-    + [(59.7, "1 min"), (60, "1 min"), (61, "1 min 1 s"), (90, "1 min 30 s"), (3600, "1 h"), (3700, "1 h 1 min")]
-    + [(90_000, "1 d 1 h"), (1e9, "11,574 d 1 h")],
+    [
+        *((-5, "0 s"), (0, "0 s"), (0.25, "0.2 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59, "59 s"), (59.4, "59 s")),
+        *((59.7, "1 min"), (60, "1 min"), (61, "1 min 1 s"), (90, "1 min 30 s"), (3600, "1 h"), (3700, "1 h 1 min")),
+        *((90_000, "1 d 1 h"), (1e9, "11,574 d 1 h")),
+    ],
 )
 def test_durations_are_shown_in_their_two_largest_units(seconds, shown):
     assert format_duration(seconds) == shown

@@ -227,9 +227,9 @@ def test_stored_responses_survive_kill_9(tmp_path: Path):
     for _ in range(3):
         command = [sys.executable, "-c", textwrap.dedent(WRITER), tmp_path]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
-            told = [int(writer.stdout.readline()) for _ in range(300)][-1]
+            stored = [int(writer.stdout.readline()) for _ in range(300)][-1]
             writer.kill()
-            told = max([told, *map(int, writer.stdout.read().splitlines())])
+            stored = max([stored, *map(int, writer.stdout.read().splitlines())])
 
         async def look(last: int) -> None:
             cache = SqliteCache(tmp_path, 2_000_000)
@@ -239,7 +239,7 @@ def test_stored_responses_survive_kill_9(tmp_path: Path):
             assert all(each is None or each.body == b"%d " % each.received_at * 2000 for each in whole)
             await cache.close()
 
-        asyncio.run(look(told))
+        asyncio.run(look(stored))
 
 
 def test_rows_of_a_newer_version_with_more_fields_are_read():

@@ -117,10 +117,10 @@ def test_connections_per_host_are_limited(run):
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "REPORT"])
 @pytest.mark.parametrize("body", [b"", b"a=1\r\n\0\xff"])
 def test_methods_and_bodies_are_sent(run, method, body):
-    said = json.loads(run(get("/echo", method=method, body=body)).body)
-    assert (said["method"], bytes.fromhex(said["body"])) == (method, body)
-    assert "expect" not in said["headers"]
-    assert "content-type" not in said["headers"]
+    echo = json.loads(run(get("/echo", method=method, body=body)).body)
+    assert (echo["method"], bytes.fromhex(echo["body"])) == (method, body)
+    assert "expect" not in echo["headers"]
+    assert "content-type" not in echo["headers"]
 
 
 def test_head_response_has_headers_and_no_body(run):
@@ -143,14 +143,14 @@ def test_options_of_a_request_do_not_apply_to_the_next(run):
         await fetcher.fetch(special.replace(meta={"download_timeout": 9}))
         return json.loads((await fetcher.fetch(Request(server.url("/echo")))).body)
 
-    said = run(play)
-    assert (said["method"], said["body"]) == ("GET", "")
-    assert "x-once" not in said["headers"]
+    echo = run(play)
+    assert (echo["method"], echo["body"]) == ("GET", "")
+    assert "x-once" not in echo["headers"]
 
 
 def test_params_are_merged_into_the_url(run):
-    said = json.loads(run(get("/echo?a=1#part", params={"b": "ü &"})).body)
-    assert said["target"] == "/echo?a=1&b=%C3%BC+%26"
+    echo = json.loads(run(get("/echo?a=1#part", params={"b": "ü &"})).body)
+    assert echo["target"] == "/echo?a=1&b=%C3%BC+%26"
 
 
 def test_url_that_is_not_ascii(run):
@@ -256,9 +256,9 @@ def test_fetcher_connects_to_the_given_address_and_sends_the_name(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         url = server.url("/echo").replace("127.0.0.1", "no-such-host.invalid")
         response = await fetcher.fetch(Request(url), address="127.0.0.1")
-        said = json.loads(response.body)
-        assert (response.url, response.ip, said["target"]) == (url, "127.0.0.1", "/echo")
-        assert said["headers"]["host"] == url.split("/")[2]
+        echo = json.loads(response.body)
+        assert (response.url, response.ip, echo["target"]) == (url, "127.0.0.1", "/echo")
+        assert echo["headers"]["host"] == url.split("/")[2]
         with pytest.raises(ConnectFailed, match=r"^host not found$"):  # an address holds for its own request only
             await fetcher.fetch(Request(url))
 
@@ -374,15 +374,15 @@ def test_address_is_ignored_through_a_proxy(run):
 
 
 def test_accept_is_called_once_with_status_and_headers(run):
-    asked: list[tuple[int, str]] = []
+    calls: list[tuple[int, str]] = []
 
     def accept(status: int, headers: Headers) -> bool:
-        asked.append((status, headers.get("content-type")))
+        calls.append((status, headers.get("content-type")))
         return True
 
     response = run(get("/many-links", accept=accept))
     assert len(response.body) > 100_000
-    assert asked == [(200, "text/html; charset=utf-8")]
+    assert calls == [(200, "text/html; charset=utf-8")]
 
 
 @pytest.mark.parametrize("path", ["/good", "/empty", "/204", "/video", "/endless", "/gzip-bomb", "/1xx", "/trailers"])

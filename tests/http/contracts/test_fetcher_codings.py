@@ -108,14 +108,14 @@ def play(run, monkeypatch):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_every_coding_is_decompressed(play, name):
-    response, asked = play(*RIGHT[name])
-    assert (response.body, asked) == (PAGE, 1)
+    response, requests = play(*RIGHT[name])
+    assert (response.body, requests) == (PAGE, 1)
 
 
 @pytest.mark.parametrize("name", FORGIVEN)
 def test_page_with_a_wrong_label_is_returned(play, name):
-    response, asked = play(*FORGIVEN[name])
-    assert (response.body, asked) == (PAGE, 2)
+    response, requests = play(*FORGIVEN[name])
+    assert (response.body, requests) == (PAGE, 2)
 
 
 @pytest.mark.parametrize("name", LOST)
@@ -131,8 +131,8 @@ def test_post_is_not_repeated(play):
 
 
 def test_truncated_stream_is_decompressed_up_to_its_end(play):
-    response, asked = play(GZIPPED[:-4], "gzip")
-    assert (response.body, asked) == (PAGE, 1)
+    response, requests = play(GZIPPED[:-4], "gzip")
+    assert (response.body, requests) == (PAGE, 1)
     response, _ = play(gzip.compress(PAGE, 0)[:500], "gzip")
     assert PAGE.startswith(response.body)
 
@@ -162,6 +162,6 @@ def test_handle_decompresses_again_after_an_undecoded_transfer(run):
             assert b"squeezed" in (await fetcher.fetch(Request(server.url("/gzip")))).body
         return [hit.headers["accept-encoding"] for hit in server.hits]
 
-    usual, again, *_ = asked = run(fetch)
+    usual, again, *_ = requests = run(fetch)
     assert again == "identity"
-    assert asked == [usual, again, usual] * 2
+    assert requests == [usual, again, usual] * 2

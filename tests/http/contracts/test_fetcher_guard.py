@@ -187,11 +187,11 @@ def test_guarded_and_unguarded_transfers_do_not_mix(run):
 
 
 def test_predicate_is_cached_by_address(run):
-    """For a kept connection the cache is asked."""
-    asked: list[str] = []
+    """For a kept connection the cache is addresses."""
+    addresses: list[str] = []
 
     def may(ip: str) -> bool:
-        asked.append(ip)
+        addresses.append(ip)
         return True
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
@@ -199,4 +199,4 @@ def test_predicate_is_cached_by_address(run):
             await fetcher.fetch(Request(server.url("/good")), public_only=True)
 
     run(play, may_connect=may)
-    assert asked == ["127.0.0.1"]
+    assert addresses == ["127.0.0.1"]

@@ -167,19 +167,19 @@ def test_header_fields_of_a_request_are_not_sent_with_the_next(run):
 
 @pytest.mark.parametrize("usual", ["", "http://usual.example/"])
 def test_referer_of_a_request_is_not_sent_with_the_next(run, usual):
-    asked = [{"Referer": "http://a.example/"}, {"Referer": "http://b.example/", "X": "1"}, {}, {"X": "1"}]
+    fields = [{"Referer": "http://a.example/"}, {"Referer": "http://b.example/", "X": "1"}, {}, {"X": "1"}]
 
     async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
-        for headers in asked:
+        for headers in fields:
             for _ in range(2):
                 await fetcher.fetch(Request(server.url("/echo"), headers=headers))
-        await fetcher.fetch(Request(server.url("/echo"), headers=asked[0]))
+        await fetcher.fetch(Request(server.url("/echo"), headers=fields[0]))
         await fetcher.fetch(Request(server.url("/echo")))
         return [hit.headers.get("referer", "") for hit in server.hits]
 
-    said = run(play, headers={"Referer": usual} if usual else {})
+    received = run(play, headers={"Referer": usual} if usual else {})
     a, b = "http://a.example/", "http://b.example/"
-    assert said == [a, a, b, b, usual, usual, usual, usual, a, usual]
+    assert received == [a, a, b, b, usual, usual, usual, usual, a, usual]
 
 
 @pytest.mark.parametrize(("path", "begins"), [("/short", b"only this"), ("/cut-chunks", b"")])
@@ -286,8 +286,8 @@ def test_into_of_a_transfer_gets_no_pieces_of_the_next(run):
         chunks: list[bytes] = []
         await fetcher.fetch(Request(server.url("/good")), into=chunks.append)
         taken = len(chunks)
-        said = await fetcher.fetch(Request(server.url("/echo")))
-        assert json.loads(said.body)["method"] == "GET"
+        echo = await fetcher.fetch(Request(server.url("/echo")))
+        assert json.loads(echo.body)["method"] == "GET"
         assert len(chunks) == taken
 
     run(play)

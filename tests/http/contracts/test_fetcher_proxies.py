@@ -65,8 +65,8 @@ def test_latency_of_a_new_connection(kind, scheme, certificates):  # noqa: F811
         with running(kind()) as [real]:
             fetcher = CurlFetcher(FetchSettings())
             try:
-                asked = Request(server.url(), meta={"proxy": real.url})
-                first, again = [await fetcher.fetch(asked) for _ in range(2)]
+                request = Request(server.url(), meta={"proxy": real.url})
+                first, again = [await fetcher.fetch(request) for _ in range(2)]
                 direct = await fetcher.fetch(Request(server.url()))
             finally:
                 await fetcher.close()

@@ -71,11 +71,11 @@ def test_argument_overrides_meta_which_overrides_settings(run, argument, meta, s
             request = Request(server.url("/good"))
             if meta != "unsaid":
                 request.meta["proxy"] = proxies[meta]
-            said = dict(request.meta)
+            before = dict(request.meta)
             async with fetching(proxy=proxies[settings]) as own:
                 assert (await own.fetch(request, proxy=proxies[argument])).status == 200
             assert there.taken() == [way]
-            assert request.meta == said
+            assert request.meta == before
 
     run(play)
 
@@ -97,9 +97,9 @@ def test_argument_applies_to_one_transfer(run):
                 for proxy, way in ((None, DIRECT), (there.argument.url(""), OF_ARGUMENT), (None, DIRECT), ("", DIRECT)):
                     await fetcher.fetch(Request(server.url("/echo"), **kind), proxy=proxy)
                     [hit] = there.host.hits + there.argument.hits
-                    wanted = kind.get("headers", {})
-                    assert hit.headers.get("referer") == wanted.get("Referer"), (kind, proxy)
-                    assert hit.headers.get("x-mine") == wanted.get("X-Mine"), (kind, proxy)
+                    expected = kind.get("headers", {})
+                    assert hit.headers.get("referer") == expected.get("Referer"), (kind, proxy)
+                    assert hit.headers.get("x-mine") == expected.get("X-Mine"), (kind, proxy)
                     assert (hit.method, hit.body) == (kind.get("method", "GET"), kind.get("body", b""))
                     assert there.taken() == [way], (kind, proxy)
 

@@ -96,8 +96,8 @@ def test_untrusted_certificate_is_refused_with_its_reason(certificates, trusted,
 
 
 def test_address_changes_neither_the_sni_name_nor_the_checked_one(certificates, trusted):
-    context, asked = certificates.context("other"), []
-    context.sni_callback = lambda _socket, name, _context: asked.append(name)
+    context, names = certificates.context("other"), []
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
 
     async def main() -> None:
         async with serving(tls=context) as server:
@@ -109,7 +109,7 @@ def test_address_changes_neither_the_sni_name_nor_the_checked_one(certificates, 
                 await fetch(right.replace("example.com", "example.org"), address="127.0.0.1")
 
     asyncio.run(main())
-    assert asked == ["example.com", "example.org"]
+    assert names == ["example.com", "example.org"]
 
 
 def test_unknown_authority_is_refused_unless_insecure(certificates):

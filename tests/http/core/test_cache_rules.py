@@ -43,16 +43,16 @@ def response(*fields: tuple[str, str], status: int = 200, **more) -> HttpRespons
     return HttpResponse(URL, status, Headers.of(fields), b"body", **more)
 
 
-def kept(*fields: tuple[str, str], status: int = 200, asked: CacheQuery = GET, took_s: float = 0.0) -> StoredResponse:
-    return to_stored(asked, response(*fields, status=status, timings=Timings(total_s=took_s)), NOW)
+def cached(*fields: tuple[str, str], status: int = 200, query: CacheQuery = GET, took_s: float = 0.0) -> StoredResponse:
+    return to_stored(query, response(*fields, status=status, timings=Timings(total_s=took_s)), NOW)
 
 
 def cc(value: str) -> tuple[str, str]:
     return "Cache-Control", value
 
 
-def action(stored: StoredResponse | None, after_s: float = 0.0, rules=RULES, **asked: str) -> CacheAction:
-    fields = {name.replace("_", "-"): value for name, value in asked.items()}
+def action(stored: StoredResponse | None, after_s: float = 0.0, rules=RULES, **query: str) -> CacheAction:
+    fields = {name.replace("_", "-"): value for name, value in query.items()}
     return rules.decide(CacheQuery("GET", URL, fields), stored, NOW + after_s).action
 
 
@@ -65,11 +65,11 @@ def fresh_for(stored: StoredResponse) -> int:
     return low + 1
 
 
-# ----------------------------------------------------------------------------------------------------- §3: what is kept
+# ----------------------------------------------------------------------------------------------------- §3: what is stored
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "wanted"),
+    ("fields", "status", "storable"),
     [
         ([cc("max-age=60")], 200, True),
         ([cc("private, max-age=60")], 200, True),
@@ -108,8 +108,8 @@ def fresh_for(stored: StoredResponse) -> int:
         ([("ETag", "not an entity tag")], 200, False),
     ],
 )
-def test_responses_that_may_be_stored(fields, status, wanted):
-    assert RULES.storable(GET, response(*fields, status=status), NOW) is wanted
+def test_responses_that_may_be_stored(fields, status, storable):
+    assert RULES.storable(GET, response(*fields, status=status), NOW) is storable
 
 
 def test_requests_that_forbid_storing():
@@ -144,7 +144,7 @@ def test_connection_fields_and_cookies_are_not_stored():
         ("X-Kept", "2"),
         ("Content-Type", "text/html"),
     ]
-    assert kept(*fields).headers == [("x-kept", "1"), ("x-kept", "2"), ("content-type", "text/html")]
+    assert cached(*fields).headers == [("x-cached", "1"), ("x-cached", "2"), ("content-type", "text/html")]
 
 
 # ----------------------------------------------------------------------------------------------- §4.2.1: how long fresh
@@ -202,7 +202,7 @@ def test_connection_fields_and_cookies_are_not_stored():
     ],
 )
 def test_freshness_lifetime(fields, fresh_s):
-    assert fresh_for(kept(*fields)) == fresh_s
+    assert fresh_for(cached(*fields)) == fresh_s
 
 
 def test_dates_of_these_tests_are_valid():
@@ -211,10 +211,10 @@ def test_dates_of_these_tests_are_valid():
 
 def test_heuristic_lifetime_is_for_cacheable_statuses_only():
     old = ("Last-Modified", date(-1000))
-    assert [fresh_for(kept(old, status=status)) for status in (200, 203, 404, 410, 403, 500)] == [100] * 4 + [0, 0]
-    assert fresh_for(kept(old, cc("public"), status=403)) == 100
-    assert fresh_for(kept(status=301)) == fresh_for(kept(status=308)) == HEURISTIC_MAX_S
-    assert fresh_for(kept(status=302)) == 0
+    assert [fresh_for(cached(old, status=status)) for status in (200, 203, 404, 410, 403, 500)] == [100] * 4 + [0, 0]
+    assert fresh_for(cached(old, cc("public"), status=403)) == 100
+    assert fresh_for(cached(status=301)) == fresh_for(cached(status=308)) == HEURISTIC_MAX_S
+    assert fresh_for(cached(status=302)) == 0
 
 
 # ---------------------------------------------------------------------------------------------------------- §4.2.3: age
@@ -242,24 +242,24 @@ def test_heuristic_lifetime_is_for_cacheable_statuses_only():
     ],
 )
 def test_age_is_subtracted_from_the_lifetime(fields, fresh_s):
-    assert fresh_for(kept(cc("max-age=60"), *fields)) == fresh_s
+    assert fresh_for(cached(cc("max-age=60"), *fields)) == fresh_s
 
 
 def test_age_includes_the_time_of_the_transfer():
-    assert fresh_for(kept(cc("max-age=60"), ("Age", "10"), took_s=5.0)) == 45
-    assert fresh_for(kept(cc("max-age=60"), ("Date", date(-8)), took_s=5.0)) == 52
+    assert fresh_for(cached(cc("max-age=60"), ("Age", "10"), took_s=5.0)) == 45
+    assert fresh_for(cached(cc("max-age=60"), ("Date", date(-8)), took_s=5.0)) == 52
 
 
 def test_clock_that_is_set_back_makes_no_response_younger():
-    stored = kept(cc("max-age=60"), ("Age", "10"))
+    stored = cached(cc("max-age=60"), ("Age", "10"))
     assert headers_to_serve(stored, NOW - 1000)["age"] == "10"
     assert action(stored, -1000) is CacheAction.SERVE
 
 
 def test_stored_response_is_served_with_its_age():
-    headers = headers_to_serve(kept(cc("max-age=60"), ("Age", "10"), ("Date", date(-5))), NOW + 7)
+    headers = headers_to_serve(cached(cc("max-age=60"), ("Age", "10"), ("Date", date(-5))), NOW + 7)
     assert (headers.getlist("age"), headers["date"]) == (["17"], date(-5))
-    assert headers_to_serve(kept(cc("max-age=60")), NOW + 7)["age"] == "7"
+    assert headers_to_serve(cached(cc("max-age=60")), NOW + 7)["age"] == "7"
 
 
 # ------------------------------------------------------------------------------------------------------- §4: what to do
@@ -267,30 +267,32 @@ def test_stored_response_is_served_with_its_age():
 
 def test_stale_response_is_revalidated():
     etag, modified = ("ETag", 'W/"1"'), ("Last-Modified", date(-HOUR))
-    assert RULES.decide(GET, kept(cc("max-age=60"), etag, modified), NOW + 61) == CacheDecision(
+    assert RULES.decide(GET, cached(cc("max-age=60"), etag, modified), NOW + 61) == CacheDecision(
         CacheAction.REVALIDATE, {"If-None-Match": 'W/"1"', "If-Modified-Since": date(-HOUR)}, serve_on_error=True
     )
-    assert RULES.decide(GET, kept(cc("max-age=60"), modified), NOW + 61).conditions == {
+    assert RULES.decide(GET, cached(cc("max-age=60"), modified), NOW + 61).conditions == {
         "If-Modified-Since": date(-HOUR)
     }
-    assert RULES.decide(GET, kept(cc("max-age=60")), NOW + 61) == CacheDecision(CacheAction.FETCH, serve_on_error=True)
+    assert RULES.decide(GET, cached(cc("max-age=60")), NOW + 61) == CacheDecision(
+        CacheAction.FETCH, serve_on_error=True
+    )
     assert RULES.decide(GET, None, NOW) == CacheDecision(CacheAction.FETCH)
 
 
 @pytest.mark.parametrize("value", ['"\n"', '"a" x', "a", '"' + "a" * 2000 + '"', '"\xff"'])
 def test_hostile_entity_tag_is_not_sent_back(value):
-    assert RULES.decide(GET, kept(cc("max-age=60"), ("ETag", value)), NOW + 61).conditions == {}
+    assert RULES.decide(GET, cached(cc("max-age=60"), ("ETag", value)), NOW + 61).conditions == {}
 
 
 @pytest.mark.parametrize("name", ["if-none-match", "if-modified-since", "range", "if-match", "if-range"])
 def test_request_with_its_own_condition_is_not_served_from_the_cache(name):
-    assert RULES.decide(CacheQuery("GET", URL, {name: "x"}), kept(cc("max-age=60")), NOW) == CacheDecision(
+    assert RULES.decide(CacheQuery("GET", URL, {name: "x"}), cached(cc("max-age=60")), NOW) == CacheDecision(
         CacheAction.FETCH
     )
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted", "after_s", "expected"),
+    ("response_cc", "request_cc", "after_s", "expected"),
     [
         ("max-age=60", "max-age=0", 1, CacheAction.FETCH),
         ("max-age=60", "max-age=10", 10, CacheAction.SERVE),
@@ -314,26 +316,26 @@ def test_request_with_its_own_condition_is_not_served_from_the_cache(name):
         ("max-age=60, immutable", "", 61, CacheAction.FETCH),
     ],
 )
-def test_directives_of_request_and_response(said, wanted, after_s, expected):
-    assert action(kept(cc(said)), after_s, cache_control=wanted) is expected
+def test_directives_of_request_and_response(response_cc, request_cc, after_s, expected):
+    assert action(cached(cc(response_cc)), after_s, cache_control=request_cc) is expected
 
 
 def test_only_if_cached_without_a_stored_response_fetches_nothing():
     assert action(None, cache_control="only-if-cached") is CacheAction.NOT_CACHED
     assert action(None, rules=PrivateRules(ignore_missing=True)) is CacheAction.NOT_CACHED
-    stale = kept(cc("max-age=60"), ("ETag", '"1"'))
+    stale = cached(cc("max-age=60"), ("ETag", '"1"'))
     assert action(stale, 61, rules=PrivateRules(ignore_missing=True)) is CacheAction.REVALIDATE
 
 
 def test_pragma_applies_without_cache_control():
-    stored = kept(cc("max-age=60"))
+    stored = cached(cc("max-age=60"))
     assert action(stored, pragma="no-cache") is CacheAction.FETCH
     assert action(stored, pragma="unknown") is CacheAction.SERVE
     assert action(stored, pragma="no-cache", cache_control="max-age=10") is CacheAction.SERVE
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted", "after_s", "stands_in"),
+    ("response_cc", "request_cc", "after_s", "stands_in"),
     [
         ("max-age=60", "", 10**6, True),
         ("max-age=60, must-revalidate", "", 61, False),
@@ -346,9 +348,9 @@ def test_pragma_applies_without_cache_control():
         ("max-age=60, stale-if-error=10, must-revalidate", "", 65, False),
     ],
 )
-def test_stale_response_is_served_if_the_host_fails(said, wanted, after_s, stands_in):
-    asked = CacheQuery("GET", URL, {"cache-control": wanted} if wanted else {})
-    assert RULES.decide(asked, kept(cc(said), ("ETag", '"1"')), NOW + after_s).serve_on_error is stands_in
+def test_stale_response_is_served_if_the_host_fails(response_cc, request_cc, after_s, stands_in):
+    query = CacheQuery("GET", URL, {"cache-control": request_cc} if request_cc else {})
+    assert RULES.decide(query, cached(cc(response_cc), ("ETag", '"1"')), NOW + after_s).serve_on_error is stands_in
 
 
 # ----------------------------------------------------------------------------------------------------------- §4.1: Vary
@@ -372,7 +374,7 @@ def test_stale_response_is_served_if_the_host_fails(said, wanted, after_s, stand
     ],
 )
 def test_vary_compares_the_fields_it_names(vary, before, now, same):
-    stored = kept(cc("max-age=60"), ("Vary", vary), asked=CacheQuery("GET", URL, before))
+    stored = cached(cc("max-age=60"), ("Vary", vary), query=CacheQuery("GET", URL, before))
     assert action(stored, **now) is (CacheAction.SERVE if same else CacheAction.FETCH)
 
 
@@ -394,7 +396,7 @@ def test_users_do_not_share_a_key():
 
 
 def test_304_updates_the_stored_response():
-    stored = kept(
+    stored = cached(
         cc("max-age=60"), ("ETag", '"1"'), ("X-A", "1"), ("X-B", "1"), ("Age", "50"), ("Content-Type", "text/html")
     )
     again = response(
@@ -426,7 +428,7 @@ def test_304_updates_the_stored_response():
 
 
 def test_304_of_another_entity_changes_nothing():
-    stored = kept(cc("max-age=60"), ("ETag", '"1"'))
+    stored = cached(cc("max-age=60"), ("ETag", '"1"'))
     assert freshen(stored, response(("ETag", '"2"'), cc("max-age=100"), status=304), NOW) is stored
     assert freshen(stored, response(("ETag", 'W/"1"'), status=304), NOW + 5).received_at == NOW + 5
 
@@ -436,14 +438,14 @@ def test_304_of_another_entity_changes_nothing():
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH"])
 def test_unsafe_methods_invalidate_stored_responses(method):
-    asked = CacheQuery(method, URL)
-    assert urls_to_invalidate(asked, response()) == [URL]
-    assert urls_to_invalidate(asked, response(status=302)) == [URL]
-    assert urls_to_invalidate(asked, response(status=404)) == urls_to_invalidate(asked, response(status=500)) == []
-    told = response(("Location", "/a"), ("Content-Location", "http://a.example/b"), status=201)
-    assert urls_to_invalidate(asked, told) == [URL, "http://a.example/a", "http://a.example/b"]
+    query = CacheQuery(method, URL)
+    assert urls_to_invalidate(query, response()) == [URL]
+    assert urls_to_invalidate(query, response(status=302)) == [URL]
+    assert urls_to_invalidate(query, response(status=404)) == urls_to_invalidate(query, response(status=500)) == []
+    created = response(("Location", "/a"), ("Content-Location", "http://a.example/b"), status=201)
+    assert urls_to_invalidate(query, created) == [URL, "http://a.example/a", "http://a.example/b"]
     elsewhere = response(("Location", "http://b.example/"), ("Content-Location", "https://a.example/"), status=201)
-    assert urls_to_invalidate(asked, elsewhere) == [URL]
+    assert urls_to_invalidate(query, elsewhere) == [URL]
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])
@@ -479,7 +481,7 @@ def test_hostile_directives_are_parsed_in_linear_time(text):
 
 def test_replay_serves_everything_forever():
     rules = ReplayRules()
-    stored = kept(cc("no-store"), ("Vary", "*"), status=404)
+    stored = cached(cc("no-store"), ("Vary", "*"), status=404)
     assert rules.storable(GET, response(cc("no-store"), status=404), NOW)
     assert rules.storable(CacheQuery("POST", URL), response(), NOW)
     assert not rules.storable(GET, response(skipped=True), NOW)
@@ -496,11 +498,11 @@ def test_replay_with_expiration_and_ignored_statuses():
         True,
         False,
     ]
-    assert [action(kept(), after_s, rules) for after_s in (60, 61)] == [CacheAction.SERVE, CacheAction.FETCH]
+    assert [action(cached(), after_s, rules) for after_s in (60, 61)] == [CacheAction.SERVE, CacheAction.FETCH]
     assert [ReplayRules().storable(GET, response(status=status), NOW) for status in (404, 429, 503)] == [
         True,
         False,
         False,
     ]
     offline = ReplayRules(expiration_s=60, ignore_missing=True)
-    assert [action(stored, 61, offline) for stored in (None, kept())] == [CacheAction.NOT_CACHED] * 2
+    assert [action(stored, 61, offline) for stored in (None, cached())] == [CacheAction.NOT_CACHED] * 2

@@ -42,7 +42,7 @@ def sent(made: CookieJar, url: str, now: float = NOW + 100) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("line", "asked"),
+    ("line", "parsed"),
     [
         ("a=b", SetCookie("a", "b")),
         ("  a \t= b c \t; Path=/x ", SetCookie("a", "b c", path="/x")),
@@ -74,8 +74,8 @@ def sent(made: CookieJar, url: str, now: float = NOW + 100) -> list[str]:
         ("a=\xe1", SetCookie("a", "\xe1")),
     ],
 )
-def test_line_is_parsed_as_in_browsers(line: str, asked: SetCookie):
-    assert parse_set_cookie(line, NOW) == asked
+def test_line_is_parsed_as_in_browsers(line: str, parsed: SetCookie):
+    assert parse_set_cookie(line, NOW) == parsed
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_number_of_attributes_is_bounded():
 
 @given(st.text(st.characters(max_codepoint=255)) | st.text(), st.floats(0, 4e9))
 def test_any_line_is_parsed_or_ignored(line: str, now: float):
-    asked = parse_set_cookie(line, now)
-    if asked is not None:
-        assert not set("\r\n\0;") & set(asked.name + asked.value)
-        assert "=" not in asked.name
-        assert asked.expires == SESSION or asked.expires <= now + LIFETIME_MAX_S
-        asked.value.encode()
+    parsed = parse_set_cookie(line, now)
+    if parsed is not None:
+        assert not set("\r\n\0;") & set(parsed.name + parsed.value)
+        assert "=" not in parsed.name
+        assert parsed.expires == SESSION or parsed.expires <= now + LIFETIME_MAX_S
+        parsed.value.encode()
 
 
 # fmt: off

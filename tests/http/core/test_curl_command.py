@@ -248,10 +248,10 @@ def test_curl_sends_the_same_request(given):
         done = subprocess.run(
             ["bash", "-c", f"{command} --noproxy '*' -sS"], capture_output=True, timeout=20, check=True
         )
-        said = json.loads(done.stdout)
-    assert (said["method"], said["target"]) == (request.method, "/echo?list[]=1&set={a,b}")
-    assert bytes.fromhex(said["body"]) == request.body
-    sent = {name: value.encode("latin-1").decode() for name, value in said["headers"].items()}
+        echo = json.loads(done.stdout)
+    assert (echo["method"], echo["target"]) == (request.method, "/echo?list[]=1&set={a,b}")
+    assert bytes.fromhex(echo["body"]) == request.body
+    sent = {name: value.encode("latin-1").decode() for name, value in echo["headers"].items()}
     assert {name: sent.get(name.lower()) for name in request.headers} == request.headers
     assert sent.get("cookie", "") == "; ".join(f"{name}={value}" for name, value in (request.cookies or {}).items())
     assert ("content-type" in sent) == ("Content-Type" in request.headers)

@@ -58,7 +58,7 @@ def test_referrers_of_an_http_page(policy: str, same: str, other: str):
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "expected"),
     [
         ("http://user:password@example.com/page#x", "http://example.com/page"),
         ("https://example.com:443/a", "https://example.com/a"),
@@ -75,8 +75,8 @@ def test_referrers_of_an_http_page(policy: str, same: str, other: str):
         ("", ""),
     ],
 )
-def test_credentials_and_fragments_are_not_sent(source: str, told: str):
-    assert referrer("unsafe-url", source, "https://other.org/") == told
+def test_credentials_and_fragments_are_not_sent(source: str, expected: str):
+    assert referrer("unsafe-url", source, "https://other.org/") == expected
 
 
 def test_no_referrer_for_an_invalid_url():
@@ -102,7 +102,7 @@ def test_last_known_policy_counts(text: str, policy: str | None):
 
 @given(st.sampled_from(sorted(POLICIES)), st.text() | st.text().map("https://a.b/".__add__), st.text())
 def test_any_text_is_accepted_and_no_fragment_or_password_is_sent(policy: str, source: str, target: str):
-    told = Referrer(policy, source).to(target)
-    assert "#" not in told
-    assert told == "" or told.startswith(("http://", "https://"))
-    assert len(told) <= REFERRER_MAX
+    sent = Referrer(policy, source).to(target)
+    assert "#" not in sent
+    assert sent == "" or sent.startswith(("http://", "https://"))
+    assert len(sent) <= REFERRER_MAX

@@ -107,19 +107,19 @@ def test_positions_are_never_ahead_of_documents_after_kill_9(tmp_path):
     print(f"seed {seed}")
     chance = random.Random(seed)
     path = tmp_path / "index"
-    said = 0
+    reported = 0
     for _ in range(30 if PROVE else 6):
         process = python(WRITER, path)
         try:
             assert answer(process).startswith("open"), "a killed writer's lock must not block the next"
             for _ in range(chance.randint(0, 3)):
-                said = int(answer(process).split()[1])
+                reported = int(answer(process).split()[1])
             time.sleep(chance.uniform(0, 0.02))  # not to wait for something: to be killed at another instant each time
         finally:
             stop(process)
         reader = TantivyIndex(path)
         position = reader.positions().get("numbers", 0)
-        assert said <= position <= reader.count()
+        assert reported <= position <= reader.count()
         assert all(reader.search(f'"page n{n}"').total == 1 for n in chance.sample(range(position), min(position, 30)))
         reader.close()
 

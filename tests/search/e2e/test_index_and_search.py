@@ -199,11 +199,11 @@ def start_site(index: str, *argv: str) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ready, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
     assert ready, "the site says nothing"
-    said = process.stdout.readline()
-    found = re.search(r"http://\S+", said)
+    line = process.stdout.readline()
+    found = re.search(r"http://\S+", line)
     if not found:
         process.kill()
-        pytest.fail(f"{said} {process.communicate()}")
+        pytest.fail(f"{line} {process.communicate()}")
     return process, found[0]
 
 

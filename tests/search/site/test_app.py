@@ -201,8 +201,8 @@ def test_api_parameters_are_bounded(site, parameters):
 
 def test_api_page_documents_the_parameters(site):
     page = site.get("/api").text
-    for said in ("<code>q</code>", "<code>limit</code>", "<code>offset</code>", f"{site.url}/api/search?q="):
-        assert said in page
+    for text in ("<code>q</code>", "<code>limit</code>", "<code>offset</code>", f"{site.url}/api/search?q="):
+        assert text in page
 
 
 def test_health_reports_the_number_of_documents(site):
