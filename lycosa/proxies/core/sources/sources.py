@@ -33,7 +33,7 @@ from lycosa.core.url import canonicalize
 from lycosa.proxies.core.proxy import Proxy, Scheme
 from lycosa.proxies.core.sources.json_array import Step, read_array
 from lycosa.proxies.core.sources.lists import LIST_MAX, VALUE_MAX, Fault, lines_of, parse_entry, read_list
-from lycosa.proxies.core.tables import DURATION, Text, Texts, TextTable, read_table
+from lycosa.proxies.core.tables import DURATION, Text, TextTable, read_table
 
 SOURCES_MAX = 1000
 PRICE_MAX = 1e9
@@ -54,14 +54,15 @@ SOURCE = "source"
 """The tag that names the source of a proxy."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-VALUE = re.compile(r"[A-Za-z0-9._~-]{1,100}")
 VARIABLE = re.compile(r"\{([a-z_][a-z0-9_]{0,31})\}")
 SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,6})\]")
-FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z"
 PARTS = frozenset({"host", "port", "user", "password", "kind", "country", "provider", "price_gb", "price_request"})
 """Names that `fields` and `line` may give to the parts of an address; all other names become tags."""
 
+VariableName = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,31}\Z")]
+Variables = dict[VariableName, tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._~-]{1,100}\Z")], ...]]
 Price = Annotated[float, Meta(ge=0, le=PRICE_MAX)]
 
 
@@ -101,7 +102,7 @@ class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "ke
     path: Text = ""
     url: Text = ""
     address: Text = ""
-    iterator: Text = ""
+    iterator: Annotated[str, Meta(pattern=FUNCTION, description="module:function")] = ""
     every_s: Annotated[float, Meta(ge=1, le=30 * DAY_S, extra=DURATION)] = 600.0
     keep_s: Annotated[float, Meta(ge=0, le=365 * DAY_S, extra=DURATION)] = DAY_S
     scheme: Scheme = "http"
@@ -109,7 +110,7 @@ class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "ke
     tags: TextTable = {}
     price_gb: Price = 0.0
     price_request: Price = 0.0
-    variables: dict[str, Texts] = {}
+    variables: Annotated[Variables, Meta(description="a table of texts of letters, digits, . _ ~ and -")] = {}
     sessions: Annotated[int, Meta(ge=0, le=FROM_TEMPLATE_MAX)] = 0
     headers: TextTable = {}
     items: Text = ""
@@ -342,8 +343,6 @@ def _problem(source: ProxySource, key: str) -> str:
     """Return what is wrong with a source, with the key before it, "" for nothing."""
     if not source.location:
         return f"{key}: is missing: a source of this kind needs it{_example(source.kind)}"
-    if source.kind is SourceKind.PYTHON and not FUNCTION.fullmatch(source.location):
-        return f"{key}: write module:function"
     if wrong := next((name for name in source.tags if not NAME.fullmatch(name) or name == SOURCE), None):
         return f"tags: {wrong[:32]!r} is not a name of a tag"
     if problem := _problem_of_variables(source, key) if source.kind in KINDS_OF_KEY["variables"] else "":
@@ -368,9 +367,6 @@ def _problem(source: ProxySource, key: str) -> str:
 
 def _problem_of_variables(source: ProxySource, key: str) -> str:
     names, variables = _variables(source.location), source.variables
-    for name, values in variables.items():
-        if not VARIABLE.fullmatch(f"{{{name}}}") or not all(VALUE.fullmatch(value) for value in values):
-            return f"variables.{name}: write values of letters, digits, . _ ~ and -"
     if missing := next((name for name in names if not variables.get(name)), None):
         instead = "sessions = 10" if missing == "session" else f'variables = {{ {missing} = ["one", "two"] }}'
         return f"{key}: {{{missing}}} has no values: write {instead}"

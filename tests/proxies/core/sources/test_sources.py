@@ -126,13 +126,16 @@ def test_representations_hide_secrets() -> None:
         ("kind = 'api'\nurl = 'https://x.example/{session}'", "{session} has no values: write sessions = 10"),
         ("kind = 'api'\nurl = 'https://x.example/'\nvariables = { a = 'b' }", "{a} is not in url"),
         ("kind = 'api'\nurl = 'https://x.example/{session}'\nsessions = 101", "101 combinations: write at most 100"),
-        ("kind = 'api'\nurl = 'https://x.example/{a}'\nvariables = { a = 'b c' }", "write values of letters"),
+        (
+            "kind = 'api'\nurl = 'https://x.example/{a}'\nvariables = { a = 'b c' }",
+            "variables: this is not a table of texts of letters",
+        ),
         ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}'", "write its format, with {host} and {port}"),
         ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}{port}'", "write something between two parts"),
         ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}:{port}'\nitems = 'a'", "line: is for text"),
         ("kind = 'api'\nurl = 'https://x.example/'\nfields = { port = 'p' }", "say where the host is"),
         ("kind = 'template'\naddress = 'user@gate.example'", "address: 'gate.example' has no port"),
-        ("kind = 'python'\niterator = 'my.module'", "iterator: write module:function"),
+        ("kind = 'python'\niterator = 'my.module'", "iterator: this is not module:function"),
     ],
 )
 def test_errors_in_sources_are_one_line_with_the_key(text: str, message: str) -> None:
