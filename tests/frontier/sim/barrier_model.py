@@ -1,8 +1,8 @@
-"""One partition of a shared crawl as its contract tells it, for `test_barrier`; no Redis, and nothing of the package.
+"""A model of one partition of a shared crawl, for `test_barrier`. No Redis, and nothing imported from the package.
 
-A call is one atomic step. It carries the name of a worker, which is never used twice, and a number; a call of a name
-that is not known (any more), or whose number is not new, changes nothing. Names are `SLOT#K`: a slot is what survives a
-kill, a worker's files. `wrong` names what is broken on purpose.
+A call is one atomic step. It carries the name of a worker, which is never reused, and a number; a call with an unknown
+or expired name, or with an old number, changes nothing. Names are `SLOT#K`: a slot stands for the worker's files, which
+survive a kill. `mutant` names a deliberate defect.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-SILENT_S, AWAY_S = 2.0, 1.0
+SILENT_S, UNWATCHED_MAX_S = 2.0, 1.0
 SLICE_MAX = 3
 RETRY_S = 1.5
 UNKNOWN = "unknown"
-"""What a worker is told that was buried: it gives up what it has not committed, and joins anew."""
+"""The answer to an expired worker: it gives up what it has not committed, and joins again."""
 
 Children = dict[int, list[int]]
 """URL -> the URLs on its page."""
@@ -24,16 +24,16 @@ Children = dict[int, list[int]]
 
 @dataclass
 class Partition:
-    """`live` and `arrived` are what the barrier reads; `committed` is how often each URL was committed."""
+    """Termination detection reads `live` and `arrived`; `committed` counts the commits of each URL."""
 
     number: int
     partitions: int
     graph: Children
-    wrong: str = ""
+    mutant: str = ""
     queue: deque[int] = field(default_factory=deque)
-    asleep: list[tuple[float, int]] = field(default_factory=list)
+    delayed: list[tuple[float, int]] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
-    heard: dict[str, float] = field(default_factory=dict)
+    last_heard: dict[str, float] = field(default_factory=dict)
     leased: dict[str, dict[int, int]] = field(default_factory=dict)
     uncommitted: dict[str, dict[int, int]] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -43,98 +43,98 @@ class Partition:
     outboxes: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     last: Counter[int] = field(default_factory=Counter)
     taken: Counter[int] = field(default_factory=Counter)
-    tried: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
     arrived: int = 0
     tokens: int = 0
-    here_at: float = 0.0
-    done_at: float = 0.0
+    watched_at: float = 0.0
+    committed_at: float = 0.0
 
     def home(self, url: int) -> int:
         return url % self.partitions
 
     @property
     def live(self) -> int:
-        """What the partition tells."""
+        """Number of unfinished URLs that the partition reports."""
         counts = {
             "uncommitted": sum(map(len, self.uncommitted.values())),
             "outbox": sum(map(len, self.outboxes.values())),
-            "asleep": len(self.asleep),
+            "delayed": len(self.delayed),
         }
-        counts.pop(self.wrong.removeprefix("not counted: "), 0)
+        counts.pop(self.mutant.removeprefix("not counted: "), 0)
         return len(self.queue) + sum(map(len, self.leased.values())) + sum(counts.values())
 
     @property
-    def is_over(self) -> bool:
-        """What is true: nothing is live, and all that is known is committed."""
-        live = self.queue, self.asleep, *self.leased.values(), *self.uncommitted.values(), *self.outboxes.values()
+    def is_finished(self) -> bool:
+        """Whether nothing is live, and all known URLs are committed."""
+        live = self.queue, self.delayed, *self.leased.values(), *self.uncommitted.values(), *self.outboxes.values()
         return not any(live) and self.seen == self.committed.keys()
 
     def call(self, now: float, name: str, number: int, verb: str, *arguments: Any) -> Any:
-        """Do one step, and return its answer; None when the call was heard before."""
+        """Do one step and return its answer, or None for a repeated call."""
         if verb == "open":
             self.watch(now)
             return self.open(now, *arguments)
-        if name not in self.heard and self.wrong != "no fence":
+        if name not in self.last_heard and self.mutant != "no fence":
             return UNKNOWN
-        if verb != "beat" and number <= self.numbers.get(name, 0) and self.wrong != "repeats are heard":
+        if verb != "beat" and number <= self.numbers.get(name, 0) and self.mutant != "repeats are applied":
             return None
         self.numbers[name] = max(number, self.numbers.get(name, 0))
-        if self.wrong == "may bury who talks":  # half of whose call would count
+        if self.mutant == "may expire the caller":  # half of its call would count
             self.watch(now)
-        self.heard[name] = now
+        self.last_heard[name] = now
         self.watch(now)
-        while self.asleep and self.asleep[0][0] <= now:
-            self.queue.append(heapq.heappop(self.asleep)[1])
+        while self.delayed and self.delayed[0][0] <= now:
+            self.queue.append(heapq.heappop(self.delayed)[1])
         return getattr(self, verb)(now, name, *arguments)
 
     def watch(self, now: float) -> None:
-        """Bury who was silent; a silence of everybody is nobody's."""
-        away, self.here_at = now - self.here_at, now
-        if away > AWAY_S:
-            self.heard = {name: min(now, at + away) for name, at in self.heard.items()}
-        for name in [name for name, at in self.heard.items() if at < now - SILENT_S]:
-            self.bury(name)
+        """Expire silent workers. Time in which the partition heard nobody does not count."""
+        unwatched_s, self.watched_at = now - self.watched_at, now
+        if unwatched_s > UNWATCHED_MAX_S:
+            self.last_heard = {name: min(now, at + unwatched_s) for name, at in self.last_heard.items()}
+        for name in [name for name, at in self.last_heard.items() if at < now - SILENT_S]:
+            self.expire(name)
 
-    def bury(self, name: str) -> None:
-        del self.heard[name]
+    def expire(self, name: str) -> None:
+        del self.last_heard[name]
         for urls in (self.leased.pop(name, {}), self.uncommitted.pop(name, {})):
             self.queue.extendleft(urls.values())
 
     def open(self, now: float, slot: str) -> tuple[str, int]:
-        """Join: whoever had the slot before is buried, so that its position is final."""
-        for name in [name for name in self.heard if name.partition("#")[0] == slot]:
-            if self.wrong != "two heirs":
-                self.bury(name)
+        """Join. The previous worker of the slot expires, so that its position is final."""
+        for name in [name for name in self.last_heard if name.partition("#")[0] == slot]:
+            if self.mutant != "two workers of a slot":
+                self.expire(name)
         self.names[slot] += 1
         name = f"{slot}#{self.names[slot]}"
-        self.heard[name] = now
+        self.last_heard[name] = now
         return name, self.positions[slot]
 
     def beat(self, now: float, name: str) -> None:
-        """Nothing but to be heard."""
+        """Only record that the worker was heard."""
 
-    def enter(self, url: int) -> None:
+    def add(self, url: int) -> None:
         if url not in self.seen:
             self.seen.add(url)
             self.queue.append(url)
 
     def push(self, now: float, name: str, url: int) -> bool:
-        """Take a URL from outside."""
+        """Add a URL from outside."""
         self.arrived += 1
-        self.enter(url)
+        self.add(url)
         return True
 
     def lease(self, now: float, name: str, limit: int) -> tuple[list[tuple[int, int]], list[int]]:
-        """Lend, and tell for which partitions something waits."""
-        lent = []
-        while self.queue and len(lent) < limit:
+        """Lease URLs, and return the partitions whose outboxes have entries."""
+        leases = []
+        while self.queue and len(leases) < limit:
             self.tokens += 1
-            lent.append((self.tokens, self.queue.popleft()))
-        self.leased.setdefault(name, {}).update(lent)
-        return lent, [to for to, box in self.outboxes.items() if box]
+            leases.append((self.tokens, self.queue.popleft()))
+        self.leased.setdefault(name, {}).update(leases)
+        return leases, [to for to, box in self.outboxes.items() if box]
 
     def ack(self, now: float, name: str, token: int) -> bool:
-        """Done, for now; the children in the same step."""
+        """Finish a URL until the commit, and add its children in the same step."""
         url = self.leased.get(name, {}).pop(token, None)
         if url is None:
             return False
@@ -142,39 +142,39 @@ class Partition:
         for child in self.graph[url]:
             home = self.home(child)
             if home == self.number:
-                self.enter(child)
+                self.add(child)
             else:
                 self.last[home] += 1
                 self.outboxes.setdefault(home, deque()).append((self.last[home], child))
         return True
 
     def nack(self, now: float, name: str, token: int) -> bool:
-        """Failed: once more, later."""
+        """Delay a failed URL for a retry."""
         url = self.leased.get(name, {}).pop(token, None)
         if url is None:
             return False
-        self.tried.add(url)
-        heapq.heappush(self.asleep, (now + RETRY_S, url))
+        self.failed.add(url)
+        heapq.heappush(self.delayed, (now + RETRY_S, url))
         return True
 
     def commit(self, now: float, name: str, position: int) -> bool:
         self.committed.update(self.uncommitted.pop(name, {}).values())
         self.positions[name.partition("#")[0]] = position
-        self.done_at = now
+        self.committed_at = now
         return True
 
     def outbox(self, now: float, name: str, to: int) -> list[tuple[int, int]]:
         return list(self.outboxes.get(to, ()))[:SLICE_MAX]
 
     def forward(self, now: float, name: str, source: int, entries: list[tuple[int, int]]) -> int:
-        """Take what another partition sends; return the number up to which all of it has come."""
+        """Take entries of another partition. Return the number up to which all have arrived."""
         for number, url in entries:
-            if number > self.taken[source] or self.wrong == "numbers not compared":
-                if self.wrong != "numbers not compared":
-                    assert number == self.taken[source] + 1, "an entry was passed over"
+            if number > self.taken[source] or self.mutant == "numbers not compared":
+                if self.mutant != "numbers not compared":
+                    assert number == self.taken[source] + 1, "an entry was skipped"
                 self.taken[source] = number
                 self.arrived += 1
-                self.enter(url)
+                self.add(url)
         return self.taken[source]
 
     def trim(self, now: float, name: str, to: int, upto: int) -> bool:

@@ -22,15 +22,15 @@ LIVENESS = ["-DNFAIR=3"]
 
 pytestmark = pytest.mark.spin
 
-TINY = "-DCRASHES=0 -DPAUSES=0"
+QUIET = "-DCRASHES=0 -DPAUSES=0"
 KILL = "-DCRASHES=1 -DPAUSES=0"
 PAUSE = "-DCRASHES=0 -DPAUSES=1"
 CHAIN = "-DCHAIN -DURLS=4"
 THREE = "-DPARTITIONS=3"
 
 TOO_EARLY = "assertion violated .*state"
-NOT_ONCE = "assertion violated .*arrived"
-FOR_EVER = "acceptance cycle"
+WRONG_ARRIVALS = "assertion violated .*arrived"
+NEVER_ENDS = "acceptance cycle"
 ITEM_LOST = r"assertion violated +item_committed"
 ITEM_TWICE = r"assertion violated +!\(item_committed"
 
@@ -52,20 +52,20 @@ def check(folder, bounds: str, mode: list[str], model: Path = FINISH) -> str:
     return " ".join(errors)
 
 
-def proved(*values):
-    """Return parameters for `make prove` only: each needs a run of the compiler."""
+def prove_only(*values):
+    """Return parameters that only run with `make prove`, since each compiles a model."""
     return pytest.param(*values, marks=pytest.mark.prove)
 
 
 @pytest.mark.parametrize(
-    "bounds", [KILL, proved(PAUSE), f"{TINY} {CHAIN} -DWORKERS=3", proved(f"{TINY} {THREE} -DURLS=4")]
+    "bounds", [KILL, prove_only(PAUSE), f"{QUIET} {CHAIN} -DWORKERS=3", prove_only(f"{QUIET} {THREE} -DURLS=4")]
 )
 def test_no_worker_finishes_too_early(tmp_path, bounds):
     assert check(tmp_path, bounds, SAFETY) == ""
 
 
 @pytest.mark.parametrize(
-    "bounds", [f"{KILL} -DURLS=2", proved(f"{PAUSE} -DURLS=2"), f"{TINY} {CHAIN}", proved(f"{TINY} {THREE}")]
+    "bounds", [f"{KILL} -DURLS=2", prove_only(f"{PAUSE} -DURLS=2"), f"{QUIET} {CHAIN}", prove_only(f"{QUIET} {THREE}")]
 )
 def test_every_worker_finishes(tmp_path, bounds):
     assert check(tmp_path, bounds, LIVENESS) == ""
@@ -75,15 +75,15 @@ def test_every_worker_finishes(tmp_path, bounds):
     ("variant", "mode", "expected"),
     [
         ("ONE_ROUND", SAFETY, TOO_EARLY),
-        proved("ARRIVED_NOT_COMPARED", SAFETY, TOO_EARLY),
-        proved("OUTBOX_NOT_COUNTED", SAFETY, TOO_EARLY),
+        prove_only("ARRIVED_NOT_COMPARED", SAFETY, TOO_EARLY),
+        prove_only("OUTBOX_NOT_COUNTED", SAFETY, TOO_EARLY),
         ("UNCOMMITTED_NOT_COUNTED", SAFETY, TOO_EARLY),
-        proved("TRIMS_BEFORE_PUSHING", SAFETY, TOO_EARLY),
-        proved("NUMBERS_NOT_COMPARED", SAFETY, NOT_ONCE),
-        proved("READS_FROM_THE_MIDDLE", SAFETY, NOT_ONCE),
-        proved("NUMBERS_RESTART", SAFETY, TOO_EARLY),
-        proved("KILLED_WORKERS_NEVER_EXPIRE", LIVENESS, FOR_EVER),
-        ("CONTINUES_AFTER_A_LOST_REPLY", LIVENESS, FOR_EVER),
+        prove_only("TRIMS_BEFORE_PUSHING", SAFETY, TOO_EARLY),
+        prove_only("NUMBERS_NOT_COMPARED", SAFETY, WRONG_ARRIVALS),
+        prove_only("READS_FROM_THE_MIDDLE", SAFETY, WRONG_ARRIVALS),
+        prove_only("NUMBERS_RESTART", SAFETY, TOO_EARLY),
+        prove_only("KILLED_WORKERS_NEVER_EXPIRE", LIVENESS, NEVER_ENDS),
+        ("CONTINUES_AFTER_A_LOST_REPLY", LIVENESS, NEVER_ENDS),
     ],
 )
 def test_broken_termination_detection_is_refuted(tmp_path, variant, mode, expected):
@@ -94,7 +94,7 @@ def test_broken_termination_detection_is_refuted(tmp_path, variant, mode, expect
 @pytest.mark.parametrize("kills", [0, pytest.param(1, marks=pytest.mark.prove)])
 def test_a_worker_that_expires_while_it_joins_keeps_no_url(tmp_path, kills):
     assert check(tmp_path, f"-DKILLS={kills}", LIVENESS, JOINING) == ""
-    assert FOR_EVER in check(tmp_path, f"-DKILLS={kills} -DFORGETS_EXPIRED_NAMES", LIVENESS, JOINING)
+    assert NEVER_ENDS in check(tmp_path, f"-DKILLS={kills} -DFORGETS_EXPIRED_NAMES", LIVENESS, JOINING)
 
 
 TWO = "-DURLS=2 -DREPEATS=0"
@@ -105,19 +105,19 @@ TWO = "-DURLS=2 -DREPEATS=0"
     [
         "-DURLS=2 -DPAUSES=0",
         f"-DREPEATS=0 -DKILLS=0 -DPAUSES=0 {THREE}",
-        proved(f"{TWO} -DKILLS=1 -DPAUSES=1"),
-        proved("-DKILLS=0"),
-        proved("-DPAUSES=0"),
-        proved(f"-DREPEATS=0 -DPAUSES=0 {THREE}"),
-        proved(f"-DREPEATS=0 -DKILLS=0 {THREE}"),
+        prove_only(f"{TWO} -DKILLS=1 -DPAUSES=1"),
+        prove_only("-DKILLS=0"),
+        prove_only("-DPAUSES=0"),
+        prove_only(f"-DREPEATS=0 -DPAUSES=0 {THREE}"),
+        prove_only(f"-DREPEATS=0 -DKILLS=0 {THREE}"),
     ],
 )
 def test_a_commit_applies_in_all_partitions_or_in_none(tmp_path, bounds):
     assert check(tmp_path, bounds, SAFETY, COMMIT) == ""
 
 
-@pytest.mark.parametrize("bounds", [f"{TWO} -DPAUSES=0", proved(f"{TWO} -DKILLS=0"), proved(TWO)])
-def test_nothing_stays_prepared_for_ever(tmp_path, bounds):
+@pytest.mark.parametrize("bounds", [f"{TWO} -DPAUSES=0", prove_only(f"{TWO} -DKILLS=0"), prove_only(TWO)])
+def test_every_prepared_commit_is_decided(tmp_path, bounds):
     assert check(tmp_path, bounds, LIVENESS, COMMIT) == ""
 
 
@@ -125,12 +125,12 @@ def test_nothing_stays_prepared_for_ever(tmp_path, bounds):
     ("variant", "mode", "expected"),
     [
         ("COMMITS_ALL_PREPARED", SAFETY, ITEM_LOST),
-        proved("REVERTS_ALL_PREPARED", SAFETY, ITEM_TWICE),
-        proved("DECIDES_BEFORE_PREPARING", SAFETY, ITEM_TWICE),
+        prove_only("REVERTS_ALL_PREPARED", SAFETY, ITEM_TWICE),
+        prove_only("DECIDES_BEFORE_PREPARING", SAFETY, ITEM_TWICE),
         ("LEAVE_APPLIES_TWICE", SAFETY, ITEM_TWICE),
-        proved("REPEATS_ARE_APPLIED", SAFETY, ITEM_LOST),
+        prove_only("REPEATS_ARE_APPLIED", SAFETY, ITEM_LOST),
         ("LATE_MESSAGES_EXPIRE_THEIR_SENDER", SAFETY, ITEM_TWICE),
-        proved("FORGOTTEN_BEFORE_ANNOUNCED", LIVENESS, FOR_EVER),
+        prove_only("FORGOTTEN_BEFORE_ANNOUNCED", LIVENESS, NEVER_ENDS),
     ],
 )
 def test_a_broken_commit_is_refuted(tmp_path, variant, mode, expected):
@@ -156,6 +156,6 @@ def test_no_worker_finishes_too_early_within_larger_bounds(tmp_path, bounds):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("bounds", [KILL, PAUSE, f"{PAUSE} {THREE}", f"{TINY} -DWORKERS=3"])
+@pytest.mark.parametrize("bounds", [KILL, PAUSE, f"{PAUSE} {THREE}", f"{QUIET} -DWORKERS=3"])
 def test_every_worker_finishes_within_larger_bounds(tmp_path, bounds):
     assert check(tmp_path, bounds, LIVENESS) == ""
