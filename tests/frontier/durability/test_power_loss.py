@@ -1,8 +1,8 @@
-"""Power loss with `--sync`: what a commit promised is there, whatever else is not (C1, F4).
+"""Power loss with `--sync`: what a commit reported as durable survives (C1, F4).
 
-A crawl that is killed and resumed is recorded below the store, and the power is cut after every single operation: with
-all of it on the disk, with nothing but what was synced, and with a seeded part of the rest (`replay.py` has the model).
-From each folder that can be left the crawl goes on to its end. `LYCOSA_TEST_SEED=n` chooses another history.
+The system calls of a crawl that is killed and resumed are recorded, and the power fails after every single operation:
+with all changes on the disk, with only those that were synced, and with a random part of the rest (`replay.py` has the
+model). From each folder that can result, the crawl is resumed to its end. `LYCOSA_TEST_SEED=n` chooses another history.
 """
 
 from __future__ import annotations
@@ -22,62 +22,62 @@ import pytest
 from tests.cli.command import environment
 from tests.conftest import PROVE, ROOT, need
 from tests.frontier.durability.driver import (
+    COMMITS,
     COMMITTED,
-    KEPT,
     LIMITS,
     OUTPUT,
-    PROMISES,
+    RECORDS_FLUSHED,
     STEPS,
+    Committed,
     Crawl,
-    Order,
-    Promise,
+    Run,
     Site,
     assert_complete,
     items,
 )
 from tests.frontier.durability.recorder import Mark, Operation, Write, can_trace, record
-from tests.frontier.durability.replay import Chance, Disk, Outage, Tree, Worst, build, read
+from tests.frontier.durability.replay import Disk, PowerLoss, RandomLoss, Tree, WorstLoss, read_tree, write_tree
 
 HISTORIES = 24 if PROVE else 1
 PAGES = 100 if PROVE else 28
-CHANCES = 3 if PROVE else 1
-"""Seeded parts of what is uncertain, after each operation."""
+RANDOM_LOSSES = 3 if PROVE else 1
+"""Random power losses after each operation."""
 
 ACKS = 12
 EMPTY: Tree = {OUTPUT: None}
 SESSIONS = 2
-"""Three processes are recorded, the last to its end; then all goes on from a folder that a power loss has left."""
+"""In each, three processes are recorded, the last to its end. The next one starts after a power loss."""
 
 CALLS = ("fsync", "fdatasync", "mkdir", "openat", "pwrite64", "rename", "unlink")
 
 
 class Stopped(Exception):
-    """The process ended here."""
+    """The process ends here."""
 
 
-class Resumed(Crawl):
-    """A crawl that goes on after the power came back; every promise must have been kept. It ends after `commits`."""
+class ResumedCrawl(Crawl):
+    """A crawl after a power loss: everything committed must be there. It stops after `commits`."""
 
-    def __init__(self, order: Order, promised: Promise, commits: int | None = None) -> None:
-        super().__init__(order, fetched=self._check, promise=self._promise, on_step=self._step)
-        self.promised = msgspec.structs.replace(promised)
+    def __init__(self, run: Run, committed: Committed, commits: int | None = None) -> None:
+        super().__init__(run, on_fetch=self._check, on_commit=self._add, on_step=self._stop)
+        self.committed = msgspec.structs.replace(committed)
         self._commits = commits
 
-    async def opened(self) -> None:
-        """Look at what is there before anything changes."""
+    async def on_open(self) -> None:
+        """Check the state before anything changes."""
         position = (await self.frontier.positions()).get(self.sink.name, 0)
-        assert position >= self.promised.position, "the position of a returned commit is lost"
-        written = {item["page"] for item in items(Path(self.order.folder), position)}
-        assert set(self.promised.done) <= written, "items of a returned commit are lost"
+        assert position >= self.committed.position, "the position of a returned commit is lost"
+        written = {item["page"] for item in items(Path(self.config.folder), position)}
+        assert set(self.committed.done) <= written, "items of a returned commit are lost"
 
     def _check(self, page: int) -> None:
-        settled = page in self.promised.done or page in self.promised.dead
-        assert not settled, f"{page} was settled by a returned commit, and is fetched again"
+        ended = page in self.committed.done or page in self.committed.dead
+        assert not ended, f"{page} was part of a returned commit, and is fetched again"
 
-    def _promise(self, more: Promise) -> None:
-        self.promised = together(self.promised, more)
+    def _add(self, more: Committed) -> None:
+        self.committed = joined(self.committed, more)
 
-    def _step(self, name: str) -> None:
+    def _stop(self, name: str) -> None:
         if name != COMMITTED or self._commits is None:
             return
         self._commits -= 1
@@ -85,141 +85,143 @@ class Resumed(Crawl):
             raise Stopped
 
 
-def together(promised: Promise, more: Promise) -> Promise:
-    """Return what two commits promise."""
-    return Promise(promised.done + more.done, promised.dead + more.dead, more.position)
+def joined(committed: Committed, more: Committed) -> Committed:
+    """Return what is committed after another commit."""
+    return Committed(committed.done + more.done, committed.dead + more.dead, more.position)
 
 
-Kill = tuple[Order, str]
-"""A process, and the system call at which it is killed; "" when the order says where it ends."""
+Process = tuple[Run, str]
+"""A process, and the system call at which it is killed; "" when the run says where it ends."""
 
 
-def recorded(processes: Iterable[Kill]) -> list[Operation]:
-    """Run processes one after the other. Return all they did."""
+def record_all(processes: Iterable[Process]) -> list[Operation]:
+    """Run processes one after the other. Return their operations."""
     operations: list[Operation] = []
     before: Tree | None = None
-    for order, kill in processes:
-        folder = Path(order.folder)
-        before = read(folder) if before is None else before
-        command = [sys.executable, "-m", "tests.frontier.durability.driver", msgspec.json.encode(order).decode()]
-        code, more = record(command, folder, Path(order.logs) / PROMISES, kill=kill, cwd=ROOT, env=environment())
-        assert code in {0, -9}, f"exit code {code} in the process to be killed at {order.step or kill or 'no time'}"
+    for run, kill in processes:
+        folder = Path(run.folder)
+        before = read_tree(folder) if before is None else before
+        command = [sys.executable, "-m", "tests.frontier.durability.driver", msgspec.json.encode(run).decode()]
+        code, more = record(command, folder, Path(run.logs) / COMMITS, kill=kill, cwd=ROOT, env=environment())
+        assert code in {0, -9}, f"exit code {code} in the process to be killed at {run.step or kill or 'no time'}"
         operations += more
         disk = Disk(before)
         for operation in operations:
             disk.apply(operation)
-        assert disk.tree(Outage()) == read(folder), "the recording is not complete"
+        assert disk.tree(PowerLoss()) == read_tree(folder), "the recording is not complete"
     return operations
 
 
-def session(order: Order, chance: random.Random) -> list[Kill]:
-    """One process is killed at a system call, one at a step of a commit, and one comes to the end."""
+def session(run: Run, chance: random.Random) -> list[Process]:
+    """Return a process that is killed at a system call, one killed at a step of a commit, and one that finishes."""
     call = f"{chance.choice(CALLS)}:{chance.randint(1, 8)}"
-    last = msgspec.structs.replace(order, run=order.run + 2)
-    step, occurrence = chance.choice([step for step in STEPS if step != KEPT]), chance.randint(1, 3)
-    at_step = msgspec.structs.replace(last, run=order.run + 1, step=step, occurrence=occurrence)
-    return [(order, call), (at_step, ""), (last, "")]
+    last = msgspec.structs.replace(run, number=run.number + 2)
+    step, occurrence = chance.choice([step for step in STEPS if step != RECORDS_FLUSHED]), chance.randint(1, 3)
+    at_step = msgspec.structs.replace(last, number=run.number + 1, step=step, occurrence=occurrence)
+    return [(run, call), (at_step, ""), (last, "")]
 
 
-class Outages:
-    """Cuts the power and goes on; a folder that was seen with the same promises is not tried again."""
+class PowerLosses:
+    """Resumes the crawl after power losses. The same folder with the same commits is tried only once."""
 
-    def __init__(self, order: Order, chance: random.Random) -> None:
-        self._order = order
+    def __init__(self, run: Run, chance: random.Random) -> None:
+        self._run = run
         self._chance = chance
         self._tried: set[bytes] = set()
-        self.promised = Promise()
+        self.committed = Committed()
 
     @property
     def count(self) -> int:
-        """How many different folders were tried."""
+        """The number of different folders that were tried."""
         return len(self._tried)
 
-    def promise(self, mark: Mark) -> None:
-        """A commit has returned."""
-        self.promised = together(self.promised, msgspec.json.decode(mark.line, type=Promise))
+    def add_commit(self, mark: Mark) -> None:
+        """Record that a commit has returned."""
+        self.committed = joined(self.committed, msgspec.json.decode(mark.line, type=Committed))
 
-    def cut(self, tree: Tree) -> None:
-        """Go on from what is left, for a few commits and then to the end."""
-        key = blake2b(msgspec.msgpack.encode([sorted(tree.items()), self.promised])).digest()
+    def resume(self, tree: Tree) -> None:
+        """Resume the crawl from this tree, for a few commits and then to the end."""
+        key = blake2b(msgspec.msgpack.encode([sorted(tree.items()), self.committed])).digest()
         if key in self._tried:
             return
         self._tried.add(key)
-        folder = Path(self._order.folder)
-        build(tree, folder)
-        first = Resumed(self._order, self.promised, self._chance.randint(0, 2))
-        last = msgspec.structs.replace(self._order, run=self._order.run + 1)
+        folder = Path(self._run.folder)
+        write_tree(tree, folder)
+        first = ResumedCrawl(self._run, self.committed, self._chance.randint(0, 2))
+        last = msgspec.structs.replace(self._run, number=self._run.number + 1)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "fsync", lambda handle: None)  # no outage follows: save the time
+            patch.setattr(os, "fsync", lambda handle: None)  # no power loss follows
             with suppress(Stopped):
                 asyncio.run(first.run())
-            asyncio.run(Resumed(last, first.promised).run())
-        assert_complete(Site(self._order.seed, self._order.pages), folder)
+            asyncio.run(ResumedCrawl(last, first.committed).run())
+        assert_complete(Site(self._run.seed, self._run.pages), folder)
 
 
-def tell(operation: Operation) -> str:
-    """Return an operation without its data."""
+def describe(operation: Operation) -> str:
+    """Return an operation as text, without its data."""
     return str(
         operation._replace(data=b"%d bytes" % len(operation.data)) if isinstance(operation, Write) else operation
     )
 
 
-def cut_everywhere(before: Tree, operations: list[Operation], outages: Outages, chance: random.Random) -> Tree:
-    """Cut the power after each operation. Return one of the folders that were left, and leave its promises."""
-    disk, left = Disk(before), chance.randrange(len(operations))
-    found, promised = before, outages.promised
+def lose_power_everywhere(
+    before: Tree, operations: list[Operation], losses: PowerLosses, chance: random.Random
+) -> Tree:
+    """Lose power after each operation. Return one of the resulting trees; `losses.committed` is what it must hold."""
+    disk, chosen = Disk(before), chance.randrange(len(operations))
+    found, committed = before, losses.committed
     for number, operation in enumerate(operations):
         disk.apply(operation)
         if isinstance(operation, Mark):
-            outages.promise(operation)
-        for what in (Outage(), Worst(), *[Chance(chance)] * CHANCES):
-            tree = disk.tree(what)
+            losses.add_commit(operation)
+        for loss in (PowerLoss(), WorstLoss(), *[RandomLoss(chance)] * RANDOM_LOSSES):
+            tree = disk.tree(loss)
             try:
-                outages.cut(tree)
+                losses.resume(tree)
             except BaseException:
-                done = "\n".join(map(tell, operations[max(0, number - 20) : number + 1]))
-                print(f"{type(what).__name__} after operation {number}:\n{done}")
+                recent = "\n".join(map(describe, operations[max(0, number - 20) : number + 1]))
+                print(f"{type(loss).__name__} after operation {number}:\n{recent}")
                 raise
-        if number == left:
-            found, promised = tree, outages.promised
-    outages.promised = promised
+        if number == chosen:
+            found, committed = tree, losses.committed
+    losses.committed = committed
     return found
 
 
 @pytest.fixture
-def order(quick_path, monkeypatch) -> Order:
-    """A crawl with `--sync` in a new folder. What goes on after an outage has the same small limits."""
+def run(quick_path, monkeypatch) -> Run:
+    """A crawl with `--sync` in a new folder. Resumed crawls have the same small limits."""
     need("strace that may trace (apt-get install strace)", can_trace())
     for (module, name), value in LIMITS.items():
         monkeypatch.setattr(module, name, value)
     folder, logs = quick_path / "world", quick_path / "logs"
-    build(EMPTY, folder)
+    write_tree(EMPTY, folder)
     logs.mkdir()
-    return Order(str(folder), str(logs), 0, PAGES, sync=True, acks=ACKS)
+    return Run(str(folder), str(logs), 0, PAGES, sync=True, acks=ACKS)
 
 
 @pytest.mark.parametrize("history", range(HISTORIES))
-def test_power_loss_after_every_operation(order, history):
-    order.seed = int(os.environ.get("LYCOSA_TEST_SEED") or history)
-    print(f"LYCOSA_TEST_SEED={order.seed}")
-    chance = random.Random(order.seed)
-    outages = Outages(msgspec.structs.replace(order, run=3 * SESSIONS, sync=False), chance)
+def test_power_loss_after_every_operation(run, history):
+    run.seed = int(os.environ.get("LYCOSA_TEST_SEED") or history)
+    print(f"LYCOSA_TEST_SEED={run.seed}")
+    chance = random.Random(run.seed)
+    losses = PowerLosses(msgspec.structs.replace(run, number=3 * SESSIONS, sync=False), chance)
     tree = EMPTY
     for number in range(SESSIONS):
-        build(tree, Path(order.folder))
-        operations = recorded(session(msgspec.structs.replace(order, run=3 * number), chance))
-        tree = cut_everywhere(tree, operations, outages, chance)
-        print(f"{len(operations)} operations, {outages.count} different folders so far")
+        write_tree(tree, Path(run.folder))
+        operations = record_all(session(msgspec.structs.replace(run, number=3 * number), chance))
+        tree = lose_power_everywhere(tree, operations, losses, chance)
+        print(f"{len(operations)} operations, {losses.count} different folders so far")
 
 
 @pytest.mark.parametrize("number", range(1, 20, 1 if PROVE else 7))
-def test_power_loss_after_a_kill_before_something_was_synced(order, number):
-    """What the killed process left unsynced, the next one may have taken for granted."""
-    resumed = msgspec.structs.replace(order, run=1)
-    operations = recorded([(order, f"fsync:{number}"), (resumed, "")])
-    disk, outages = Disk(EMPTY), Outages(msgspec.structs.replace(order, run=2, sync=False), random.Random(number))
+def test_power_loss_after_a_kill_before_a_sync(run, number):
+    """The next process must not rely on what the killed one left unsynced."""
+    resumed = msgspec.structs.replace(run, number=1)
+    operations = record_all([(run, f"fsync:{number}"), (resumed, "")])
+    disk, losses = Disk(EMPTY), PowerLosses(msgspec.structs.replace(run, number=2, sync=False), random.Random(number))
     for operation in operations:
         disk.apply(operation)
         if isinstance(operation, Mark):
-            outages.promise(operation)
-            outages.cut(disk.tree(Worst()))
+            losses.add_commit(operation)
+            losses.resume(disk.tree(WorstLoss()))
