@@ -71,6 +71,7 @@ FLAGS = (
         "segment", STORAGE, "day|3d|...", "Fetch pages anew in each hour, day, week, month, 3d, 2w...", default="none"
     ),
     Flag("refresh", STORAGE, "AGE", "Fetch again what was fetched longer ago: 12h, 7d, 2w.", default="never"),
+    Flag("retry_dead", STORAGE, "", "Queue dead URLs again before the crawl goes on."),
     Flag(
         "fingerprint_rules",
         STORAGE,

@@ -281,6 +281,8 @@ class Settings:
     """Segment of a run: URLs are unique in each segment; empty for none."""
     refresh: Annotated[float | None, Duration(1, 36_525 * DAY_S)] = None
     """Age at which URLs are fetched again when a run starts, in seconds; None for never."""
+    retry_dead: Annotated[bool, Boolean()] = False
+    """Queue dead URLs again when a run starts."""
     fingerprint_rules: Annotated[
         tuple[str, ...], ListOf(Text("tracking, sort, jsonp or drop:NAME", SHORT), commas=False)
     ] = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from lycosa.core.errors import BadSpider, LycosaError, StateError, WorkerLost
 from lycosa.crawl.diagnostics.watchdog import Watchdog
 from lycosa.crawl.engine.engine import STOP_GRACE_S, Engine, shutdown_deadline
 from lycosa.crawl.engine.records import to_record
-from lycosa.crawl.engine.refresh import CarryOver, refresh
+from lycosa.crawl.engine.refresh import CarryOver, refresh, retry_dead
 from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
 from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.events.signals import Signal, engine_started, engine_stopped, spider_closed, spider_opened
@@ -155,15 +154,10 @@ class Job:
         for seed in seeds:
             for row in await self.operations.find(seed.fingerprint, seed.host, (State.DEAD,)):
                 if row.record.segment == seed.segment:
-                    again = f"lycosa frontier requeue {self._place()} gives the dead a new life"
-                    self._stats.note(f"the start URL {seed.url} is dead from an earlier run ({row.reason}): {again}")
-
-    def _place(self) -> str:
-        """Return how other commands find the crawl when it has ended."""
-        if (shared := self._opened.shared) is None:
-            return f"--state {shlex.quote(str(self._state.path))}"
-        name = self._settings.crawl_name or self._crew.target.name
-        return f"--frontier {shlex.quote(shared.server_url)} --crawl-name {shlex.quote(name)}"
+                    self._stats.note(
+                        f"the start URL {seed.url} failed in an earlier run ({row.reason}):"
+                        " --retry-dead queues failed URLs again"
+                    )
 
     async def _note_a_closed_segment(self) -> None:
         """Say so when the segment of this run takes no more, for its seeds were refused without a word."""
@@ -299,6 +293,7 @@ class Job:
             idle_until=self._engine.idle_until,
             ended_at=self._stats.started_at + snapshot.elapsed_s,
             items_path=items_place(self._settings),
+            overwritten=self._settings.overwrite,
             state_path=str(self._state.path),
             closed=self._closed,
             closing=self._engine.close_reason,
@@ -308,8 +303,9 @@ class Job:
     def _notes(self, *, enough: bool) -> list[str]:
         if not enough:
             return self._stats.notes
-        limit = self._settings.max_pages
-        return [*self._stats.notes, f"stopped at --max-pages {limit}; with a larger number the same command goes on"]
+        what = f"stopped at --max-pages {self._settings.max_pages}, which counts the pages of all runs"
+        how = "-o instead of -O and a larger number" if self._settings.overwrite else "a larger number"
+        return [*self._stats.notes, f"{what}: to resume, repeat the command with {how}"]
 
     async def _fetch_again(self, segment: str) -> None:
         """Queue what of the kept state is to be fetched again; before the seeds, for it has validators."""
@@ -319,8 +315,9 @@ class Job:
         now, age_s = self._stats.started_at, self._settings.refresh
         old = 0 if age_s is None else await refresh(self.operations, segment, now - age_s, now)
         carried = await self._carry.more(now)
-        if old or carried:
-            log.info("to be fetched again: %d by age, %d of the segment before", old, carried)
+        dead = await retry_dead(self.operations, segment, now) if self._settings.retry_dead else 0
+        if old or carried or dead:
+            log.info("queued again: %d URLs by age, %d of the previous segment, %d dead", old, carried, dead)
 
     def interrupt(self) -> None:
         """Stop; called again, at once."""

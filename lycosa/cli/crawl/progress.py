@@ -98,10 +98,15 @@ def summary_lines(summary: Summary) -> list[str]:
     lines += [_row(name, path) for name, path in (("items", items), ("state", summary.state_path)) if path]
     lines += [f"hint: {note}" for note in summary.notes]
     if summary.idle_until:
-        lines.append(f"next due at {date(summary.idle_until)}{_from_now(summary)}; the same command goes on then")
+        lines.append(f"next due at {date(summary.idle_until)}{_from_now(summary)}; {_again(summary)} then")
     if summary.interrupted:
-        lines.append("the state is saved: the same command resumes the crawl")
+        lines.append(f"the state is saved: {_again(summary)} the crawl")
     return lines
+
+
+def _again(summary: Summary) -> str:
+    """Return what resumes the crawl. After -O it is not the same command, which would start afresh again."""
+    return "the same command with -o instead of -O resumes" if summary.overwritten else "the same command resumes"
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:
@@ -157,8 +162,9 @@ def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
 def _headline(summary: Summary) -> str:
     now = summary.snapshot
     if summary.nothing_to_do:
-        afresh = "; another --crawl-name, --state and -o start one afresh" if summary.shared else "; -O starts afresh"
-        why, advice = (summary.closed, "") if summary.closed else ("the crawl is finished", afresh)
+        afresh = "another --crawl-name, --state and -o start one afresh" if summary.shared else "-O starts afresh"
+        retry = "--retry-dead queues the dead URLs again, " if now.dead else ""
+        why, advice = (summary.closed, "") if summary.closed else ("the crawl is finished", f"; {retry}{afresh}")
         return f"nothing to do: {why} ({now.done:,} done, {now.dead:,} dead){advice}"
     rate = (now.pages + now.unchanged) / now.elapsed_s if now.elapsed_s > 0 else 0.0
     how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"

@@ -35,6 +35,15 @@ async def refresh(operations: FrontierOperations, segment: str, before: float, n
     return await _requeue(operations, old, None, now)
 
 
+async def retry_dead(operations: FrontierOperations, segment: str, now: float) -> int:
+    """Requeue what died. Return how many URLs.
+
+    In a time segment only its own dead URLs: `CarryOver` has copied those of the segment before it.
+    """
+    dead = Selection(states=(State.DEAD,), segment=segment if starts_at(segment) else None)
+    return await _requeue(operations, dead, None, now)
+
+
 class CarryOver:
     """Copies the URLs of the previous time segment into `segment`."""
 

@@ -112,8 +112,8 @@ class Summary:
     `bugs` what failed in the user's code in this run, the most frequent first.
 
     `idle_until` is when the rest is due, if the run ended at `ended_at` because it was idle, else 0 (unix seconds).
-    `closed` says why the segment of the run takes no more URLs, `closing` why a spider or a condition closed the crawl;
-    both are "" by default. `stats` are those of this run under Scrapy's names (`stats_collector.py`). `shared` counts
+    `overwritten`: the run started afresh (-O), and would again. `closed` says why the segment of the run takes no more
+    URLs, `closing` why a spider or a condition closed the crawl; both are "" by default. `stats` are those of this run under Scrapy's names (`stats_collector.py`). `shared` counts
     what all workers of a shared crawl did.
     """
 
@@ -131,6 +131,7 @@ class Summary:
     ended_at: float = 0.0
     resumed: bool = False
     items_path: str = ""
+    overwritten: bool = False
     state_path: str = ""
     closed: str = ""
     closing: str = ""

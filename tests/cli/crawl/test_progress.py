@@ -108,6 +108,13 @@ def test_the_summary_of_an_interrupted_crawl_says_how_to_go_on():
     assert lines[-2:] == ["hint: more memory helps", "the state is saved: the same command resumes the crawl"]
 
 
+def test_after_an_upper_case_o_the_same_command_does_not_resume_the_crawl():
+    summary = Summary(**{**SUMMARY, "finished": False, "interrupted": True, "overwritten": True})
+    assert summary_lines(summary)[-1] == (
+        "the state is saved: the same command with -o instead of -O resumes the crawl"
+    )
+
+
 def test_the_summary_of_a_resumed_crawl_says_which_counts_are_of_this_run_and_which_of_all():
     lines = summary_lines(Summary(**{**SUMMARY, "resumed": True, "skipped": {"scope": 9}}))
     assert lines[:4] == [
@@ -121,6 +128,17 @@ def test_the_summary_of_a_resumed_crawl_says_which_counts_are_of_this_run_and_wh
 def test_the_summary_when_there_was_nothing_to_do():
     summary = Summary(**{**SUMMARY, "nothing_to_do": True, "snapshot": Snapshot(done=120)})
     assert summary_lines(summary)[0] == "nothing to do: the crawl is finished (120 done, 0 dead); -O starts afresh"
+
+
+def test_the_summary_when_there_was_nothing_to_do_says_what_failed_and_how_to_retry_it():
+    summary = Summary(**{**SUMMARY, "nothing_to_do": True, "resumed": True, "snapshot": Snapshot(done=6, dead=3)})
+    assert summary_lines(summary)[:4] == [
+        "nothing to do: the crawl is finished (6 done, 3 dead); "
+        "--retry-dead queues the dead URLs again, -O starts afresh",
+        "  dead    3 in all runs (timeout: 2, connect: 1)",
+        "          http://a/1  timeout",
+        "          http://a/2  connect",
+    ]
 
 
 def test_a_crawl_that_others_share_is_not_started_afresh_with_a_flag():
@@ -271,7 +289,7 @@ def test_the_summary_of_an_idle_crawl_says_when_it_goes_on():
     idle = {"finished": False, "idle_until": DUE, "ended_at": DUE - 13 * 3600 + 5}
     lines = summary_lines(Summary(**{**SUMMARY, **idle}))
     assert lines[0].startswith("idle: 4,760 pages")
-    assert lines[-1] == "next due at 2026-11-22 00:00:00 (in 13 h); the same command goes on then"
+    assert lines[-1] == "next due at 2026-11-22 00:00:00 (in 13 h); the same command resumes then"
 
 
 def test_a_date_that_no_calendar_has_is_no_error():

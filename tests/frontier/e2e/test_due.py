@@ -84,7 +84,7 @@ def test_a_crawl_that_is_idle_ends_when_asked_to_and_goes_on_when_it_is_due(tree
     for run in range(2):
         ended = lycosa(*command(tree, "--exit-when-idle"), cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
-        said = re.search(r"^next due at (.+) \(in 13 h\); the same command goes on then$", ended.stderr, re.MULTILINE)
+        said = re.search(r"^next due at (.+) \(in 13 h\); the same command resumes then$", ended.stderr, re.MULTILINE)
         assert said, ended.stderr
         assert said[1] == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(due))
         assert ended.stderr.startswith(f"idle: {1 - run} page")

@@ -380,6 +380,18 @@ def test_a_crawl_that_others_share_is_not_started_afresh(tmp_path: Path, redis) 
     assert "give it another --crawl-name" in done.stderr
 
 
+def test_a_worker_queues_the_dead_urls_of_a_shared_crawl_again(tmp_path: Path, redis) -> None:
+    url, name = "http://127.0.0.1:9/", token_hex(4)
+    common = ("worker", url, "--frontier", redis.url, "--crawl-name", name, "--no-robots", "-s", "retries=0")
+    command = (*common, "-o", "items.jsonl", "--state", "mine")
+    assert lycosa(*command, cwd=tmp_path).returncode == 1
+    again = lycosa(*command, cwd=tmp_path).stderr
+    assert "(0 done, 1 dead); --retry-dead queues the dead URLs again, another --crawl-name" in again
+    retried = lycosa(*command, "--retry-dead", cwd=tmp_path)
+    assert retried.returncode == 1
+    assert "finished: 0 pages" in retried.stderr
+
+
 def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
     """And one that nobody names is found by the name of the crawl."""
     one, two = token_hex(4), token_hex(4)
@@ -396,7 +408,7 @@ def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
     assert told(1, *shared, one, "--state", "mine") == ""
     whose = f"lycosa: mine is the state of a worker of the crawl '{one}', not of '{two}': give another --state and -o\n"
     assert told(3, *shared, two, "--state", "mine") == whose
-    assert "mine is the state of a worker of a shared crawl: give --frontier" in told(3, "--state", "mine")
+    assert "mine is the state of a worker of a shared crawl: give its --frontier" in told(3, "--state", "mine")
     before = (tmp_path / "mine" / "worker").read_bytes()
     (tmp_path / "mine" / "worker").write_bytes(before[:-9])
     damaged = "lycosa: mine/worker is damaged: to take part as a new worker give another --state and -o\n"

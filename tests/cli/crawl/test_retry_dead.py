@@ -1,0 +1,71 @@
+"""`--retry-dead`: a crawl that is finished, but for pages that failed, is run again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tests.cli.command import lycosa
+
+
+class Page(BaseHTTPRequestHandler):
+    """Answers 200 once `server.well` is set, 500 before."""
+
+    def do_GET(self) -> None:
+        body = b"<title>well</title>"
+        self.send_response(200 if getattr(self.server, "well", False) else 500)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Write no log."""
+
+
+@contextmanager
+def serving() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_dead_urls_are_queued_again_only_with_retry_dead(tmp_path: Path) -> None:
+    with serving() as server:
+        url = f"http://127.0.0.1:{server.server_port}/"
+        command = ("crawl", url, "--no-robots", "-s", "retries=0", "-o", "items.jsonl")
+        assert lycosa(*command, cwd=tmp_path).returncode == 1
+        server.well = True  # type: ignore[attr-defined]
+        again = lycosa(*command, cwd=tmp_path)
+        assert again.returncode == 1
+        assert "--retry-dead queues the dead URLs again, -O starts afresh" in again.stderr.splitlines()[0]
+        assert "  dead    1 in all runs (500: 1)" in again.stderr
+        assert f"the start URL {url} failed in an earlier run (500): --retry-dead queues failed URLs" in again.stderr
+        retried = lycosa(*command, "--retry-dead", cwd=tmp_path)
+        assert retried.returncode == 0, retried.stderr
+        assert retried.stderr.startswith("finished: 1 page, 1 item ")
+        assert (tmp_path / "items.jsonl").read_bytes().count(b"\n") == 1
+        assert "nothing to do" in lycosa(*command, "--retry-dead", cwd=tmp_path).stderr
+
+
+def test_what_continues_a_crawl_that_max_pages_ended(tmp_path: Path) -> None:
+    with serving() as server:
+        server.well = True  # type: ignore[attr-defined]
+        urls = [f"http://127.0.0.1:{server.server_port}/{number}" for number in range(4)]
+        common = ("crawl", *urls, "--no-robots", "--state", "state")
+        afresh = lycosa(*common, "-O", "items.jsonl", "--max-pages", 2, cwd=tmp_path).stderr
+        what = "hint: stopped at --max-pages 2, which counts the pages of all runs: to resume, repeat the command with "
+        assert f"{what}-o instead of -O and a larger number\n" in afresh
+        same = lycosa(*common, "-o", "items.jsonl", "--max-pages", 2, cwd=tmp_path).stderr
+        assert f"{what}a larger number\n" in same
+        assert (tmp_path / "items.jsonl").read_bytes().count(b"\n") == 2
+        lycosa(*common, "-o", "items.jsonl", "--max-pages", 4, cwd=tmp_path)
+        assert (tmp_path / "items.jsonl").read_bytes().count(b"\n") == 4
