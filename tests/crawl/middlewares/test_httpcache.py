@@ -198,7 +198,7 @@ def test_a_stale_response_replaces_one_of_a_failing_host(failure):
     play(played)
 
 
-def test_nothing_is_held_for_a_request_that_is_never_answered():
+def test_no_pending_response_outlives_its_request():
     async def played(it: World):
         it.answers = [Answer(fields=ETAG)]
         await it.get()
@@ -206,9 +206,9 @@ def test_nothing_is_held_for_a_request_that_is_never_answered():
         request = Request(it.url)
         assert await it.cache.process_request(request) is None
         assert (dict(request.headers), request.meta) == ({"If-None-Match": '"1"'}, {})
-        assert len(it.cache._held) == 1
+        assert len(it.cache._pending) == 1
         del request
-        assert it.cache._held == {}
+        assert it.cache._pending == {}
 
     play(played)
 
