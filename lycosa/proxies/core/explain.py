@@ -24,8 +24,7 @@ hold until somebody uses the pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -196,7 +195,7 @@ class _Draw:
 def _copy_of(snapshot: TargetSnapshot, now: float) -> TargetPool:
     """Return a target in the state of a snapshot, on which the next lease can be tried out."""
     target = TargetPool(snapshot.policy)
-    target.restore([copy(member) for member in snapshot.members.values()])
+    target.restore([replace(member) for member in snapshot.members.values()])
     tiers = {member.facts.tier for member in target.members.values()}
     target.parts()[0].restore(snapshot.virtual_time, tiers, target.members)
     target.wake(now)
