@@ -65,7 +65,7 @@ def fresh_for(stored: StoredResponse) -> int:
     return low + 1
 
 
-# ----------------------------------------------------------------------------------------------------- §3: what is stored
+# --------------------------------------------------------------------------------------------------- §3: what is stored
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_connection_fields_and_cookies_are_not_stored():
         ("X-Kept", "2"),
         ("Content-Type", "text/html"),
     ]
-    assert cached(*fields).headers == [("x-cached", "1"), ("x-cached", "2"), ("content-type", "text/html")]
+    assert cached(*fields).headers == [("x-kept", "1"), ("x-kept", "2"), ("content-type", "text/html")]
 
 
 # ----------------------------------------------------------------------------------------------- §4.2.1: how long fresh
