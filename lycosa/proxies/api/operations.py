@@ -94,7 +94,7 @@ OPERATIONS = (
         "GET", "/api/proxies", "proxies", "Proxies, the nearest first, or those of a target", schemas.ProxiesSeen,
         parameters=(
             TARGET,
-            Parameter("state", "Only those in this state", {"type": "string", "enum": [str(each) for each in ProxyState]}),
+            Parameter("state", "Only those in this state", {"type": "string", "enum": list(map(str, ProxyState))}),
             TAG,
             _whole("limit", "So many at most", LIMIT, 1, LIMIT_MAX),
             _whole("offset", "Pass over so many", 0, 0, OFFSET_MAX),

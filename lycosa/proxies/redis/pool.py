@@ -118,7 +118,6 @@ class RedisPool:
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
-        """See `ProxyPool`."""
         refuse_bad_count(count, request)
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s

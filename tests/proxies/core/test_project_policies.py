@@ -127,8 +127,10 @@ def test_the_cache_of_targets_is_bounded() -> None:
         ),
         (
             'targets."http://a.example/".members = 1',
-            'proxies.targets."http://a.example/": not a target: '
-            'write a domain, "shop.example", or a pattern, "*.example"',
+            (
+                'proxies.targets."http://a.example/": not a target: '
+                'write a domain, "shop.example", or a pattern, "*.example"'
+            ),
         ),
         (
             'targets."a.example".members = 1\ntargets."A.example".members = 2',
