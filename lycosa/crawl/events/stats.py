@@ -113,8 +113,8 @@ class Summary:
 
     `idle_until` is when the rest is due, if the run ended at `ended_at` because it was idle, else 0 (unix seconds).
     `overwritten`: the run started afresh (-O), and would again. `closed` says why the segment of the run takes no more
-    URLs, `closing` why a spider or a condition closed the crawl; both are "" by default. `stats` are those of this run under Scrapy's names (`stats_collector.py`). `shared` counts
-    what all workers of a shared crawl did.
+    URLs, `closing` why a spider or a condition closed the crawl; both are "" by default. `stats` are those of this run
+    under Scrapy's names (`stats_collector.py`). `shared` counts what all workers of a shared crawl did.
     """
 
     finished: bool

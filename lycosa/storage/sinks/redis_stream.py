@@ -15,10 +15,11 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadItem, StateError, StorageError
+from lycosa.infra.redis.server import Report
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.core.stream_url import read_address
 from lycosa.storage.sinks.json_lines import not_open_error, to_line
-from lycosa.storage.sinks.stream_server import FIELDS, Report, StreamServer
+from lycosa.storage.sinks.stream_server import FIELDS, StreamServer
 
 BATCH_ITEMS = 512
 BATCH_BYTES = 1024**2

@@ -211,7 +211,7 @@ def test_a_server_that_stays_away():
         queue.put("a")
         server.kill()
         began = time.monotonic()
-        with pytest.raises(StorageError, match="the connection was refused|the server ended the connection"):
+        with pytest.raises(StorageError, match=r"the connection was refused|the server ended the connection"):
             queue.get()
         assert 0.5 <= time.monotonic() - began < 20, "and not the minute of others"
         server.start()
