@@ -9,7 +9,6 @@ DIR/records.sqlite  what else the crawl stores: cookies, the state of spiders
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -20,7 +19,7 @@ from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError
 from lycosa.frontier.core.description import FORMAT, VERSION, Description
 from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import make_folder, replace_file
-from lycosa.infra.file_locks import unlock
+from lycosa.infra.file_locks import lock_file, lock_owner, unlock
 
 DESCRIPTION = "crawl.json"
 LOCK = "lock"
@@ -108,30 +107,17 @@ def _lock(path: Path) -> int:
     try:
         _refuse_foreign(path)
         make_folder(path)
-        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise _storage_error(path, error) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.truncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        return lock_file(path / LOCK, 0o644)
     except BlockingIOError as error:
-        os.close(handle)
         message = f"{path}: the state is open in process {owner_of(path)}; stop it or give another --state"
         raise StateLocked(message) from error
     except OSError as error:
-        os.close(handle)
         raise _storage_error(path, error) from error
-    return handle
 
 
 def owner_of(path: Path) -> str:
     """Return the id of the process that owns the state in this folder, or owned it last; "unknown" if unreadable."""
-    try:
-        with (path / LOCK).open("rb") as file:
-            return file.read(32).decode(errors="replace").strip() or "unknown"
-    except OSError:
-        return "unknown"
+    return lock_owner(path / LOCK)
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -14,9 +14,6 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 FREE_MIN_BYTES = 64 * 1024
 """With less free space than this, a write that failed for an unknown reason failed for want of room."""
 
-FREE_MIN_BYTES = 64 * 1024
-"""With less room than this on the device, that is why a write failed."""
-
 AGAIN = "; free some and run the same command again"
 
 

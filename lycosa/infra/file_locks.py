@@ -1,16 +1,42 @@
-"""Giving up the lock of a file (flock)."""
+"""Lock files: locked by one process (flock), whose id they hold."""
 
 from __future__ import annotations
 
 import fcntl
+import os
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
 
-def unlock(file: int | IO[str]) -> None:
-    """Let others have the lock, before the file is closed.
+def lock_file(path: Path, mode: int) -> int:
+    """Lock a file, which is made if it does not exist, and write our process id into it. Return its descriptor.
 
-    To close it is not enough: a child that was forked and does not run its program yet has the file open, too.
+    The system releases the lock when the process ends. Raises BlockingIOError if another process holds the lock, and
+    OSError.
     """
-    with suppress(OSError):  # some network file systems know no locks
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.truncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def lock_owner(path: Path) -> str:
+    """Return the id of the process that holds or last held the lock, "unknown" if it cannot be read."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(32).decode(errors="replace").strip() or "unknown"
+    return "unknown"
+
+
+def unlock(file: int | IO[str]) -> None:
+    """Release a lock, before the file is closed.
+
+    Closing is not enough: a child that was forked, and has not started its program yet, has the file open, too.
+    """
+    with suppress(OSError):  # some network file systems have no locks
         fcntl.flock(file, fcntl.LOCK_UN)

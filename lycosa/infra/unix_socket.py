@@ -13,6 +13,12 @@ from pathlib import Path
 SOCKET_PATH_MAX = 107
 """Bytes of the path of a Unix socket (unix(7))."""
 
+CONNECT_TIMEOUT_S = 5.0
+"""A listener with a full backlog that accepts no connection for so long hangs or was stopped."""
+
+BACKLOG_RETRY_S = 0.01
+"""The pause between two tries with a full backlog: the kernel does not report when it has room (connect(2), EAGAIN)."""
+
 
 def listen(path: Path, backlog: int) -> socket.socket:
     """Listen at a path, in place of what a dead owner left there. Only our own user may connect. Raises OSError."""
@@ -29,32 +35,25 @@ def listen(path: Path, backlog: int) -> socket.socket:
     return listening
 
 
-CONNECT_TIMEOUT_S = 5.0
-"""For a listener with a full backlog: one that accepts nobody for so long hangs or was stopped."""
-
-BACKLOG_RETRY_S = 0.01
-"""Between two tries with a full backlog: the kernel does not report when there is room (connect(2), EAGAIN)."""
-
-
 async def connect(path: Path) -> socket.socket:
     """Return a socket that is connected to the process that listens there. Raises OSError when none does."""
     plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:
-            await _wait_for_room(plug, short)
+            await _connect_when_possible(plug, short)
     except BaseException:
         plug.close()
         raise
     return plug
 
 
-async def _wait_for_room(plug: socket.socket, place: str) -> None:
-    """Connect. The event loops take EAGAIN, a full backlog, for a connection in progress, so they are not used."""
+async def _connect_when_possible(plug: socket.socket, path: str) -> None:
+    # Not with `loop.sock_connect`: it takes EAGAIN, which means a full backlog, for a connection in progress.
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             while True:
                 try:
-                    return plug.connect(place)
+                    return plug.connect(path)
                 except BlockingIOError:
                     await asyncio.sleep(BACKLOG_RETRY_S)
     except TimeoutError:

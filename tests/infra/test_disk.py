@@ -33,13 +33,13 @@ def test_another_error_says_its_reason() -> None:
     assert (type(failure), str(failure)) == (StorageError, "a: it cannot be kept: read-only file system")
 
 
-def test_a_full_device_is_known_also_by_the_folder_of_a_file_that_is_not_there(tmp_path, monkeypatch) -> None:
-    there, not_there = tmp_path, tmp_path / "file"
+def test_a_full_device_is_known_by_a_path_that_does_not_exist_yet(tmp_path, monkeypatch) -> None:
+    there, missing = tmp_path, tmp_path / "file"
     assert not is_full(there)
     monkeypatch.setattr(disk, "FREE_MIN_BYTES", 1 << 62)
     assert is_full(there)
-    assert is_full(not_there)
-    assert not is_full(not_there / "below")
+    assert is_full(missing)
+    assert not is_full(missing / "below")
 
 
 def joined(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, whoever else makes them at the same time."""
+"""Files that are never seen in part, also if several processes make them at the same time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from lycosa.infra.durable_files import make_file
 
 
-def test_a_file_that_is_there_stays_unless_it_is_made_anew(tmp_path: Path) -> None:
+def test_an_existing_file_stays_unless_it_is_to_be_replaced(tmp_path: Path) -> None:
     path = tmp_path / "key"
     assert make_file(path, b"one")
     assert not make_file(path, b"two")
@@ -24,7 +24,9 @@ def test_a_file_that_is_there_stays_unless_it_is_made_anew(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_until_it_is_whole_nobody_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
+def test_only_a_complete_file_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool
+) -> None:
     path, act = tmp_path / "key", "replace" if anew else "link"
     name: Any = getattr(os, act)
     drafts = []
@@ -39,7 +41,7 @@ def test_until_it_is_whole_nobody_finds_it(tmp_path: Path, monkeypatch: pytest.M
     assert drafts == [path.read_bytes()] == [b"one"]
 
 
-def test_of_two_that_make_it_at_once_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_processes_makes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, link = tmp_path / "key", os.link
 
     def late(draft: Path, to: Path) -> None:

@@ -1,4 +1,4 @@
-"""A lock that was given up is free at once, whatever children are being started meanwhile (C1, F1)."""
+"""A released lock is free at once, also while child processes are being started (C1, F1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Items:
         asyncio.run(self._sink.open(None))
 
     def close(self) -> None:
-        """Close it."""
         asyncio.run(self._sink.close())
 
 
@@ -37,11 +36,11 @@ class Erased:
         tantivy.erase(path)
 
     def close(self) -> None:
-        """It is not kept open."""
+        """Do nothing: it was closed."""
 
 
 class Checked(Erased):
-    """A file of items that is looked at."""
+    """A file of items that is checked."""
 
     def __init__(self, path: Path) -> None:
         path.touch()
@@ -57,17 +56,17 @@ def index(path: Path) -> TantivyIndex:
     [(StateDir, StateDir), (PoolFolder, PoolFolder), (index, index), (Erased, index), (Items, Items), (Checked, Items)],
     ids=lambda each: each.__name__,
 )
-def test_a_child_that_has_not_run_its_program_yet_keeps_no_lock(
+def test_a_child_that_has_not_started_its_program_yet_keeps_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens: Callable[[Path], Any], then: Callable[[Path], Any]
 ) -> None:
-    """It has a copy of each descriptor until then."""
+    """It has copies of all descriptors until then."""
     path = tmp_path / "path"
-    with ExitStack() as childs:
+    with ExitStack() as children:
         flock = tantivy.fcntl.flock
 
         def locked(file: Any, operation: int) -> None:
             flock(file, operation)
-            childs.callback(os.close, os.dup(file if isinstance(file, int) else file.fileno()))
+            children.callback(os.close, os.dup(file if isinstance(file, int) else file.fileno()))
 
         monkeypatch.setattr("fcntl.flock", locked)
         opens(path).close()

@@ -13,10 +13,8 @@ differs from what was written is damage. The files hold logins: only our own use
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 
@@ -25,7 +23,7 @@ from xxhash import xxh3_64_intdigest
 from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked, StorageError
 from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import replace_file
-from lycosa.infra.file_locks import unlock
+from lycosa.infra.file_locks import lock_file, lock_owner, unlock
 
 MAGIC, VERSION = b"LyPP", 2
 IMAGE_HEAD = Struct("<4sIQQ")
@@ -185,9 +183,7 @@ def is_there(path: Path) -> bool:
 
 def owner_of(path: Path) -> str:
     """Return the id of the process that owns the pool in this folder, or owned it last."""
-    with suppress(OSError), (path / LOCK).open("rb") as file:
-        return file.read(32).decode(errors="replace").strip() or "unknown"
-    return "unknown"
+    return lock_owner(path / LOCK)
 
 
 def damaged(path: Path, why: object) -> StorageError:
@@ -199,19 +195,11 @@ def _lock_folder(path: Path) -> int:
     try:
         _refuse_foreign(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return lock_file(path / LOCK, 0o600)
+    except BlockingIOError as error:
+        raise StateLocked(f"{path}: the pool is open in process {owner_of(path)}") from error
     except OSError as error:
         raise _storage_error(path, error) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.truncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
-    except OSError as error:
-        os.close(handle)
-        if isinstance(error, BlockingIOError):
-            raise StateLocked(f"{path}: the pool is open in process {owner_of(path)}") from error
-        raise _storage_error(path, error) from error
-    return handle
 
 
 def _refuse_foreign(path: Path) -> None:
