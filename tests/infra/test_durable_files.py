@@ -24,9 +24,7 @@ def test_an_existing_file_stays_unless_it_is_to_be_replaced(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_only_a_complete_file_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool
-) -> None:
+def test_only_a_complete_file_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
     path, act = tmp_path / "key", "replace" if anew else "link"
     name: Any = getattr(os, act)
     drafts = []

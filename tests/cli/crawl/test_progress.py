@@ -133,7 +133,10 @@ def test_the_summary_when_there_was_nothing_to_do():
 def test_the_summary_when_there_was_nothing_to_do_says_what_failed_and_how_to_retry_it():
     summary = Summary(**{**SUMMARY, "nothing_to_do": True, "resumed": True, "snapshot": Snapshot(done=6, dead=3)})
     assert summary_lines(summary)[:4] == [
-        "nothing to do: the crawl is finished (6 done, 3 dead); --retry-dead queues the dead URLs again, -O starts afresh",
+        (
+            "nothing to do: the crawl is finished (6 done, 3 dead); "
+            "--retry-dead queues the dead URLs again, -O starts afresh"
+        ),
         "  dead    3 in all runs (timeout: 2, connect: 1)",
         "          http://a/1  timeout",
         "          http://a/2  connect",
