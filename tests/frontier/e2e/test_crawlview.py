@@ -1,4 +1,4 @@
-"""How a shared crawl is shown: on terminals of all widths, with hostile names, as JSON (F8)."""
+"""The view of a shared crawl: on terminals of different widths, with hostile names, as JSON (F8)."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def crawl(after_s: float = 0.0) -> CrawlView:
     return CrawlView("shop", 1000.0 + after_s, workers, gone, {"pages": 98_765_432, "stats/x": 3}, urls, HOSTS)
 
 
-def watched() -> tuple[CrawlView, Rates]:
+def view_and_rates() -> tuple[CrawlView, Rates]:
     rates = Rates()
     for after_s in (0.0, 2.0):
         rates.add(crawl(after_s).workers)
     return crawl(2.0), rates
 
 
-def drawn(width: int, height: int = 0) -> list[str]:
+def render(width: int, height: int = 0) -> list[str]:
     console = Console(width=width, file=io.StringIO(), color_system=None)
     with console.capture() as capture:
-        console.print(table(*watched(), width, height))
+        console.print(table(*view_and_rates(), width, height))
     return capture.get().splitlines()
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
-def test_no_number_is_cut_on_a_terminal_of_usual_width(width):
-    lines = drawn(width)
+def test_no_number_is_truncated_at_usual_terminal_widths(width):
+    lines = render(width)
     assert all(len(line) <= width for line in lines)
     first = next(line for line in lines if line.startswith("3521c88c#1 "))
     for number in ("1,235,167", "300", "123,456", "12", "64", "100 MB", "crawling"):
@@ -65,19 +65,19 @@ def test_no_number_is_cut_on_a_terminal_of_usual_width(width):
     assert ("crawler-01:10001" in first) == (width >= 120) or width == 100
 
 
-def test_what_has_no_room_is_counted():
-    lines = drawn(80, height=14)
+def test_rows_that_do_not_fit_are_counted():
+    lines = render(80, height=14)
     assert len(lines) <= 14
     assert any(line.startswith("+ 1") for line in lines)
 
 
-def test_what_came_from_elsewhere_commands_no_terminal():
-    assert not any("\x1b" in line for line in drawn(120))
-    assert any("?[31mevil #17" in line for line in drawn(120))
+def test_control_characters_in_names_are_replaced():
+    assert not any("\x1b" in line for line in render(120))
+    assert any("?[31mevil #17" in line for line in render(120))
 
 
-def test_as_plain_text():
-    lines = plain(*watched())
+def test_plain_text():
+    lines = plain(*view_and_rates())
     assert lines[0] == "shop: 4 workers"
     assert lines[1] == "  98,765,432 pages, 900/s, 0 items, 0 failed, 0 B, 0 B/s"
     assert lines[2].startswith("  12,345,678 queued, 256 leased, 120 delayed, 98,765,432 done, 1,234 dead, 12 outgoing")
@@ -85,8 +85,8 @@ def test_as_plain_text():
     assert any("paused (less than 512" in line for line in lines)
 
 
-def test_what_a_worker_does_not_count_is_not_known_to_be_none():
-    """As that of one machine, seen through its socket."""
+def test_missing_counts_are_shown_as_unknown():
+    """For example those of a crawl on one machine, read through its socket."""
     told = WorkerReport("machine", 7, "1.0", 5.0, "crawling", counts={"pages": 84, "failures": 0})
     view = CrawlView("state", 0.0, [WorkerView("7", "crawling", report=told)], [], told.counts, {"queued": 3})
     lines = plain(view, Rates())
@@ -96,12 +96,12 @@ def test_what_a_worker_does_not_count_is_not_known_to_be_none():
     assert (shown["totals"]["pages"], shown["totals"]["items"], shown["workers"][0]["items"]) == (84, None, None)
 
 
-def test_a_crawl_without_anybody():
+def test_crawl_without_workers_has_nothing_to_do():
     assert plain(CrawlView("shop", 0.0), Rates())[0] == "shop: 0 workers, nothing to do"
 
 
-def test_as_json():
-    told = json.loads(msgspec.json.encode(as_json(*watched())))
+def test_json():
+    told = json.loads(msgspec.json.encode(as_json(*view_and_rates())))
     assert told["rates"]["pages"] == 900.0
     assert told["remaining_s"] == pytest.approx(12_346_066 / 900)
     assert told["workers"][0]["rates"]["pages"] == 300.0

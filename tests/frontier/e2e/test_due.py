@@ -26,7 +26,7 @@ def tree():
 
 
 def write(cwd: Path, seeds: str) -> None:
-    """Write a spider that starts with requests made of this expression; `site` is where the tree is."""
+    """Write a spider whose start requests are this expression; `site` is the URL of the tree."""
     spider = f"""
     import time
     from lycosa import Request, Spider
@@ -43,7 +43,7 @@ def write(cwd: Path, seeds: str) -> None:
 
 
 def later(cwd: Path, seconds: float) -> None:
-    """Write a spider whose only request is due after so many seconds from now."""
+    """Write a spider whose only request is due in this many seconds."""
     write(cwd, f"[Request(self.site + '/1', not_before={time.time() + seconds})]")
 
 
@@ -61,11 +61,11 @@ def used_s(run: Running) -> float:
     return used
 
 
-def test_a_crawl_whose_only_work_is_due_tomorrow_uses_no_cpu_and_ctrl_c_ends_it_at_once(tree, tmp_path):
+def test_waiting_crawl_uses_no_cpu_and_ends_at_once_on_ctrl_c(tree, tmp_path):
     later(tmp_path, DAY_S)
     with started(*command(tree), cwd=tmp_path) as run:
         assert run.until(lambda: "waiting, next due at" in run.said)
-        # It may still tidy up what it began with, for longer on a busy machine.
+        # It may still be finishing its start, for longer on a busy machine.
         assert any(used_s(run) < CPU_MAX_S for _ in range(4))
         assert run.said.count("\n") == 1, "a crawl that waits says so once"
         at = time.monotonic()
@@ -78,7 +78,7 @@ def test_a_crawl_whose_only_work_is_due_tomorrow_uses_no_cpu_and_ctrl_c_ends_it_
     assert "next due at" in idle.stderr, "the request is still there"
 
 
-def test_a_crawl_that_is_idle_ends_when_asked_to_and_goes_on_when_it_is_due(tree, tmp_path):
+def test_exit_when_idle_ends_an_idle_crawl_and_reports_the_next_due_time(tree, tmp_path):
     due = time.time() + 13 * 3600
     write(tmp_path, f"[Request(self.site + '/2'), Request(self.site + '/1', not_before={due})]")
     for run in range(2):
@@ -91,7 +91,7 @@ def test_a_crawl_that_is_idle_ends_when_asked_to_and_goes_on_when_it_is_due(tree
         assert [item["url"] for item in items(tmp_path / "items.jsonl")] == [tree.url[:-1] + "2"]
 
 
-def test_what_is_due_is_fetched_when_it_is_due(tree, tmp_path):
+def test_delayed_request_is_fetched_when_it_is_due(tree, tmp_path):
     write(tmp_path, "[Request(self.site + f'/{number}', not_before=self.began + 5 - number) for number in (1, 2)]")
     ended = lycosa(*command(tree, "--exit-when-idle", "--no-robots"), cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
@@ -101,7 +101,7 @@ def test_what_is_due_is_fetched_when_it_is_due(tree, tmp_path):
     assert 4 <= second["at"] - second["began"] < 4 + SOON_S
 
 
-def test_what_is_imported_while_it_waits_is_fetched_at_once(tree, tmp_path):
+def test_url_imported_into_a_waiting_crawl_is_fetched_at_once(tree, tmp_path):
     later(tmp_path, DAY_S)
     site = tree.url.removesuffix("/0")
     with started(*command(tree), cwd=tmp_path) as run:
@@ -117,7 +117,7 @@ def test_what_is_imported_while_it_waits_is_fetched_at_once(tree, tmp_path):
         assert "stopping" not in run.said, "nothing was under way"
 
 
-def test_a_request_for_tomorrow_sleeps_in_the_segment_of_tomorrow(tree, tmp_path):
+def test_request_due_tomorrow_is_queued_in_the_segment_of_tomorrow(tree, tmp_path):
     write(tmp_path, f"[Request(self.site + '/2'), Request(self.site + '/1', not_before={time.time() + DAY_S})]")
     ended = lycosa(*command(tree, "--segment", "day", "--exit-when-idle"), cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr

@@ -72,25 +72,25 @@ async def some_of_each(frontier: Any, now: float = 1e9) -> None:
     await frontier.commit({})
 
 
-def a_state(path: str | Path, story: Callable[[Any], Any] = some_of_each, **described: Any) -> Path:
-    """Make a stopped state in which this has happened."""
+def a_state(path: str | Path, scenario: Callable[[Any], Any] = some_of_each, **described: Any) -> Path:
+    """Create a stopped state, after running this scenario on its frontier."""
 
-    async def told() -> None:
+    async def create() -> None:
         with closing(StateDir(Path(path))) as state:
             usual = {"name": "it", "seeds": [f"{SITE}/0"], "scope": "host", "user_agent": "Lycosa/1"}
             state.describe(Description(**{**usual, **described}))
             frontier = embedded_frontier(state.frontier, POLICY)
-            await story(frontier)
+            await scenario(frontier)
             await frontier.commit({"x": 1})
             await frontier.close()
 
-    asyncio.run(told())
+    asyncio.run(create())
     return Path(path)
 
 
 @contextmanager
 def live(path: Path) -> Iterator[Any]:
-    """Own a state in a thread, with two URLs lent, and answer at its socket. Yields the frontier."""
+    """Serve a state from a thread, with two URLs leased. Yields the frontier."""
     kept: list[Any] = []
 
     async def own(started: threading.Event, stop: threading.Event) -> None:
@@ -109,7 +109,7 @@ def live(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def in_thread(own: Callable[[threading.Event, threading.Event], Coroutine[Any, Any, None]]) -> Iterator[None]:
-    """Run what owns a state in a thread, from when it says that it has started until it is told to stop."""
+    """Run the owner of a state in a thread. The owner sets the first event when ready, and ends at the second."""
     started, stop = threading.Event(), threading.Event()
     thread = threading.Thread(target=asyncio.run, args=(own(started, stop),))
     thread.start()
@@ -123,7 +123,7 @@ def in_thread(own: Callable[[threading.Event, threading.Event], Coroutine[Any, A
 
 @pytest.fixture(params=["stopped", "live"])
 def state(request) -> Iterator[str]:
-    """A state with some of each, stopped, or with a live owner."""
+    """A state with URLs in all states, stopped or with a live owner."""
     path = a_state("s")
     if request.param == "stopped":
         yield str(path)
@@ -132,8 +132,8 @@ def state(request) -> Iterator[str]:
         yield str(path)
 
 
-class Told:
-    """What a command line did."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -148,31 +148,31 @@ class Told:
 
 
 @pytest.fixture
-def frontier(capsys) -> Callable[..., Told]:
+def frontier(capsys) -> Callable[..., CommandResult]:
     """Run `lycosa frontier ...` in this process."""
 
-    def run(*argv: object, code: int | None = 0) -> Told:
+    def run(*argv: object, code: int | None = 0) -> CommandResult:
         returned = main(["frontier", *map(str, argv)])
         captured = capsys.readouterr()
-        told = Told(returned, captured.out, captured.err)
-        assert "Traceback" not in told.err
-        assert code is None or returned == code, told.err
-        return told
+        result = CommandResult(returned, captured.out, captured.err)
+        assert "Traceback" not in result.err
+        assert code is None or returned == code, result.err
+        return result
 
     return run
 
 
-def fails(frontier: Callable[..., Told], *argv: object, code: int = 2) -> str:
-    """Run a command line that must fail with one line. Return the line."""
-    told = frontier(*argv, code=code)
-    assert told.out == ""
-    assert told.err.startswith("lycosa: ")
-    assert told.err.count("\n") == 1, told.err
-    assert "internal error" not in told.err
-    return told.err.removeprefix("lycosa: ").strip()
+def fails(frontier: Callable[..., CommandResult], *argv: object, code: int = 2) -> str:
+    """Run a command that must fail with one line. Return the line."""
+    result = frontier(*argv, code=code)
+    assert result.out == ""
+    assert result.err.startswith("lycosa: ")
+    assert result.err.count("\n") == 1, result.err
+    assert "internal error" not in result.err
+    return result.err.removeprefix("lycosa: ").strip()
 
 
-# ------------------------------------------------------------------------------------------------------ looking into it
+# Queries.
 
 
 def test_status(frontier, state):
@@ -192,11 +192,11 @@ def test_status(frontier, state):
     assert ("done/s" in text) == known["running"]
 
 
-def test_status_says_when_the_next_is_due(frontier):
-    async def story(each: Any) -> None:
+def test_status_shows_the_next_due_time(frontier):
+    async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/1", not_before=4e9)])
 
-    a_state("s", story, spider="news", scope="")
+    a_state("s", scenario, spider="news", scope="")
     assert frontier("status", "--state", "s", "--json").json[0]["next_due"] == 4e9
     text = frontier("status", "--state", "s").out
     assert "spider news; stopped" in text
@@ -221,12 +221,12 @@ def test_hosts(frontier, state):
     assert text.splitlines()[1].startswith(f"{SITE}:80")
 
 
-def test_hosts_can_be_sorted_by_what_they_have_queued(frontier):
-    async def story(each: Any) -> None:
+def test_hosts_can_be_sorted_by_queued_urls(frontier):
+    async def scenario(each: Any) -> None:
         for number in range(30):
             await each.push([record(f"http://h{number:02}.example/{n}") for n in range(number % 7 + 1)])
 
-    a_state("s", story)
+    a_state("s", scenario)
     found = frontier("hosts", "--state", "s", "--sort", "queued", "--limit", 4, "--json").json
     assert [host["queued"] for host in found] == [7, 7, 7, 7]
     in_order = frontier("hosts", "--state", "s", "--json").json
@@ -237,7 +237,7 @@ def test_hosts_can_be_sorted_by_what_they_have_queued(frontier):
 
 @contextmanager
 def by_address(path: Path, paused: str = "") -> Iterator[None]:
-    """Own a state whose crawl allows two transfers to an IP address, which are under way, and one start in 1000 s."""
+    """Serve a state whose crawl allows two transfers per IP address, both running, and one start in 1000 s."""
     policy = Policy(robots=False, concurrency_per_ip=2, delay_per_ip_s=1000.0)
 
     async def own(started: threading.Event, stop: threading.Event) -> None:
@@ -260,7 +260,7 @@ def by_address(path: Path, paused: str = "") -> Iterator[None]:
         yield
 
 
-def test_the_limits_of_an_ip_address_are_told(frontier):
+def test_limits_of_an_ip_address_are_shown(frontier):
     with by_address(Path("s")):
         why = frontier("explain", "http://a.example/2", "--state", "s").out
         assert (
@@ -274,7 +274,7 @@ def test_the_limits_of_an_ip_address_are_told(frontier):
         assert (host["shared"]["address"], host["shared"]["in_flight"]) == ("10.0.0.1", 2)
 
 
-def test_a_crawl_that_is_paused_is_the_reason(frontier):
+def test_explain_and_hosts_name_a_paused_crawl(frontier):
     short = "5.0 MB free at /x, 11 MB needed"
     with by_address(Path("s"), short):
         assert f"the crawl is paused: {short}" in frontier("explain", "http://a.example/2", "--state", "s").out
@@ -290,11 +290,11 @@ def test_a_crawl_that_is_paused_is_the_reason(frontier):
     assert frontier("explain", "http://a.example/2", "--state", "s", "--json").json[0]["host"]["concurrency"] == 0
 
 
-def test_what_is_queued_in_a_segment_that_has_not_started_is_told_as_queued(frontier):
-    async def story(each: Any) -> None:
+def test_urls_of_a_segment_that_has_not_started_count_as_queued(frontier):
+    async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/{number}", segment="2100-01-01") for number in range(3)])
 
-    path = a_state("s", story)
+    path = a_state("s", scenario)
     (known,) = frontier("status", "--state", path, "--json").json
     assert (known["queued"], known["not_started"], known["delayed"]) == (3, 3, 0)
     assert known["next_due"] == 4_102_444_800
@@ -306,7 +306,7 @@ def test_what_is_queued_in_a_segment_that_has_not_started_is_told_as_queued(fron
     assert {row["state"] for row in frontier("list", "--state", path, "--json").json} == {"queued"}
 
 
-def test_a_time_that_is_not_known_is_null(frontier, state):
+def test_unknown_times_are_null(frontier, state):
     for view in frontier("segments", "--state", state, "--json").json:
         assert view["starts_at"] is None
     (host,) = frontier("hosts", "--state", state, "--json").json
@@ -343,10 +343,10 @@ def test_list(frontier, state):
     assert frontier("list", "--state", state, "--before", "2000-01-01").out == ""
 
 
-def test_a_long_list_ends_where_it_should_and_says_so(frontier, state):
-    told = frontier("list", "--state", state, "--limit", 3)
-    assert len(told.rows) == 3
-    assert "only the first 3 are shown" in told.err
+def test_list_stops_at_the_limit_with_a_note(frontier, state):
+    result = frontier("list", "--state", state, "--limit", 3)
+    assert len(result.rows) == 3
+    assert "only the first 3 are shown" in result.err
     assert frontier("list", "--state", state, "--limit", 8).err == ""
     assert frontier("list", "--state", state, "--limit", 0).err == ""
 
@@ -369,11 +369,11 @@ def test_explain(frontier, state):
     assert "out of scope" in frontier("explain", "http://b.example/", "--state", state).out
 
 
-def test_explain_uses_the_key_of_the_crawl(frontier):
-    async def story(each: Any) -> None:
+def test_explain_uses_the_fingerprint_rules_of_the_crawl(frontier):
+    async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/?b=2&a=1")])
 
-    a_state("s", story)
+    a_state("s", scenario)
     assert "never seen" in frontier("explain", f"{SITE}/?a=1&b=2", "--state", "s").out
 
     async def sorted_(each: Any) -> None:
@@ -387,20 +387,20 @@ def test_explain_uses_the_key_of_the_crawl(frontier):
     assert "only a run of its spider can say" in fails(frontier, "explain", f"{SITE}/", "--state", "u")
 
 
-def test_what_came_from_the_network_cannot_write_to_the_terminal(frontier):
-    async def story(each: Any) -> None:
+def test_control_characters_from_the_network_are_replaced(frontier):
+    async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/1")])
         for lease in await each.lease(1, 5.0):
             await each.nack(lease, "bad\x1b[2J\nthing", None, 5.0)
 
-    a_state("s", story)
+    a_state("s", scenario)
     for argv in (("list",), ("status",), ("explain", f"{SITE}/1")):
-        told = frontier(*argv, "--state", "s")
-        assert "\x1b" not in told.out
-        assert "bad?[2J thing" in told.out
+        result = frontier(*argv, "--state", "s")
+        assert "\x1b" not in result.out
+        assert "bad?[2J thing" in result.out
 
 
-# ---------------------------------------------------------------------------------------------------------- changing it
+# Changes.
 
 
 def test_requeue(frontier, state):
@@ -416,13 +416,13 @@ def test_requeue(frontier, state):
     assert (known["done"], known["dead"]) == (1, 0)
 
 
-def test_requeue_of_many_goes_in_slices_each_committed(frontier, monkeypatch):
-    async def story(each: Any) -> None:
+def test_requeue_of_many_urls_commits_in_slices(frontier, monkeypatch):
+    async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/{number}") for number in range(500)])
         for lease in await each.lease(500, 5.0):
             await each.nack(lease, "503", None, 5.0)
 
-    a_state("s", story)
+    a_state("s", scenario)
     monkeypatch.setattr(changes, "SLICE", 40)
     assert frontier("requeue", "--state", "s").out == "500 URLs queued again\n"
     (known,) = frontier("status", "--state", "s", "--json").json
@@ -439,7 +439,7 @@ def test_drop(frontier, state):
 
 
 @pytest.mark.parametrize("argv", ["list", "list --json", "export", "export rows.jsonl", "requeue", "requeue --done"])
-def test_a_segment_that_is_not_there_is_told_with_the_nearest_name(frontier, state, argv):
+def test_unknown_segment_is_reported_with_the_nearest_name(frontier, state, argv):
     said = fails(frontier, *argv.split(" "), "--segment", "mon", "--state", state)
     assert said == "there is no segment 'mon': the nearest is 'monday'; lycosa frontier segments lists them"
     frontier("drop", "monday", "--force", "--state", state)
@@ -447,11 +447,11 @@ def test_a_segment_that_is_not_there_is_told_with_the_nearest_name(frontier, sta
     assert not list(Path.cwd().glob("rows*"))
 
 
-def test_the_segment_without_a_name_may_not_be_there(frontier):
-    async def story(each: Any) -> None:
+def test_missing_unnamed_segment_is_reported(frontier):
+    async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/1", segment="monday")])
 
-    said = fails(frontier, "list", "--segment", "", "--state", a_state("s", story))
+    said = fails(frontier, "list", "--segment", "", "--state", a_state("s", scenario))
     assert said.startswith("there is no segment without a name: ")
 
 
@@ -466,11 +466,11 @@ def test_verify_and_compact(frontier):
         assert " before, " in frontier("compact", "--state", path).out
 
 
-def test_what_verify_finds_is_told_with_exit_code_1(frontier, monkeypatch):
+def test_verify_prints_errors_with_exit_code_1(frontier, monkeypatch):
     path = a_state("s")
     monkeypatch.setattr(LocalOperations, "verify", lambda self, say: _found(say))
-    told = frontier("verify", "--state", path, code=1)
-    assert told.out == "row 5 is\x1b odd\n".replace("\x1b", "?") + "1 error found\n"
+    result = frontier("verify", "--state", path, code=1)
+    assert result.out == "row 5 is\x1b odd\n".replace("\x1b", "?") + "1 error found\n"
 
 
 async def _found(say: Callable[[str], None]) -> list[str]:
@@ -478,21 +478,21 @@ async def _found(say: Callable[[str], None]) -> list[str]:
     return ["row 5\nis\x1b odd"]
 
 
-# ---------------------------------------------------------------------------------------------------- export and import
+# Export and import.
 
 
-def exported(frontier: Callable[..., Told], state: object, *argv: object) -> list[dict[str, Any]]:
+def exported(frontier: Callable[..., CommandResult], state: object, *argv: object) -> list[dict[str, Any]]:
     return sorted(frontier("export", "-", "--state", state, *argv).json, key=lambda row: row["url"])
 
 
 def test_export_and_import_again(frontier, state):
-    told = frontier("export", "rows.jsonl", "--state", state)
-    assert (told.out, told.err) == ("", "8 URLs exported to rows.jsonl\n")
+    result = frontier("export", "rows.jsonl", "--state", state)
+    assert (result.out, result.err) == ("", "8 URLs exported to rows.jsonl\n")
     lines = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
     assert {line["url"][-1] for line in lines} == set("01234567")
     a_state("t", _nothing)
-    told = frontier("import", "rows.jsonl", "--state", "t")
-    assert told.out == "7 URLs queued, 0 known already, 1 done in the file and skipped\n"
+    result = frontier("import", "rows.jsonl", "--state", "t")
+    assert result.out == "7 URLs queued, 0 known already, 1 done in the file and skipped\n"
     rows = {line["url"][-1]: line for line in exported(frontier, "t")}
     (three,) = [line for line in lines if line["url"].endswith("3")]
     assert (three["method"], three["callback"], three["priority"]) == ("POST", "parse_it", 3)
@@ -513,11 +513,11 @@ async def _nothing(frontier: Any) -> None:
     return
 
 
-def test_export_takes_a_selection(frontier, state):
+def test_export_of_a_selection(frontier, state):
     assert [row["url"] for row in exported(frontier, state, "--status", "dead")] == [f"{SITE}/1"]
 
 
-def test_an_export_never_overwrites_and_never_leaves_half_a_file(frontier, monkeypatch):
+def test_export_never_overwrites_or_leaves_a_partial_file(frontier, monkeypatch):
     path = a_state("s")
     Path("there.jsonl").write_text("mine")
     assert "there.jsonl exists" in fails(frontier, "export", "there.jsonl", "--state", path)
@@ -543,11 +543,11 @@ def test_import_of_plain_urls(frontier, state):
     }
 
 
-def test_an_import_makes_the_state_where_there_is_none(frontier, state):
+def test_import_creates_a_missing_state(frontier, state):
     frontier("export", "rows.jsonl", "--state", state)
-    told = frontier("import", "rows.jsonl", "--state", "new")
-    assert told.err == "new: created a new state\n"
-    assert told.out == "7 URLs queued, 0 known already, 1 done in the file and skipped\n"
+    result = frontier("import", "rows.jsonl", "--state", "new")
+    assert result.err == "new: created a new state\n"
+    assert result.out == "7 URLs queued, 0 known already, 1 done in the file and skipped\n"
     assert len(exported(frontier, "new")) == 7
     again = frontier("import", "rows.jsonl", "--state", "new")
     assert (again.err, again.out[:14]) == ("", "0 URLs queued,")
@@ -560,7 +560,7 @@ def seeds() -> str:
     return "seeds.txt"
 
 
-def test_what_was_imported_is_begun_by_a_command_that_is_told(frontier):
+def test_explain_names_the_command_that_starts_an_imported_state(frontier):
     frontier("import", seeds(), "--state", "a state")
     why = frontier("explain", f"{SITE}/1", "--state", "a state").out
     assert "no crawl has been started here: lycosa crawl START-URL --state 'a state' starts one" in why
@@ -568,27 +568,27 @@ def test_what_was_imported_is_begun_by_a_command_that_is_told(frontier):
 
 
 @pytest.mark.parametrize("step", ["lock", "database", "description"])
-def test_a_state_that_an_import_left_half_made_is_made(frontier, step):
-    """It was killed, or the disk was full, after this step."""
+def test_partially_created_state_is_completed(frontier, step):
+    """The import was killed, or the disk was full, after this step."""
     with closing(StateDir(Path("new"))) as state:
         if step != "lock":
             embedded_frontier(state.frontier, Policy()).store.close()
     if step == "description":
         Path("new/crawl.json.new").write_text('{"for')
-    told = frontier("import", seeds(), "--state", "new")
-    assert (told.err[:24], told.out[:12]) == ("new: created a new state", "1 URL queued")
+    result = frontier("import", seeds(), "--state", "new")
+    assert (result.err[:24], result.out[:12]) == ("new: created a new state", "1 URL queued")
     assert len(exported(frontier, "new")) == 1
 
 
-def test_an_imported_state_whose_database_is_gone_does_not_begin_anew(frontier):
+def test_imported_state_without_its_database_is_not_recreated(frontier):
     frontier("import", seeds(), "--state", "new")
     Path("new/frontier/data.mdb").unlink()
     assert "is missing or empty" in fails(frontier, "import", "seeds.txt", "--state", "new", code=3)
 
 
 @pytest.mark.parametrize("listens", [True, False], ids=["a crawl", "an import"])
-def test_an_import_waits_for_who_makes_the_same_state(frontier, monkeypatch, listens):
-    """Who has the lock describes the state only when the import has met the lock."""
+def test_import_waits_while_another_process_creates_the_state(frontier, monkeypatch, listens):
+    """The owner of the lock describes the state only after the import has found it locked."""
     owned, met, done = threading.Event(), threading.Event(), threading.Event()
 
     def meet(path: Path) -> StateDir:
@@ -615,22 +615,22 @@ def test_an_import_waits_for_who_makes_the_same_state(frontier, monkeypatch, lis
     thread.start()
     try:
         assert owned.wait(20)
-        told = frontier("import", seeds(), "--state", "new")
+        result = frontier("import", seeds(), "--state", "new")
     finally:
         met.set()
         done.set()
         thread.join(20)
-    assert (told.err, told.out[:12]) == ("", "1 URL queued")
+    assert (result.err, result.out[:12]) == ("", "1 URL queued")
 
 
-def test_an_import_does_not_wait_for_ever(frontier, monkeypatch):
+def test_import_stops_waiting_after_a_while(frontier, monkeypatch):
     monkeypatch.setattr(operations, "START_MAX_S", 0.0)
     with closing(StateDir(Path("new"))):
-        told = fails(frontier, "import", seeds(), "--state", "new", code=3)
-    assert f"new: the state is open in process {os.getpid()}" in told
+        result = fails(frontier, "import", seeds(), "--state", "new", code=3)
+    assert f"new: the state is open in process {os.getpid()}" in result
 
 
-def test_an_import_into_a_wrong_place_makes_nothing(frontier):
+def test_import_into_a_wrong_place_creates_nothing(frontier):
     Path("seeds.txt").write_text(f"{SITE}/1\n")
     Path("file").write_text("mine")
     Path("photos").mkdir()
@@ -651,26 +651,26 @@ def test_import_from_standard_input(frontier, monkeypatch):
     assert frontier("import", "-", "--state", path).out == "1 URL queued, 0 known already\n"
 
 
-def test_bad_lines_are_told_and_passed_over(frontier, state):
+def test_invalid_lines_are_reported_and_skipped(frontier, state):
     Path("seeds.txt").write_bytes(
         f"{SITE}/new1\nexample.com\n".encode() + b"\xff\xfe\n{}\n" + f"{SITE}/new2\n".encode()
     )
-    told = frontier("import", "seeds.txt", "--state", state, code=1)
-    assert told.out == "2 URLs queued, 0 known already, 3 invalid lines skipped\n"
-    lines = told.err.splitlines()
+    result = frontier("import", "seeds.txt", "--state", state, code=1)
+    assert result.out == "2 URLs queued, 0 known already, 3 invalid lines skipped\n"
+    lines = result.err.splitlines()
     assert [line.split(":")[0] for line in lines] == ["line 2", "line 3", "line 4"]
     assert "write https://example.com" in lines[0]
 
 
-def test_only_the_first_bad_lines_are_shown(frontier):
+def test_only_the_first_invalid_lines_are_shown(frontier):
     path = a_state("s")
     Path("seeds.txt").write_text("bad\n" * 100)
-    told = frontier("import", "seeds.txt", "--state", path, code=1)
-    assert told.err.count("\n") == changes.BAD_SHOWN
-    assert "100 invalid lines" in told.out
+    result = frontier("import", "seeds.txt", "--state", path, code=1)
+    assert result.err.count("\n") == changes.BAD_SHOWN
+    assert "100 invalid lines" in result.out
 
 
-def test_strict_ends_at_the_first_bad_line(frontier, state):
+def test_strict_stops_at_the_first_invalid_line(frontier, state):
     Path("seeds.txt").write_text(f"{SITE}/new1\nbad\n{SITE}/new2\n")
     assert fails(frontier, "import", "seeds.txt", "--strict", "--state", state).startswith(
         "line 2: 'bad' has no scheme"
@@ -678,23 +678,23 @@ def test_strict_ends_at_the_first_bad_line(frontier, state):
     assert len(frontier("list", "--state", state, "--url", "*new*").rows) == 1
 
 
-def test_a_line_without_end_does_not_fill_the_memory(frontier, monkeypatch):
+def test_very_long_line_does_not_fill_the_memory(frontier, monkeypatch):
     path = a_state("s")
     monkeypatch.setattr(changes, "LINE_MAX", 100)
     Path("seeds.txt").write_text(f"{SITE}/new1\n" + "x" * 1000 + f"\n{SITE}/new2\n{SITE}/" + "y" * 60_000)
-    told = frontier("import", "seeds.txt", "--state", path, code=1)
-    assert told.out == "2 URLs queued, 0 known already, 2 invalid lines skipped\n"
-    assert [line.split(":")[0] for line in told.err.splitlines()] == ["line 2", "line 4"]
+    result = frontier("import", "seeds.txt", "--state", path, code=1)
+    assert result.out == "2 URLs queued, 0 known already, 2 invalid lines skipped\n"
+    assert [line.split(":")[0] for line in result.err.splitlines()] == ["line 2", "line 4"]
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "folder"])
-def test_what_cannot_be_read_is_told(frontier, name):
+def test_unreadable_file_is_reported(frontier, name):
     path = a_state("s")
     Path("folder").mkdir()
     assert name in fails(frontier, "import", name, "--state", path)
 
 
-def test_an_import_that_was_killed_is_given_again(tmp_path):
+def test_killed_import_can_be_repeated(tmp_path):
     a_state("s", _nothing)
     count = 20_000
     Path("seeds.txt").write_text("".join(f"{SITE}/{number}\n" for number in range(count)))
@@ -730,13 +730,13 @@ sys.exit(main(["frontier", "import", "seeds.txt", "--state", "s"]))
 
 
 @pytest.mark.parametrize("verb", ["import", "export", "requeue", "list", "hosts", "verify"])
-def test_ctrl_c_ends_what_is_long_and_leaves_no_half_file(tmp_path, verb):
-    async def story(each: Any) -> None:
+def test_ctrl_c_stops_long_commands_and_leaves_no_partial_file(tmp_path, verb):
+    async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/{number}") for number in range(3000)])
         for lease in await each.lease(1000, 5.0):
             await each.nack(lease, "503", None, 5.0)
 
-    a_state("s", story)
+    a_state("s", scenario)
     Path("seeds.txt").write_text("".join(f"{SITE}/new{number}\n" for number in range(20_000)))
     arguments = {"import": ["seeds.txt"], "export": ["rows.jsonl"], "list": ["--limit", "0"]}.get(verb, [])
     code = f"""
@@ -758,10 +758,10 @@ sys.exit(main({["frontier", verb, *arguments, "--state", "s"]!r}))
     assert list(tmp_path.glob("rows*")) == []
 
 
-# ----------------------------------------------------------------------------------------------------- the wrong way
+# Errors.
 
 
-def test_which_state_is_meant(frontier, monkeypatch):
+def test_default_state(frontier, monkeypatch):
     assert "There is no state in .lycosa/" in fails(frontier, "status")
     a_state(".lycosa/one")
     assert ".lycosa/one: " in frontier("status").out
@@ -772,7 +772,7 @@ def test_which_state_is_meant(frontier, monkeypatch):
     assert ".lycosa/one: " in frontier("status").out
 
 
-def test_from_below_a_project_its_states_are_meant(frontier, monkeypatch, tmp_path):
+def test_states_of_the_project_are_used_from_a_subfolder(frontier, monkeypatch, tmp_path):
     Path("lycosa.toml").touch()
     (tmp_path / "below" / "deep").mkdir(parents=True)
     monkeypatch.chdir("below/deep")
@@ -785,7 +785,7 @@ def test_from_below_a_project_its_states_are_meant(frontier, monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize("made", ["nothing", "empty", "file", "foreign"])
-def test_what_is_no_state_is_left_alone(frontier, made):
+def test_other_files_are_not_changed(frontier, made):
     path = Path("s")
     if made == "file":
         path.write_text("mine")
@@ -810,7 +810,7 @@ def test_what_is_no_state_is_left_alone(frontier, made):
         (b'{"format":"lycosa-crawl","version":%d,"name":"x"}' % VERSION, "missing or empty", 3),
     ],
 )
-def test_a_damaged_state_is_told_in_one_line(frontier, description, says, code):
+def test_damaged_state_prints_one_line(frontier, description, says, code):
     Path("s").mkdir()
     Path("s/crawl.json").write_bytes(description)
     assert says in fails(frontier, "status", "--state", "s", code=code)
@@ -837,45 +837,45 @@ def test_a_damaged_state_is_told_in_one_line(frontier, description, says, code):
         ("requeue extra", "extra"),
     ],
 )
-def test_wrong_usage_is_one_line(frontier, argv, says):
+def test_wrong_usage_prints_one_line(frontier, argv, says):
     a_state(".lycosa/one", _nothing)
     assert says in fails(frontier, *argv.split(" "))
 
 
 @pytest.mark.parametrize("option", ["--host", "--url", "--reason", "--before"])
-def test_an_empty_meaning_is_refused(frontier, option):
+def test_empty_option_is_rejected(frontier, option):
     a_state("s")
     assert f"{option} is empty" in fails(frontier, "requeue", "--state", "s", option, "")
 
 
-def test_an_owner_without_a_socket_is_told(frontier, monkeypatch):
+def test_owner_without_a_socket_is_reported(frontier, monkeypatch):
     path = a_state("s")
     monkeypatch.setitem(operations.open_state.__wrapped__.__kwdefaults__, "start_max_s", 0.2)
     with closing(StateDir(path)):
         for stale in (False, True):
             if stale:
-                left_behind(path / "socket")
+                create_stale_socket(path / "socket")
             said = fails(frontier, "status", "--state", path, code=3)
             assert f"the state is open in process {os.getpid()}, which does not answer (" in said
             assert ("connection refused" in said) == stale
 
 
-def left_behind(path: Path) -> None:
-    """Put a socket there that nobody listens at."""
+def create_stale_socket(path: Path) -> None:
+    """Create a socket file without a listener."""
     import socket
 
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
 
 
-def test_the_socket_of_a_dead_owner_is_no_obstacle(frontier):
+def test_stale_socket_is_ignored(frontier):
     path = a_state("s")
-    left_behind(path / "socket")
+    create_stale_socket(path / "socket")
     assert "stopped" in frontier("status", "--state", path).out
     assert frontier("requeue", "--state", path).out == "1 URL queued again\n"
 
 
-def test_an_owner_that_has_just_started_or_ended_is_waited_for(frontier):
+def test_command_waits_for_an_owner_that_is_about_to_end(frontier):
     path = a_state("s")
     held = StateDir(path)
     timer = threading.Timer(0.3, held.close)
@@ -885,20 +885,20 @@ def test_an_owner_that_has_just_started_or_ended_is_waited_for(frontier):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="everything is permitted to root")
-def test_a_socket_that_is_not_ours_is_told(frontier):
+def test_inaccessible_socket_is_reported(frontier):
     path = a_state("s")
     with live(path):
         (path / "socket").chmod(0)
         assert "no permission to connect to process" in fails(frontier, "status", "--state", path, code=3)
 
 
-def test_the_path_of_a_live_state_may_be_long(frontier):
+def test_path_of_a_live_state_may_be_long(frontier):
     path = a_state(Path("x" * 100) / ("y" * 100))
     with live(path):
         assert frontier("status", "--state", path, "--json").json[0]["running"]
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly():
+def test_closed_output_pipe_ends_the_command_quietly():
     path = a_state("s")
     command = f"{sys.executable} -m lycosa frontier list --state {path} --limit 0 | head -1"
     done = subprocess.run(command, shell=True, env=environment(), capture_output=True, text=True, check=False)
@@ -916,7 +916,7 @@ def test_ages_and_times():
     assert format_time(1e300, 0.0) == "1e+300"
 
 
-# ------------------------------------------------------------------------------------------------------ constant memory
+# Constant memory.
 
 ROWS = 10_000_000 if PROVE else 200_000
 ANON_MAX_MB = 400 if PROVE else 220
@@ -941,7 +941,7 @@ sys.exit(code)
 
 
 def peak_mb(*argv: object) -> float:
-    """Run a command line. Return the most anonymous memory it had."""
+    """Run a command. Return its peak of anonymous memory."""
     command = [sys.executable, "-c", WATCHED, "frontier", *map(str, argv)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -961,32 +961,32 @@ def test_many_seeds_stream_in_and_out_in_constant_memory(frontier):
     shutil.rmtree("s")
 
 
-def test_nothing_gets_into_a_segment_that_takes_no_more(frontier, tmp_path):
-    """Neither by import nor by requeue, and it is said: the URLs would be lost in silence."""
+def test_import_and_requeue_into_a_closed_segment_are_rejected(frontier, tmp_path):
+    """Otherwise the URLs would be lost silently."""
 
-    async def story(each: Any) -> None:
+    async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/1"), record(f"{SITE}/2", segment="monday")])
         for lease in await each.lease(2, 5.0):
             await each.nack(lease, "503", None, 5.0)
 
-    path = a_state("s", story)
+    path = a_state("s", scenario)
     frontier("drop", "monday", "--state", path)
     seeds = tmp_path / "seeds.txt"
     seeds.write_text(f'{SITE}/3\n{{"url": "{SITE}/4", "segment": "monday"}}\n{{"url": "{SITE}/5", "segment": "a/b"}}\n')
-    told = frontier("import", seeds, "--state", path, code=1)
-    assert "line 2: segment 'monday' was dropped and accepts no URLs" in told.err
-    assert "line 3: segment 'a/b' is not a valid name" in told.err
-    assert told.out.startswith("1 URL queued")
+    result = frontier("import", seeds, "--state", path, code=1)
+    assert "line 2: segment 'monday' was dropped and accepts no URLs" in result.err
+    assert "line 3: segment 'a/b' is not a valid name" in result.err
+    assert result.out.startswith("1 URL queued")
     assert "was dropped" in fails(frontier, "import", seeds, "--segment", "monday", "--state", path)
     assert "was dropped" in fails(frontier, "requeue", "--into", "monday", "--state", path)
     assert "is not a valid name" in fails(frontier, "requeue", "--into", "../x", "--state", path)
 
 
-def test_the_last_attempt_of_a_dead_url_counts(frontier):
-    async def story(each: Any) -> None:
+def test_last_attempt_of_a_dead_url_is_counted(frontier):
+    async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/1")])
         (lease,) = await each.lease(1, 5.0)
         await each.nack(lease, "503", None, 5.0)
 
-    (row,) = frontier("list", "--state", a_state("s", story), "--json").json
+    (row,) = frontier("list", "--state", a_state("s", scenario), "--json").json
     assert row["attempts"] == 1

@@ -1,6 +1,6 @@
-"""A crawl that runs, asked and changed through its socket (F2, F6, F7, C8; issue 3 "Operations").
+"""A running crawl, inspected and changed through its socket (F2, F6, F7, C8; issue 3 "Operations").
 
-What comes in through the socket is crawled like everything else: exactly once, durable, and at once.
+URLs that arrive through the socket are crawled like all others: exactly once, durably, and at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def crawl_of(tree: Tree, *more: object) -> tuple[object, ...]:
     return ("crawl", tree.url, "--no-robots", "-o", "items.jsonl", "--state", "state", "--concurrency", 4, *more)
 
 
-def asked(home: Path, *arguments: object) -> list[dict[str, Any]]:
+def ask(home: Path, *arguments: object) -> list[dict[str, Any]]:
     """Run `lycosa frontier ... --json`. Return what it wrote. On a busy machine it may say whom it waits for."""
     done = lycosa("frontier", *arguments, "--state", "state", "--json", cwd=home)
     said = [line for line in done.stderr.splitlines() if "has not answered for 2 s" not in line]
@@ -51,8 +51,8 @@ def asked(home: Path, *arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def under_way(crawl: Running) -> None:
-    """Wait until pages are written, and the socket is there."""
+def wait_until_running(crawl: Running) -> None:
+    """Wait until pages are written and the socket exists."""
     assert crawl.until(
         lambda: (crawl.home / "items.jsonl").exists() and (crawl.home / "items.jsonl").stat().st_size > 0
     )
@@ -63,10 +63,10 @@ def urls(home: Path) -> list[str]:
     return [item["url"] for item in items(home / "items.jsonl")]
 
 
-def test_a_running_crawl_is_looked_into_and_not_disturbed(tmp_path: Path) -> None:
+def test_running_crawl_can_be_inspected_without_being_disturbed(tmp_path: Path) -> None:
     with grow(5000, delay_s=0.05) as tree, started(*crawl_of(tree), cwd=tmp_path) as crawl:
-        under_way(crawl)
-        (known,) = asked(tmp_path, "status")
+        wait_until_running(crawl)
+        (known,) = ask(tmp_path, "status")
         assert (known["running"], known["pid"]) == (True, crawl.process.pid)
         assert known["rate"] > 0
         assert known["leased"] <= 4
@@ -74,15 +74,15 @@ def test_a_running_crawl_is_looked_into_and_not_disturbed(tmp_path: Path) -> Non
 
         def are_all_there() -> bool:
             """Ask until the crawl is seen with a page on its way: on a busy machine it may be between two."""
-            states.update({row["url"]: row["state"] for row in asked(tmp_path, "list", "--limit", 0)})
+            states.update({row["url"]: row["state"] for row in ask(tmp_path, "list", "--limit", 0)})
             return {"done", "leased", "queued"} <= set(states.values())
 
         assert crawl.until(are_all_there)
         assert set(states) <= tree.urls()
         done = next(url for url, state in states.items() if state == "done")
-        assert "it was fetched (200)" in asked(tmp_path, "explain", done)[0]["why"][0]
-        assert asked(tmp_path, "verify") == [{"found": []}]
-        (sizes,) = asked(tmp_path, "compact")
+        assert "it was fetched (200)" in ask(tmp_path, "explain", done)[0]["why"][0]
+        assert ask(tmp_path, "verify") == [{"found": []}]
+        (sizes,) = ask(tmp_path, "compact")
         assert 0 < sizes["after_bytes"] <= sizes["before_bytes"]
         assert_garbage_is_dropped(tmp_path)
         assert_hung_while_stopped(crawl)
@@ -94,7 +94,7 @@ def test_a_running_crawl_is_looked_into_and_not_disturbed(tmp_path: Path) -> Non
     found = urls(tmp_path)
     assert len(found) == len(set(found))
     assert not (tmp_path / "state" / "socket").exists()
-    (known,) = asked(tmp_path, "status")
+    (known,) = ask(tmp_path, "status")
     assert (known["running"], known["done"], known["leased"]) == (False, len(found), 0)
 
 
@@ -120,21 +120,21 @@ def assert_garbage_is_dropped(home: Path) -> None:
             plug = stack.enter_context(socket.socket(socket.AF_UNIX))
             plug.connect(str(home / "state" / "socket"))
             plug.sendall(data)
-        assert asked(home, "segments")[0]["state"] == "open"
+        assert ask(home, "segments")[0]["state"] == "open"
 
 
-def test_what_is_imported_or_requeued_is_fetched_at_once_and_once(tree: Tree, server: Server, tmp_path: Path) -> None:
+def test_imported_or_requeued_urls_are_fetched_at_once_and_once(tree: Tree, server: Server, tmp_path: Path) -> None:
     """A page that never comes lets the crawl run on for as long as the commands may take."""
     more, dead = [server.url(f"/tree/50/{number}") for number in range(20, 40)], server.url("/500")
     with started(*crawl_of(tree, dead, server.url("/hang"), "--retries", 0, "--timeout", 60), cwd=tmp_path) as crawl:
-        under_way(crawl)
-        while not asked(tmp_path, "list", "--status", "dead"):
+        wait_until_running(crawl)
+        while not ask(tmp_path, "list", "--status", "dead"):
             assert crawl.process.poll() is None
-        assert asked(tmp_path, "requeue", "--url", dead) == [{"requeued": 1}]
+        assert ask(tmp_path, "requeue", "--url", dead) == [{"requeued": 1}]
         assert crawl.until(lambda: server.paths().count("/500") == 2)
         (tmp_path / "seeds.txt").write_text("\n".join(more))
-        assert asked(tmp_path, "import", "seeds.txt", "--priority", 5)[0]["queued"] == len(more)
-        again = asked(tmp_path, "import", "seeds.txt")[0]
+        assert ask(tmp_path, "import", "seeds.txt", "--priority", 5)[0]["queued"] == len(more)
+        again = ask(tmp_path, "import", "seeds.txt")[0]
         assert (again["queued"], again["known"]) == (0, len(more))
         wanted, output = tree.urls() | set(more), tmp_path / "items.jsonl"
         assert crawl.until(lambda: wanted <= {item["url"] for item in items_so_far(output)}), "not while the crawl ran"
@@ -145,26 +145,26 @@ def test_what_is_imported_or_requeued_is_fetched_at_once_and_once(tree: Tree, se
     assert len(found) == len(set(found))
 
 
-def test_an_import_wakes_a_crawl_that_waits(server: Server, tmp_path: Path) -> None:
+def test_import_wakes_a_waiting_crawl(server: Server, tmp_path: Path) -> None:
     """The only work left is due in a minute; what is imported is fetched long before."""
     start = server.url("/429?after=60")
     arguments = ("crawl", start, "--no-robots", "-o", "items.jsonl", "--state", "state", "--scope", "any")
     with running(host="127.0.0.3") as other, started(*arguments, cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(server.hits) > 0 and (tmp_path / "state" / "socket").exists())
-        while asked(tmp_path, "list", "--status", "retry") == []:
+        while ask(tmp_path, "list", "--status", "retry") == []:
             assert crawl.process.poll() is None
         (tmp_path / "seeds.txt").write_text(other.url("/tree/3/0"))
-        asked(tmp_path, "import", "seeds.txt")
+        ask(tmp_path, "import", "seeds.txt")
         assert crawl.until(lambda: len(other.hits) >= 3)
-        (row,) = asked(tmp_path, "list", "--status", "retry")
+        (row,) = ask(tmp_path, "list", "--status", "retry")
         assert row["url"] == start
-        why = asked(tmp_path, "explain", start)[0]["why"][0]
+        why = ask(tmp_path, "explain", start)[0]["why"][0]
         assert "will be retried" in why
-        why = asked(tmp_path, "explain", server.url("/x"))[0]["why"]
+        why = ask(tmp_path, "explain", server.url("/x"))[0]["why"]
         assert why[0] == "never seen"
 
 
-def test_what_was_imported_on_another_machine_is_crawled_there(server: Server, tmp_path: Path) -> None:
+def test_imported_state_is_crawled_by_a_later_run(server: Server, tmp_path: Path) -> None:
     more = [server.url(f"/tree/9/{number}") for number in (3, 4)]
     (tmp_path / "seeds.txt").write_text("\n".join(more))
     done = lycosa("frontier", "import", "seeds.txt", "--state", "state", cwd=tmp_path)
@@ -176,33 +176,33 @@ def test_what_was_imported_on_another_machine_is_crawled_there(server: Server, t
     assert set(more) < set(urls(tmp_path))
 
 
-def test_what_was_imported_survives_a_kill(tree: Tree, server: Server, tmp_path: Path) -> None:
+def test_imported_urls_survive_a_kill(tree: Tree, server: Server, tmp_path: Path) -> None:
     more = {server.url(f"/tree/50/{number}") for number in (47, 48, 49)}
     with started(*crawl_of(tree, "--commit-every", 60, "--delay", 0.2), cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(tree.hits()) > 8)
         (tmp_path / "seeds.txt").write_text("\n".join(more))
-        assert asked(tmp_path, "import", "seeds.txt")[0]["queued"] == 3
+        assert ask(tmp_path, "import", "seeds.txt")[0]["queued"] == 3
         assert crawl.kill()
     assert (tmp_path / "state" / "socket").exists()
-    assert more <= {row["url"] for row in asked(tmp_path, "list", "--limit", 0)}
+    assert more <= {row["url"] for row in ask(tmp_path, "list", "--limit", 0)}
     assert lycosa(*crawl_of(tree), cwd=tmp_path).returncode == 0
     found = urls(tmp_path)
     assert len(found) == len(set(found))
     assert tree.urls() | more <= set(found)
 
 
-def test_a_stopped_crawl_is_changed_and_goes_on(tree: Tree, tmp_path: Path) -> None:
+def test_stopped_crawl_can_be_changed_and_resumed(tree: Tree, tmp_path: Path) -> None:
     with started(*crawl_of(tree, "--delay", 0.1), cwd=tmp_path) as crawl:
-        under_way(crawl)
+        wait_until_running(crawl)
         crawl.process.terminate()
         assert crawl.end() == 130
-    asked(tmp_path, "verify")
+    ask(tmp_path, "verify")
     exported = lycosa("frontier", "export", "rows.jsonl", "--state", "state", cwd=tmp_path)
     assert exported.returncode == 0, exported.stderr
     lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert {line["url"] for line in lines if line["state"] == "done"} == set(urls(tmp_path))
-    asked(tmp_path, "compact")
-    assert asked(tmp_path, "import", "rows.jsonl")[0]["queued"] == 0
+    ask(tmp_path, "compact")
+    assert ask(tmp_path, "import", "rows.jsonl")[0]["queued"] == 0
     assert lycosa(*crawl_of(tree), cwd=tmp_path).returncode == 0
     assert_exactly_once(urls(tmp_path), tree.urls())
-    assert asked(tmp_path, "verify") == [{"found": []}]
+    assert ask(tmp_path, "verify") == [{"found": []}]

@@ -1,4 +1,4 @@
-"""A kept state, run again: only what is due is fetched, and what has not changed costs a 304 (C5, F2)."""
+"""Running a state again: only due pages are fetched, and unchanged pages cost only a 304 (C5, F2)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def crawl(site: Site, cwd: Path, *more: object, code: int = 0) -> subprocess.Com
 
 
 def later() -> None:
-    """Let the pages become older than a second, the shortest age there is."""
+    """Let the pages become older than a second, the shortest possible age."""
     time.sleep(1.1)
 
 
@@ -40,7 +40,7 @@ def urls(cwd: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("validators", ["etag", "modified"])
-def test_refresh_asks_again_and_an_unchanged_page_writes_no_item(tmp_path, validators):
+def test_refresh_revalidates_and_unchanged_pages_write_no_item(tmp_path, validators):
     with serve(PAGES, validators) as site:
         crawl(site, tmp_path)
         assert site.take() == [("/", 200), ("/a", 200), ("/b", 200), ("/gone", 404)]
@@ -61,7 +61,7 @@ def test_refresh_asks_again_and_an_unchanged_page_writes_no_item(tmp_path, valid
         assert "(unchanged: 3, 404: 2)" in gone.stderr
 
 
-def test_validators_that_a_page_has_no_more_are_forgotten(tmp_path):
+def test_validators_that_a_page_no_longer_sends_are_dropped(tmp_path):
     with serve({"/": "the same"}, "etag") as site:
         for validators in ("etag", "none", "etag"):
             if site.hits:
@@ -71,7 +71,7 @@ def test_validators_that_a_page_has_no_more_are_forgotten(tmp_path):
         assert [status for _, status in site.hits] == [200, 200, 200], "an old tag is not sent for a page without"
 
 
-def test_the_dead_get_a_new_life_when_they_are_old_enough(tmp_path):
+def test_refresh_retries_dead_urls_that_are_old_enough(tmp_path):
     spider = ["crawl", f"http://127.0.0.1:{closed_port()}/", "-o", "items.jsonl", "--state", "state", "--retries", "0"]
     assert lycosa(*spider, "--no-robots", cwd=tmp_path).returncode == 1
     later()
@@ -79,7 +79,7 @@ def test_the_dead_get_a_new_life_when_they_are_old_enough(tmp_path):
     assert "finished: 0 pages" in again.stderr, "it was tried again"
 
 
-def test_a_user_who_asks_conditions_of_his_own_gets_what_he_asked_for(tmp_path):
+def test_user_supplied_conditional_headers_are_kept(tmp_path):
     with serve(PAGES) as site:
         crawl(site, tmp_path)
         site.take()
@@ -90,15 +90,15 @@ def test_a_user_who_asks_conditions_of_his_own_gets_what_he_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("age", ["-1", "0", "7y", "soon", "1e3", "99999999w"])
-def test_an_age_that_is_none_is_refused(tmp_path, age):
+def test_invalid_age_is_rejected(tmp_path, age):
     refused = lycosa("crawl", "http://127.0.0.1:9/", f"--refresh={age}", cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr.startswith("lycosa: --refresh: ")
     assert "30m, 12h, 7d or 2w" in refused.stderr
 
 
-def test_kills_while_it_refreshes_lose_nothing(tmp_path):
-    """Killed at any moment, the next run with the same age goes on: in the end every page was fetched again."""
+def test_kills_during_a_refresh_lose_nothing(tmp_path):
+    """After a kill the next run with the same age continues, and in the end every page was fetched again."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -130,7 +130,7 @@ def resolve(first, now):
 
 @pytest.fixture
 def day(tmp_path):
-    """A function that sets the day; the crawl takes its segment from it."""
+    """A function that sets the day from which the crawl takes its segment."""
     (tmp_path / "days.py").write_text(DAYS)
 
     def set_(text: str) -> None:
@@ -139,7 +139,7 @@ def day(tmp_path):
     return set_
 
 
-def test_what_only_an_unchanged_page_leads_to_is_not_lost_in_the_next_segment(tmp_path, day):
+def test_links_of_unchanged_pages_are_not_lost_in_the_next_segment(tmp_path, day):
     with serve(PAGES) as site:
         day("2026-01-01")
         crawl(site, tmp_path, "--segment", "days:resolve")
@@ -157,7 +157,7 @@ def test_what_only_an_unchanged_page_leads_to_is_not_lost_in_the_next_segment(tm
         assert site.take() == [("/", 304), ("/a", 304), ("/b", 304), ("/gone", 304)]
 
 
-def test_a_segment_that_was_not_finished_is_finished_first_and_taken_over_whole(tmp_path, day):
+def test_unfinished_segment_is_finished_and_carried_over(tmp_path, day):
     with serve(PAGES) as site:
         day("2026-01-01")
         crawl(site, tmp_path, "--segment", "days:resolve", "--max-pages", 1)
@@ -168,7 +168,7 @@ def test_a_segment_that_was_not_finished_is_finished_first_and_taken_over_whole(
         assert site.take() == sorted([*old, ("/", 304), ("/a", 304), ("/b", 304), ("/gone", 404)])
 
 
-def test_a_page_limit_counts_by_segment(tmp_path, day):
+def test_page_limit_counts_per_segment(tmp_path, day):
     with serve(PAGES) as site:
         for number in (1, 2):
             day(f"2026-01-0{number}")
@@ -176,7 +176,7 @@ def test_a_page_limit_counts_by_segment(tmp_path, day):
             assert len([status for _, status in site.take() if status in {200, 304}]) == 2
 
 
-def test_kills_while_a_segment_is_taken_over_are_made_good(tmp_path, day):
+def test_kills_while_a_segment_is_carried_over_lose_nothing(tmp_path, day):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -194,7 +194,7 @@ def test_kills_while_a_segment_is_taken_over_are_made_good(tmp_path, day):
         assert counts == Counter(dict.fromkeys(tree.urls(), 2)), "once in each segment"
 
 
-def test_a_start_url_that_is_dead_from_an_earlier_run_is_told_with_what_to_do(tmp_path):
+def test_dead_start_url_of_an_earlier_run_prints_a_hint(tmp_path):
     crawling = ["crawl", "http://127.0.0.1:9/", "--no-robots", "--retries", 0, "--state", "state", "-o", "items.jsonl"]
     first = lycosa(*crawling, cwd=tmp_path)
     assert (first.returncode, "hint: " in first.stderr) == (1, False)

@@ -1,6 +1,6 @@
-"""Politeness per IP address as the server sees it (F8): several hosts of one address share a delay and its places.
+"""Politeness per IP address, measured at the server (F8): several hosts of one address share its delay and concurrency.
 
-The hosts are ports of one loopback address, or names that a table sends there. Times are those of the servers.
+The hosts are ports of one loopback address, or names that resolve to it. Times are those of the servers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SHARED, ALONE = "127.0.0.5", "127.0.0.6"
 
 @pytest.fixture
 def hosts() -> Iterator[list[Server]]:
-    """Two hosts of one address, and one that has an address for itself."""
+    """Two hosts with the same address, and one with its own."""
     with ExitStack() as stack:
         yield [stack.enter_context(running(host=address)) for address in (SHARED, SHARED, ALONE)]
 
 
 def starts(*servers: Server) -> list[float]:
-    """Return when the requests came, all servers together."""
+    """Return the times of all requests to these servers."""
     return sorted(hit.at for server in servers for hit in server.hits)
 
 
@@ -44,12 +44,12 @@ def gaps(*servers: Server) -> list[float]:
 
 
 def busiest(took_s: float, *servers: Server) -> int:
-    """Return the most requests that were being answered at a time, where each answer took so long."""
+    """Return the maximum number of simultaneous requests, given the duration of each."""
     at = starts(*servers)
     return max(sum(begin <= moment < begin + took_s for begin in at) for moment in at)
 
 
-def test_a_delay_per_ip(hosts, tmp_path):
+def test_delay_per_ip(hosts, tmp_path):
     one, two, other = hosts
     urls = [one.url("/tree/5/0"), two.url("/tree/4/0"), other.url("/tree/10/0")]
     crawled = crawl(tmp_path, *urls, "--delay-per-ip", 0.3)
@@ -61,7 +61,7 @@ def test_a_delay_per_ip(hosts, tmp_path):
         assert median(found) < 0.3 * 1.5
 
 
-def test_a_delay_per_ip_and_a_longer_one_per_host(hosts, tmp_path):
+def test_delay_per_ip_with_a_longer_one_per_host(hosts, tmp_path):
     one, two, _ = hosts
     crawled = crawl(
         tmp_path, one.url("/tree/4/0"), two.url("/tree/5/0"), "--delay-per-ip", 0.1, "--delay", 0.3, "--no-robots"
@@ -90,7 +90,7 @@ def test_without_a_limit_per_ip_hosts_of_one_address_do_not_wait_for_each_other(
     assert busiest(0.04, one, two) == 4
 
 
-def test_a_name_and_its_address_are_one(tmp_path):
+def test_host_name_and_its_address_share_limits(tmp_path):
     with running() as one, running() as two:
         name = one.url("/tree/4/0").replace("127.0.0.1", "localhost")
         crawled = crawl(tmp_path, name, two.url("/tree/5/0"), "--delay-per-ip", 0.2)
@@ -99,7 +99,7 @@ def test_a_name_and_its_address_are_one(tmp_path):
         assert_paced(gaps(one, two), 0.2)
 
 
-def test_a_host_that_cannot_be_found_holds_up_nobody(hosts, tmp_path):
+def test_unresolvable_host_delays_no_other_host(hosts, tmp_path):
     one = hosts[0]
     lost = ["http://no-such-host.invalid/a", "http://no-such-host.invalid/b"]
     options = ("--concurrency-per-ip", 2, "--retries", 2, "--no-robots")  # for 1.5 s and more
@@ -109,12 +109,12 @@ def test_a_host_that_cannot_be_found_holds_up_nobody(hosts, tmp_path):
     assert starts(one)[-1] - starts(one)[0] < 1.5
 
 
-def test_a_host_without_an_address_has_no_robots_either(tmp_path):
+def test_unresolvable_host_fails_at_robots_txt(tmp_path):
     crawled = crawl(tmp_path, "http://no-such-host.invalid/a", "--delay-per-ip", 0.1, "--retries", 0)
     assert (crawled.code, crawled.dead) == (1, {"/a": "cannot fetch robots.txt from the host: host not found"})
 
 
-def test_through_a_proxy_the_limits_do_not_hold_and_it_says_so(hosts, tmp_path):
+def test_limits_per_ip_do_not_apply_through_a_proxy_with_a_warning(hosts, tmp_path):
     proxy = hosts[0]
     urls = [f"http://{name}.invalid/tree/10/0?{name}" for name in "ab"]
     crawled = crawl(tmp_path, *urls, "--proxy", proxy.url(), "--delay-per-ip", 5, "--no-robots", "--depth", 0)
@@ -122,8 +122,8 @@ def test_through_a_proxy_the_limits_do_not_hold_and_it_says_so(hosts, tmp_path):
     assert crawled.said.count("do not hold through a proxy") == 1
 
 
-def test_what_the_resolver_does_not_find_the_fetcher_does_not_find_either(hosts, tmp_path, monkeypatch):
-    """Else nobody would know which address to count."""
+def test_fetcher_uses_only_the_addresses_of_the_resolver(hosts, tmp_path, monkeypatch):
+    """Otherwise the address to count would be unknown."""
     url = hosts[0].url("/good").replace(SHARED, "localhost")
     monkeypatch.setattr(wiring, "SystemResolver", lambda *_: StaticResolver({}))
     for name, robots in (("a", True), ("b", False)):
@@ -133,7 +133,7 @@ def test_what_the_resolver_does_not_find_the_fetcher_does_not_find_either(hosts,
         assert summary.dead_reasons == {summary.dead[0][1]: 1}
 
 
-def test_names_of_one_address(tmp_path, monkeypatch):
+def test_names_with_one_address_share_limits(tmp_path, monkeypatch):
     with running(host=SHARED) as server:
         port = server.address.rpartition(":")[2]
         table = {"a.example": [SHARED], "b.example": [SHARED, ALONE]}
@@ -146,7 +146,7 @@ def test_names_of_one_address(tmp_path, monkeypatch):
         assert_paced(gaps(server), 0.1)
 
 
-def test_a_robots_that_moved_to_another_host_is_asked_for_there(hosts, tmp_path):
+def test_robots_txt_redirect_to_another_host_is_followed(hosts, tmp_path):
     one, _, other = hosts
     one.robots = other.url("/robots-moved.txt")
     crawled = crawl(tmp_path, one.url("/private"), one.url("/good"), "--delay-per-ip", 0.01)

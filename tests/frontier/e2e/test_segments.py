@@ -1,4 +1,4 @@
-"""Segments and keys through the command: each page once in each segment, and once for each key (F1, F2)."""
+"""Segments and fingerprint rules through the command: a page is fetched once per segment and fingerprint (F1, F2)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def shared() -> Iterator[Tree]:
 
 @pytest.fixture
 def tree(shared) -> Tree:
-    """A tree whose record is empty."""
+    """A tree with an empty request log."""
     (shared.home / "hits").write_bytes(b"")
     return shared
 
@@ -68,7 +68,7 @@ def each(tree: Tree, times: int) -> Counter[str]:
     return Counter({f"/{number}": times for number in range(tree.pages)})
 
 
-def test_a_day_fetches_every_page_once(tree, home):
+def test_segment_of_a_day_fetches_every_page_once(tree, home):
     for _ in range(2):
         day = datetime.now(UTC).date()
         crawl(tree.url, home, "--segment", "day", out="-O")
@@ -81,7 +81,7 @@ def test_a_day_fetches_every_page_once(tree, home):
     assert_exactly_once([item["url"] for item in items(home / "items.jsonl")], tree.urls())
 
 
-def test_each_segment_has_every_page_once(tree, home):
+def test_each_segment_fetches_every_page_once(tree, home):
     for number, name in enumerate(["2020-11-21", "2020-11-24"], 1):
         (home / "segment").write_text(name)
         assert f"{PAGES} pages" in crawl(tree.url, home, "--segment", "shop:segment").stderr
@@ -93,7 +93,7 @@ def test_each_segment_has_every_page_once(tree, home):
     assert_exactly_once(urls[PAGES:], tree.urls())
 
 
-def test_a_run_whose_segment_was_dropped_says_so_and_what_to_do(tree, home):
+def test_run_with_a_dropped_segment_prints_a_hint(tree, home):
     for name, advice in (
         ("2001-01-01", "wait until the next one begins, give another --segment"),
         ("a", "give another"),
@@ -109,7 +109,7 @@ def test_a_run_whose_segment_was_dropped_says_so_and_what_to_do(tree, home):
         assert NOTHING not in said
 
 
-def test_a_later_run_ends_an_earlier_segment_too(tree, home):
+def test_later_run_also_finishes_an_earlier_segment(tree, home):
     (home / "segment").write_text("2020-11-21")
     crawl(tree.url, home, "--segment", "shop:segment", "--max-pages", 3)
     assert 3 <= fetched(tree).total() < PAGES
@@ -142,7 +142,7 @@ class Pages(lycosa.Spider):
 """
 
 
-def test_a_run_that_passes_midnight_goes_on_in_its_segment(tree, home):
+def test_run_past_midnight_stays_in_its_segment(tree, home):
     (home / "spider.py").write_text(SPIDER)
     (home / "segment").write_text("first")
     command = ["runspider", "spider.py", "-a", f"url={tree.url}", "-o", "items.jsonl", "--no-robots"]
@@ -170,7 +170,7 @@ class Later(lycosa.Spider):
 """
 
 
-def test_what_is_due_later_sleeps_in_the_segment_of_its_time(tree, home):
+def test_delayed_request_is_queued_in_the_segment_of_its_due_time(tree, home):
     (home / "spider.py").write_text(LATER)
     command = ["runspider", "spider.py", "-a", f"url={tree.url}", "-o", "items.jsonl", "--no-robots"]
     done = lycosa(*command, "--segment", "day", "--exit-when-idle", cwd=home)
@@ -183,7 +183,7 @@ def test_what_is_due_later_sleeps_in_the_segment_of_its_time(tree, home):
     assert segments[1]["name"] == due.isoformat()
 
 
-# ----------------------------------------------------------------------------------------------------------------- keys
+# Fingerprint rules.
 
 SHOP = {
     "/": "<a href='/a?id=1&utm_source=x'>1</a> <a href='/a?%75tm_source=y&id=1'>1</a> <a href='/a?id=2'>2</a>"
@@ -192,12 +192,12 @@ SHOP = {
     "/c?gclid=1": "/c?gclid=3",
     "/c?gclid=3": "/c",
 }
-"""Pages, and where they redirect to. Every other path is a page without links."""
+"""Pages and redirects. Every other path is a page without links."""
 
 
 @pytest.fixture
 def shop() -> Iterator[tuple[str, list[str]]]:
-    """A shop that redirects to what counts as the same page. Yields its URL, and the paths that were asked for."""
+    """A shop that redirects to equal pages. Yields its URL, and the list of requested paths."""
     asked: list[str] = []
 
     class Shop(BaseHTTPRequestHandler):
@@ -230,7 +230,7 @@ def shop() -> Iterator[tuple[str, list[str]]]:
 WITHOUT_TRACKING = ["/", "/a?id=1&utm_source=x", "/a?id=2", "/b", "/b/", "/c", "/c?gclid=1", "/c?gclid=3"]
 
 
-def test_pages_that_count_as_one_are_fetched_once_at_their_own_url(shop, home):
+def test_pages_with_equal_fingerprints_are_fetched_once_at_the_original_url(shop, home):
     url, asked = shop
     crawl(url, home, "--fingerprint-rules", "slash,tracking")
     assert sorted(asked) == WITHOUT_TRACKING
@@ -240,19 +240,19 @@ def test_pages_that_count_as_one_are_fetched_once_at_their_own_url(shop, home):
     assert len(asked) == len(WITHOUT_TRACKING)
 
 
-def test_without_a_key_every_url_is_a_page(shop, home):
+def test_without_fingerprint_rules_every_url_is_a_separate_page(shop, home):
     url, asked = shop
     crawl(url, home)
     assert sorted(asked) == sorted({*WITHOUT_TRACKING, "/a?%75tm_source=y&id=1", "/c?gclid=2"})
 
 
-def test_a_function_says_what_counts(shop, home):
+def test_function_as_fingerprint_rule(shop, home):
     url, asked = shop
     crawl(url, home, "--fingerprint-rules", "shop:key")
     assert sorted(asked) == ["/", "/a?id=1&utm_source=x", "/b", "/b/", "/c", "/c?gclid=1", "/c?gclid=3"]
 
 
-def test_a_state_keeps_its_key(shop, home):
+def test_state_keeps_its_fingerprint_rules(shop, home):
     url, asked = shop
     crawl(url, home, "--fingerprint-rules", "tracking", "--depth", 0)
     for more, says in (
@@ -281,7 +281,7 @@ def test_a_state_keeps_its_key(shop, home):
         (["-s", "segment=weekly"], "segment: 'weekly' is unknown: did you mean week?"),
     ],
 )
-def test_mistakes_are_told_in_one_line_and_nothing_is_fetched(shop, home, more, says):
+def test_mistakes_print_one_line_and_nothing_is_fetched(shop, home, more, says):
     url, asked = shop
     done = lycosa("crawl", url, "-o", "items.jsonl", *more, cwd=home)
     assert done.returncode == 2
@@ -289,7 +289,7 @@ def test_mistakes_are_told_in_one_line_and_nothing_is_fetched(shop, home, more, 
     assert asked == []
 
 
-def test_a_resolver_that_fails_on_a_link_kills_its_page_only(shop, home):
+def test_failing_key_function_fails_only_the_page_with_the_link(shop, home):
     url, asked = shop
     (home / "odd.py").write_text(
         dedent("""

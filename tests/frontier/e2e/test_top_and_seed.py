@@ -1,4 +1,4 @@
-"""A shared crawl seen and fed from outside: `lycosa top`, `lycosa seed`, metrics (C6, C7, F8).
+"""A shared crawl watched and seeded from outside: `lycosa top`, `lycosa seed`, metrics (C6, C7, F8).
 
 Real workers on a real Redis, one of which is killed.
 """
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.nginx, pytest.mark.redis]
 
 PAGES, HOSTS, DELAY_S = 300, 20, 0.25
 UNREPORTED = 1.5 * HOSTS / DELAY_S
-"""What the killed worker did in so long, at most, nobody knows of."""
+"""The pages that the killed worker may have fetched without reporting them."""
 
 
 def until(happened: Callable[[], bool], said: Callable[[], object] = str) -> None:
@@ -68,7 +68,7 @@ def scraped(url: str) -> dict[str, dict[str, float]]:
     }
 
 
-def test_a_crawl_is_watched_and_fed_while_a_worker_is_killed(tmp_path: Path, redis) -> None:
+def test_crawl_is_watched_and_seeded_while_a_worker_is_killed(tmp_path: Path, redis) -> None:
     watched = tmp_path / "watched"
     watched.mkdir()
     options = ("--keep-alive", "--delay", str(DELAY_S), "-s", "partitions=2")
@@ -93,7 +93,7 @@ def test_a_crawl_is_watched_and_fed_while_a_worker_is_killed(tmp_path: Path, red
 
 
 def run(running: Crawl, watching: Running) -> None:
-    """Crawl all pages with three workers, one of which is killed, and seed more to those that wait."""
+    """Crawl all pages with three workers, one of which is killed, and seed more URLs to the waiting ones."""
     options = running.options
     for number in range(3):
         port = closed_port()
@@ -120,7 +120,7 @@ def run(running: Crawl, watching: Running) -> None:
 
 
 def reports(running: Crawl) -> dict:
-    """Return what is seen when the workers that live have told of all that they did."""
+    """Return the view once the live workers have reported all their pages."""
     seen: dict = {}
     pids = {running.workers[number].pid: number for number in running.alive()}
 
@@ -134,7 +134,7 @@ def reports(running: Crawl) -> dict:
 
 
 def unique(running: Crawl) -> set[int]:
-    """Return the pages of which there are items, but for those of a half line."""
+    """Return the pages with an item, ignoring an incomplete line."""
     found = set()
     for text in running_items(running.home):
         try:
@@ -145,13 +145,13 @@ def unique(running: Crawl) -> set[int]:
 
 
 def looks_of(watching: Running) -> list[dict]:
-    """Return what `top --json` wrote so far."""
+    """Return the output of `top --json` so far."""
     *lines, _ = (watching.home / "stdout").read_text().split("\n")
     return [json.loads(text) for text in lines]
 
 
 def reported(watching: Running) -> set[int]:
-    """Return the processes of the workers that were seen with pages."""
+    """Return the process ids of the workers that reported pages."""
     workers = [worker for look in looks_of(watching) for worker in look["workers"]]
     return {worker["pid"] for worker in workers if worker.get("pages")}
 
@@ -172,7 +172,7 @@ def check_looks(watching: Running) -> None:
 
 
 def check_metrics(running: Crawl, seen: dict, port: int) -> None:
-    """What the crawl and one of its workers serve to Prometheus agrees with what was seen."""
+    """Check that the metrics of the crawl and of one of its workers agree with the view."""
     with started("top", running.frontier, "--crawl-name", running.name, "--metrics", "0", cwd=running.home) as watching:
         until(lambda: "metrics of" in watching.said)
         found = scraped(watching.said.split()[-1])
@@ -187,7 +187,7 @@ def check_metrics(running: Crawl, seen: dict, port: int) -> None:
     assert "lycosa_pages_total" not in own
 
 
-def test_a_crawl_of_one_machine_serves_its_metrics_and_takes_seeds(tmp_path: Path) -> None:
+def test_local_crawl_serves_metrics_and_accepts_seeds(tmp_path: Path) -> None:
     port = closed_port()
     done = lycosa("seed", "http://127.0.0.1:9/x", "--state", "state", "--priority", "3", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "1 URL queued, 0 known already\n")
@@ -215,7 +215,7 @@ def test_a_crawl_of_one_machine_serves_its_metrics_and_takes_seeds(tmp_path: Pat
     assert "the crawl does not run: lycosa frontier status --state state" in stopped.stderr
 
 
-def test_a_server_that_is_full_takes_no_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_full_server_rejects_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["seed", "http://a.example/", "--crawl-name", "shop"]
     with redis_server() as server:
@@ -253,7 +253,7 @@ def test_a_server_that_is_full_takes_no_seeds(tmp_path: Path, monkeypatch, capsy
         ("seed http://a.example/ --state s --crawl-name x", "--crawl-name is the name of a crawl on a Redis server"),
     ],
 )
-def test_wrong_usage_is_one_line(tmp_path: Path, monkeypatch, capsys, arguments: str, says: str) -> None:
+def test_wrong_usage_prints_one_line(tmp_path: Path, monkeypatch, capsys, arguments: str, says: str) -> None:
     monkeypatch.chdir(tmp_path)
     with redis_server() as server:
         words = arguments.format(url=server.url).split()
