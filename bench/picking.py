@@ -1,8 +1,8 @@
-"""What it costs to lend the next URL and to take it back, whatever the number of hosts: `python bench/picking.py`.
+"""The cost of leasing the next URL and ending the lease, by the number of hosts: `python bench/picking.py`.
 
-A store in memory that costs next to nothing holds the records; every host has work all the time. A round lends 64 and
-gives all back. With a delay the clock runs as fast as the hosts can bear, so that one waits for its turn as often as
-it takes one. Microseconds of CPU time for one lend and one give_back together, the best of ROUNDS.
+A trivial store in memory holds the records; every host always has work. A round leases 64 URLs and ends all leases.
+With a delay the clock advances as fast as the hosts allow, so that a host waits for its delay as often as it is
+leased. Printed are microseconds of CPU time for one lease and its end, the best of ROUNDS.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Endless:
 
 
 class Cost(NamedTuple):
-    """Microseconds of CPU time of a lend and a give_back."""
+    """Microseconds of CPU time for a lease and its end."""
 
     case: str
     hosts: int
@@ -54,10 +54,10 @@ class Cost(NamedTuple):
 def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--leases", type=int, default=200_000, help="leases a round (%(default)s)")
+    options.add_argument("--leases", type=int, default=200_000, help="leases per round (%(default)s)")
     chosen = options.parse_args()
     costs = [Cost(case, hosts, _measure(CASES[case], hosts, chosen.leases)) for case in CASES for hosts in HOSTS]
-    print(f"| microseconds a lend + give_back | {' | '.join(f'{hosts:,} hosts' for hosts in HOSTS)} |")
+    print(f"| microseconds per lease and its end | {' | '.join(f'{hosts:,} hosts' for hosts in HOSTS)} |")
     print("|---|" + "---:|" * len(HOSTS))
     for case in CASES:
         print(f"| {case} | {' | '.join(f'{cost.us:.2f}' for cost in costs if cost.case == case)} |")
