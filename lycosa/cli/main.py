@@ -75,6 +75,11 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the verb, or say what it might have been."""
         name = args[0]
+        if name == "help":  # `lycosa help crawl` is `lycosa crawl --help`
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            name, args = args[1], [*args[1:], "--help"]
         if name not in VERBS and not name.startswith("-"):
             raise UsageError(_unknown_verb(name))
         return super().resolve_command(ctx, args)

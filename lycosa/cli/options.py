@@ -34,49 +34,67 @@ class Flag(NamedTuple):
 
 FLAGS = (
     Flag("scope", LIMITS, "host|domain|prefix|any", "Which links to follow, compared with the start URLs."),
-    Flag("depth", LIMITS, "N", "Most links away from a start URL; 0 for the start URLs alone.", default="no limit"),
+    Flag(
+        "depth",
+        LIMITS,
+        "N",
+        "Maximum number of links from a start URL; 0 for the start URLs alone.",
+        default="no limit",
+    ),
     Flag("max_pages", LIMITS, "N", "Stop after this many pages.", default="no limit"),
-    Flag("close_after", LIMITS, "S", "Stop after so long: seconds, or 30m, 12h.", default="no limit"),
+    Flag("close_after", LIMITS, "S", "Stop after this time: seconds, or 30m, 12h.", default="no limit"),
     Flag("close_after_items", LIMITS, "N", "Stop after this many items.", default="no limit"),
-    Flag("exit_when_idle", LIMITS, "", "End, instead of waiting, when all that is left is due later."),
+    Flag("exit_when_idle", LIMITS, "", "Exit instead of waiting when all that is left is due later."),
     Flag("allow", LIMITS, "GLOB", "Follow only links whose canonical URL matches. May be repeated.", many=True),
     Flag("deny", LIMITS, "GLOB", "Never follow links whose canonical URL matches. May be repeated.", many=True),
     Flag("content_types", LIMITS, "T,...", "Content types to read; others are not downloaded."),
     Flag("follow_nofollow", LIMITS, "", "Follow links marked rel=nofollow."),
     Flag("robots", LIMITS, "", "Obey robots.txt."),
-    Flag("concurrency", REQUESTS, "N", "Requests in work at a time."),
-    Flag("processes", REQUESTS, "N", "Processes of this machine that fetch and parse."),
-    Flag("concurrency_per_host", REQUESTS, "N", "Transfers at a time to one host."),
-    Flag("delay", REQUESTS, "S", "Least seconds between two requests to one host."),
-    Flag("concurrency_per_ip", REQUESTS, "N", "Transfers at a time to one IP address.", default="no limit"),
-    Flag("delay_per_ip", REQUESTS, "S", "Least seconds between two requests to one IP address."),
-    Flag("timeout", REQUESTS, "S", "Most seconds for one transfer."),
-    Flag("connect_timeout", REQUESTS, "S", "Most seconds for name lookup, connection and TLS."),
+    Flag("concurrency", REQUESTS, "N", "Maximum number of requests in progress."),
+    Flag("processes", REQUESTS, "N", "Number of processes that fetch and parse."),
+    Flag("concurrency_per_host", REQUESTS, "N", "Maximum number of concurrent transfers per host."),
+    Flag("delay", REQUESTS, "S", "Minimum seconds between two requests to a host."),
+    Flag(
+        "concurrency_per_ip",
+        REQUESTS,
+        "N",
+        "Maximum number of concurrent transfers per IP address.",
+        default="no limit",
+    ),
+    Flag("delay_per_ip", REQUESTS, "S", "Minimum seconds between two requests to an IP address."),
+    Flag("timeout", REQUESTS, "S", "Maximum seconds for one transfer."),
+    Flag("connect_timeout", REQUESTS, "S", "Maximum seconds for name lookup, connection and TLS."),
     Flag("max_body", REQUESTS, "BYTES", "Largest page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
-    Flag("retries", REQUESTS, "N", "Further tries after a failure, before a URL is dead."),
-    Flag("user_agent", REQUESTS, "S", "What the crawler calls itself."),
+    Flag("retries", REQUESTS, "N", "Retries after a failure before a URL is dead."),
+    Flag("user_agent", REQUESTS, "S", "User-Agent header, and the name looked up in robots.txt."),
     Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", many=True),
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
-    Flag("proxy_pool", REQUESTS, "POOL", "Go through proxies of this pool: a list, a folder, redis://..."),
-    Flag("frontier", STORAGE, "redis://...", "Share the frontier with other workers, in this Redis."),
-    Flag("keep_alive", STORAGE, "", "Wait for more when a shared crawl is done."),
-    Flag("crawl_name", STORAGE, "NAME", "The name of the crawl in a shared frontier."),
-    Flag("insecure", REQUESTS, "", "Accept TLS certificates that cannot be verified."),
-    Flag("cookies", REQUESTS, "", "Keep the cookies that servers set, and send them back."),
-    Flag("http_cache", REQUESTS, "off|rfc9111|replay", "Answer from a cache; replay fetches nothing twice."),
-    Flag("auto_throttle", REQUESTS, "", "Adapt the delay of each host to how fast it answers."),
-    Flag("allow_private", REQUESTS, "", "Follow links from public hosts to private addresses."),
-    Flag("state", STORAGE, "DIR", "Where the crawl keeps what it has done and has to do.", default=".lycosa/NAME"),
     Flag(
-        "segment", STORAGE, "day|3d|...", "Fetch pages anew in each hour, day, week, month, 3d, 2w...", default="none"
+        "proxy_pool", REQUESTS, "POOL", "Send requests through the proxies of this pool: a list, a folder, redis://..."
     ),
-    Flag("refresh", STORAGE, "AGE", "Fetch again what was fetched longer ago: 12h, 7d, 2w.", default="never"),
-    Flag("retry_dead", STORAGE, "", "Queue dead URLs again before the crawl goes on."),
+    Flag("frontier", STORAGE, "redis://...", "Share the frontier with other workers, in this Redis."),
+    Flag("keep_alive", STORAGE, "", "Wait for more URLs when a shared crawl is done."),
+    Flag("crawl_name", STORAGE, "NAME", "Name of the crawl in a shared frontier."),
+    Flag("insecure", REQUESTS, "", "Accept invalid TLS certificates."),
+    Flag("cookies", REQUESTS, "", "Store cookies and send them back."),
+    Flag("http_cache", REQUESTS, "off|rfc9111|replay", "Use a cache; replay fetches nothing twice."),
+    Flag("auto_throttle", REQUESTS, "", "Adapt the delay of each host to its response times."),
+    Flag("allow_private", REQUESTS, "", "Follow links from public hosts to private addresses."),
+    Flag("state", STORAGE, "DIR", "Folder of the state: what is done and what is queued.", default=".lycosa/NAME"),
+    Flag(
+        "segment",
+        STORAGE,
+        "day|3d|...",
+        "Fetch all pages again in each hour, day, week, month, 3d, 2w...",
+        default="none",
+    ),
+    Flag("refresh", STORAGE, "AGE", "Fetch pages again that are older: 12h, 7d, 2w.", default="never"),
+    Flag("retry_dead", STORAGE, "", "Queue dead URLs again when the crawl starts or resumes."),
     Flag(
         "fingerprint_rules",
         STORAGE,
         "WORD,...",
-        "What of a URL does not count: tracking, sort, jsonp, drop:NAME...",
+        "URL parts ignored for deduplication: tracking, sort, jsonp, drop:NAME...",
         many=True,
     ),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
@@ -84,32 +102,43 @@ FLAGS = (
         "expected_urls",
         STORAGE,
         "N",
-        "URLs the crawl will know, about, a billion at most: room in the Bloom filter, which grows.",
+        "Expected number of URLs, at most a billion: initial size of the Bloom filter, which grows.",
     ),
-    Flag("sync", STORAGE, "", "Force every commit to the disk: survives power loss too."),
-    Flag("commit_every", STORAGE, "S", "Most seconds between two commits."),
-    Flag("commit_acks", STORAGE, "N", "Most pages in one commit."),
+    Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
+    Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),
+    Flag("commit_acks", STORAGE, "N", "Maximum number of pages in one commit."),
     Flag(
         "free_space",
         STORAGE,
         "BYTES",
-        "Pause while less is free on the disk; 0 for never.",
+        "Pause while the disk has less free space; 0 for never.",
         default="512MiB, or 1% of a smaller disk",
     ),
     Flag(
         "lease",
         STORAGE,
         "S",
-        "Seconds a lease lasts that nobody renews; who works on a page does. What a dead worker had is lent again"
-        " sooner: on Redis after 2 s, on one machine when the crawl is started again.",
+        "Seconds until a lease that is not renewed expires. The pages of a dead worker are leased again sooner: on"
+        " Redis after 2 s, on one machine when the crawl is started again.",
     ),
-    Flag("max_lease", STORAGE, "S", "Most seconds a page may be in work; then it is given up and tried again."),
+    Flag("max_lease", STORAGE, "S", "Maximum seconds of work on a page; then it is given up and retried."),
     Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
-    Flag("log_level", DISPLAY, "L", "Least severe message to log: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
+    Flag("log_level", DISPLAY, "L", "Minimum severity of log messages: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
 )
 """The settings that people type. -o and -O set `output` and `overwrite` together; -s reaches all the others."""
+
+EVERYDAY = frozenset(
+    [
+        *("output", "output_afresh", "scope", "depth", "max_pages", "allow", "deny", "robots", "concurrency", "delay"),
+        *("state", "segment", "refresh", "retry_dead", "index", "quiet", "log_level", "arguments", "sets"),
+    ]
+)
+"""The options of a crawl that `--help` lists, by parameter name; `--help-all` lists the others too."""
+
+ALL_OPTIONS = "lycosa.cli.all_options"
+"""In the `meta` of a context: help lists all options."""
 
 ANONYMOUS = frozenset({"proxy", "proxy_pool"})
 """Options with nothing behind them would let a crawl go out by itself: by a variable that is not set, mostly."""
@@ -124,18 +153,29 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options under headings, in the order of their declaration."""
+    """A command whose help lists the options under headings, in the order of their declaration.
+
+    `everyday` are the names of those that `--help` lists, `refused` of those that are never listed.
+    """
+
+    everyday = EVERYDAY
+    refused: frozenset[str] = frozenset()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the groups, the unnamed one last."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if isinstance(parameter, GroupedOption) and not self._lists(parameter.name, ctx):
+                continue
             if record is not None:
                 groups.setdefault(getattr(parameter, "group", OTHER), []).append(record)
         for name in sorted(groups, key=lambda name: name == OTHER):
             with formatter.section(name):
                 formatter.write_dl(groups[name])
+
+    def _lists(self, name: str | None, ctx: click.Context) -> bool:
+        return name not in self.refused and (name in self.everyday or bool(ctx.meta.get(ALL_OPTIONS)))
 
 
 def crawl_options(command: F) -> F:
@@ -154,11 +194,26 @@ def crawl_options(command: F) -> F:
             "FILE",
             "Append the items to a .jsonl file, or to a stream in Redis. [default: standard output]",
         ),
-        _grouped("-O", "output_afresh", OUTPUT, "FILE", "Start afresh: forget the state, overwrite the file."),
+        _grouped("-O", "output_afresh", OUTPUT, "FILE", "Start afresh: delete the state and overwrite the file."),
     ]
-    for decorate in reversed([*output, *map(_option, FLAGS), *spider]):
+    help_all = click.option(
+        "--help-all",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all_options,
+        help="Show all options and exit.",
+    )
+    for decorate in reversed([*output, *map(_option, FLAGS), *spider, help_all]):
         command = decorate(command)
     return command
+
+
+def _show_all_options(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[ALL_OPTIONS] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 def set_option(command: F) -> F:
@@ -173,7 +228,7 @@ def given(options: Mapping[str, Any]) -> dict[str, object]:
     flags = {name: value for name, value in flags.items() if value not in (None, ())}
     appended, afresh = options["output"], options["output_afresh"]
     if appended is not None and afresh is not None:
-        raise UsageError("-o and -O exclude each other: -o goes on where the file ends, -O starts afresh")
+        raise UsageError("-o and -O exclude each other: -o appends to the file, -O starts afresh")
     if appended is not None or afresh is not None:
         flags |= {"output": afresh if appended is None else appended, "overwrite": appended is None}
     return flags

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -128,6 +129,40 @@ def test_version(capsys):
 def test_every_verb_is_there_and_has_help(capsys, verb):
     assert main([verb, "--help"]) == 0
     assert f"Usage: lycosa {verb} " in capsys.readouterr().out
+
+
+def test_the_command_help_shows_the_help(capsys):
+    assert main(["--help"]) == main(["help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown[: len(shown) // 2] == shown[len(shown) // 2 :]
+    assert main(["crawl", "--help"]) == main(["help", "crawl"]) == 0
+    shown = capsys.readouterr().out
+    assert shown[: len(shown) // 2] == shown[len(shown) // 2 :]
+    assert main(["help", "craw"]) == 2
+    assert "did you mean crawl?" in capsys.readouterr().err
+
+
+def options_in(text):
+    return set(re.findall(r"^  (?:-\w, )?(-[-\w]+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("verb", ["crawl", "runspider", "worker"])
+def test_help_lists_everyday_options_and_help_all_the_others(capsys, verb):
+    main([verb, "--help"])
+    everyday = options_in(capsys.readouterr().out)
+    assert main([verb, "--help-all"]) == 0
+    everything = options_in(capsys.readouterr().out)
+    assert {"-o", "--depth", "--max-pages", "--retry-dead", "-a", "--set", "--help-all"} <= everyday
+    assert everyday < everything
+    assert len(everyday) <= 25
+    assert "--lease" in everything - everyday
+
+
+def test_a_worker_lists_no_option_that_it_refuses(capsys):
+    main(["worker", "--help-all"])
+    shown = options_in(capsys.readouterr().out)
+    assert not {"-O", "--processes"} & shown
+    assert "--frontier" in shown
 
 
 @pytest.fixture

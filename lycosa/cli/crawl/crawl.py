@@ -30,8 +30,8 @@ def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str
     """Crawl sites: follow the links of every page, and write every page as an item. Or run spiders of a project, by
     name; several of them share one crawl.
 
-    Stopped by Ctrl-C or by force, the same command goes on where it was, and a finished crawl fetches nothing again;
-    -O starts afresh. Items go to standard output, or to a file with -o.
+    An interrupted or killed crawl is resumed by the same command with -o. A finished crawl fetches nothing again;
+    --retry-dead queues what failed, and -O starts afresh. Items go to standard output, or to a file with -o.
 
     \b
     lycosa crawl https://example.com -o items.jsonl --index index --delay 1

@@ -11,11 +11,18 @@ from lycosa.cli.crawl.crawl import command as crawl
 from lycosa.cli.crawl.crawl import run_spiders
 from lycosa.cli.crawl.spiderfile import load_spider
 from lycosa.cli.crawl.spiders import enter_project, project_settings
-from lycosa.cli.options import GroupedCommand, crawl_options, given, spider_arguments
+from lycosa.cli.options import EVERYDAY, GroupedCommand, crawl_options, given, spider_arguments
 from lycosa.core.errors import UsageError
 
 
-@click.command("worker", cls=GroupedCommand)
+class WorkerCommand(GroupedCommand):
+    """Lists the options of a shared crawl too, and none that a worker refuses."""
+
+    everyday = EVERYDAY | {"frontier", "crawl_name", "keep_alive"}
+    refused = frozenset({"output_afresh", "processes"})
+
+
+@click.command("worker", cls=WorkerCommand)
 @click.argument("targets", nargs=-1, required=True, metavar="NAME|FILE|URL...")
 @crawl_options
 @click.pass_context
@@ -25,7 +32,7 @@ def command(
     """Take part in a crawl that several workers share, on this machine or others: start as many as you like.
 
     It ends when the whole crawl is done; with --keep-alive it waits for more. Each worker needs an output and a --state
-    of its own. -O, --processes and a --state of another crawl are refused.
+    of its own. -O and --processes are refused.
 
     \b
     lycosa worker quotes --frontier redis://host:6379/0 -o quotes-1.jsonl --state worker-1
