@@ -142,6 +142,23 @@ def test_the_command_help_shows_the_help(capsys):
     assert "did you mean crawl?" in capsys.readouterr().err
 
 
+INTERRUPTED_IMPORT = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "lycosa.cli.main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+from lycosa.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_control_c_while_modules_are_imported_shows_no_traceback():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "lycosa: interrupted\n")
+
+
 def options_in(text):
     return set(re.findall(r"^  (?:-\w, )?(-[-\w]+)", text, re.MULTILINE))
 

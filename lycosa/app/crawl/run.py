@@ -33,6 +33,8 @@ from lycosa.infra.shutdown import ShutdownDeadline
 from lycosa.infra.web.metrics_page import serve_metrics
 
 log = logging.getLogger(__name__)
+METRICS_LOG = "lycosa.metrics"
+"""The logger of the address of the metrics. The command shows it whatever the level of the log."""
 
 REJOINS_MAX = 100
 """A worker of a shared crawl that was given up takes part again so often."""
@@ -111,7 +113,7 @@ async def _crawl(crew: Crew, observe: Observer | None, deadline: ShutdownDeadlin
         await stack.enter_async_context(serve(state.socket, job.operations))
         if settings.metrics:
             metrics_url = await stack.enter_async_context(serve_metrics(settings.metrics, partial(_metrics, job)))
-            log.info("metrics: %s", metrics_url)
+            logging.getLogger(METRICS_LOG).info("metrics: %s", metrics_url)
         await job.push_seeds()
         idle = await job.nothing_to_do()
         if idle:

@@ -138,4 +138,6 @@ def set_up_log(settings: Settings) -> None:
         except OSError as error:
             raise StorageError(f"--log-file {settings.log_file}: {error.strerror}") from None
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    if settings.metrics and not settings.quiet:
+        logging.getLogger("lycosa.metrics").setLevel(logging.INFO)  # the port may be chosen by the system
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)

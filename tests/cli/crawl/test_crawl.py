@@ -13,6 +13,7 @@ import pytest
 from lycosa.cli.main import main
 from lycosa.config import Settings
 from lycosa.crawl.events.stats import Snapshot, Summary
+from tests.cli.command import lycosa
 
 SPIDER = """
 from lycosa.crawl.spiders.spider import Spider
@@ -105,3 +106,10 @@ def test_a_log_file_that_cannot_be(application, capsys):
     assert main(["crawl", "http://a/", "--log-file", "no/such.log"]) == 3
     assert capsys.readouterr().err == "lycosa: --log-file no/such.log: No such file or directory\n"
     assert application.calls == []
+
+
+@pytest.mark.parametrize(("more", "shown"), [((), True), (("-q",), False)])
+def test_the_address_of_the_metrics_is_shown_unless_quiet(tmp_path, more, shown):
+    url = "http://127.0.0.1:9/"
+    done = lycosa("crawl", url, "--no-robots", "-s", "retries=0", "--metrics", "0", *more, cwd=tmp_path)
+    assert ("metrics: http://127.0.0.1:" in done.stderr) is shown, done.stderr
