@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 from msgspec.structs import replace
 
+from lycosa.app.frontier.operations import OpenState
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DEAD, one_line
 from lycosa.cli.frontier.rows import (
@@ -40,9 +41,6 @@ from lycosa.core.units import format_duration, format_size
 from lycosa.frontier.core.model import Extras, SegmentState, UrlRecord
 from lycosa.frontier.core.rows import ENDED, from_text, to_line
 from lycosa.frontier.core.segments import find_segment, validate_name
-
-if TYPE_CHECKING:  # as in `rows`
-    from lycosa.app.frontier.operations import OpenState
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 << 20

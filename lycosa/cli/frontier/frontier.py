@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from heapq import nlargest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from lycosa.app.frontier.operations import OpenState
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.changes import COMMANDS
@@ -45,9 +46,6 @@ from lycosa.core.errors import UsageError
 from lycosa.core.units import format_size
 from lycosa.frontier.core.model import HostView
 from lycosa.frontier.ports import FrontierOperations
-
-if TYPE_CHECKING:  # as in `rows`
-    from lycosa.app.frontier.operations import OpenState
 
 RATE_OVER_S = 1.0
 """How long a running crawl is observed to measure its rate."""

@@ -13,12 +13,13 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import msgspec
 import msgspec.structs
 
+from lycosa.app.frontier.operations import OpenState
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.config import Settings
@@ -27,9 +28,6 @@ from lycosa.core.units import format_duration, parse_duration
 from lycosa.frontier.core.model import AddressView, HostView, Row, SegmentView, Selection
 from lycosa.frontier.core.segments import find_segment
 from lycosa.frontier.ports import FrontierOperations
-
-if TYPE_CHECKING:  # imported by the commands that open a crawl: `--help` must not wait for it
-    from lycosa.app.frontier.operations import OpenState
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -6,19 +6,17 @@ import contextlib
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
+from lycosa.app.frontier.operations import OpenState
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.changes import Importer, import_lines, open_input, print_import_result
 from lycosa.cli.frontier.rows import CrawlLocation, crawl_options, json_option, run
 from lycosa.core.errors import BadUrl, UsageError
 from lycosa.frontier.core.segments import validate_name
-
-if TYPE_CHECKING:  # as in `rows`
-    from lycosa.app.frontier.operations import OpenState
 
 
 @click.command("seed", short_help="Add start URLs to a crawl, before or while it runs.")
