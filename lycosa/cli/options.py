@@ -138,7 +138,7 @@ EVERYDAY = frozenset(
 """The options of a crawl that `--help` lists, by parameter name; `--help-all` lists the others too."""
 
 ALL_OPTIONS = "lycosa.cli.all_options"
-"""In the `meta` of a context: help lists all options."""
+"""The `obj` of a context whose help lists all options."""
 
 ANONYMOUS = frozenset({"proxy", "proxy_pool"})
 """Options with nothing behind them would let a crawl go out by itself: by a variable that is not set, mostly."""
@@ -175,7 +175,7 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(groups[name])
 
     def _lists(self, name: str | None, ctx: click.Context) -> bool:
-        return name not in self.refused and (name in self.everyday or bool(ctx.meta.get(ALL_OPTIONS)))
+        return name not in self.refused and (name in self.everyday or ctx.obj == ALL_OPTIONS)
 
 
 def crawl_options(command: F) -> F:
@@ -211,7 +211,7 @@ def crawl_options(command: F) -> F:
 
 def _show_all_options(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
-        ctx.meta[ALL_OPTIONS] = True
+        ctx.obj = ALL_OPTIONS
         click.echo(ctx.get_help())
         ctx.exit()
 
