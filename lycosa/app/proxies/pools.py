@@ -49,7 +49,9 @@ async def open_pool(
         from lycosa.proxies.redis.pool import redis_pool  # an extra
 
         async with _closed_on_error(await redis_pool(place.url, place.name, report, policy_of)) as pool:
-            if not await pool.is_there(create=create):
+            if create:
+                await pool.create()
+            elif not await pool.exists():
                 raise _missing(place)
             return pool
     if place.folder:

@@ -11,12 +11,12 @@ from lycosa.frontier.core.model import RecordKind, SegmentState
 from lycosa.frontier.core.scheduler import CLAIMS_IN_ROW_MAX, TRANSFER_S
 from lycosa.frontier.redis.lanes import FINGERPRINT_CHARS, RANK_CHARS, SEGMENT_START, STAMP_CHARS
 from lycosa.frontier.redis.layout import LAYOUT, Key
-from lycosa.infra.redis.scripts import LuaScript
+from lycosa.infra.redis.scripts import Constant, LuaScript
 
 SILENT_S = 2.0
 """A worker that was not heard for longer is dead."""
 
-CONSTANTS = {
+CONSTANTS: dict[str, Constant] = {
     "KEYS_BY_NAME": {key.name.lower(): key.value for key in Key},
     "LAYOUT": str(LAYOUT),
     "PAGE": str(int(RecordKind.PAGE)),

@@ -55,7 +55,7 @@ class RetryLimits(NamedTuple):
     resharding_s: float = RESHARD_MAX_S
 
 
-class Failure(NamedTuple):
+class FailedCall(NamedTuple):
     """A failed try: our error, and the pause before the next try, None when there is none."""
 
     error: LycosaError
@@ -146,7 +146,7 @@ class RedisServer:
         """
         loop = asyncio.get_running_loop()
         retries = _Retries(self, limits or RetryLimits(RECONNECT_MAX_S), loop.time())
-        failures = (RuntimeError, *driver_errors())
+        failures: tuple[type[Exception], ...] = (RuntimeError, *driver_errors())
         while True:
             deadline = self._shutdown.begin_call(self.text)
             try:
@@ -212,7 +212,7 @@ class _Retries:
         self._pause_s = PAUSE_MIN_S
         self._reported = False
 
-    def failed(self, error: Exception, now: float, *, gives_up: bool) -> Failure:
+    def failed(self, error: Exception, now: float, *, gives_up: bool) -> FailedCall:
         ours, transient = self._server.translate(error), is_transient(error)
         limit = "full_s" if isinstance(ours, StorageFull) else "resharding_s" if is_resharding(error) else "away_s"
         if self._last_limit not in {"", limit}:  # something else is wrong than before: its own time begins
@@ -220,12 +220,12 @@ class _Retries:
         self._last_limit = limit
         max_s = getattr(self._limits, limit) if transient or limit == "full_s" else 0.0
         if gives_up or now - self._since >= max_s:
-            return Failure(ours, transient, None)
+            return FailedCall(ours, transient, None)
         if not self._reported and max_s > JOIN_MAX_S:
             self._reported = True
             self._server.report(f"{ours}: trying again for at most {max_s:g} s")
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, PAUSE_MAX_S)
-        return Failure(ours, transient, pause_s)
+        return FailedCall(ours, transient, pause_s)
 
     def succeeded(self) -> None:
         if self._reported:

@@ -1,7 +1,7 @@
-"""Calls to the two scripts of a pool on Redis: one for all proxies, one for those of a target.
+"""Calls to the two scripts of a pool on Redis.
 
-Calls for one target go together: while one round trip is under way those that come are gathered for the next. So a busy
-process has few round trips, and the script reads and writes what is known of the target once for many calls.
+Calls for one target are batched: those made while a round trip is under way go with the next one. So a busy process
+makes few round trips, and the script reads and writes the state of the target once for many calls.
 """
 
 from __future__ import annotations
@@ -11,145 +11,144 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
 from lycosa.infra.redis.scripts import LuaScript
 from lycosa.infra.redis.server import RedisServer
-from lycosa.proxies.redis.target_script import Call, apart, together
+from lycosa.proxies.redis.scripts import POOL_KEYS, POOL_SCRIPT, TARGET_SCRIPT, keys_of, pool_prefix, target_prefix
+from lycosa.proxies.redis.target_script import TargetCall, decode_answers, encode_calls
 
-POOL_SCRIPT = LuaScript("lycosa.proxies.redis", ("common", "everywhere"))
-TARGET_SCRIPT = LuaScript("lycosa.proxies.redis", ("common", "pairs", "target"))
+BATCH_MAX = 32
+"""Calls in one round trip. While the server executes them, the process uses the answers to those before."""
 
-TOGETHER_MAX = 32
-"""Calls in one round trip: while the server works on them the process uses the answers to those before."""
+TRIPS_MAX = 2
+"""Round trips for one target at a time. The second one starts only when a batch is full."""
 
-UNDER_WAY_MAX = 2
-"""Round trips of a target at a time: another one goes beside the first as soon as it is full."""
-
-AT_ONCE_MAX = 64
-"""Round trips at a time, each of which has a connection."""
+CONNECTIONS_MAX = 64
+"""Round trips of the process at a time."""
 
 
-class Calls:
-    """The calls of one pool. `now` returns the time for the scripts (unix seconds), "" for that of the server."""
+class PoolCalls:
+    """The calls for one pool. `now` returns the time for the scripts (unix seconds), "" for that of the server."""
 
     def __init__(self, server: RedisServer, client: Any, pool: str, now: Callable[[], str]) -> None:
         self._server = server
         self._client = client
         self._pool = pool
         self._now = now
-        self._gathered: dict[str, Gathered] = {}
-        self._room = asyncio.Semaphore(AT_ONCE_MAX)
+        self._batchers: dict[str, CallBatcher] = {}
+        self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
 
-    async def target(self, target: str, call: Call) -> Any:
-        """Make a call for a target. Raises `StateError`."""
-        (answer,) = await self.together(target, [call])
+    async def call_target(self, target: str, call: TargetCall) -> Any:
+        """Return the answer to a call for a target. Raises `StateError`."""
+        (answer,) = await self.call_target_all(target, [call])
         return answer
 
-    def together(self, target: str, calls: Sequence[Call]) -> asyncio.Future[list[Any]]:
-        """Make calls for a target, whose keys are in one slot. The answers may be a `StateError`.
+    def call_target_all(self, target: str, calls: Sequence[TargetCall]) -> asyncio.Future[list[Any]]:
+        """Make calls for a target in one round trip. The future gets their answers, or a `StateError`.
 
-        They are made to their end, whether somebody waits for the answers or not.
+        A call that was begun is finished, also when nobody waits for its answer any more.
         """
-        gathered = self._gathered.get(target)
-        if gathered is None:
+        batcher = self._batchers.get(target)
+        if batcher is None:
 
-            async def run(calls: Sequence[Call]) -> list[Any]:
-                prefix = f"lycosa:proxies:{{{self._pool}/{quote(target, safe='/:')}}}:"
-                return apart(await self._run(TARGET_SCRIPT, prefix, [calls[-1].policy, together(calls)]))
+            async def run(calls: Sequence[TargetCall]) -> list[Any]:
+                arguments = [calls[-1].policy, encode_calls(calls)]
+                return decode_answers(await self._run(TARGET_SCRIPT, target_prefix(self._pool, target), arguments))
 
-            gathered = self._gathered[target] = Gathered(run, lambda: self._gathered.pop(target))
-        return gathered.add(calls)
+            batcher = self._batchers[target] = CallBatcher(run, lambda: self._batchers.pop(target))
+        return batcher.add(calls)
 
-    async def everywhere(self, command: str, **arguments: Any) -> Any:
-        """Make a call about proxies as such. Raises `StateError`."""
-        given = [command, msgspec.msgpack.encode(arguments)]
-        return msgspec.msgpack.decode(await self._run(POOL_SCRIPT, f"lycosa:proxies:{{{self._pool}}}:", given))
+    async def call_pool(self, command: str, **arguments: Any) -> Any:
+        """Return the answer to a call about proxies as such. Raises `StateError`."""
+        packed = msgspec.msgpack.encode(arguments)
+        return msgspec.msgpack.decode(await self._run(POOL_SCRIPT, pool_prefix(self._pool), [command, packed]))
 
     async def targets(self) -> list[str]:
         """Return the targets, the one first that was used longest ago."""
-        found = await self._server.retry(lambda: self._client.zrange(f"lycosa:proxies:{{{self._pool}}}:t", 0, -1))
+        key = pool_prefix(self._pool) + POOL_KEYS["targets"]
+        found = await self._server.retry(lambda: self._client.zrange(key, 0, -1))
         return [name.decode() for name in found]
 
     async def close(self) -> None:
-        """Wait for what is under way, and disconnect."""
-        while self._gathered:
-            await asyncio.wait([gathered.is_over for gathered in self._gathered.values()])
+        """Wait for the calls under way, and disconnect."""
+        while self._batchers:
+            await asyncio.wait([batcher.finished for batcher in self._batchers.values()])
         await self._client.aclose()
 
     async def _run(self, script: LuaScript, prefix: str, arguments: Sequence[Any]) -> Any:
-        # A key that is there and one that never is: so a cluster that moves them to another server says to try again.
-        keys, arguments = (prefix, f"{prefix}p"), (self._now(), *arguments)
-        async with self._room:
+        keys, arguments = keys_of(prefix), (self._now(), *arguments)
+        async with self._connections:
             return await self._server.retry(lambda: script.run_async(self._client, keys, arguments))
 
 
-class Gathered:
-    """The calls for one target that wait for a round trip. `run` makes one; `ended` hears when nothing is left."""
+class CallBatcher:
+    """The calls for one target. `run` makes a round trip; `on_finished` is called when no calls are left."""
 
-    def __init__(self, run: Callable[[Sequence[Call]], Awaitable[list[Any]]], ended: Callable[[], Any]) -> None:
+    def __init__(
+        self, run: Callable[[Sequence[TargetCall]], Awaitable[list[Any]]], on_finished: Callable[[], Any]
+    ) -> None:
         self._run = run
-        self._ended = ended
-        self._waiting: deque[Asked] = deque()
+        self._on_finished = on_finished
+        self._pending: deque[PendingCalls] = deque()
         self._count = 0
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._trips: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        self.is_over = self._loop.create_future()
-        self._loop.call_soon(self._begin)
+        self.finished = self._loop.create_future()
+        # In the next iteration of the loop, so that all calls made in this one go together.
+        self._loop.call_soon(self._start_trips)
 
-    def add(self, calls: Sequence[Call]) -> asyncio.Future[list[Any]]:
-        """Send them with the next ones."""
+    def add(self, calls: Sequence[TargetCall]) -> asyncio.Future[list[Any]]:
+        """Append calls that must go together; the future gets their answers."""
         answers: asyncio.Future[list[Any]] = self._loop.create_future()
-        self._waiting.append(Asked(calls, answers))
+        self._pending.append(PendingCalls(calls, answers))
         before, self._count = self._count, self._count + len(calls)
-        if before < TOGETHER_MAX <= self._count:
-            self._loop.call_soon(self._begin)
+        if before < BATCH_MAX <= self._count:
+            self._loop.call_soon(self._start_trips)
         return answers
 
-    def _begin(self) -> None:
-        """At the next turn of the loop, so that all that is asked in this one goes together."""
-        while self._waiting and (not self._under_way or self._is_full()):
-            task = self._loop.create_task(self._send(self._next()))
-            self._under_way.add(task)
-            task.add_done_callback(self._done)
+    def _start_trips(self) -> None:
+        while self._pending and (not self._trips or self._may_start_another()):
+            task = self._loop.create_task(self._send(self._next_batch()))
+            self._trips.add(task)
+            task.add_done_callback(self._end_trip)
 
-    def _is_full(self) -> bool:
-        return self._count >= TOGETHER_MAX and len(self._under_way) < UNDER_WAY_MAX
+    def _may_start_another(self) -> bool:
+        return self._count >= BATCH_MAX and len(self._trips) < TRIPS_MAX
 
-    def _next(self) -> list[Asked]:
-        some, count = [], 0
-        while self._waiting and count < TOGETHER_MAX:
-            some.append(self._waiting.popleft())
-            count += len(some[-1].calls)
+    def _next_batch(self) -> list[PendingCalls]:
+        batch, count = [], 0
+        while self._pending and count < BATCH_MAX:
+            batch.append(self._pending.popleft())
+            count += len(batch[-1].calls)
         self._count -= count
-        return some
+        return batch
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        self._begin()
-        if not self._under_way and not self.is_over.done():
-            self._ended()
-            self.is_over.set_result(None)
+    def _end_trip(self, task: asyncio.Task[None]) -> None:
+        self._trips.discard(task)
+        self._start_trips()
+        if not self._trips and not self.finished.done():
+            self._on_finished()
+            self.finished.set_result(None)
 
-    async def _send(self, some: Sequence[Asked]) -> None:
+    async def _send(self, batch: Sequence[PendingCalls]) -> None:
         try:
-            answers = await self._run([call for asked in some for call in asked.calls])
-        except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is
-            for asked in some:
-                if not asked.answers.done():
-                    asked.answers.set_exception(error)
+            answers = await self._run([call for pending in batch for call in pending.calls])
+        except Exception as error:  # noqa: BLE001 - it is raised where the answers are awaited
+            for pending in batch:
+                if not pending.answers.done():
+                    pending.answers.set_exception(error)
             return
-        left = iter(answers)
-        for calls, future in some:
-            its = list(islice(left, len(calls)))
+        remaining = iter(answers)
+        for calls, future in batch:
+            own = list(islice(remaining, len(calls)))
             if not future.done():
-                future.set_result(its)
+                future.set_result(own)
 
 
-class Asked(NamedTuple):
-    """Calls that stay together, and who waits for their answers."""
+class PendingCalls(NamedTuple):
+    """Calls that go together, and the future of their answers."""
 
-    calls: Sequence[Call]
+    calls: Sequence[TargetCall]
     answers: asyncio.Future[list[Any]]

@@ -1,48 +1,51 @@
-"""How proxies leave a pool on Redis: at once, or when they are dead for long, and nobody has them.
+"""Removing proxies from a pool on Redis: at once, or those that have been dead for long and are not leased.
 
-Leases are with their targets, and a target is no neighbour of the pool on a cluster. So each target, in one step, lets
-go those that it does not lend; from then on it cannot lend them, as a dead proxy fills up nothing. Then the pool, in
-one step, forgets those that are dead still: one that a check revived meanwhile stays, and comes back to its targets.
+Leases are kept with the targets, which a cluster may have on other servers than the pool, so no single step can check
+both. First each target, in one step, forgets the dead proxies that it has not leased. It cannot lease them again, as a
+refill leaves dead proxies out. Then the pool, in one step, forgets those that are still dead: a proxy that a check has
+revived meanwhile stays, and the next refills bring it back to the targets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lycosa.proxies.redis.calls import Calls
+from lycosa.proxies.redis.calls import PoolCalls
 from lycosa.proxies.redis.target_script import TargetScript
 
-ALL_SEEN = "0"
-"""Where a walk over all proxies begins, and ends."""
+SCAN_START = SCAN_END = "0"
+"""The cursor before the first step, and after the last one."""
 
-TOLD_AT_ONCE = 500
-"""Proxies in one call."""
+PROXIES_PER_CALL = 500
 
 
-async def remove(calls: Calls, script_of: Callable[[str], TargetScript], keys: Sequence[str]) -> int:
-    """Forget proxies, whoever has them. Return how many there were. Raises `StateError`."""
-    count: int = await calls.everywhere("remove", keys=keys)
+async def remove(calls: PoolCalls, script_of: Callable[[str], TargetScript], keys: Sequence[str]) -> int:
+    """Forget proxies, also leased ones. Return how many there were. Raises `StateError`."""
+    count: int = await calls.call_pool("remove", keys=keys)
     for target in await calls.targets():
-        for begin in range(0, len(keys), TOLD_AT_ONCE):
-            await calls.together(target, [script_of(target).forget(key) for key in keys[begin : begin + TOLD_AT_ONCE]])
+        for begin in range(0, len(keys), PROXIES_PER_CALL):
+            some = keys[begin : begin + PROXIES_PER_CALL]
+            await calls.call_target_all(target, [script_of(target).forget(key) for key in some])
     return count
 
 
-async def forget_dead(calls: Calls, script_of: Callable[[str], TargetScript], kept_s: float) -> list[str]:
-    """Forget them, and return their keys. Raises `StateError`."""
-    gone: list[str] = []
-    cursor = ALL_SEEN
+async def forget_dead(calls: PoolCalls, script_of: Callable[[str], TargetScript], kept_s: float) -> list[str]:
+    """Forget proxies dead for so many seconds that are not leased. Return their keys. Raises `StateError`."""
+    forgotten: list[str] = []
+    cursor = SCAN_START
     while True:
-        cursor, dead = await calls.everywhere("dead", cursor=cursor, kept_s=kept_s)
-        if idle := await _let_go(calls, script_of, list(dead)):
-            gone += await calls.everywhere("forget_dead", keys=idle, kept_s=kept_s)
-        if cursor == ALL_SEEN:
-            return gone
+        cursor, dead = await calls.call_pool("list_dead", cursor=cursor, kept_s=kept_s)
+        if idle := await _forget_idle(calls, script_of, list(dead)):
+            forgotten += await calls.call_pool("forget_dead", keys=idle, kept_s=kept_s)
+        if cursor == SCAN_END:
+            return forgotten
 
 
-async def _let_go(calls: Calls, script_of: Callable[[str], TargetScript], keys: Sequence[str]) -> Sequence[str]:
-    """Return those that no target lends."""
+async def _forget_idle(
+    calls: PoolCalls, script_of: Callable[[str], TargetScript], keys: Sequence[str]
+) -> Sequence[str]:
+    """Let all targets forget proxies. Return those that none has leased."""
     for target in await calls.targets() if keys else ():
-        lease = await calls.target(target, script_of(target).forget_idle(keys))
-        keys = [key for key in keys if key not in lease]
+        leased = await calls.call_target(target, script_of(target).forget_idle(keys))
+        keys = [key for key in keys if key not in leased]
     return keys

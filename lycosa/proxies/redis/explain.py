@@ -1,6 +1,6 @@
-"""Why a pool on Redis would lend a proxy, or not: what its two scripts know, told by the pure part.
+"""Explains why a pool on Redis would lease a proxy, or not: both scripts give the state, the core explains it.
 
-A target is filled up here after it has lent what it has, or when it has nothing to lend.
+A target on Redis is refilled when its last proxies were leased, or when none is free.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyExplanation
-from lycosa.proxies.redis.calls import Calls
-from lycosa.proxies.redis.target_script import script_of, seen
+from lycosa.proxies.redis.calls import PoolCalls
+from lycosa.proxies.redis.target_script import read_explanation, script_of
 from lycosa.proxies.views import facts_of, from_stored
 
-Find = Callable[[str], Awaitable[Proxy | None]]
+FindProxy = Callable[[str], Awaitable[Proxy | None]]
 
 
-async def explained(
-    calls: Calls, policy: TargetPolicy, target: str, request: ProxyRequest, now: float, find: Find
+async def explain_target(
+    calls: PoolCalls, policy: TargetPolicy, target: str, request: ProxyRequest, now: float, find: FindProxy
 ) -> list[ProxyExplanation]:
-    """See `ProxyPool.explain`. `find` returns the proxies that are not among the nearest."""
-    told, version = await calls.everywhere("nearest", count=NEAREST_MAX)
-    facts = facts_of({key: each for key, _, each in told})
-    proxies = {key: from_stored(each) for key, each, _ in told}
-    answer = await calls.target(target, script_of(policy).explain(request, version))
-    told_now = seen(answer, policy)
-    verdicts = explain(replace(told_now, is_filled=True), list(facts.items()), request, now)
+    """Do what `ProxyPool.explain` says. `find` returns proxies that are not among the nearest."""
+    nearest, version = await calls.call_pool("nearest", count=NEAREST_MAX)
+    facts = list(facts_of({key: each for key, _, each in nearest}).items())
+    proxies = {key: from_stored(stored) for key, stored, _ in nearest}
+    answer = await calls.call_target(target, script_of(policy).explain(request, version))
+    snapshot = read_explanation(answer, policy)
+    # A proxy that is free now is leased before the target is refilled; without one the refill comes first.
+    verdicts = explain(replace(snapshot, is_filled=True), facts, request, now)
     if verdicts and verdicts[0].why is not Why.NEXT:
-        verdicts = explain(told_now, list(facts.items()), request, now)
-    found = []
+        verdicts = explain(snapshot, facts, request, now)
+    explanations = []
     for verdict in verdicts:
         proxy = proxies.get(verdict.key) or await find(verdict.key)
         if proxy is not None:
-            found.append(ProxyExplanation(proxy, verdict))
-    return found
+            explanations.append(ProxyExplanation(proxy, verdict))
+    return explanations

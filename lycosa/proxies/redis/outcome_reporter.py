@@ -1,4 +1,4 @@
-"""What the uses of one process say of proxies as such, on its way to a server."""
+"""Reports the outcomes of one process, as far as they concern a proxy on all targets, to the server in batches."""
 
 from __future__ import annotations
 
@@ -13,75 +13,75 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 
 log = logging.getLogger(__name__)
 
-HEAR_S = 0.2
-"""What was heard is told so soon; that a proxy cannot be reached, at once."""
+FLUSH_S = 0.2
+"""Outcomes are sent so soon; at once when a proxy could not be reached."""
 
-HEARD_MAX = 10_000
-"""Proxies of which something waits to be told; of further ones it is not told."""
+PROXIES_MAX = 10_000
+"""Proxies with unsent outcomes; those of further ones are dropped."""
 
-EACH_MAX = 16
-"""The last outcomes of a proxy, and as many older ones that have a latency: only those of new connections have one, and
-the requests that go on through a connection must not push it out."""
+OUTCOMES_MAX = 16
+"""Outcomes sent for a proxy: the last ones, and as many older ones with a latency. Only a new connection has a latency,
+and the many requests that follow on it must not push it out."""
+
+BUFFER_MAX = 4 * OUTCOMES_MAX
+"""Outcomes kept for a proxy before the older ones are sorted out."""
 
 PROXY = Blame.PROXY
 
-HELD_MAX = 4 * EACH_MAX
-"""So many are kept before the older ones are looked through."""
 
+class OutcomeReporter:
+    """`send` sends reports by key of the proxy; `draw` returns a random number for each proxy."""
 
-class Hearing:
-    """`tell` tells it; `draw` returns chance for each proxy."""
-
-    def __init__(self, tell: Callable[[Mapping[str, Any]], Awaitable[None]], draw: Callable[[], float]) -> None:
-        self._tell_them = tell
+    def __init__(self, send: Callable[[Mapping[str, Any]], Awaitable[None]], draw: Callable[[], float]) -> None:
+        self._send = send
         self._draw = draw
-        self._heard: dict[str, list[Outcome]] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._outcomes: dict[str, list[Outcome]] = {}
+        self._flushing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
-    async def hear(self, key: str, outcomes: Sequence[Outcome]) -> None:
-        """Take what a lease has shown. Raises `StateError` when it has to be told and cannot."""
-        heard = self._heard.get(key)
-        if heard is None and len(self._heard) < HEARD_MAX:
-            heard = self._heard[key] = []
-        if heard is not None:
-            heard += outcomes
-            if len(heard) >= HELD_MAX:
-                forget_old(heard)
+    async def record(self, key: str, outcomes: Sequence[Outcome]) -> None:
+        """Add outcomes of one lease. Raises `StateError` when they must be sent at once and that fails."""
+        recorded = self._outcomes.get(key)
+        if recorded is None and len(self._outcomes) < PROXIES_MAX:
+            recorded = self._outcomes[key] = []
+        if recorded is not None:
+            recorded += outcomes
+            if len(recorded) >= BUFFER_MAX:
+                _drop_old(recorded)
         if any(outcome.blame is PROXY for outcome in outcomes):
-            await self.tell()
-        elif self._telling is None:
-            self._telling = asyncio.create_task(self._tell_soon())
+            await self.flush()
+        elif self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush_soon())
 
-    async def tell(self) -> None:
-        """Tell all now. Raises `StateError`."""
-        heard, self._heard = self._heard, {}
-        for each in heard.values():
-            forget_old(each)
-        if heard:
-            await self._tell_them({key: {"outcomes": each, "draw": self._draw()} for key, each in heard.items()})
+    async def flush(self) -> None:
+        """Send all outcomes now. Raises `StateError`."""
+        recorded, self._outcomes = self._outcomes, {}
+        for outcomes in recorded.values():
+            _drop_old(outcomes)
+        if recorded:
+            reports = {key: {"outcomes": outcomes, "draw": self._draw()} for key, outcomes in recorded.items()}
+            await self._send(reports)
 
     async def close(self) -> None:
-        """Tell the rest, if that can be, and at once."""
+        """Send the rest without delay; drop it when that fails."""
         self._closing.set()
-        if self._telling is not None:
-            await asyncio.wait([self._telling])
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
         with suppress(StateError):
-            await self.tell()
+            await self.flush()
 
-    async def _tell_soon(self) -> None:
-        """Tell all, and what has come meanwhile: nothing waits without a task that `close` can wait for."""
+    async def _flush_soon(self) -> None:
+        # A loop, as outcomes that come while others are sent start no task: `close` waits for this one.
         try:
-            while self._heard:
+            while self._outcomes:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), HEAR_S)
-                await self.tell()
+                    await asyncio.wait_for(self._closing.wait(), FLUSH_S)
+                await self.flush()
         except StateError as error:
-            log.warning("what is known of proxies was not told: %s", error)
+            log.warning("outcomes of proxies were not reported: %s", error)
         finally:
-            self._telling = None
+            self._flushing = None
 
 
-def forget_old(heard: list[Outcome]) -> None:
-    """Keep what is told of one proxy."""
-    heard[:-EACH_MAX] = [each for each in heard[:-EACH_MAX] if each.latency_s is not None][-EACH_MAX:]
+def _drop_old(outcomes: list[Outcome]) -> None:
+    outcomes[:-OUTCOMES_MAX] = [each for each in outcomes[:-OUTCOMES_MAX] if each.latency_s is not None][-OUTCOMES_MAX:]

@@ -1,4 +1,4 @@
-"""The script of one target: what it is sent, and what it answers. Nothing here talks to a server."""
+"""The calls to the script of a target, and how its answers are read. Nothing here talks to a server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, Wait
 from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 
-USED = ("concurrency", "delay_s", "cool_s", "cool_max_s", "misses_max", "bans_max", "sticky_s", "guarded", "members")
-"""What of a policy the script has to know."""
+POLICY_FIELDS = frozenset(
+    ("concurrency", "delay_s", "cool_s", "cool_max_s", "misses_max", "bans_max", "sticky_s", "guarded", "members")
+)
+"""The fields of a policy that the script needs."""
 
 PACKER = msgspec.msgpack.Encoder()
 UNPACKER = msgspec.msgpack.Decoder()
 
 
-class Call(NamedTuple):
+class TargetCall(NamedTuple):
     """A command, its arguments, and the packed policy of the target."""
 
     command: str
@@ -30,133 +32,157 @@ class Call(NamedTuple):
     policy: bytes
 
 
+class TargetState(NamedTuple):
+    """A target on the server: its members, its counters by name, its leases, and its rate limit.
+
+    `interval_s`: the minimum time between two leases of one proxy.
+    """
+
+    members: dict[str, ProxyTargetState]
+    counters: Mapping[str, Any]
+    leases: int
+    interval_s: float
+
+
 class TargetScript:
-    """The calls for targets of one policy, which is sent with them. Make it with `script_of`."""
+    """Makes the calls for targets of one policy, which is sent with them. Create it with `script_of`."""
 
     def __init__(self, policy: TargetPolicy) -> None:
         self._lease_s = policy.lease_s
-        self._policy = PACKER.encode({name: value for name, value in asdict(policy).items() if name in USED})
+        self._policy = PACKER.encode({name: value for name, value in asdict(policy).items() if name in POLICY_FIELDS})
 
     def acquire(
         self, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None, version: int = 0
-    ) -> Call:
-        """Lend as many proxies as there are draws, or none: see `granted`."""
+    ) -> TargetCall:
+        """Lease as many proxies as there are draws, or none. Answer: see `read_grants`."""
         lease_s = self._lease_s if lease_s is None else lease_s
-        if not (request.tags or request.session or request.avoid):  # the usual one takes less to say
+        if not (request.tags or request.session or request.avoid):  # the most frequent request is the smallest
             return self._call("acquire", draws=draws, lease_s=lease_s, version=version)
-        named = {
+        wanted = {
             "tags": dict(request.tags),
             "avoid": list(request.avoid),
             "session": request.session,
             "kind": kind_of(request),
         }
-        return self._call("acquire", draws=draws, lease_s=lease_s, version=version, **named)
+        return self._call("acquire", draws=draws, lease_s=lease_s, version=version, **wanted)
 
-    def renew(self, token: int, lease_s: float | None = None) -> Call:
-        """Set another deadline; it is answered, or False."""
+    def renew(self, token: int, lease_s: float | None = None) -> TargetCall:
+        """Set a new deadline. Answer: the deadline, False when the lease is over."""
         return self._call("renew", token=str(token), lease_s=self._lease_s if lease_s is None else lease_s)
 
-    def release(self, token: int, outcomes: Sequence[Outcome], draw: float) -> Call:
-        """End a lease; the key of its proxy is answered, or False."""
+    def release(self, token: int, outcomes: Sequence[Outcome], draw: float) -> TargetCall:
+        """End a lease. Answer: the key of its proxy, False when it was over before."""
         return self._call("release", token=str(token), outcomes=outcomes, draw=draw)
 
-    def learn(self, facts: Mapping[str, ProxyFacts], request: ProxyRequest | None = None, version: int = 0) -> Call:
-        """Tell what the global pool knows of proxies; of all that fit `request`, if it is given."""
+    def learn(
+        self, facts: Mapping[str, ProxyFacts], request: ProxyRequest | None = None, version: int = 0
+    ) -> TargetCall:
+        """Add or update members. With `request` the target is filled now for requests of this kind."""
         filled = {} if request is None else {"fills": kind_of(request), "version": version}
         return self._call("learn", facts=facts, **filled)
 
-    def update(self, facts: Mapping[str, ProxyFacts]) -> Call:
-        """Tell what the global pool knows of those that the target has."""
+    def update(self, facts: Mapping[str, ProxyFacts]) -> TargetCall:
+        """Update members; facts of other proxies are ignored."""
         return self._call("learn", facts=facts, only_known=True)
 
-    def forget(self, key: str) -> Call:
-        """A proxy left the global pool."""
+    def forget(self, key: str) -> TargetCall:
+        """Forget a proxy, also a leased one."""
         return self._call("forget", key=key)
 
-    def forget_idle(self, keys: Sequence[str]) -> Call:
-        """Dead proxies are to leave the global pool; the keys of those that are lent are answered."""
+    def forget_idle(self, keys: Sequence[str]) -> TargetCall:
+        """Forget dead proxies. Answer: the keys of those that are leased and therefore kept."""
         return self._call("forget_idle", keys=keys)
 
-    def ban(self, key: str, until: float | None, reason: str) -> Call:
-        """Lend it no more, or not before a time."""
+    def ban(self, key: str, until: float | None, reason: str) -> TargetCall:
+        """Ban a proxy until a time, None for good. Answer: False when it is no member."""
         return self._call("ban", key=key, until=until, reason=reason)
 
-    def unban(self, key: str) -> Call:
-        """Lift bans and rests."""
+    def unban(self, key: str) -> TargetCall:
+        """Lift bans and cool-downs. Answer: False when the proxy is no member."""
         return self._call("unban", key=key)
 
-    def drop(self) -> Call:
-        """Forget the target, unless it has leases."""
+    def drop(self) -> TargetCall:
+        """Forget the target. Answer: False when it has leases and is kept."""
         return self._call("drop")
 
-    def members(self, request: ProxyRequest) -> Call:
-        """Ask for the keys of all proxies, and how many of the usable ones fit."""
+    def members(self, request: ProxyRequest) -> TargetCall:
+        """Answer: the keys of all members, and how many of the usable ones fit."""
         return self._call("members", tags=dict(request.tags), avoid=())
 
-    def look(self) -> Call:
-        """Ask for all there is: see `looked`."""
-        return self._call("look")
+    def state(self) -> TargetCall:
+        """Answer: see `read_state`."""
+        return self._call("state")
 
-    def explain(self, request: ProxyRequest, version: int) -> Call:
-        """Ask for all there is, what a session has, and whether there may be more: see `seen`."""
+    def explain(self, request: ProxyRequest, version: int) -> TargetCall:
+        """Answer: see `read_explanation`."""
         return self._call("explain", session=request.session, kind=kind_of(request), version=version)
 
-    def _call(self, command: str, **arguments: Any) -> Call:
-        return Call(command, arguments, self._policy)
+    def _call(self, command: str, **arguments: Any) -> TargetCall:
+        return TargetCall(command, arguments, self._policy)
 
 
 @lru_cache(1024)
 def script_of(policy: TargetPolicy) -> TargetScript:
-    """Return the calls for targets of this policy."""
+    """Return the maker of calls for targets of this policy."""
     return TargetScript(policy)
 
 
 def kind_of(request: ProxyRequest) -> str:
-    """Return the kind of a wish as text."""
+    """Return the tags of a request as text: a target is filled for one kind at a time."""
     if not request.tags:
         return ""
     return "\0".join(f"{name}={value}" for name, value in sorted(request.tags.items()))
 
 
-def together(calls: Sequence[Call]) -> bytes:
-    """Return calls as the script takes them: one text for all, which costs both sides least."""
+def encode_calls(calls: Sequence[TargetCall]) -> bytes:
+    """Return calls as the script takes them: packed together, which is the least work for both sides."""
     return PACKER.encode([part for call in calls for part in call[:2]])
 
 
-def apart(answers: bytes) -> list[Any]:
-    """Return what was answered to each."""
+def decode_answers(answers: bytes) -> list[Any]:
+    """Return the answers to the calls of one run."""
     return list(UNPACKER.decode(answers))
 
 
-def granted(answer: Any) -> tuple[list[Grant] | Wait, bool]:
-    """Read what `acquire` answers, and whether the target has all that the global pool can give for this wish."""
-    grants, at, filled = answer
+def read_grants(answer: Any) -> tuple[list[Grant] | Wait, bool]:
+    """Return the grants in the answer to `acquire`, and whether a refill would bring no more for this request."""
+    grants, retry_at, is_filled = answer
     if grants is False:
-        return Wait(None if at is False else float(at)), bool(filled)
-    return [Grant(token, key, float(until), rebound, among) for token, key, until, rebound, among in grants], filled
+        return Wait(None if retry_at is False else float(retry_at)), bool(is_filled)
+    return [
+        Grant(token, key, float(deadline), rebound, drawn_from) for token, key, deadline, rebound, drawn_from in grants
+    ], is_filled
 
 
-def seen(answer: Any, policy: TargetPolicy) -> TargetSnapshot:
-    """Read what `explain` answers."""
-    told, ends, bound, is_filled = answer
-    pairs, counts, _, interval_s = looked(told)
+def read_explanation(answer: Any, policy: TargetPolicy) -> TargetSnapshot:
+    """Return the snapshot in the answer to `explain`."""
+    state, ends, bound, is_filled = answer
+    members, counters, _, interval_s = read_state(state)
     deadlines: dict[str, float] = {}
-    for key, until in ends:
-        deadlines[key] = min(until, deadlines.get(key, until))
-    return TargetSnapshot(policy, pairs, float(counts["stands"]), deadlines, bound or None, interval_s, is_filled)
+    for key, deadline in ends:
+        deadlines[key] = min(deadline, deadlines.get(key, deadline))
+    virtual_time = float(counters["virtual_time"])
+    return TargetSnapshot(policy, members, virtual_time, deadlines, bound or None, interval_s, is_filled)
 
 
-def looked(answer: Any) -> tuple[dict[str, ProxyTargetState], dict[str, Any], int, float]:
-    """Read what `look` answers: the proxies, the counts, how many leases are out, the least time between two."""
-    pairs, counts, leases, interval_s = answer
-    return {key: _pair(key, told) for key, told in dict(pairs).items()}, counts, leases, float(interval_s)
-
-
-def _pair(key: str, told: dict[str, Any]) -> ProxyTargetState:
-    latency_s, known_s = told.pop("latency_s"), told.pop("known_latency_s", None)
-    rests = 0.0  # what the global pool says of rests is among those of the pair
-    facts = ProxyFacts(
-        known_s, rests, told.pop("dead"), told.pop("exit_ip"), told.pop("tier"), dict(told.pop("tags") or {})
+def read_state(answer: Any) -> TargetState:
+    """Return the state in the answer to `state`."""
+    members, counters, leases, interval_s = answer
+    return TargetState(
+        {key: _member(key, fields) for key, fields in dict(members).items()}, counters, leases, float(interval_s)
     )
-    told = {name: value for name, value in told.items() if name in ProxyTargetState.__slots__ and name != "key"}
-    return ProxyTargetState(key, facts, **told, latency_s=None if latency_s is False else latency_s)
+
+
+def _member(key: str, fields: dict[str, Any]) -> ProxyTargetState:
+    facts = ProxyFacts(
+        fields.pop("known_latency_s", None),
+        0.0,  # a member keeps one time of its cool-down, whether the pool or the target has set it
+        fields.pop("dead"),
+        fields.pop("exit_ip"),
+        fields.pop("tier"),
+        dict(fields.pop("tags") or {}),
+    )
+    if fields["latency_s"] is False:
+        fields["latency_s"] = None
+    known = {name: value for name, value in fields.items() if name in ProxyTargetState.__slots__ and name != "key"}
+    return ProxyTargetState(key, facts, **known)

@@ -1,4 +1,4 @@
-"""Who of one process waits for a proxy of a target on a server: asked for together, served in their order."""
+"""The callers of one process that wait for a proxy of a target on a server: one call asks for many, in their order."""
 
 from __future__ import annotations
 
@@ -11,183 +11,182 @@ from itertools import chain
 from typing import NamedTuple
 
 from lycosa.core.errors import UsageError
-from lycosa.proxies.core.pool.target import Grant, ProxyRequest, Wait
-from lycosa.proxies.memory.wait_queue import WAITING_MAX
+from lycosa.proxies.core.pool.target import Grant, Wait
+from lycosa.proxies.memory.wait_queue import WAITING_MAX, Waiter
 
-ASKED_MAX = 32
-"""So many are asked for at once."""
+REQUESTS_MAX = 32
+"""Callers in one call to the server."""
 
-AGAIN_MIN_S, AGAIN_MAX_S = 0.01, 0.25
-"""Who waits asks again after so long: others, in other processes, may have given one back."""
+RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
+"""How soon the server is asked again when it had none: another process may have released a proxy."""
 
-LOOKS_PART = 20
-"""To look who is over takes a twentieth of the time at most, however many wait."""
+CHECK_SHARE = 20
+"""Looking for callers whose time is over takes one part in so many of the time, however many wait."""
 
 NEVER = float("inf")
 
 
 @dataclass(slots=True, eq=False)
-class Asker:
-    """One of them. He waits until `ends` (time of the loop), but is asked for once at least, until `over` at most."""
+class RedisWaiter(Waiter):
+    """A waiting caller. Times are those of the loop.
 
-    count: int
-    request: ProxyRequest
-    lease_s: float | None
-    ends: float
-    over: float
-    granted: asyncio.Future[list[Grant]]
+    It waits for a proxy until `wait_until`, but the server is asked for it at least once, until `give_up_at` at most.
+    """
+
+    wait_until: float
+    give_up_at: float
 
     @property
     def is_plain(self) -> bool:
-        """Whether those behind him have nothing to hope for when there is nothing for him."""
+        """Whether nobody behind this caller can get a proxy, either, when it gets none: all want the same tags."""
         return self.count == 1 and not self.request.avoid
 
-    def got(self) -> list[Grant]:
-        """Return what he was granted, if anything."""
-        done = self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
-        return self.granted.result() if done else []
-
-    def refuse(self, error: Exception) -> None:
-        """He gets nothing, unless he has it already."""
+    def fail(self, error: Exception) -> None:
+        """End the wait, unless there are grants already."""
         if not self.granted.done():
             self.granted.set_exception(error)
 
 
-class Answers(NamedTuple):
-    """What was answered to each. `is_filled`: the target has all that the global pool can give."""
+class AcquireAnswers(NamedTuple):
+    """An answer for each caller. `is_filled`: a refill would bring no more proxies."""
 
     each: list[list[Grant] | Wait]
     is_filled: bool
 
 
-class Line:
-    """Those with the same target, tags and session.
+class RedisWaitQueue:
+    """The callers with the same target, tags and session.
 
-    `ask` asks the server for some of them, `fill` lets the target have more proxies, `give_back` returns what was
-    granted to somebody who is gone, `ended` hears when nobody waits any more; `now` is the time (unix seconds).
+    `acquire` asks the server for some of them, `refill` fills the target with more proxies, `give_back` releases
+    grants whose caller has left, `on_empty` is called when nobody waits any more; `now` returns unix seconds.
     """
 
     def __init__(
         self,
-        ask: Callable[[Sequence[Asker]], Awaitable[Answers]],
-        fill: Callable[[], Awaitable[None]],
+        acquire: Callable[[Sequence[RedisWaiter]], Awaitable[AcquireAnswers]],
+        refill: Callable[[], Awaitable[None]],
         give_back: Callable[[list[Grant]], None],
-        ended: Callable[[], None],
+        on_empty: Callable[[], None],
         now: Callable[[], float],
     ) -> None:
-        self._ask, self._fill, self._give_back, self._ended, self._now = ask, fill, give_back, ended, now
-        self._waiting: deque[Asker] = deque()
-        self._asked: Sequence[Asker] = ()
+        self._acquire = acquire
+        self._refill = refill
+        self._give_back = give_back
+        self._on_empty = on_empty
+        self._now = now
+        self._waiting: deque[RedisWaiter] = deque()
+        self._requested: Sequence[RedisWaiter] = ()
         self._loop = asyncio.get_running_loop()
-        self._watch: asyncio.TimerHandle | None = None
-        self._blocked = False
-        self._returned = 0
-        self._woken = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._none_free = False
+        self._released = 0
+        self._wakeup = asyncio.Event()
         self.task = asyncio.create_task(self._serve())
 
-    def join(self, asker: Asker) -> None:
-        """Stand at the end. Raises `UsageError` when far too many wait."""
+    def join(self, waiter: RedisWaiter) -> None:
+        """Append a caller. Raises `UsageError` when the queue is full."""
         if len(self._waiting) >= WAITING_MAX:
-            raise UsageError(f"{WAITING_MAX:,} wait for a proxy already: ask for fewer at a time")
-        self._waiting.append(asker)
-        if self._watch is None or asker.over < self._watch.when():
-            self._watch_until(asker.over)
-        if asker.ends < self._loop.time() + AGAIN_MAX_S:
-            self._woken.set()
+            raise UsageError(f"{WAITING_MAX:,} callers wait for a proxy already: ask for fewer at a time")
+        self._waiting.append(waiter)
+        if self._timer is None or waiter.give_up_at < self._timer.when():
+            self._set_timer(waiter.give_up_at)
+        if waiter.wait_until < self._loop.time() + RETRY_MAX_S:
+            self._wakeup.set()
 
-    def woken(self, returned: int) -> None:
-        """So many may have come back."""
-        self._returned += returned
-        self._woken.set()
+    def wake(self, released: int) -> None:
+        """Ask the server again: about so many proxies may have been released."""
+        self._released += released
+        self._wakeup.set()
 
     def close(self, error: Exception) -> None:
-        """Nobody gets one any more."""
+        """Fail all waiting callers."""
         while self._waiting:
-            self._waiting.popleft().refuse(error)
-        self._woken.set()
+            self._waiting.popleft().fail(error)
+        self._wakeup.set()
 
     async def _serve(self) -> None:
         try:
             while some := self._next():
                 await self._serve_some(some)
         finally:
-            if self._watch is not None:
-                self._watch.cancel()
-            self._ended()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._on_empty()
 
-    def _watch_until(self, when: float) -> None:
-        """Look then who is over: one timer for all costs less than one for each."""
-        if self._watch is not None:
-            self._watch.cancel()
-        self._watch = self._loop.call_at(when, self._end_those_over)
+    def _set_timer(self, when: float) -> None:
+        """Set the timer for the first caller that gives up: one for all costs less than one for each."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._fail_given_up)
 
-    def _end_those_over(self) -> None:
-        """Those who have waited for an answer of the server, too."""
+    def _fail_given_up(self) -> None:
+        """Fail the callers that give up, also those that wait for an answer of the server."""
         now = self._loop.time()
-        self._watch, soonest = None, NEVER
-        for asker in chain(self._asked, self._waiting):
-            if asker.over <= now:
-                asker.refuse(TimeoutError())
-            elif not asker.granted.done():
-                soonest = min(soonest, asker.over)
+        self._timer, soonest = None, NEVER
+        for waiter in chain(self._requested, self._waiting):
+            if waiter.give_up_at <= now:
+                waiter.fail(TimeoutError())
+            elif not waiter.granted.done():
+                soonest = min(soonest, waiter.give_up_at)
         if soonest is not NEVER:
             took_s = self._loop.time() - now
-            self._watch_until(max(soonest, now + AGAIN_MIN_S, now + LOOKS_PART * took_s))
+            self._set_timer(max(soonest, now + RETRY_MIN_S, now + CHECK_SHARE * took_s))
 
-    async def _serve_some(self, some: list[Asker]) -> None:
+    async def _serve_some(self, some: list[RedisWaiter]) -> None:
         try:
-            answers = await self._ask(some)
-            self._tell(some, answers.each)
+            answers = await self._acquire(some)
+            self._hand_out(some, answers.each)
             waits = [each for each in answers.each if isinstance(each, Wait)]
             if waits and not answers.is_filled:
-                await self._fill()
-        except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is
-            for asker in some:
-                asker.refuse(error)
+                await self._refill()
+        except Exception as error:  # noqa: BLE001 - it is raised in the callers
+            for waiter in some:
+                waiter.fail(error)
             return
-        self._blocked = bool(waits) and answers.is_filled
-        if self._blocked:
-            self._end_the_late()
+        self._none_free = bool(waits) and answers.is_filled
+        if self._none_free:
+            self._fail_late()
             await self._pause(waits)
 
-    def _next(self) -> list[Asker]:
-        """Take those who are asked for next: all, or when there was nothing, as many as may have come back."""
-        hope = min(max(1, self._returned), ASKED_MAX) if self._blocked else ASKED_MAX
-        self._returned = 0
-        self._woken.clear()
-        some: list[Asker] = []
-        self._asked = some
-        while self._waiting and hope > 0 and len(some) < ASKED_MAX:
-            asker = self._waiting.popleft()
-            if not asker.granted.done():
-                some.append(asker)
-                hope -= asker.is_plain
+    def _next(self) -> list[RedisWaiter]:
+        """Take the callers to ask for: when none was free, only for as many as may have been released since."""
+        free = min(max(1, self._released), REQUESTS_MAX) if self._none_free else REQUESTS_MAX
+        self._released = 0
+        self._wakeup.clear()
+        some: list[RedisWaiter] = []
+        self._requested = some
+        while self._waiting and free > 0 and len(some) < REQUESTS_MAX:
+            waiter = self._waiting.popleft()
+            if not waiter.granted.done():
+                some.append(waiter)
+                free -= waiter.is_plain
         return some
 
-    def _tell(self, some: Sequence[Asker], answers: Sequence[list[Grant] | Wait]) -> None:
-        """Give everybody what he got; who got nothing stands where he stood."""
+    def _hand_out(self, some: Sequence[RedisWaiter], answers: Sequence[list[Grant] | Wait]) -> None:
+        """Give the callers their grants. Those that got none return to the front of the queue."""
         left = []
-        for asker, answer in zip(some, answers, strict=True):
+        for waiter, answer in zip(some, answers, strict=True):
             if isinstance(answer, Wait):
-                left.append(asker)
-            elif asker.granted.done():
+                left.append(waiter)
+            elif waiter.granted.done():
                 self._give_back(answer)
             else:
-                asker.granted.set_result(answer)
+                waiter.granted.set_result(answer)
         self._waiting.extendleft(reversed(left))
 
-    def _end_the_late(self) -> None:
-        """Nothing is there: those who do not want to wait longer go."""
+    def _fail_late(self) -> None:
+        """Fail the callers that do not wait any longer, now that no proxy is free."""
         now = self._loop.time()
-        for asker in self._waiting:
-            if asker.ends <= now:
-                asker.refuse(TimeoutError())
+        for waiter in self._waiting:
+            if waiter.wait_until <= now:
+                waiter.fail(TimeoutError())
 
     async def _pause(self, waits: Sequence[Wait]) -> None:
-        """Wait until there may be something, or somebody's time is over."""
+        """Wait until a proxy may be free, or the first caller waits no longer."""
         at = min((wait.at for wait in waits if wait.at is not None), default=None)
-        soon_s = AGAIN_MAX_S if at is None else min(max(at - self._now(), AGAIN_MIN_S), AGAIN_MAX_S)
-        ends = min((asker.ends for asker in self._waiting if not asker.granted.done()), default=self._loop.time())
+        retry_s = RETRY_MAX_S if at is None else min(max(at - self._now(), RETRY_MIN_S), RETRY_MAX_S)
+        ends = (waiter.wait_until for waiter in self._waiting if not waiter.granted.done())
+        left_s = min(ends, default=0.0) - self._loop.time()
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, min(soon_s, ends - self._loop.time()))):
-                await self._woken.wait()
+            async with asyncio.timeout(max(0.0, min(retry_s, left_s))):
+                await self._wakeup.wait()

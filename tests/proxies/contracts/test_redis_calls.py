@@ -1,4 +1,4 @@
-"""The calls of a pool on Redis (P5): few round trips for many, and what was asked for is done whoever still listens."""
+"""The calls of a pool on Redis (P5): few round trips for many callers, which may leave before the answer."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool
 from lycosa.proxies.redis import outcome_reporter, refiller
-from lycosa.proxies.redis.calls import TOGETHER_MAX, Gathered
-from lycosa.proxies.redis.pool import AT_LEAST_S, SAY_WHY_S, redis_pool
+from lycosa.proxies.redis.calls import BATCH_MAX, CallBatcher
+from lycosa.proxies.redis.pool import ANSWER_MAX_S, WHY_MAX_S, redis_pool
 from lycosa.proxies.redis.target_script import script_of
 
 pytestmark = pytest.mark.redis
@@ -38,7 +38,7 @@ def proxies(count: int) -> list[Proxy]:
 
 
 def play(server: Any, story: Callable[[ProxyPool], Awaitable[None]], count: int, name: str = "") -> None:
-    async def whole() -> None:
+    async def run() -> None:
         pool = await redis_pool(server.url, name or token_hex(4), print)
         await pool.add(proxies(count))
         try:
@@ -46,7 +46,7 @@ def play(server: Any, story: Callable[[ProxyPool], Awaitable[None]], count: int,
         finally:
             await pool.close()
 
-    asyncio.run(whole())
+    asyncio.run(run())
 
 
 def trips(server: Any) -> int:
@@ -57,72 +57,72 @@ def trips(server: Any) -> int:
 
 
 @pytest.fixture
-def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing go to the server because its time has come: on a busy machine that is more often."""
-    monkeypatch.setattr(outcome_reporter, "HEAR_S", 10 * LONG_S)
-    monkeypatch.setattr(refiller, "SEE_S", 10 * LONG_S)
+def no_timed_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send nothing because its time has come: on a busy machine there are more such calls."""
+    monkeypatch.setattr(outcome_reporter, "FLUSH_S", 10 * LONG_S)
+    monkeypatch.setattr(refiller, "REFRESH_S", 10 * LONG_S)
 
 
-@pytest.mark.usefixtures("no_clock")
-def test_many_ask_in_few_round_trips(redis: Any) -> None:
+@pytest.mark.usefixtures("no_timed_calls")
+def test_many_callers_take_few_round_trips(redis: Any) -> None:
     async def story(pool: ProxyPool) -> None:
-        (first,) = await pool.acquire(SITE)  # fills up
+        (first,) = await pool.acquire(SITE)  # refills the target
         await pool.release(first)
         before = trips(redis)
-        lease = [each for (each,) in await asyncio.gather(*(pool.acquire(SITE) for _ in range(100)))]
-        assert len({each.proxy.key for each in lease}) == 100
-        assert all(await asyncio.gather(*(pool.release(each, [Outcome()]) for each in lease)))
-        assert trips(redis) - before <= 2 * ceil(100 / TOGETHER_MAX)
+        leases = [each for (each,) in await asyncio.gather(*(pool.acquire(SITE) for _ in range(100)))]
+        assert len({each.proxy.key for each in leases}) == 100
+        assert all(await asyncio.gather(*(pool.release(each, [Outcome()]) for each in leases)))
+        assert trips(redis) - before <= 2 * ceil(100 / BATCH_MAX)
 
     play(redis, story, 100)
 
 
-def test_a_full_round_trip_goes_beside_the_one_under_way_and_others_wait_for_its_end() -> None:
-    """What the server does and what the process does with the answers go on at the same time."""
-    call = script_of(TargetPolicy()).look()
+def test_a_second_round_trip_starts_only_when_a_batch_is_full() -> None:
+    """The server executes one batch while the process handles the answers to the other."""
+    call = script_of(TargetPolicy()).state()
 
     async def story() -> None:
         sent: list[int] = []
-        goes_on = asyncio.Semaphore(0)
+        proceed = asyncio.Semaphore(0)
 
         async def run(calls: Sequence[Any]) -> list[Any]:
             sent.append(len(calls))
-            await goes_on.acquire()
+            await proceed.acquire()
             return list(range(len(calls)))
 
-        gathered = Gathered(run, lambda: sent.append(-1))
-        answers = [gathered.add([call])]
-        await beats()
-        answers += [gathered.add([call] * 5) for _ in range(TOGETHER_MAX // 5)]
-        await beats()
-        assert sent == [1], "few wait for the end of the first"
-        answers += [gathered.add([call] * 5) for _ in range(20)]
-        await beats()
+        batcher = CallBatcher(run, lambda: sent.append(-1))
+        answers = [batcher.add([call])]
+        await run_callbacks()
+        answers += [batcher.add([call] * 5) for _ in range(BATCH_MAX // 5)]
+        await run_callbacks()
+        assert sent == [1], "a batch that is not full waits for the first one"
+        answers += [batcher.add([call] * 5) for _ in range(20)]
+        await run_callbacks()
         assert sent[0] == 1
         assert len(sent) == 2
-        assert TOGETHER_MAX <= sent[1] < TOGETHER_MAX + 5, "those that are asked for together stay together"
+        assert BATCH_MAX <= sent[1] < BATCH_MAX + 5, "calls made together stay together"
         for _ in range(20):
-            goes_on.release()
+            proceed.release()
         async with asyncio.timeout(LONG_S):
-            told = await asyncio.gather(*answers)
-            await gathered.is_over
-        assert {len(each) for each in told[1:]} == {5}
-        assert told[0] == [0]
+            results = await asyncio.gather(*answers)
+            await batcher.finished
+        assert {len(each) for each in results[1:]} == {5}
+        assert results[0] == [0]
         assert sent[-1] == -1
         assert sent.count(-1) == 1
 
     asyncio.run(story())
 
 
-async def beats() -> None:
-    """Let everything go on that can."""
+async def run_callbacks() -> None:
+    """Let all tasks run that can."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-@pytest.mark.usefixtures("no_clock")
+@pytest.mark.usefixtures("no_timed_calls")
 def test_few_round_trips_however_many_wait(redis: Any) -> None:
-    """One proxy for 60: each return is one round trip, and the next lease another, however many wait."""
+    """One proxy for 60 callers: a release is one round trip, and the next lease another, however many wait."""
 
     async def story(pool: ProxyPool) -> None:
         async def one() -> None:
@@ -137,7 +137,7 @@ def test_few_round_trips_however_many_wait(redis: Any) -> None:
     play(redis, story, 1)
 
 
-def test_who_does_not_want_to_wait_is_told_at_once_though_others_wait(redis: Any) -> None:
+def test_a_caller_that_does_not_wait_is_refused_at_once_though_others_wait(redis: Any) -> None:
     async def story(pool: ProxyPool) -> None:
         (lease,) = await pool.acquire(SITE)
         waiting = [asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
@@ -156,7 +156,7 @@ def test_who_does_not_want_to_wait_is_told_at_once_though_others_wait(redis: Any
     play(redis, story, 1)
 
 
-def test_a_server_that_stands_still_is_told_when_the_wait_is_over(redis: Any) -> None:
+def test_a_frozen_server_is_named_when_the_wait_is_over(redis: Any) -> None:
     async def story(pool: ProxyPool) -> None:
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease)
@@ -168,17 +168,17 @@ def test_a_server_that_stands_still_is_told_when_the_wait_is_over(redis: Any) ->
                 pool.acquire(SITE, wait_s=1.0),
                 pool.acquire(SITE, request=ProxyRequest(session="s")),
             ]
-            told = await asyncio.gather(*waits, return_exceptions=True)
+            errors = await asyncio.gather(*waits, return_exceptions=True)
         finally:
             redis.process.send_signal(signal.SIGCONT)
-        assert [str(each) for each in told] == 3 * [f"no proxy for {SITE}: the server of the pool does not answer"]
-        assert time.monotonic() - began < AT_LEAST_S + SAY_WHY_S + 10.0
-        assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "who went has no lease"
+        assert [str(each) for each in errors] == 3 * [f"no proxy for {SITE}: the server of the pool does not answer"]
+        assert time.monotonic() - began < ANSWER_MAX_S + WHY_MAX_S + 10.0
+        assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "the callers that left have no lease"
 
     play(redis, story, 1)
 
 
-def test_what_was_asked_for_is_done_whoever_still_listens(redis: Any) -> None:
+def test_a_call_is_finished_though_its_caller_has_left(redis: Any) -> None:
     async def story(pool: ProxyPool) -> None:
         for _ in range(20):
             (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
@@ -189,29 +189,29 @@ def test_what_was_asked_for_is_done_whoever_still_listens(redis: Any) -> None:
             await asyncio.sleep(0)
             asking.cancel()
             await asyncio.wait([returning, asking])
-        assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "neither the return nor the lease is lost"
+        assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "neither the release nor the lease is lost"
         (view,) = await pool.targets()
         assert (view.leases, view.leaked) == (1, 0)
 
     play(redis, story, 1)
 
 
-def test_who_is_killed_while_he_removes_a_proxy_leaves_no_ghost(redis: Any) -> None:
-    """It is gone, and its target was not told: who draws it there tells the target, so that nobody draws it again."""
+def test_a_process_killed_while_it_removes_a_proxy_leaves_no_ghost(redis: Any) -> None:
+    """The pool has forgotten the proxy, its target has not: the first caller that draws it there tells the target."""
 
-    async def whole() -> None:
+    async def story() -> None:
         remover, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
         await remover.add(proxies(2))
         both = await remover.acquire(SITE, 2)
         for lease in both:
             await remover.release(lease)
-        await remover._calls.everywhere("remove", keys=[both[0].proxy.key])  # and here he is killed
+        await remover._calls.call_pool("remove", keys=[both[0].proxy.key])  # and here it is killed
         refused = 0
         for _ in range(10):
             try:
                 (lease,) = await other.acquire(SITE)
-            except NoProxy as why:
-                assert "was removed" in str(why)
+            except NoProxy as error:
+                assert "was removed" in str(error)
                 refused += 1
             else:
                 assert lease.proxy == both[1].proxy
@@ -220,13 +220,13 @@ def test_who_is_killed_while_he_removes_a_proxy_leaves_no_ghost(redis: Any) -> N
         await remover.close()
         await other.close()
 
-    asyncio.run(whole())
+    asyncio.run(story())
 
 
-def test_a_target_with_leases_is_not_lost_when_there_are_too_many(redis: Any) -> None:
-    """It is the one that was used longest ago, and somebody has a proxy of it: it goes on hearing of proxies."""
+def test_a_target_with_leases_is_kept_when_there_are_too_many(redis: Any) -> None:
+    """It was used longest ago, but one of its proxies is leased: it is still told of changes."""
 
-    async def whole() -> None:
+    async def story() -> None:
         name = token_hex(4)
         pool = await redis_pool(redis.url, name, print)
         await pool.add(proxies(1))
@@ -240,32 +240,32 @@ def test_a_target_with_leases_is_not_lost_when_there_are_too_many(redis: Any) ->
         await pool.release(another)
         await pool.close()
 
-    asyncio.run(whole())
+    asyncio.run(story())
 
 
-def test_who_gets_none_of_a_dead_pool_does_not_ask_for_all_of_it(redis: Any) -> None:
-    """It may have a million, and everybody who asks hears why there is none."""
+def test_a_refusal_does_not_read_the_whole_pool(redis: Any) -> None:
+    """The pool may have a million dead proxies, and each refused caller learns why there is none."""
 
-    async def whole() -> None:
+    async def story() -> None:
         pool = await redis_pool(redis.url, token_hex(4), print)
         await pool.add(proxies(2), unchecked=True)
-        asked, everywhere = [], pool._calls.everywhere
+        commands, call_pool = [], pool._calls.call_pool
 
-        def noted(command: str, **arguments: Any) -> Any:
-            asked.append(command)
-            return everywhere(command, **arguments)
+        def recorded(command: str, **arguments: Any) -> Any:
+            commands.append(command)
+            return call_pool(command, **arguments)
 
-        pool._calls.everywhere = noted
+        pool._calls.call_pool = recorded
         with pytest.raises(NoProxy, match="none fits"):
             await pool.acquire(SITE)
-        assert "look" not in asked
+        assert "list" not in commands
         await pool.close()
 
-    asyncio.run(whole())
+    asyncio.run(story())
 
 
-def test_who_asks_for_tags_that_others_have_given_a_proxy_is_told_them(redis: Any) -> None:
-    async def whole() -> None:
+def test_a_lease_has_the_tags_that_another_process_has_set(redis: Any) -> None:
+    async def story() -> None:
         one, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
         await one.add([Proxy("http", "10.0.0.1", 1, tags={"country": "de"})])
         await other.add([Proxy("http", "10.0.0.1", 1, tags={"country": "fr"})])
@@ -274,12 +274,12 @@ def test_who_asks_for_tags_that_others_have_given_a_proxy_is_told_them(redis: An
         await one.close()
         await other.close()
 
-    asyncio.run(whole())
+    asyncio.run(story())
 
 
-def test_what_others_say_of_a_proxy_is_known_soon(redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its price and its tags are those that another process has given it, also where it was lent before."""
-    monkeypatch.setattr(refiller, "SEE_S", 0.0)
+def test_changes_by_another_process_are_known_soon(redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Price and tags are those that another process has set, also in a process that has leased the proxy before."""
+    monkeypatch.setattr(refiller, "REFRESH_S", 0.0)
 
     async def story(pool: ProxyPool) -> None:
         (lease,) = await pool.acquire(SITE)
@@ -295,8 +295,8 @@ def test_what_others_say_of_a_proxy_is_known_soon(redis: Any, monkeypatch: pytes
     play(redis, story, 1, NAME)
 
 
-@pytest.mark.usefixtures("no_clock")
-def test_many_are_removed_in_few_round_trips(redis: Any) -> None:
+@pytest.mark.usefixtures("no_timed_calls")
+def test_many_proxies_are_removed_in_few_round_trips(redis: Any) -> None:
     async def story(pool: ProxyPool) -> None:
         await pool.release((await pool.acquire(SITE))[0])
         before = trips(redis)
@@ -308,8 +308,8 @@ def test_many_are_removed_in_few_round_trips(redis: Any) -> None:
 
 
 @pytest.mark.parametrize("tags", [{}, {"country": "de"}])
-def test_a_policy_with_more_members_fills_up(redis: Any, tags: dict[str, str]) -> None:
-    """A program that is started again with another policy has the proxies that it says."""
+def test_a_policy_with_more_members_refills_the_target(redis: Any, tags: dict[str, str]) -> None:
+    """A program that is started again with another policy has as many proxies as that says."""
 
     async def story() -> None:
         name = token_hex(4)
@@ -319,8 +319,8 @@ def test_a_policy_with_more_members_fills_up(redis: Any, tags: dict[str, str]) -
                 await pool.add(replace(each, tags={"country": "de"}) for each in proxies(6))
             for _ in range(2):
                 await pool.release((await pool.acquire(SITE, request=ProxyRequest(tags)))[0])
-            lease = await pool.acquire(SITE, 4 if members > 2 else 2, ProxyRequest(tags), wait_s=LONG_S)
-            for each in lease:
+            leases = await pool.acquire(SITE, 4 if members > 2 else 2, ProxyRequest(tags), wait_s=LONG_S)
+            for each in leases:
                 await pool.release(each)
             assert len(await pool.proxies(SITE)) == (4 if members > 2 else 2)
             await pool.close()

@@ -14,7 +14,7 @@ from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.health import NO_PROXY_KEY, REACHED, ProxyHealth, proves_reached
 from lycosa.proxies.core.pool.pool import ROTATING, GlobalPool
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.redis.calls import POOL_SCRIPT
+from lycosa.proxies.redis.scripts import POOL_SCRIPT
 from lycosa.proxies.views import facts_of, from_stored, to_stored
 from tests.conftest import PROVE
 from tests.proxies.sim.proxy_steps import run_comparison, run_histories
@@ -41,14 +41,14 @@ class Both:
         self.chance = random.Random(seed)
         self.client = client
         self.sha = client.script_load(change(POOL_SCRIPT.text))
-        self.prefix = f"lycosa:proxies:{{everywhere{seed}}}:"
+        self.prefix = f"lycosa:proxies:{{pool{seed}}}:"
         self.now = 1_000_000.0
         self.model = GlobalPool(lambda _: TargetPolicy(members=1000))
-        self.version, self.edition = self.asked("version")
+        self.version, self.facts_version = self.call("versions")
         self.used: dict[str, float] = {}
         self.prices: set[tuple[float, float]] = set()
 
-    def asked(self, command: str, **arguments: Any) -> Any:
+    def call(self, command: str, **arguments: Any) -> Any:
         packed = msgspec.msgpack.encode(arguments)
         answer = self.client.execute_command("EVALSHA", self.sha, 1, self.prefix, repr(self.now), command, packed)
         return msgspec.msgpack.decode(answer)
@@ -59,7 +59,7 @@ class Both:
     def step(self) -> None:
         self.now += self.chance.choice([0.0, 0.01, 2.0, 30.0, 2000.0])
         self.chance.choice(
-            [self.add] * 2 + [self.hear] * 6 + [self.fill] * 2 + [self.revive, self.remove, self.forget_dead]
+            [self.add] * 2 + [self.record] * 6 + [self.refill] * 2 + [self.revive, self.remove, self.forget_dead]
         )()
 
     def add(self) -> None:
@@ -67,7 +67,7 @@ class Both:
         prices = {(each.price_gb, each.price_request) for each in made.values()}
         known = {key: to_stored(self.model.proxies[key]) for key in made if key in self.model.proxies}
         others = [key for key, before in known.items() if before != to_stored(made[key])]
-        new, tiers, changed = self.asked("add", proxies={key: to_stored(each) for key, each in made.items()})
+        new, tiers, changed = self.call("add", proxies={key: to_stored(each) for key, each in made.items()})
         assert new == self.model.add(made.values(), self.now)
         assert facts_of(changed) == {key: self.model.facts(key) for key in others}
         assert tiers == (not prices <= self.prices), "targets must know of another tier"
@@ -77,20 +77,20 @@ class Both:
     def remove(self) -> None:
         keys = [any_proxy(self.chance).key for _ in range(2)]
         gone = sum(self.model.remove(key, self.now) for key in keys)
-        assert self.asked("remove", keys=keys) == gone
-        self.edition += 1
+        assert self.call("remove", keys=keys) == gone
+        self.facts_version += 1
 
     def forget_dead(self) -> None:
         """Forget dead proxies, one of which may have been revived meanwhile."""
         kept_s = self.chance.choice([0.0, 2000.0, 6000.0])
         before = dict(self.model.proxies)
         gone = self.model.forget_dead(kept_s, self.now)
-        cursor, dead = self.asked("dead", cursor="0", kept_s=kept_s)
+        cursor, dead = self.call("list_dead", cursor="0", kept_s=kept_s)
         assert (cursor, sorted(dead)) == ("0", sorted(gone))
-        asked = [*dead, *self.chance.sample(sorted(before), min(2, len(before)))]
-        assert sorted(self.asked("forget_dead", keys=asked, kept_s=kept_s)) == sorted(gone)
+        keys = [*dead, *self.chance.sample(sorted(before), min(2, len(before)))]
+        assert sorted(self.call("forget_dead", keys=keys, kept_s=kept_s)) == sorted(gone)
 
-    def hear(self) -> None:
+    def record(self) -> None:
         """Record outcomes, some of them of removed proxies, which change nothing."""
         self.meet_all()
         members = self.model.target(SITE, self.now).members
@@ -102,7 +102,7 @@ class Both:
             self.model.record(key, outcomes, self.now, draw)
         sent = {key: {"outcomes": outcomes, "draw": draw} for key, (outcomes, draw) in recorded.items()}
         expected = {key: self.model.facts(key) for key, member in members.items() if member.facts is not before[key]}
-        assert facts_of(self.asked("hear", heard=sent)) == expected
+        assert facts_of(self.call("record", reports=sent)) == expected
 
     def outcomes(self) -> list[Outcome]:
         return [
@@ -117,7 +117,7 @@ class Both:
 
     def revive(self) -> None:
         key, exit_ip = any_proxy(self.chance).key, self.chance.choice(["", "9.9.9.9"])
-        facts = facts_of(self.asked("revive", key=key, exit_ip=exit_ip))
+        facts = facts_of(self.call("revive", key=key, exit_ip=exit_ip))
         if key not in self.model.proxies:
             assert facts == {}
             return
@@ -125,7 +125,7 @@ class Both:
         assert facts == {key: self.model.facts(key)}
         self.changed()
 
-    def fill(self) -> None:
+    def refill(self) -> None:
         """Fill a target with the nearest living proxies that fit."""
         has = self.chance.sample(sorted(self.model.proxies), min(2, len(self.model.proxies)))
         tags, count, site = self.chance.choice(TAGS), self.chance.choice([0, 3, 100]), self.chance.choice("abc")
@@ -136,9 +136,9 @@ class Both:
             and not self.model.health[key].dead
             and tags.items() <= self.model.proxies[key].tags.items()
         ][:count]
-        found, version, forgotten = self.asked("fill", target=site, tags=tags, has=has, count=count)
+        found, version, evicted = self.call("refill", target=site, tags=tags, has=has, count=count)
         assert facts_of(found) == {key: self.model.facts(key) for key in expected}
-        assert (version, forgotten) == (self.version, [])
+        assert (version, evicted) == (self.version, [])
         self.used[site] = self.now
 
     def meet_all(self) -> None:
@@ -150,31 +150,31 @@ class Both:
 
     def changed(self, are_others: bool = False) -> None:
         """Note that targets may be filled again; `are_others`: some proxies have changed."""
-        version, edition = self.asked("version")
+        version, facts_version = self.call("versions")
         assert version > self.version
-        assert edition == self.edition + are_others
-        self.version, self.edition = version, edition
+        assert facts_version == self.facts_version + are_others
+        self.version, self.facts_version = version, facts_version
 
     def compare(self) -> None:
-        kept = self.asked("look")
-        assert [key for key, *_ in kept] == list(self.model.nearest())
-        for key, proxy, health in kept:
+        stored = self.call("list")
+        assert [key for key, *_ in stored] == list(self.model.nearest())
+        for key, proxy, health in stored:
             mine = self.model.proxies[key]
             assert from_stored(proxy) == mine
             assert to_stored(from_stored(proxy)) == to_stored(mine), "tags and prices are stored"
-            assert of(health) == self.model.health[key]
+            assert read_health(health) == self.model.health[key]
         keys = [*self.model.proxies, "nobody"]
-        assert facts_of(self.asked("facts", keys=keys)) == {key: self.model.facts(key) for key in self.model.proxies}
+        assert facts_of(self.call("facts", keys=keys)) == {key: self.model.facts(key) for key in self.model.proxies}
         one = self.chance.choice(keys)
-        assert bool(self.asked("proxy", key=one)) == (one in self.model.proxies)
-        assert self.asked("version") == [self.version, self.edition], (
+        assert bool(self.call("proxy", key=one)) == (one in self.model.proxies)
+        assert self.call("versions") == [self.version, self.facts_version], (
             "targets are filled again only after these changes"
         )
         last_used = sorted(self.used, key=lambda site: (self.used[site], site))
         assert self.client.zrange(f"{self.prefix}t", 0, -1) == [site.encode() for site in last_used]
 
 
-def of(answer: dict[str, Any]) -> ProxyHealth:
+def read_health(answer: dict[str, Any]) -> ProxyHealth:
     """Return the health in the answer of a script."""
     return ProxyHealth(**{**answer, "latency_s": None if answer["latency_s"] is False else answer["latency_s"]})
 

@@ -14,8 +14,16 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, Wait
 from lycosa.proxies.core.pool.target_state import ProxyFacts
-from lycosa.proxies.redis.calls import TARGET_SCRIPT
-from lycosa.proxies.redis.target_script import Call, TargetScript, apart, granted, looked, seen, together
+from lycosa.proxies.redis.scripts import TARGET_SCRIPT
+from lycosa.proxies.redis.target_script import (
+    TargetCall,
+    TargetScript,
+    decode_answers,
+    encode_calls,
+    read_explanation,
+    read_grants,
+    read_state,
+)
 from tests.conftest import PROVE
 from tests.proxies.sim.proxy_steps import run_comparison, run_histories
 
@@ -55,9 +63,9 @@ class Both:
         for key in KEYS[:8]:
             self.model.learn(key, ProxyFacts(), self.now)
         self.answers_of(self.script.learn({key: ProxyFacts() for key in KEYS[:8]}))
-        self.called: list[tuple[Call, Callable[[Any], Any], Any]] = []
+        self.called: list[tuple[TargetCall, Callable[[Any], Any], Any]] = []
 
-    def expect(self, call: Call, reader: Callable[[Any], Any], expected: Any) -> None:
+    def expect(self, call: TargetCall, reader: Callable[[Any], Any], expected: Any) -> None:
         """Add a call to the next batch, with the time of now, and the expected answer."""
         self.called.append((call, reader, expected))
 
@@ -67,9 +75,9 @@ class Both:
         for answer, (call, reader, expected) in zip(self.answers_of(*[call for call, *_ in calls]), calls, strict=True):
             assert reader(answer) == expected, call
 
-    def answers_of(self, *calls: Call) -> list[Any]:
-        arguments = (self.prefix, repr(self.now), calls[0].policy, together(calls))
-        return apart(self.client.execute_command("EVALSHA", self.sha, 1, *arguments))
+    def answers_of(self, *calls: TargetCall) -> list[Any]:
+        arguments = (self.prefix, repr(self.now), calls[0].policy, encode_calls(calls))
+        return decode_answers(self.client.execute_command("EVALSHA", self.sha, 1, *arguments))
 
     def run(self) -> None:
         run_comparison(self, self.policy)
@@ -86,7 +94,7 @@ class Both:
         tags = self.random.choice([{}, {}, {"country": "de"}])
         request = ProxyRequest(tags, session, frozenset(self.random.sample(KEYS, self.random.choice([0, 0, 2]))))
         expected = self.model.acquire(self.now, draws, request)
-        self.expect(self.script.acquire(draws, request), lambda answer: granted(answer)[0], expected)
+        self.expect(self.script.acquire(draws, request), lambda answer: read_grants(answer)[0], expected)
         if not isinstance(expected, Wait):
             self.tokens += [grant.token for grant in expected]
 
@@ -132,14 +140,14 @@ class Both:
 
     def compare(self) -> None:
         self.model.expire(self.now)
-        members, counts, leases, interval_s = looked(self.answers_of(self.script.look())[0])
+        members, counts, leases, interval_s = read_state(self.answers_of(self.script.state())[0])
         assert leases == self.model.leases
         assert interval_s == self.model.interval_s(self.now)
         assert {name: counts[name] for name in ("granted", "leaked", "stale")} == {
             "granted": self.model.granted, "leaked": self.model.leaked, "stale": self.model.stale,
         }  # fmt: skip
         assert counts["usable"] == self.model.usable()
-        snapshot = seen(self.answers_of(self.script.explain(ProxyRequest(session="s1"), 0))[0], self.policy)
+        snapshot = read_explanation(self.answers_of(self.script.explain(ProxyRequest(session="s1"), 0))[0], self.policy)
         assert snapshot.deadlines == self.model.deadlines()
         assert snapshot.bound == self.model.session_key("s1", self.now)
         assert (snapshot.virtual_time, snapshot.interval_s) == (self.model.virtual_time, interval_s)
@@ -157,7 +165,7 @@ def test_a_forgotten_target_leaves_no_keys(redis: Any) -> None:
         call, request = both.script, ProxyRequest({"country": "de"}, "s")
         facts = {key: ProxyFacts(exit_ip="9.9.9.9", tier=2, tags={"country": "de"}) for key in KEYS}
         both.answers_of(call.learn(facts, request, 3))
-        ((lease,), is_filled) = granted(both.answers_of(call.acquire([0.5], request, version=3))[0])  # type: ignore[misc]
+        ((lease,), is_filled) = read_grants(both.answers_of(call.acquire([0.5], request, version=3))[0])  # type: ignore[misc]
         assert is_filled
         assert both.answers_of(call.drop())[0] is False, "one proxy is leased"
         both.answers_of(call.release(lease.token, [Outcome(Blame.SITE, "403")], 0.5))
@@ -176,10 +184,10 @@ def test_random_histories(redis: Any, part: int) -> None:
 
 
 def test_an_answer_shows_the_state_at_its_call_not_after_later_ones(redis: Any) -> None:
-    """Answers are sent together; that of `look` is of its moment."""
+    """Answers are sent together; that of `state` is of its moment."""
     with driver.Redis.from_url(redis.url) as client:
         both = Both(client, 1)
         call = both.script
-        before, done, after = both.answers_of(call.look(), call.ban(KEYS[0], None, "by hand"), call.look())
+        before, done, after = both.answers_of(call.state(), call.ban(KEYS[0], None, "by hand"), call.state())
         assert done is True
-        assert [looked(answer)[0][KEYS[0]].banned for answer in (before, after)] == [False, True]
+        assert [read_state(answer)[0][KEYS[0]].banned for answer in (before, after)] == [False, True]

@@ -29,8 +29,8 @@ local function text(value)
   return string.format('%.17g', value)
 end
 
--- Time never goes back: when the clock of the server was set back, or a replica with a slower clock took over, it goes on
--- from where it was, at half its rate until the clock has caught up. So pauses may take up to twice as long.
+-- Time never goes back: when the clock of the server was set back, or a replica with a slower clock took over, it goes
+-- on from where it was, at half its rate until the clock has caught up. So pauses may take up to twice as long.
 local CLOCK_NOTED_S = 0.25
 local CATCH_UP_RATE = 0.5
 
@@ -103,7 +103,8 @@ local function write_counts()
   for name, last in pairs(serial_numbers) do call('HSET', key.meta, name, last) end
 end
 
--- The fields of `meta` as numbers, among them the policy: how hosts are treated, the same for all workers. See limits.lua.
+-- The fields of `meta` as numbers, among them the policy: how hosts are treated, the same for all workers. See
+-- limits.lua.
 local meta_fields
 
 local function meta(name)

@@ -20,8 +20,8 @@ local function add_to(sums, name, by)
   sums[name] = (sums[name] or 0) + by
 end
 
--- What the workers hold: transfers in flight by host and by IP address; hosts whose robots.txt or address is asked for; the
--- names of leases and claims; leased and uncommitted records by segment.
+-- What the workers hold: transfers in flight by host and by IP address; hosts whose robots.txt or address is asked for;
+-- the names of leases and claims; leased and uncommitted records by segment.
 local function held_by_workers()
   local held = { hosts = {}, addresses = {}, preparing = {}, names = {}, leased = {}, uncommitted = {} }
   local function count_transfer(name, address)
@@ -194,8 +194,8 @@ local function check_segments(states, held, queued)
   end
 end
 
--- From which host on, how many at most; with the last of them everything else. Returns the next host, "" at the end; the
--- faults, and how many more there are; by segment what is queued at these hosts; by segment what is counted.
+-- From which host on, how many at most; with the last of them everything else. Returns the next host, "" at the end;
+-- the faults, and how many more there are; by segment what is queued at these hosts; by segment what is counted.
 operations['check'] = function()
   local from, limit = argument(), number()
   local names = call('ZRANGE', key.hosts, '[' .. from, '+', 'BYLEX', 'LIMIT', 0, limit)
@@ -221,8 +221,8 @@ operations['check'] = function()
   return written(following, faults, more_faults, sums, expected)
 end
 
--- Counts the fingerprints of a segment: segment, from which set on. Returns how many there are in these sets, the next set
--- ("" at the end), and how many were counted.
+-- Counts the fingerprints of a segment: segment, from which set on. Returns how many there are in these sets, the next
+-- set ("" at the end), and how many were counted.
 operations['check_seen'] = function()
   local segment, first, found = argument(), number(), 0
   local seen = seen_of(segment)

@@ -1,8 +1,8 @@
--- Claims: transfers that are no records (inline fetches, media). They wait at their host, first come, first served, and go
--- before the leases, though not for ever: the rules are those of `frontier.core.claims`. What is different: the script
--- cannot wake anybody. The first claim of a host is told when it may start, as far as is known, and asks again then; the
--- others about when theirs may. A start is kept for CLAIM_KEPT_S for the claim that was told of it; then leases may have
--- it, and the claims behind it pass.
+-- Claims: transfers that are no records (inline fetches, media). They wait at their host, first come, first served, and
+-- go before the leases, though not for ever: the rules are those of `frontier.core.claims`. What is different: the
+-- script cannot wake anybody. The first claim of a host is told when it may start, as far as is known, and asks again
+-- then; the others about when theirs may. A start is kept for CLAIM_KEPT_S for the claim that was told of it; then
+-- leases may have it, and the claims behind it pass.
 
 local add_claim, release_claim, try_start, move_to_address
 do -- the others are known here only
@@ -56,8 +56,8 @@ function release_claim(worker, claim)
   schedule(entity(claimed))
 end
 
--- The first claim did not ask in time: claims before this one that are of the same worker lose their places. Returns the
--- new place of this one.
+-- The first claim did not ask in time: claims before this one that are of the same worker lose their places. Returns
+-- the new place of this one.
 local function pass_late_claims(host, place)
   local before = call('ZRANGE', claims_key(host), 0, math.min(place, PASSED_MAX) - 1)
   local late_worker = string.match(before[1], '|(.*)$')
@@ -72,7 +72,8 @@ local function pass_late_claims(host, place)
   return place
 end
 
--- When the host may be contacted, as far as is known. Transfers are taken to last a quarter longer than they did so far.
+-- When the host may be contacted, as far as is known. Transfers are taken to last a quarter longer than they did so
+-- far.
 local function free_at(host, group)
   local at = host.next_at
   if group then at = math.max(at, group.next_at) end

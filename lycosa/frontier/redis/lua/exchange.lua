@@ -12,8 +12,8 @@ local function repeated_answer(worker)
 end
 
 -- Reports and leases: the serial number of the exchange, one more than that before; how many verbs, the verbs; how many
--- records are wanted now, and ahead. The same number again: the answer was lost, and nothing is done twice. A higher one:
--- the server has lost exchanges in between (a replica took over), or the worker has.
+-- records are wanted now, and ahead. The same number again: the answer was lost, and nothing is done twice. A higher
+-- one: the server has lost exchanges in between (a replica took over), or the worker has.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   hear(worker)
@@ -36,8 +36,8 @@ commands['exchange'] = function(worker)
   return { 'ok', new, refused, leases, status(), start_answers }
 end
 
--- Shared cookies: the number of the last change that the worker knows. Returns that of the last change there is, and the
--- cookies that changed in between.
+-- Shared cookies: the number of the last change that the worker knows. Returns that of the last change there is, and
+-- the cookies that changed in between.
 commands['cookies'] = function()
   local last = call('HGET', key.meta, 'cookies') or '0'
   local known, cookies = argument(), {}

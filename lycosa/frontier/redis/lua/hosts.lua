@@ -1,7 +1,7 @@
--- Which host may be contacted next. Where limits per IP address are set, all hosts of one address form a *group*, which is
--- scheduled like a host, and schedules its own hosts. An *entity* (host or group) is ready when it may be contacted now,
--- waiting when it has work and may be contacted later, and neither while it has no work, no free place, or its robots.txt
--- or address is asked for: so nothing is ever scanned, and whatever is ready can be leased.
+-- Which host may be contacted next. Where limits per IP address are set, all hosts of one address form a *group*, which
+-- is scheduled like a host, and schedules its own hosts. An *entity* (host or group) is ready when it may be contacted
+-- now, waiting when it has work and may be contacted later, and neither while it has no work, no free place, or its
+-- robots.txt or address is asked for: so nothing is ever scanned, and whatever is ready can be leased.
 
 local NO_WORK = 1e300 -- rank of an entity with nothing queued
 local LEASES_WANTED_S = 1 -- leases are wanted for this long after a worker got fewer than it asked for
@@ -132,9 +132,9 @@ local function leave_waiting(it, waiting)
 end
 
 -- The ready are served in the order in which they came, except that an entity with much work left goes before some of
--- those that came earlier: the more work, the more of them, but at most (FAIR_TURN - 1) times as many as are ready now. So,
--- as in `frontier.core.fair_queue`, an entity with n others before it is served within FAIR_TURN * (n + 1) turns, and the
--- host that decides when the crawl ends is hardly ever kept waiting.
+-- those that came earlier: the more work, the more of them, but at most (FAIR_TURN - 1) times as many as are ready now.
+-- So, as in `frontier.core.fair_queue`, an entity with n others before it is served within FAIR_TURN * (n + 1) turns,
+-- and the host that decides when the crawl ends is hardly ever kept waiting.
 local WORK_FACTOR_LOG = math.log(256) -- an entity with 256 times SHORT_S of work goes before all it may
 local FIRST_TURN = 1e13 -- so that all turns have 14 digits
 local READY_NAME = 16 -- where the name begins in TURN|NAME
@@ -246,8 +246,8 @@ local function pause(host, until_)
   end
 end
 
--- A transfer starts by this lease or claim. Where the crawl keeps delays to the point ('punctual'), the worker reports the
--- real start, which may come later, and the host is unconfirmed until then: nothing else starts there.
+-- A transfer starts by this lease or claim. Where the crawl keeps delays to the point ('punctual'), the worker reports
+-- the real start, which may come later, and the host is unconfirmed until then: nothing else starts there.
 local function start(host, by)
   host.in_flight = host.in_flight + 1
   host.started_at = now

@@ -1,5 +1,6 @@
--- Leases: which worker holds which record. They end with the worker, not with time: a worker watches its own, and one that
--- is silent for SILENT_S gives back all it has. So a lease that comes back late comes from a worker that is not known.
+-- Leases: which worker holds which record. They end with the worker, not with time: a worker watches its own, and one
+-- that is silent for SILENT_S gives back all it has. So a lease that comes back late comes from a worker that is not
+-- known.
 
 local AWAY_S = 1 -- a longer silence of all workers is not their fault: the server was away, or nobody worked
 
@@ -10,8 +11,8 @@ local function packed_lease(lease)
   })
 end
 
--- `at` and `next_at` are the next start of the host before this lease and after it, `group_at` and `group_next_at` those of
--- its group; `transferred` is 1 when the transfer is over and the lease is not.
+-- `at` and `next_at` are the next start of the host before this lease and after it, `group_at` and `group_next_at`
+-- those of its group; `transferred` is 1 when the transfer is over and the lease is not.
 local function unpacked_lease(data)
   local fields = cmsgpack.unpack(data)
   return {
@@ -123,15 +124,15 @@ end
 local NEVER = 2 ^ 53 -- the number of an exchange after which none comes
 
 -- Accepts nothing more of a worker. A partition other than the first does not know what the worker has committed, and
--- removes it when that is known. Until then it stays among the workers, because the first partition may have lost it, too:
--- see the command 'expire_unknown'.
+-- removes it when that is known. Until then it stays among the workers, because the first partition may have lost it,
+-- too: see the command 'expire_unknown'.
 local function give_up(worker)
   if meta('number') > 0 then return call('HSET', key.serials, worker, NEVER) end
   expire_worker(worker)
 end
 
--- Gives up workers that were not heard for SILENT_S. If no worker was heard for over AWAY_S, or the clock jumped, all are
--- taken to have been heard that much later, or sooner.
+-- Gives up workers that were not heard for SILENT_S. If no worker was heard for over AWAY_S, or the clock jumped, all
+-- are taken to have been heard that much later, or sooner.
 local function expire_silent_workers()
   if meta('number') > 0 then return end
   local away = now - tonumber(call('HGET', key.meta, 'seen') or now)
@@ -221,7 +222,8 @@ local function lease_from(worker, host, leases)
   schedule(host)
 end
 
--- Leases up to `limit` records, and `ahead` more of hosts without delay and group: those may start when the worker likes.
+-- Leases up to `limit` records, and `ahead` more of hosts without delay and group: those may start when the worker
+-- likes.
 local function lease_records(worker, limit, ahead)
   local leases = {}
   promote_due()
@@ -272,9 +274,9 @@ end
 
 local is_server_full = false
 
--- Returns the error of a server that refuses to write, nil otherwise. One that has reached its maxmemory refuses the first
--- command of a script that would write, and none after the script has written. So this tries first: a script happens as a
--- whole even then, but leases nothing until there is room.
+-- Returns the error of a server that refuses to write, nil otherwise. One that has reached its maxmemory refuses the
+-- first command of a script that would write, and none after the script has written. So this tries first: a script
+-- happens as a whole even then, but leases nothing until there is room.
 local function refuse_to_write()
   local reply = redis.pcall('SETRANGE', key.memory_probe, 0, '')
   if type(reply) == 'table' and reply.err then
@@ -293,8 +295,8 @@ local function soonest(zset)
 end
 
 -- The state of the partition: when something can be leased ("0" now, "" never as far as known), the counts, how many
--- records have arrived so far, the time, expired workers with their last commits of which other partitions may not know,
--- 1 when the server is full.
+-- records have arrived so far, the time, expired workers with their last commits of which other partitions may not
+-- know, 1 when the server is full.
 local function status()
   local due, waits = soonest(key.delayed), soonest(key.waiting)
   if call('EXISTS', key.ready) == 1 then
@@ -308,9 +310,9 @@ local function status()
   }
 end
 
--- Begins the crawl, unless there is one or `crawl` is "": its number, how many partitions, the number of this one, whether
--- done records are kept, whose crawl it is. Returns its number, partitions, spider, layout, whether all partitions were
--- made, whether it keeps done records; "" for what is not known.
+-- Begins the crawl, unless there is one or `crawl` is "": its number, how many partitions, the number of this one,
+-- whether done records are kept, whose crawl it is. Returns its number, partitions, spider, layout, whether all
+-- partitions were made, whether it keeps done records; "" for what is not known.
 local function begin_crawl(crawl, partitions, here, keep_done, spider)
   if crawl ~= '' and call('HSETNX', key.meta, 'crawl', crawl) == 1 then
     call('HSET', key.meta, 'partitions', partitions, 'number', here, 'keep_done', keep_done, 'spider', spider,

@@ -1,5 +1,5 @@
--- The script of operations from outside: they join nothing, and need no worker. What is long comes in slices: a call looks
--- at a part, and returns where the next call goes on, "" at the end.
+-- The script of operations from outside: they join nothing, and need no worker. What is long comes in slices: a call
+-- looks at a part, and returns where the next call goes on, "" at the end.
 
 local SLICE_MAX = 1000
 
@@ -38,7 +38,8 @@ operations['status'] = function()
   return { 'ok', status(), call('ZCARD', key.hosts), alive }
 end
 
--- Begins the crawl: see `begin_crawl`. Until the first worker joins it has no policy; one place lets hosts be scheduled.
+-- Begins the crawl: see `begin_crawl`. Until the first worker joins it has no policy; one place lets hosts be
+-- scheduled.
 operations['begin'] = function()
   local found = begin_crawl(argument(), argument(), argument(), argument(), argument())
   call('HSETNX', key.meta, 'places', 1)
@@ -85,8 +86,8 @@ operations['queued'] = function()
   return { rows, only ~= '' and '' or next_host(names), '', '0' }
 end
 
--- The leases of a segment that a worker holds, or has acked and not committed, in the order of their tokens, from behind
--- one on.
+-- The leases of a segment that a worker holds, or has acked and not committed, in the order of their tokens, from
+-- behind one on.
 local function leases_of(worker, segment, last)
   local found = {}
   for _, name in ipairs({ 'leases', 'acked', 'prepared' }) do
@@ -114,7 +115,8 @@ local function leased_until(lease)
   return text(math.max(lease.since + meta('lease'), now))
 end
 
--- Records that are leased or not committed: segment, behind which worker and token, how many at most. Each with its time.
+-- Records that are leased or not committed: segment, behind which worker and token, how many at most. Each with its
+-- time.
 operations['leased'] = function()
   local segment, from, last, limit = argument(), argument(), number(), number()
   local rows = {}
@@ -165,8 +167,8 @@ operations['ended'] = function()
   return call('ZRANGE', key[name] .. segment, from, '+', 'BYLEX', 'LIMIT', 0, limit)
 end
 
--- Queues dead or done records again, or copies of them: 'dead' or 'done', their segment, 1 for copies, how many, each of
--- them: its member; host, lane; reason; the fingerprint of a copy; record.
+-- Queues dead or done records again, or copies of them: 'dead' or 'done', their segment, 1 for copies, how many, each
+-- of them: its member; host, lane; reason; the fingerprint of a copy; record.
 operations['requeue'] = function()
   local name, segment, copies, moved = argument(), argument(), argument() == '1', 0
   for _ = 1, number() do
@@ -204,10 +206,10 @@ local function leases_with(segment, needle)
   return found
 end
 
--- The fingerprint as in a set, the same in hexadecimal digits, its needle ("" to look among dead and done records only).
--- Returns for each segment that has it: the rows of dead and of done records; leased or acked ones, each with its record, 1
--- when it is acked, and its reason or until when it is leased. Some may be others of the same fingerprint, which were
--- pushed with dont_filter.
+-- The fingerprint as in a set, the same in hexadecimal digits, its needle ("" to look among dead and done records
+-- only). Returns for each segment that has it: the rows of dead and of done records; leased or acked ones, each with
+-- its record, 1 when it is acked, and its reason or until when it is leased. Some may be others of the same
+-- fingerprint, which were pushed with dont_filter.
 operations['find'] = function()
   local fingerprint, digits, needle = argument(), argument(), argument()
   local found = {}
@@ -226,8 +228,8 @@ end
 
 local SEEK_MAX = 5000
 
--- Looks for a queued record: needle, segment; the only host, "" for all; from which host, lane and index on. Returns the
--- record, "" for none, and where to go on.
+-- Looks for a queued record: needle, segment; the only host, "" for all; from which host, lane and index on. Returns
+-- the record, "" for none, and where to go on.
 operations['seek_queued'] = function()
   local needle, segment, only, from, lane, first = argument(), argument(), argument(), argument(), argument(), number()
   local names, looked_at = only ~= '' and { only } or hosts_from(from), 0
@@ -247,7 +249,8 @@ operations['seek_queued'] = function()
   return { '', only ~= '' and '' or next_host(names), '', 0 }
 end
 
--- Looks for delayed records: needle, segment, the cursor of the scan. Returns the cursor, and each record with its time.
+-- Looks for delayed records: needle, segment, the cursor of the scan. Returns the cursor, and each record with its
+-- time.
 operations['seek_delayed'] = function()
   local needle, segment = argument(), argument()
   local scanned, found = call('ZSCAN', key.delayed, argument(), 'COUNT', SLICE_MAX), {}
@@ -262,8 +265,8 @@ end
 
 -- Hosts.
 
--- Returns the status of the robots.txt, and when it was fetched. Its bytes come first, in a form (bin) that cmsgpack cannot
--- read.
+-- Returns the status of the robots.txt, and when it was fetched. Its bytes come first, in a form (bin) that cmsgpack
+-- cannot read.
 local function robots_of(facts)
   local size = ({ [0xc4] = 1, [0xc5] = 2, [0xc6] = 4 })[string.byte(facts, 2)]
   local length = struct.unpack('>I' .. size, facts, 3)

@@ -6,8 +6,8 @@ local function number_of(worker)
   return tonumber(string.match(worker, '#(%d+)$')) or 0
 end
 
--- Lets a worker that was given up join no more. When there are very many, those with the lowest numbers are forgotten, and
--- no worker may join whose number is not above theirs (`floor`).
+-- Lets a worker that was given up join no more. When there are very many, those with the lowest numbers are forgotten,
+-- and no worker may join whose number is not above theirs (`floor`).
 local function refuse_for_good(worker)
   call('ZADD', key.refused, number_of(worker), worker)
   if call('ZCARD', key.refused) > REFUSED_MAX then
@@ -98,8 +98,9 @@ commands['expired_everywhere'] = function()
   return { 'ok' }
 end
 
--- Other partitions know these workers. Those that this one, the first, does not know are given up: it has lost that they
--- joined, or that they were given up. How many, and each of them. Returns all expired workers with their last commits.
+-- Other partitions know these workers. Those that this one, the first, does not know are given up: it has lost that
+-- they joined, or that they were given up. How many, and each of them. Returns all expired workers with their last
+-- commits.
 commands['expire_unknown'] = function()
   for _ = 1, number() do
     local worker = argument()

@@ -1,8 +1,8 @@
 -- Outboxes. Each record for another partition has a number, and the other partition remembers the last number that it
--- took: so the same records may be delivered twice. Delivered records stay in the outbox for a while, because a replica that
--- takes over the other partition may not have them. A replica that takes over this partition numbers anew what it has
--- lost. So numbers belong to one server, as its replication ID names it, and only those that had been delivered before are
--- common to both. Servers whose numbers were never handed out are not remembered.
+-- took: so the same records may be delivered twice. Delivered records stay in the outbox for a while, because a replica
+-- that takes over the other partition may not have them. A replica that takes over this partition numbers anew what it
+-- has lost. So numbers belong to one server, as its replication ID names it, and only those that had been delivered
+-- before are common to both. Servers whose numbers were never handed out are not remembered.
 
 local RETAINED = 1000       -- so many of the last records stay for good,
 local RETAINED_S = 5        -- the others for this long, and at most twice that,
@@ -15,8 +15,8 @@ local function outbox_numbers(to)
   return last - length, last, tonumber(call('HGET', key.outbox_delivered, to) or last - length)
 end
 
--- Some managed servers do not say who they are, and are taken to be one for ever: should a replica take over that lacks the
--- last links on their way, these are lost.
+-- Some managed servers do not say who they are, and are taken to be one for ever: should a replica take over that lacks
+-- the last links on their way, these are lost.
 local function this_server()
   for _, field in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
     local info = redis.pcall('INFO', field[1])
@@ -26,8 +26,8 @@ local function this_server()
   return '0'
 end
 
--- Returns this server, and all that numbered records for a partition: "SERVER BASE SERVER BASE ...", this one last, each
--- with the last number before its own.
+-- Returns this server, and all that numbered records for a partition: "SERVER BASE SERVER BASE ...", this one last,
+-- each with the last number before its own.
 local function numbering_servers(to, delivered, are_handed_out)
   local server, servers = this_server(), call('HGET', key.outbox_servers, to) or ''
   if not string.find(servers, server .. ' %d+$') then
@@ -46,8 +46,8 @@ local function forget_old_servers(to)
   end
 end
 
--- The number up to which delivered records are not kept any more. Every RETAINED_S the number of the last delivered record
--- is noted; records up to the number noted before that are at least RETAINED_S old.
+-- The number up to which delivered records are not kept any more. Every RETAINED_S the number of the last delivered
+-- record is noted; records up to the number noted before that are at least RETAINED_S old.
 local function expired_upto(to, delivered)
   local noted = call('HGET', key.outbox_retained, to)
   local at, before, since = unpack(noted and cmsgpack.unpack(noted) or { 0, 0, 0 })
@@ -58,9 +58,9 @@ local function expired_upto(to, delivered)
   return math.max(math.min(before, delivered - RETAINED), delivered - RETAINED_MAX)
 end
 
--- Reads the outbox for a partition: which, how many records at most, from which number on ("" for the first one that was
--- not delivered). Returns this server and all that numbered its records, the first number, and the records; "" for the
--- first number when they are not here any more.
+-- Reads the outbox for a partition: which, how many records at most, from which number on ("" for the first one that
+-- was not delivered). Returns this server and all that numbered its records, the first number, and the records; "" for
+-- the first number when they are not here any more.
 commands['read_outbox'] = function()
   local to, limit, from = argument(), number(), argument()
   local before, _, delivered = outbox_numbers(to)
@@ -130,8 +130,8 @@ commands['delivered'] = function()
   return { 'ok' }
 end
 
--- What a failover can have torn apart: for each other partition the servers that numbered its records, and the last number
--- that was delivered; and the workers that this partition knows.
+-- What a failover can have torn apart: for each other partition the servers that numbered its records, and the last
+-- number that was delivered; and the workers that this partition knows.
 commands['failover_state'] = function()
   local outboxes = {}
   for partition = 0, meta('partitions') - 1 do
@@ -145,7 +145,8 @@ commands['failover_state'] = function()
   return { 'ok', outboxes, call('ZRANGE', key.workers, 0, -1) }
 end
 
--- The last numbers that were taken: how many, each of them: from which partition, the servers that numbered its records.
+-- The last numbers that were taken: how many, each of them: from which partition, the servers that numbered its
+-- records.
 commands['last_taken'] = function()
   local last = {}
   for _ = 1, number() do

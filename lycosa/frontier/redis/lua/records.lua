@@ -94,8 +94,8 @@ local function tally(state, segment, by)
   if state_of(segment) ~= DROPPED then count(state .. '|' .. segment, by) end
 end
 
--- Queues. A record in a list has a stamp of 6 bytes before it. Stamps rise from the head of a list to its tail, so that a
--- listing finds its place again, whatever is taken and put back meanwhile.
+-- Queues. A record in a list has a stamp of 6 bytes before it. Stamps rise from the head of a list to its tail, so that
+-- a listing finds its place again, whatever is taken and put back meanwhile.
 
 local QUEUE_STAMP_BYTES = 6
 local FIRST_QUEUE_STAMP = 2 ^ 40 -- room for records that are put back before all others
@@ -196,8 +196,8 @@ local function promote_due()
   end
 end
 
--- New records. A pushed record is: its fingerprint ("" if it is never a duplicate), host, lane, when it is due (0: now),
--- and its bytes.
+-- New records. A pushed record is: its fingerprint ("" if it is never a duplicate), host, lane, when it is due (0:
+-- now), and its bytes.
 
 -- Opens a segment that is new. Returns true when it is open.
 local function ensure_open(segment)

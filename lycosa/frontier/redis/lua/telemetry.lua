@@ -1,6 +1,6 @@
--- Reports of the workers, in the first partition. A report is a map in msgpack; its `counts` are whole numbers since the
--- worker began, and their growth is added to the totals at once: so these hold what all workers did that ever took part.
--- A report that comes twice adds nothing; what a replica that took over has lost, the next report adds.
+-- Reports of the workers, in the first partition. A report is a map in msgpack; its `counts` are whole numbers since
+-- the worker began, and their growth is added to the totals at once: so these hold what all workers did that ever took
+-- part. A report that comes twice adds nothing; what a replica that took over has lost, the next report adds.
 
 local publish, retire
 do -- Lua has room for 200 locals at a time: the others are known here only

@@ -1,5 +1,5 @@
--- The verbs of an exchange: what a worker reports, each followed by its own arguments. `new` counts records that are new,
--- `refused` lists tokens of leases that the worker does not hold any more.
+-- The verbs of an exchange: what a worker reports, each followed by its own arguments. `new` counts records that are
+-- new, `refused` lists tokens of leases that the worker does not hold any more.
 
 local verbs, new, refused, start_answers = {}, 0, {}, {}
 
@@ -16,8 +16,8 @@ verbs['push'] = function()
   call('HINCRBY', key.meta, 'arrived', 1)
 end
 
--- token, reason, contacted, the row to keep of it ("" for none), how many links, each of them: its partition ("" for this
--- one) and a pushed record
+-- token, reason, contacted, the row to keep of it ("" for none), how many links, each of them: its partition ("" for
+-- this one) and a pushed record
 verbs['ack'] = function(worker)
   local lease, token = ended_lease(worker)
   local reason, contacted, row, links = argument(), argument(), argument(), number()
@@ -176,7 +176,8 @@ verbs['cookie'] = function()
 end
 
 -- Commits. With one partition a commit is one step. With several, what was acked is first prepared in the others, under
--- the number of the commit; the first partition decides; the others learn that afterwards, or when the worker is removed.
+-- the number of the commit; the first partition decides; the others learn that afterwards, or when the worker is
+-- removed.
 
 local function set_positions(positions_key)
   for _ = 1, number() do

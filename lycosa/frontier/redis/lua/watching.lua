@@ -23,9 +23,9 @@ local function sampled_hosts(limit, workers, names)
   return found
 end
 
--- How many hosts of a kind; how many workers and their names, for a partition that knows none; names of hosts to look at in
--- any case, as many as follow. Returns the time, partitions, counts, workers with when they were heard and how many leases
--- they hold, reports, when those ended that have, totals, hosts.
+-- How many hosts of a kind; how many workers and their names, for a partition that knows none; names of hosts to look
+-- at in any case, as many as follow. Returns the time, partitions, counts, workers with when they were heard and how
+-- many leases they hold, reports, when those ended that have, totals, hosts.
 operations['watch'] = function()
   local limit, heard, workers, names = number(), {}, {}, {}
   for _ = 1, number() do workers[#workers + 1] = argument() end

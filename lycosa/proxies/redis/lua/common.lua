@@ -1,19 +1,21 @@
--- What both scripts of a pool begin with. KEYS[1] is what all keys begin with (KEYS[2] only says so), ARGV[1] the time
--- (unix seconds, "" for that of the server).
-
-local COOL_MIN_S, DOUBLINGS_MAX, SMOOTHING = 1.0, 32, 0.2
+-- What both scripts of a pool share. KEYS[1] is the prefix of the keys (scripts.py names them; KEYS[2] is there for
+-- clusters), ARGV[1] the time (unix seconds, "" for that of the server).
 
 local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
-local args
+local args -- of the command
 
-local function key(name) return KEYS[1] .. name end
+local key = setmetatable({}, { __index = function(known, name)
+  local full = KEYS[1] .. KEYS_BY_NAME[name]
+  known[name] = full
+  return full
+end })
 
-local function time()
-  local told = call('TIME')
-  return tonumber(told[1]) + tonumber(told[2]) / 1e6
+local function server_time()
+  local time = call('TIME')
+  return tonumber(time[1]) + tonumber(time[2]) / 1e6
 end
 
-local now = ARGV[1] ~= '' and tonumber(ARGV[1]) or time()
+local now = ARGV[1] ~= '' and tonumber(ARGV[1]) or server_time()
 
 local function smoothed(mean, newest)
   if not mean then return newest end
@@ -21,7 +23,9 @@ local function smoothed(mean, newest)
 end
 
 -- `proxies.core.pool.backoff.cool_s`
-local function cool_s(base_s, max_s, row, draw, asked_s)
-  if asked_s and asked_s > 0 then return math.min(asked_s * (1 + draw / 10), math.max(max_s, COOL_MIN_S)) end
+local function cool_s(base_s, max_s, row, draw, retry_after_s)
+  if retry_after_s and retry_after_s > 0 then
+    return math.min(retry_after_s * (1 + draw / 10), math.max(max_s, COOL_MIN_S))
+  end
   return math.max(COOL_MIN_S, draw * math.min(max_s, base_s * 2.0 ^ math.min(row - 1, DOUBLINGS_MAX)))
 end

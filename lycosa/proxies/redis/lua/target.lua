@@ -1,79 +1,82 @@
--- The pool of one target, as `proxies.core.pool.target.TargetPool` has it: every command does what the method of its
--- name does, with the same numbers. ARGV[3] are commands, each with its arguments behind it, packed together. They are
--- done one after the other, as if each had come alone at this time; an answer for each is answered, packed together.
+-- The pool of one target: each command does what the method of its name in `proxies.core.pool.target.TargetPool` does,
+-- with the same numbers. ARGV[3] are commands, each followed by its arguments, packed together. They are executed one
+-- after the other, as if each had come alone at this time; their answers are packed together.
 
--- What comes back -----------------------------------------------------------------------------------------------------
+-- Outcomes ------------------------------------------------------------------------------------------------------------
 
-local function banned(pair, outcome, draw)
-  pair.bans = pair.bans + 1
-  pair.misses = 0
-  local until_ = now + cool_s(policy.cool_s, policy.cool_max_s, pair.bans, draw, outcome.rest_s)
-  local gone = {}
-  rest(pair, until_, gone)
-  pair.banned = policy.bans_max > 0 and policy.bans_max <= pair.bans
-  changed(pair)
-  local exits = pair.exit_ip ~= '' and call('SMEMBERS', key('x|' .. pair.exit_ip)) or {}
+-- Lets a member cool down, and with it all that share its exit address.
+local function count_ban(member, outcome, draw)
+  member.bans = member.bans + 1
+  member.misses = 0
+  local until_ = now + cool_s(policy.cool_s, policy.cool_max_s, member.bans, draw, outcome.rest_s)
+  local lost = {}
+  cool_down(member, until_, lost)
+  member.banned = policy.bans_max > 0 and policy.bans_max <= member.bans
+  changed(member)
+  local exits = member.exit_ip ~= '' and call('SMEMBERS', key.exit .. member.exit_ip) or {}
   for _, name in ipairs(exits) do
-    local other = name ~= pair.key and pair_of(name)
+    local other = name ~= member.key and member_of(name)
     if other then
-      out(other)
-      rest(other, until_, gone)
-      other.reason = outcome.reason .. ', at the same exit'
+      leave_order(other)
+      cool_down(other, until_, lost)
+      other.reason = outcome.reason .. SAME_EXIT
       place(other)
     end
   end
-  lost(gone, BAN_HOLD_S)
+  note_lost(lost, BAN_HOLD_S)
 end
 
-local function answered(pair, well)
-  pair.successes = pair.successes * MEMORY + (well and 1 or 0)
-  pair.failures = pair.failures * MEMORY + (well and 0 or 1)
-  if well then pair.good = pair.good + 1 else pair.bad = pair.bad + 1 end
+local function count_response(member, success)
+  member.successes = member.successes * DECAY + (success and 1 or 0)
+  member.failures = member.failures * DECAY + (success and 0 or 1)
+  if success then member.good = member.good + 1 else member.bad = member.bad + 1 end
 end
 
-local function judge(pair, outcome, draw)
+local function record(member, outcome, draw)
   local blame = outcome.blame
-  if outcome.latency_s then pair.latency_s = smoothed(pair.latency_s, outcome.latency_s) end
+  if outcome.latency_s then member.latency_s = smoothed(member.latency_s, outcome.latency_s) end
   if blame == 'nobody' then
-    pair.failures = pair.failures * MEMORY -- something came through, as in a tunnel
+    member.failures = member.failures * DECAY -- data came through, as in a tunnel
   else
-    answered(pair, blame == 'none')
+    count_response(member, blame == 'none')
   end
-  changed(pair)
+  changed(member)
   if blame == 'none' or blame == 'nobody' then
-    if not pair.half_open or pair.rests_until <= now then
-      pair.half_open, pair.bans, pair.misses, pair.reason = false, 0, 0, ''
-      changed(pair)
+    if not member.half_open or member.rests_until <= now then
+      member.half_open, member.bans, member.misses, member.reason = false, 0, 0, ''
+      changed(member)
     end
     return
   end
-  pair.reason = outcome.reason
+  member.reason = outcome.reason
   if blame == 'proxy' or blame == 'unfit' then
-    local gone = {}
-    rest(pair, now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw), gone)
-    lost(gone, DOWN_HOLD_S)
+    local lost = {}
+    cool_down(member, now + cool_s(TARGET_DOWN_S, TARGET_DOWN_MAX_S, 1, draw), lost)
+    note_lost(lost, DOWN_HOLD_S)
     return
   end
-  pair.misses = pair.misses + 1
-  if blame == 'site' or pair.half_open or pair.misses >= policy.misses_max then banned(pair, outcome, draw) end
+  member.misses = member.misses + 1
+  if blame == 'site' or member.half_open or member.misses >= policy.misses_max then count_ban(member, outcome, draw) end
 end
 
 -- Leases and sessions -------------------------------------------------------------------------------------------------
 
--- The proxy of a lease, and its session; nothing when it is over.
+-- Returns the proxy of a lease, and its session; nil when it is over.
 local function lease_of(token)
-  local held = call('HGET', LEASES, token)
-  if not held then return nil end
-  local bar = string.find(held, '|', 1, true)
-  return string.sub(held, 1, bar - 1), string.sub(held, bar + 1)
+  local lease = call('HGET', LEASES, token)
+  if not lease then return nil end
+  local bar = string.find(lease, '|', 1, true)
+  return string.sub(lease, 1, bar - 1), string.sub(lease, bar + 1)
 end
 
-local told = {} -- the last deadline, and as text: those that are lent together have the same
+local last_deadline, last_deadline_text -- leases that are granted together have the same
 
-local function ends_at(token, deadline)
-  if told.deadline ~= deadline then told.deadline, told.text = deadline, string.format('%.17g', deadline) end
-  call('ZADD', DEADLINES, told.text, token)
-  m.overdue_at = math.min(m.overdue_at, deadline)
+local function set_deadline(token, deadline)
+  if last_deadline ~= deadline then
+    last_deadline, last_deadline_text = deadline, string.format('%.17g', deadline)
+  end
+  call('ZADD', DEADLINES, last_deadline_text, token)
+  target.overdue_at = math.min(target.overdue_at, deadline)
 end
 
 local function end_lease(token)
@@ -82,17 +85,17 @@ local function end_lease(token)
 end
 
 local function expire()
-  if now < m.overdue_at then return end
+  if now < target.overdue_at then return end
   for _, token in ipairs(call('ZRANGEBYSCORE', DEADLINES, '-inf', now)) do
-    local pair = pair_of(lease_of(token))
+    local member = member_of(lease_of(token))
     end_lease(token)
-    m.leaked = m.leaked + 1
-    out(pair)
-    pair.lease_count = pair.lease_count - 1
-    changed(pair)
-    place(pair)
+    target.leaked = target.leaked + 1
+    leave_order(member)
+    member.lease_count = member.lease_count - 1
+    changed(member)
+    place(member)
   end
-  m.overdue_at = first_score(DEADLINES) or NEVER
+  target.overdue_at = first_score(DEADLINES) or NEVER
 end
 
 local function bind(session, name)
@@ -112,43 +115,44 @@ local function session_key(session)
   return nil
 end
 
--- Lending -------------------------------------------------------------------------------------------------------------
+-- Acquiring -----------------------------------------------------------------------------------------------------------
 
-local function means(pair)
+local function has_tags(member)
   for name, value in pairs(args.tags) do
-    if pair.tags[name] ~= value then return false end
+    if member.tags[name] ~= value then return false end
   end
   return true
 end
 
-local function fits(pair)
+local function fits(member)
   for _, name in ipairs(args.avoid) do
-    if name == pair.key then return false end
+    if name == member.key then return false end
   end
-  return means(pair)
+  return has_tags(member)
 end
 
-local function is_plain() return next(args.tags) == nil and #args.avoid == 0 end
+local function fits_all() return next(args.tags) == nil and #args.avoid == 0 end
 
-local function first(tier, count)
-  local plain = is_plain()
-  local found, from, step = {}, 0, plain and count or LOOKED_AT
+-- Returns the first ready members of a tier that fit, at most so many.
+local function first_ready(tier, count)
+  local all_fit = fits_all()
+  local found, from, step = {}, 0, all_fit and count or FIT_BATCH
   repeat
-    local names = call('ZRANGE', READY[tier], from, from + step - 1)
+    local names = call('ZRANGE', ready_keys[tier], from, from + step - 1)
     for _, name in ipairs(names) do
-      if name ~= LAST and (plain or fits(pair_of(name))) then found[#found + 1] = name end
+      if name ~= SENTINEL and (all_fit or fits(member_of(name))) then found[#found + 1] = name end
       if #found == count then return found end
     end
     from = from + step
-  until plain or #names < step
+  until all_fit or #names < step
   return found
 end
 
--- Whether so many of a tier take part.
-local function works(tier, count)
+-- Whether so many usable members of a tier fit.
+local function has_usable(tier, count)
   for _, name in ipairs(all_keys()) do
-    local pair = pair_of(name)
-    if is_usable(pair) and pair.tier == tier and fits(pair) then
+    local member = member_of(name)
+    if is_usable(member) and member.tier == tier and fits(member) then
       count = count - 1
       if count == 0 then return true end
     end
@@ -156,300 +160,310 @@ local function works(tier, count)
   return false
 end
 
--- Add as many of the first pairs as are missing. False when they are too few, which are answered, too.
-local function drawn(tier, few, picked)
+-- Draws as many members as are missing, each from the first `draw_size`. Returns false, and the ready ones, when they
+-- are too few.
+local function draw_missing(tier, draw_size, chosen)
   local draws = args.draws
-  local missing = #draws - #picked
-  local found = first(tier, missing + few - 1)
+  local missing = #draws - #chosen
+  local found = first_ready(tier, missing + draw_size - 1)
   if #found < missing then return false, found end
   for _ = 1, missing do
-    local draw = draws[#picked + 1]
-    picked[#picked + 1] = pair_of(table.remove(found, math.floor(draw * math.min(few, #found)) + 1))
+    local draw = draws[#chosen + 1]
+    chosen[#chosen + 1] = member_of(table.remove(found, math.floor(draw * math.min(draw_size, #found)) + 1))
   end
   return true
 end
 
--- The same for who wants one, any: the others need not be looked at.
-local function drawn_any(tier, few)
-  local at = math.floor(args.draws[1] * few)
-  local found = call('ZRANGE', READY[tier], at, at)
-  return { pair_of(found[1]) }
+-- The same for a request of one member that all fit: the others need not be read.
+local function draw_any(tier, draw_size)
+  local place_drawn = math.floor(args.draws[1] * draw_size)
+  return { member_of(call('ZRANGE', ready_keys[tier], place_drawn, place_drawn)[1]) }
 end
 
--- As many ready pairs as there are draws, of the cheapest tier that works, or none; and among how many one was drawn.
--- A tier that has too few for all gives those that are ready; the others come from the next.
-local function chosen()
-  local any = #args.draws == 1 and is_plain()
-  local picked = {}
-  for number, tier in ipairs(m.tiers) do
-    local ready, are_enough, found = READY_COUNTS[tier], false, {}
+-- Returns as many ready members as there are draws, of the cheapest tier that has usable ones, or none; and from how
+-- many one was drawn. A tier with too few usable ones for all gives those that are ready; the others come from the
+-- next.
+local function choose()
+  local any_one = #args.draws == 1 and fits_all()
+  local chosen = {}
+  for number, tier in ipairs(target.tiers) do
+    local ready, are_enough, found = ready_counts[tier], false, {}
     if ready > 0 then
-      local few = math.min(FEW, math.max(1, math.floor(ready / FEW_PART)))
-      if any then return drawn_any(tier, few), few end
-      are_enough, found = drawn(tier, few, picked)
-      if are_enough then return picked, few end
+      local draw_size = math.min(DRAW_MAX, math.max(1, math.floor(ready / DRAW_SHARE)))
+      if any_one then return draw_any(tier, draw_size), draw_size end
+      are_enough, found = draw_missing(tier, draw_size, chosen)
+      if are_enough then return chosen, draw_size end
     end
-    if number < #m.tiers and works(tier, #args.draws - #picked) then break end
-    for _, name in ipairs(found) do picked[#picked + 1] = pair_of(name) end
+    if number < #target.tiers and has_usable(tier, #args.draws - #chosen) then break end
+    for _, name in ipairs(found) do chosen[#chosen + 1] = member_of(name) end
   end
   return {}, 0
 end
 
-local function wait(kept)
-  if kept and at_of(kept) > now and kept.lease_count == 0 then return at_of(kept) end
-  local turn, deadline = first_score(WAITING), first_score(DEADLINES)
-  if turn and deadline then return math.min(turn, deadline) end
-  return turn or deadline or false
+-- Returns when to try again: when a member is eligible or a lease ends; false when neither is to come.
+local function retry_at(bound)
+  if bound and eligible_at(bound) > now and bound.lease_count == 0 then return eligible_at(bound) end
+  local eligible, deadline = first_score(WAITING), first_score(DEADLINES)
+  if eligible and deadline then return math.min(eligible, deadline) end
+  return eligible or deadline or false
 end
 
-local function grant(pair, interval_s, deadline, rebound, among)
-  out(pair)
-  m.stands = math.max(m.stands, pair.rank)
-  pair.rank = pair.rank + cost(pair)
-  pair.uses = pair.uses + 1
-  pair.lease_count = pair.lease_count + 1
-  pair.used_at = now
-  pair.paced_until = now + interval_s
-  changed(pair)
-  m.granted = m.granted + 1
-  place(pair)
-  m.token = math.max(m.token + 1, math.floor(now * TOKENS_PER_S))
-  local token = string.format('%.0f', m.token)
-  call('HSET', LEASES, token, pair.key .. '|' .. args.session)
-  ends_at(token, deadline)
-  return { m.token, pair.key, deadline, rebound, among }
+local function grant(member, interval_s, deadline, rebound, drawn_from)
+  leave_order(member)
+  target.virtual_time = math.max(target.virtual_time, member.rank)
+  member.rank = member.rank + cost(member)
+  member.uses = member.uses + 1
+  member.lease_count = member.lease_count + 1
+  member.used_at = now
+  member.paced_until = now + interval_s
+  changed(member)
+  target.granted = target.granted + 1
+  place(member)
+  target.token = math.max(target.token + 1, math.floor(now * TOKENS_PER_S))
+  local token = string.format('%.0f', target.token)
+  call('HSET', LEASES, token, member.key .. '|' .. args.session)
+  set_deadline(token, deadline)
+  return { target.token, member.key, deadline, rebound, drawn_from }
 end
 
 local commands = {}
 
--- answers the grants, or false and when to ask again; and whether the target has what the global pool can give
+-- Returns the grants, or false and when to try again; and whether the target has all that the global pool can give.
 function commands.acquire()
   expire()
-  wake()
+  place_due()
   local filled = is_filled(args.kind, args.version)
   local name = args.session ~= '' and session_key(args.session)
-  local bound = name and pair_of(name)
-  local kept = bound and means(bound) and bound
-  local picked, among, rebound
+  local bound = name and member_of(name)
+  local kept = bound and has_tags(bound) and bound
+  local chosen, drawn_from, rebound
   if kept and (is_usable(kept) or kept.lease_count > 0) then
-    picked, among, rebound = kept.queued and { kept } or {}, 0, false
+    chosen, drawn_from, rebound = kept.queued and { kept } or {}, 0, false
   else
-    picked, among = chosen()
+    chosen, drawn_from = choose()
     rebound = bound and true or false
   end
-  if #picked == 0 then return { false, wait(kept), filled } end
-  pace_granted(#picked)
-  local interval_s = math.max(policy.delay_s, least_s())
-  if args.session ~= '' then bind(args.session, picked[1].key) end
+  if #chosen == 0 then return { false, retry_at(kept), filled } end
+  count_leases(#chosen)
+  local interval_s = math.max(policy.delay_s, guard_interval_s())
+  if args.session ~= '' then bind(args.session, chosen[1].key) end
   local grants = {}
-  for _, pair in ipairs(picked) do
-    grants[#grants + 1] = grant(pair, interval_s, now + args.lease_s, rebound, among)
+  for _, member in ipairs(chosen) do
+    grants[#grants + 1] = grant(member, interval_s, now + args.lease_s, rebound, drawn_from)
   end
   return { grants, false, filled }
 end
 
--- answers the new deadline, false when the lease is over
+-- Returns the new deadline, false when the lease is over.
 function commands.renew()
   expire()
   if not lease_of(args.token) then return false end
-  ends_at(args.token, now + args.lease_s)
+  set_deadline(args.token, now + args.lease_s)
   return now + args.lease_s
 end
 
--- answers the proxy, false when the lease was over before
+-- Returns the proxy, false when the lease was over before.
 function commands.release()
   expire()
   local name, session = lease_of(args.token)
   if not name then
-    m.stale = m.stale + 1
+    target.stale = target.stale + 1
     return false
   end
   end_lease(args.token)
-  local pair = pair_of(name)
-  out(pair)
-  pair.lease_count = pair.lease_count - 1
-  pair.uses = pair.uses + math.max(0, #args.outcomes - 1)
-  changed(pair)
-  for _, outcome in ipairs(args.outcomes) do judge(pair, outcome, args.draw) end
-  if session ~= '' and session_key(session) == pair.key then bind(session, pair.key) end
-  place(pair)
-  return pair.key
+  local member = member_of(name)
+  leave_order(member)
+  member.lease_count = member.lease_count - 1
+  member.uses = member.uses + math.max(0, #args.outcomes - 1)
+  changed(member)
+  for _, outcome in ipairs(args.outcomes) do record(member, outcome, args.draw) end
+  if session ~= '' and session_key(session) == member.key then bind(session, member.key) end
+  place(member)
+  return member.key
 end
 
-local function leave_exit(pair)
-  if pair.exit_ip ~= '' then call('SREM', key('x|' .. pair.exit_ip), pair.key) end
+-- Members -------------------------------------------------------------------------------------------------------------
+
+local function leave_exit(member)
+  if member.exit_ip ~= '' then call('SREM', key.exit .. member.exit_ip, member.key) end
 end
 
--- Let one that is known to come out here from now on rest with those that were banned here.
-local function share_bans(pair, gone)
+-- `proxies.core.pool.target_state.cool_down_like`: a member whose exit address is now known cools down with those that
+-- were banned there.
+local function share_bans(member, lost)
   local last
-  for _, name in ipairs(call('SMEMBERS', key('x|' .. pair.exit_ip))) do
-    local other = name ~= pair.key and pair_of(name)
+  for _, name in ipairs(call('SMEMBERS', key.exit .. member.exit_ip)) do
+    local other = name ~= member.key and member_of(name)
     if other and other.bans > 0 and other.rests_until > now then
       local later = not last or other.rests_until > last.rests_until
       if later or (other.rests_until == last.rests_until and name > last.key) then last = other end
     end
   end
   if not last then return end
-  pair.reason = last.reason .. ', at the same exit'
-  rest(pair, last.rests_until, gone)
+  member.reason = last.reason .. SAME_EXIT
+  cool_down(member, last.rests_until, lost)
+end
+
+local function new_member(name, tier)
+  return {
+    key = name, rank = target.virtual_time, paced_until = 0, rests_until = 0, lease_count = 0, half_open = false,
+    banned = false, bans = 0, misses = 0, uses = 0, successes = 0, failures = 0, good = 0, bad = 0, latency_s = false,
+    used_at = 0, reason = '', queued = false, waiting = false, counted = false, dead = false, exit_ip = '', tier = tier,
+  }
 end
 
 local function learn(name, facts)
-  local pair, gone = pair_of(name), {}
-  local exit_before = pair and pair.exit_ip or ''
-  if not pair then
-    pair = {
-      key = name, rank = m.stands, paced_until = 0, rests_until = 0, lease_count = 0, half_open = false, banned = false,
-      bans = 0,
-      misses = 0, uses = 0, successes = 0, failures = 0, good = 0, bad = 0, latency_s = false, used_at = 0, reason = '',
-      queued = false, waiting = false, counted = false, dead = false, exit_ip = '', tier = facts.tier,
-    }
-    loaded[name] = pair
+  local member, lost = member_of(name), {}
+  local exit_before = member and member.exit_ip or ''
+  if not member then
+    member = new_member(name, facts.tier)
+    members[name] = member
   else
-    out(pair)
-    leave_exit(pair)
-    if facts.dead and is_usable(pair) then gone = { pair } end
-    pair.half_open = pair.half_open or (pair.dead and not facts.dead)
+    leave_order(member)
+    leave_exit(member)
+    if facts.dead and is_usable(member) then lost = { member } end
+    member.half_open = member.half_open or (member.dead and not facts.dead) -- revived: on trial first
   end
-  pair.known_latency_s, pair.dead, pair.exit_ip = facts.latency_s, facts.dead, facts.exit_ip
-  pair.tier, pair.tags = facts.tier, facts.tags
-  changed(pair)
-  if pair.exit_ip ~= '' then call('SADD', key('x|' .. pair.exit_ip), name) end
-  if pair.exit_ip ~= '' and pair.exit_ip ~= exit_before then share_bans(pair, gone) end
-  if facts.rests_until > math.max(now, pair.rests_until) then rest(pair, facts.rests_until, gone) end
-  lost(gone, DOWN_HOLD_S)
-  place(pair)
+  member.known_latency_s, member.dead, member.exit_ip = facts.latency_s, facts.dead, facts.exit_ip
+  member.tier, member.tags = facts.tier, facts.tags
+  changed(member)
+  if member.exit_ip ~= '' then call('SADD', key.exit .. member.exit_ip, name) end
+  if member.exit_ip ~= '' and member.exit_ip ~= exit_before then share_bans(member, lost) end
+  if facts.rests_until > math.max(now, member.rests_until) then cool_down(member, facts.rests_until, lost) end
+  note_lost(lost, DOWN_HOLD_S)
+  place(member)
 end
 
--- what the global pool knows of some proxies, new ones, too, unless `only_known`; the kind of wish that this fills up,
--- and the version, if it does
+-- The facts of proxies, also of new ones, unless `only_known`. `fills`: the kind of request for which the target is
+-- filled now, up to a version.
 function commands.learn()
   if args.fills == '' then
-    m.filled, m.filled_for = args.version, policy.members
+    target.filled, target.filled_for = args.version, policy.members
   elseif args.fills then
-    if call('HLEN', key('f')) >= KINDS_MAX then call('DEL', key('f')) end
-    call('HSET', key('f'), args.fills, pack(args.version, policy.members))
+    if call('HLEN', key.filled) >= KINDS_MAX then call('DEL', key.filled) end
+    call('HSET', key.filled, args.fills, pack(args.version, policy.members))
   end
-  for name, facts in pairs(args.facts) do -- of which some may rest, so that it is not filled up yet
-    if pair_of(name) or not args.only_known then learn(name, facts) end
+  for name, facts in pairs(args.facts) do -- behind that: members that cool down make it need a refill again
+    if member_of(name) or not args.only_known then learn(name, facts) end
   end
   return true
 end
 
-local function forget(pair)
-  nothing_is_filled()
-  out(pair)
-  leave_exit(pair)
-  if pair.counted then m.usable = m.usable - 1 end
-  call('HDEL', PAIRS, pair.key)
-  loaded[pair.key] = false
+local function forget(member)
+  needs_refill()
+  leave_order(member)
+  leave_exit(member)
+  if member.counted then target.usable = target.usable - 1 end
+  call('HDEL', key.members, member.key)
+  members[member.key] = false
 end
 
--- a proxy left the global pool
+-- A proxy has left the global pool.
 function commands.forget()
   expire()
-  local pair = pair_of(args.key)
-  if not pair then return false end
+  local member = member_of(args.key)
+  if not member then return false end
   for _, token in ipairs(call('HKEYS', LEASES)) do
     if lease_of(token) == args.key then end_lease(token) end
   end
-  forget(pair)
+  forget(member)
   return true
 end
 
--- these are dead, and are to leave the global pool: forgets those that nobody has, answers the others
+-- Dead proxies are to leave the global pool. Forgets those that are not leased, and returns the others.
 function commands.forget_idle()
   expire()
-  local lent = {}
+  local leased = {}
   for _, name in ipairs(args.keys) do
-    local pair = pair_of(name)
-    if pair and pair.lease_count > 0 then lent[#lent + 1] = name elseif pair then forget(pair) end
+    local member = member_of(name)
+    if member and member.lease_count > 0 then leased[#leased + 1] = name elseif member then forget(member) end
   end
-  return lent
+  return leased
 end
 
 function commands.ban()
-  local pair = pair_of(args.key)
-  if not pair then return false end
-  out(pair)
-  local gone = is_usable(pair) and { pair } or {}
-  pair.reason = args.reason
-  if args['until'] then rest(pair, args['until']) else pair.banned = true end
-  changed(pair)
-  lost(gone, BAN_HOLD_S)
-  place(pair)
+  local member = member_of(args.key)
+  if not member then return false end
+  leave_order(member)
+  local lost = is_usable(member) and { member } or {}
+  member.reason = args.reason
+  if args['until'] then cool_down(member, args['until']) else member.banned = true end
+  changed(member)
+  note_lost(lost, BAN_HOLD_S)
+  place(member)
   return true
 end
 
 function commands.unban()
-  local pair = pair_of(args.key)
-  if not pair then return false end
-  out(pair)
-  pair.banned, pair.half_open, pair.bans, pair.misses, pair.rests_until = false, false, 0, 0, 0
-  changed(pair)
-  place(pair)
+  local member = member_of(args.key)
+  if not member then return false end
+  leave_order(member)
+  member.banned, member.half_open, member.bans, member.misses, member.rests_until = false, false, 0, 0, 0
+  changed(member)
+  place(member)
   return true
 end
 
--- nothing is to be remembered of the target, unless it has leases
+-- Forgets the target, unless it has leases.
 function commands.drop()
   expire()
   if call('HLEN', LEASES) > 0 then return false end
-  for _, name in ipairs(all_keys()) do leave_exit(pair_of(name)) end
-  for _, tier in ipairs(m.tiers) do
-    call('DEL', READY[tier])
-    READY_COUNTS[tier] = nil
+  for _, name in ipairs(all_keys()) do leave_exit(member_of(name)) end
+  for _, tier in ipairs(target.tiers) do
+    call('DEL', ready_keys[tier])
+    ready_counts[tier] = nil
   end
-  for _, name in ipairs({ 'p', 'f', 'w', 'd', 's', 'u', 'm' }) do call('DEL', key(name)) end
-  loaded, m = {}, nil
+  call('DEL', key.members, key.filled, WAITING, DEADLINES, SESSIONS, SESSION_ENDS, key.target)
+  members, target = {}, nil
   return true
 end
 
--- what has to be known to fill it up: all proxies that it has, and how many of the usable ones have the tags
+-- Returns the keys of all members, and how many of the usable ones have the tags.
 function commands.members()
-  local names, count = all_keys(), m.usable
-  if not is_plain() then
+  local names, count = all_keys(), target.usable
+  if not fits_all() then
     count = 0
     for _, name in ipairs(names) do
-      local pair = pair_of(name)
-      if is_usable(pair) and means(pair) then count = count + 1 end
+      local member = member_of(name)
+      if is_usable(member) and has_tags(member) then count = count + 1 end
     end
   end
   return { names, count }
 end
 
--- the proxies, as they are kept, and the counts: as they are now, since answers are packed when all commands are done
-function commands.look()
+-- Returns the members, the target, how many leases there are, and the least time between two leases of one member.
+function commands.state()
   expire()
   local all = {}
-  for _, name in ipairs(all_keys()) do all[name] = pair_of(name) end
-  return unpack_one(pack({ all, m, call('HLEN', LEASES), math.max(policy.delay_s, least_s()) }))
+  for _, name in ipairs(all_keys()) do all[name] = member_of(name) end
+  local interval_s = math.max(policy.delay_s, guard_interval_s())
+  -- A copy: answers are packed after all commands, which may change members.
+  return unpack_one(pack({ all, target, call('HLEN', LEASES), interval_s }))
 end
 
--- the same; by proxy when each of its leases ends; which proxy a session has, or false; whether it is filled up
+-- Returns the state; by proxy when each of its leases ends; the proxy of a session, or false; whether the target is
+-- filled.
 function commands.explain()
-  local told, ends, bound = commands.look(), {}, false
+  local state, ends, bound = commands.state(), {}, false
   local deadlines = call('ZRANGE', DEADLINES, 0, -1, 'WITHSCORES')
-  for number = 1, #deadlines - 2, 2 do
-    local name = lease_of(deadlines[number])
-    ends[#ends + 1] = { name, tonumber(deadlines[number + 1]) }
+  for i = 1, #deadlines - 2, 2 do -- the last one is the sentinel
+    ends[#ends + 1] = { (lease_of(deadlines[i])), tonumber(deadlines[i + 1]) }
   end
   if args.session ~= '' then bound = session_key(args.session) or false end
-  return { told, ends, bound, is_filled(args.kind, args.version) }
+  return { state, ends, bound, is_filled(args.kind, args.version) }
 end
 
--- All of them ---------------------------------------------------------------------------------------------------------
+-- All commands --------------------------------------------------------------------------------------------------------
 
-local PLAIN = { __index = { tags = {}, avoid = {}, session = '', kind = '' } } -- what is not said
+local DEFAULTS = { __index = { tags = {}, avoid = {}, session = '', kind = '' } } -- arguments that are left out
 
 local calls, answers = unpack_one(ARGV[3]), {}
-for number = 1, #calls, 2 do
-  args = setmetatable(calls[number + 1], PLAIN)
-  if not m then begin() end -- the one before has dropped it
-  answers[#answers + 1] = commands[calls[number]]()
+for i = 1, #calls, 2 do
+  args = setmetatable(calls[i + 1], DEFAULTS)
+  if not target then new_target() end -- the command before has dropped it
+  answers[#answers + 1] = commands[calls[i]]()
 end
 
-write()
-if m then call('SET', key('m'), packed_m()) end
+write_members()
+if target then call('SET', key.target, packed_target()) end
 return pack(answers)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- A heartbeat, and a look at the other members. A member that was silent for silent_ms is dead: what it leased goes back.
--- `seen` is the last heartbeat of any member. After a gap the server was away or stood still, or its clock was set: then
--- no member is dead until all had silent_ms again to be heard (`since`).
+-- A heartbeat, and a look at the other members. A member that was silent for silent_ms is dead: what it leased goes
+-- back. `seen` is the last heartbeat of any member. After a gap the server was away or stood still, or its clock was
+-- set: then no member is dead until all had silent_ms again to be heard (`since`).
 -- ARGV 5..: silent_ms, gap_ms, kept_ms; at times also the number of slots, the last call of each when the leases were
 -- counted, and the tokens of the leases that this member held.
 local refused = refusal()

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Open a writer, and cut off what it wrote after its committed position.
--- ARGV: token, committed, 'cut' | 'keep' | 'new' | 'empty' ('new' and 'empty' for a new writer; 'empty' empties the stream)
--- Returns {'ok', written}; {'taken'} for a new writer whose number is in use; {'lost', written} when the server has less
--- than was committed; {'too old', count} when more would have to be cut off than is remembered; {'type', name}.
+-- Opens a writer, and cuts off what it wrote after its committed position.
+-- ARGV: token, committed, mode: 'cut' or 'keep', for a new writer 'new' or 'empty', which empties the stream.
+-- Returns {'ok', written}; {'taken'} for a new writer whose number is in use; {'lost', written} when the server has
+-- less than was committed; {'too old', count} when more would have to be cut off than is remembered; {'type', name}.
 local token, committed, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local kind = call('TYPE', STREAM).ok

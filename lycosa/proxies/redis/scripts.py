@@ -1,0 +1,106 @@
+"""The two Lua scripts of a pool on Redis, and their keys: one script for all proxies, one for the members of a target.
+
+Both count with the constants of the pool in memory. A name of a key here is that in the scripts; the key itself is
+short, as it stands before each target.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from lycosa.infra.redis.scripts import LuaScript
+from lycosa.proxies.core.pool import backoff, health, leases, order, pool, rate_guard, target, target_state
+
+PACKAGE = "lycosa.proxies.redis"
+
+POOL_KEYS = {
+    "proxies": "p",
+    "health": "h",
+    "by_latency": "n",
+    "prices": "c",
+    "targets": "t",
+    "reached_at": "a",
+    "fill_version": "v",
+    "facts_version": "e",
+}
+
+TARGET_KEYS = {
+    "target": "m",
+    "filled": "f",
+    "members": "p",
+    "ready": "r|",  # and the tier
+    "waiting": "w",
+    "leases": "l",
+    "deadlines": "d",
+    "sessions": "s",
+    "session_ends": "u",
+    "exit": "x|",  # and the exit address
+}
+
+SHARED = {
+    "COOL_MIN_S": backoff.COOL_MIN_S,
+    "DOUBLINGS_MAX": backoff.DOUBLINGS_MAX,
+    "SMOOTHING": target_state.SMOOTHING,
+}
+
+POOL_SCRIPT = LuaScript(
+    PACKAGE,
+    ("common", "pool"),
+    {
+        "KEYS_BY_NAME": POOL_KEYS,
+        **SHARED,
+        "UNKNOWN_LATENCY_S": health.UNKNOWN_LATENCY_S,
+        "DOWN_S": health.DOWN_S,
+        "DOWN_MAX_S": health.DOWN_MAX_S,
+        "DOWNS_MAX": health.DOWNS_MAX,
+        "UNCHECKED": health.UNCHECKED,
+        "PROXIES_MAX": pool.PROXIES_MAX,
+        "TARGETS_MAX": pool.TARGETS_MAX,
+        "PRICES_MAX": pool.PRICES_MAX,
+    },
+)
+
+TARGET_SCRIPT = LuaScript(
+    PACKAGE,
+    ("common", "members", "target"),
+    {
+        "KEYS_BY_NAME": TARGET_KEYS,
+        **SHARED,
+        "DECAY": target_state.DECAY,
+        "LATENCY_REFERENCE_S": target_state.LATENCY_REFERENCE_S,
+        "WORTH_MIN": target_state.WORTH_MIN,
+        "SAME_EXIT": target_state.SAME_EXIT,
+        "TARGET_DOWN_S": target.DOWN_S,
+        "TARGET_DOWN_MAX_S": target.DOWN_MAX_S,
+        "BAN_HOLD_S": rate_guard.BAN_HOLD_S,
+        "DOWN_HOLD_S": rate_guard.DOWN_HOLD_S,
+        "FADE_S": rate_guard.FADE_S,
+        "WINDOW_S": rate_guard.WINDOW_S,
+        "WINDOW_MIN": rate_guard.WINDOW_MIN,
+        "SLOWDOWN": rate_guard.SLOWDOWN,
+        "INTERVAL_MAX_S": rate_guard.INTERVAL_MAX_S,
+        "DRAW_MAX": order.DRAW_MAX,
+        "DRAW_SHARE": order.DRAW_SHARE,
+        "TOKENS_PER_S": leases.TOKENS_PER_S,
+        "SESSIONS_MAX": leases.SESSIONS_MAX,
+        "KINDS_MAX": pool.KINDS_MAX,
+    },
+)
+
+
+def pool_prefix(pool_name: str) -> str:
+    """Return how the keys of a pool begin."""
+    return f"lycosa:proxies:{{{pool_name}}}:"
+
+
+def target_prefix(pool_name: str, target_name: str) -> str:
+    """Return how the keys of a target begin: with a hash tag of their own, so that a cluster spreads the targets."""
+    return f"lycosa:proxies:{{{pool_name}/{quote(target_name, safe='/:')}}}:"
+
+
+def keys_of(prefix: str) -> tuple[str, str]:
+    """Return the KEYS of a call: one that never exists, and one that does.
+
+    With both, a cluster that moves the keys to another server answers TRYAGAIN until it has moved all.
+    """
+    return (prefix, prefix + POOL_KEYS["proxies"])
