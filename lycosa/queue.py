@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from queue import Empty, Full
 
-from lycosa.app.queues import LifoQueue, MemoryQueue, PriorityQueue, Queue
-from lycosa.queues.blocking import ShutDown
+from lycosa.app.queues import LifoQueue, MemoryQueue, PriorityQueue, Queue, ShutDown
 
 __all__ = ["Empty", "Full", "LifoQueue", "MemoryQueue", "PriorityQueue", "Queue", "ShutDown"]

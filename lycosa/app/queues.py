@@ -6,12 +6,13 @@ from typing import Any
 
 from lycosa.core.errors import UsageError
 from lycosa.core.redis_url import is_redis_url
+from lycosa.queues.blocking import ShutDown
 from lycosa.queues.folder.queue import FolderQueue
 from lycosa.queues.memory import MemoryQueue
 from lycosa.queues.order import Order
 from lycosa.queues.redis.queue import RedisQueue
 
-__all__ = ["LifoQueue", "MemoryQueue", "PriorityQueue", "Queue"]
+__all__ = ["LifoQueue", "MemoryQueue", "PriorityQueue", "Queue", "ShutDown"]
 
 
 class Queue(FolderQueue):
