@@ -51,7 +51,7 @@ REMEDIES = {
 
 PARTS = {
     "lycosa.http.curl.fetcher:CurlFetcher.fetch": FETCH,
-    "lycosa.http.curl.fetcher:CurlFetcher._act": FETCH,
+    "lycosa.http.curl.fetcher:CurlFetcher._report_events": FETCH,
     "lycosa.http.curl.sockets:EpollSockets._serve": FETCH,
     "lycosa.crawl.spiders.generic:detect_encoding": PARSE,
     "lycosa.crawl.spiders.generic:parse_html": PARSE,

@@ -172,7 +172,7 @@ def test_an_output_that_was_changed_between_two_runs_is_refused_until_it_is_put_
         whole, hits = output.read_bytes(), len(tree.hits())
         changes = {
             "was cut, edited or replaced (holds": lambda: output.write_bytes(whole[: len(whole) // 2]),
-            "was cut, edited or replaced (has other lines": lambda: output.write_bytes(whole.replace(b"\n", b" ")),
+            "was cut, edited or replaced (has other content": lambda: output.write_bytes(whole.replace(b"\n", b" ")),
             "does not exist any more, but the crawl wrote items to it": output.unlink,
         }
         for says, change in changes.items():
@@ -214,7 +214,7 @@ def afresh(command: list[object]) -> list[object]:
     ("files", "says"),
     [
         ({"thesis.txt": "mine"}, "is not a search index"),
-        ({"lycosa-index.json": '{"format": "lycosa-index", "version": 99}'}, "is of version 99"),
+        ({"lycosa-index.json": '{"format": "lycosa-index", "version": 99}'}, "has version 99"),
         ({"lycosa-index.json": '{"format": "other", "version": 1}'}, "is a 'other', not a search index"),
         ({"lycosa-index.json": "torn {"}, "not an index of Lycosa"),
     ],

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
+from lycosa import __main__ as entry_point
 from lycosa import __version__
-from lycosa.cli import main as main_module
 from lycosa.cli.main import VERBS, Verbs, main
 from lycosa.core.errors import BadSetting, FetchError, IndexFailure, LycosaError, StateLocked, StorageFull, UsageError
 from tests.conftest import ROOT
@@ -343,7 +343,7 @@ def test_closed_streams_are_not_taken_by_files_and_progress_never_lands_among_it
 
 def test_it_is_what_the_package_installs():
     text = (ROOT / "pyproject.toml").read_text()
-    assert f'lycosa = "{main_module.__name__}:main"' in text
+    assert f'lycosa = "{entry_point.__name__}:main"' in text
 
 
 def test_a_group_is_searched_for_our_errors_only(capsys, verb):

@@ -107,7 +107,8 @@ def _span(word: str) -> NameAt:
 
 
 def _month(time: float) -> str:
-    return (EPOCH + timedelta(seconds=time)).isoformat()[:8] + "01"
+    # Whole seconds: a timedelta rounds to microseconds, and could name the month that is about to begin.
+    return (EPOCH + timedelta(seconds=time // 1)).isoformat()[:8] + "01"
 
 
 _VALID = f"write at most {NAME_MAX} letters, digits and _.:+@- (ASCII), a letter or digit first"

@@ -282,7 +282,7 @@ def test_a_call_ends_when_its_task_is_cancelled_in_the_moment_in_which_it_is_ans
 
     async def story() -> bool:
         frontier = await joined(redis.url, token_hex(), Policy())
-        asking = asyncio.create_task(frontier.session.calls.patiently(answered_and_cancelled))  # type: ignore[arg-type]
+        asking = asyncio.create_task(frontier.session.calls.retry(answered_and_cancelled))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         asking.cancel()
         await asyncio.wait([asking])

@@ -266,7 +266,7 @@ def test_a_server_that_comes_back_empty_is_no_end(tmp_path: Path) -> None:
         for number, worker in running.workers.items():
             assert worker.wait(END_MAX_S) == 3
             said = (tmp_path / f"{number}.log").read_text()
-            assert "is gone: the server has lost it" in said
+            assert "is missing: the server has lost it" in said
             assert "Traceback" not in said
 
 
@@ -285,10 +285,10 @@ def test_a_cluster(tmp_path: Path) -> None:
 PATIENCE_S, LEAVE_S = 6.0, 1.0
 IMPATIENT = f"""
 import sys
-from lycosa.app.frontier import shared
+from lycosa.app.crawl import frontier
 from lycosa.cli.crawl import progress
 from lycosa.infra.redis import server
-progress.PLAIN_EVERY_S, shared.LEAVE_MAX_S = 0.2, {LEAVE_S}
+progress.PLAIN_EVERY_S, frontier.LEAVE_MAX_S = 0.2, {LEAVE_S}
 server.RECONNECT_MAX_S = {PATIENCE_S}
 from lycosa.cli.main import main
 sys.exit(main())
@@ -411,7 +411,7 @@ def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
     assert "mine is the state of a worker of a shared crawl: give its --frontier" in told(3, "--state", "mine")
     before = (tmp_path / "mine" / "worker").read_bytes()
     (tmp_path / "mine" / "worker").write_bytes(before[:-9])
-    damaged = "lycosa: mine/worker is damaged: to take part as a new worker give another --state and -o\n"
+    damaged = "lycosa: mine/worker is damaged: to join as a new worker give another --state and -o\n"
     assert told(3, *shared, one, "--state", "mine") == damaged
     told(1, "--state", "mine", "-O", "afresh.jsonl")
     assert lycosa("frontier", "status", "--state", "mine", cwd=tmp_path).returncode == 0

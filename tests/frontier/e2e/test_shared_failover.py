@@ -116,7 +116,7 @@ def test_memory_that_is_full(tmp_path: Path) -> None:
         server.cli("CONFIG", "SET", "maxmemory", "1mb")
         for number in range(WORKERS):
             said = until_said(tmp_path, number, "paused: ")
-            assert f"redis://127.0.0.1:{server.port}/0 has reached its maxmemory; the crawl goes on by itself" in said
+            assert f"redis://127.0.0.1:{server.port}/0 has reached its maxmemory; the crawl resumes by itself" in said
         asked = settled(running)  # what was lent before is asked for
         running.workers[0].send_signal(signal.SIGINT)
         assert running.workers[0].wait(END_MAX_S) == 130

@@ -118,7 +118,7 @@ def test_the_dead_are_exported_and_get_a_new_life(tmp_path: Path, server, ask) -
 
 def test_a_crawl_begins_with_what_was_imported(tmp_path: Path, server, ask) -> None:
     (tmp_path / "seeds.txt").write_text("http://127.0.0.1:9/a\nhttp://127.0.0.1:9/b\n")
-    assert "give --crawl-name NAME to begin one" in ask("import", "seeds.txt", code=2).stderr
+    assert "give --crawl-name NAME to start one" in ask("import", "seeds.txt", code=2).stderr
     done = ask("import", "seeds.txt", "--crawl-name", "shop")
     assert "started crawl" in done.stderr
     assert done.stdout == "2 URLs queued, 0 known already\n"

@@ -16,7 +16,7 @@ from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
-from lycosa.infra.redis.connection import Server
+from lycosa.infra.redis import server
 from tests.cli.command import END_MAX_S, items, lycosa, started
 from tests.servers.changing import serve
 
@@ -55,7 +55,7 @@ def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_p
 
 def test_where_the_frontier_is_may_stand_in_the_settings(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Server.clients, "__defaults__", (0.2,))
+    monkeypatch.setattr(server, "JOIN_MAX_S", 0.2)
     told = "redis://127.0.0.1:1/0"
     (tmp_path / "lycosa.toml").write_text(f'frontier = "{told}"')
     done = lycosa("worker", "http://127.0.0.1:9/", cwd=tmp_path)

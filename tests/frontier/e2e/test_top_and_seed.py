@@ -233,7 +233,7 @@ def test_full_server_rejects_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
     ("arguments", "says"),
     [
         ("top", "which crawl? lycosa top redis://host:6379/0, or lycosa top --state DIR"),
-        ("top {url}", "there is no crawl in {url}: lycosa crawl ... --frontier begins one"),
+        ("top {url}", "there is no crawl in {url}: lycosa crawl ... --frontier starts one"),
         ("top {url} --crawl-name x", "there is no crawl 'x' in {url}"),
         ("top {url} --state x", "--state is for a crawl on this machine"),
         ("top --state x", "x is not the state of a crawl"),
@@ -244,7 +244,7 @@ def test_full_server_rejects_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
         ("seed http://a.example/ --file x", "not both"),
         ("seed http://a.example/", "which crawl? There is no state in .lycosa/: give --state DIR"),
         ("seed seeds.txt --frontier {url}", "'seeds.txt' is not a URL: write https://..., or --file seeds.txt"),
-        ("seed http://a.example/ --frontier {url}", "there is no crawl in {url}: give --crawl-name NAME to begin one"),
+        ("seed http://a.example/ --frontier {url}", "there is no crawl in {url}: give --crawl-name NAME to start one"),
         (
             "seed http://a.example/ --frontier {url} --crawl-name shop --spider x",
             "--spider x: this crawl does not have several spiders",

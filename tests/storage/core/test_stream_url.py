@@ -27,7 +27,7 @@ def test_all_that_an_address_may_say():
     ],
 )
 def test_its_place_has_no_secrets(address, place):
-    assert read_address(address).place == place
+    assert read_address(address).text == place
 
 
 @pytest.mark.parametrize(
