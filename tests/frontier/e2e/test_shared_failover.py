@@ -128,7 +128,7 @@ def test_memory_that_is_full(tmp_path: Path) -> None:
         running.wait()
         assert running.items() == dict.fromkeys(range(PAGES), 1)
         said = (tmp_path / "1.log").read_text()
-        assert said.count("paused: ") == said.count("there is room again") == 1
+        assert said.count("paused: ") == said.count("enough space again") == 1
         assert "Traceback" not in said + (tmp_path / "0.log").read_text()
 
 

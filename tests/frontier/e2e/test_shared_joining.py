@@ -40,7 +40,7 @@ def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_p
         mine = ("-o", "items.jsonl", "--state", "state", "--frontier", redis.url, "--crawl-name", name, "--no-robots")
         with started("crawl", url, *mine, cwd=tmp_path) as worker, driver.Redis.from_url(redis.url) as server:
             async with asyncio.timeout(END_MAX_S):
-                while server.zcard(f"lycosa:{{{name}.0}}:w") < 2:  # noqa: ASYNC110
+                while server.zcard(f"lycosa:{{{name}.0}}:workers") < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             await asyncio.sleep(WAITS_S)
             assert worker.process.poll() is None, worker.said
@@ -59,10 +59,10 @@ def test_where_the_frontier_is_may_stand_in_the_settings(tmp_path: Path, monkeyp
     told = "redis://127.0.0.1:1/0"
     (tmp_path / "lycosa.toml").write_text(f'frontier = "{told}"')
     done = lycosa("worker", "http://127.0.0.1:9/", cwd=tmp_path)
-    assert (done.returncode, f"{told}: no answer from the server" in done.stderr) == (3, True), done.stderr
+    assert (done.returncode, f"{told}: the connection was refused" in done.stderr) == (3, True), done.stderr
     for command in (["top"], ["seed", "http://127.0.0.1:9/", "--crawl-name", "x"]):
         assert main(command) == 3
-        assert f"{told}: no answer from the server" in capsys.readouterr().err
+        assert f"{told}: the connection was refused" in capsys.readouterr().err
     (tmp_path / "lycosa.toml").unlink()
     assert main(["worker", "http://127.0.0.1:9/"]) == 2
     assert "a worker needs --frontier" in capsys.readouterr().err

@@ -61,9 +61,7 @@ def lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def refuse(name: str, *_: Any, **__: Any) -> None:
-        if not threading.current_thread().name.startswith(
-            "lycosa queue"
-        ):  # a queue of another test looks for its server
+        if not threading.current_thread().name.startswith("lycosa queue"):  # of another test
             names.append(name)
         raise OSError(name)
 
