@@ -540,3 +540,13 @@ def test_links_between_the_documents_lead_somewhere():
         if not (path.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_a_class_name_exists_once() -> None:
+    """A reader who finds a name knows which class it is."""
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "lycosa").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -89,7 +89,7 @@ def _target_of(
     )
 
 
-class Shell(Spider):
+class ShellSpider(Spider):
     """Is at hand in `lycosa shell` where no spider is named."""
 
     name = "shell"
@@ -97,7 +97,7 @@ class Shell(Spider):
 
 def spider_at_hand(spider_class: type[Any] | None) -> Any:
     """Return an object of this class of spiders that belongs to no crawl. Raises `BadSpider`."""
-    chosen = spider_class or Shell
+    chosen = spider_class or ShellSpider
     with users_code(f"{chosen.__name__}.__init__"):
         return chosen()
 

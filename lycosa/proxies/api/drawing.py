@@ -21,7 +21,7 @@ class Spark(NamedTuple):
     end: tuple[float, float] | None
 
 
-class Part(NamedTuple):
+class BarPart(NamedTuple):
     """One state in a bar."""
 
     state: ProxyState
@@ -54,14 +54,14 @@ def spark(values: Sequence[float | None]) -> Spark | None:
     return Spark(lines, points[-1])
 
 
-def bar(counts: Mapping[ProxyState, int]) -> list[Part]:
+def bar(counts: Mapping[ProxyState, int]) -> list[BarPart]:
     """Return the parts of a bar, all of them to be seen."""
     there = [(state, counts.get(state, 0)) for state in ProxyState if counts.get(state, 0)]
     total = sum(count for _, count in there)
     widths = [max(LEAST, BAR * count / total) for _, count in there]
     scale, x, parts = BAR / sum(widths) if widths else 0.0, 0.0, []
     for (state, count), width in zip(there, widths, strict=True):
-        parts.append(Part(state, count, round(x, 2), round(width * scale, 2)))
+        parts.append(BarPart(state, count, round(x, 2), round(width * scale, 2)))
         x += width * scale
     return parts
 

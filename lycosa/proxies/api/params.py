@@ -11,7 +11,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from lycosa.proxies.api.schemas import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX, Asked
+from lycosa.proxies.api.schemas import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX, ApiInput
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import PORTS
 
@@ -24,7 +24,7 @@ LIST_MAX = 64_000_000
 BODY_S = 60.0
 """A body has to be here after so long."""
 
-A = TypeVar("A", bound=Asked)
+A = TypeVar("A", bound=ApiInput)
 T = TypeVar("T")
 
 

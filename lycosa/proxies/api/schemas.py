@@ -43,11 +43,11 @@ Tags = Annotated[dict[Word, Word], Meta(max_length=TAGS_MAX)]
 Count = Annotated[int, Meta(ge=0)]
 
 
-class Asked(Struct, forbid_unknown_fields=True):
+class ApiInput(Struct, forbid_unknown_fields=True):
     """What comes in: unknown names are refused, since they may be meant for known ones."""
 
 
-class LeaseRequest(Asked):
+class LeaseRequest(ApiInput):
     """Proxies for a target: `count` different ones at once, or none."""
 
     target: Target
@@ -61,13 +61,13 @@ class LeaseRequest(Asked):
     wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S, description="Wait so long for one, if none is free")] = 0.0
 
 
-class RenewRequest(Asked):
+class RenewRequest(ApiInput):
     """Another deadline, counted from now."""
 
     lease_s: LeaseSeconds | None = None
 
 
-class OutcomeOfUse(Asked):
+class OutcomeOfUse(ApiInput):
     """How one request through the proxy ended: either `status` (with what helps to judge it), or `error`, or `blame`.
 
     `blame`: none (the page came), nobody (404, 5xx), miss (the connection broke), site (a ban), proxy (cannot be
@@ -88,13 +88,13 @@ class OutcomeOfUse(Asked):
     latency_s: Annotated[float, Meta(ge=0, le=3600)] | None = None
 
 
-class ReleaseRequest(Asked):
+class ReleaseRequest(ApiInput):
     """An outcome for each use of the lease."""
 
     outcomes: Annotated[list[OutcomeOfUse], Meta(max_length=OUTCOMES_MAX)] = []
 
 
-class BanRequest(Asked):
+class BanRequest(ApiInput):
     """A proxy that a target is not to get: for `for_s` seconds, or until somebody lifts it."""
 
     target: Target
@@ -103,7 +103,7 @@ class BanRequest(Asked):
     reason: Annotated[str, Meta(max_length=REASON_MAX)] = "by hand"
 
 
-class UnbanRequest(Asked):
+class UnbanRequest(ApiInput):
     """A proxy whose bans and rests on a target are lifted."""
 
     target: Target

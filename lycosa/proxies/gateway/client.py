@@ -10,7 +10,7 @@ from lycosa.core.errors import LycosaError
 from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway.limits import BUFFER_MAX, LINGER_S
 from lycosa.proxies.core.gateway.socks import VERSION
-from lycosa.proxies.core.gateway.username import Asked
+from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.gateway.http_speaker import HttpSpeaker
 from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.routing import Parts
@@ -154,7 +154,7 @@ class Client(Wire):
 
     def open(
         self,
-        asked: Asked,
+        asked: GatewayUser,
         to: Destination,
         early: bytes,
         opened: Callable[[GatewayLease], bytes],

@@ -10,7 +10,7 @@ import msgspec
 from lycosa.core.errors import Forbidden, LycosaError
 from lycosa.http.core.destination import parse_authority
 from lycosa.http.core.http1.head import RequestHead
-from lycosa.proxies.core.gateway.username import Asked
+from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.reports import read_report
 from lycosa.proxies.gateway.answers import status_of
 from lycosa.proxies.gateway.routing import Parts
@@ -78,7 +78,7 @@ def _by_address(head: RequestHead) -> bool:
     return to.is_address or to.host == "localhost"
 
 
-def _who(parts: Parts, head: RequestHead) -> Asked:
+def _who(parts: Parts, head: RequestHead) -> GatewayUser:
     return parts.accounts.basic(head.values(b"authorization") or head.values(b"proxy-authorization"))
 
 

@@ -32,7 +32,7 @@ from lycosa.http.core.http1.framing import (
 from lycosa.http.core.http1.head import RequestHead, ResponseHead, head_end, read_response
 from lycosa.proxies.core.gateway.handshakes import login_of
 from lycosa.proxies.core.gateway.limits import BUFFER_MAX
-from lycosa.proxies.core.gateway.username import Asked
+from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.answers import LEASE
@@ -41,7 +41,7 @@ from lycosa.proxies.gateway.routing import Parts, Route, attempt, located, route
 from lycosa.proxies.gateway.upstream import Key, Upstream
 
 
-class Asker(Protocol):
+class ExchangeClient(Protocol):
     """The client, as far as its request needs it."""
 
     def send(self, data: bytes) -> None:
@@ -66,10 +66,10 @@ class Exchange:
     def __init__(
         self,
         parts: Parts,
-        client: Asker,
+        client: ExchangeClient,
         head: RequestHead,
         body: BodyReader,
-        asked: Asked,
+        asked: GatewayUser,
         to: Destination,
         path: bytes,
     ) -> None:

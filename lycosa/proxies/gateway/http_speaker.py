@@ -16,7 +16,7 @@ from lycosa.proxies.gateway.endpoints import respond
 from lycosa.proxies.gateway.exchange import Exchange
 from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.routing import Parts
-from lycosa.proxies.gateway.speaker import Line
+from lycosa.proxies.gateway.speaker import SpeakerConnection
 
 LOGINS_MAX = 5
 """Refused logins of one connection."""
@@ -27,7 +27,7 @@ OPEN = b"HTTP/1.1 200 Connection established\r\n"
 class HttpSpeaker:
     """See the module."""
 
-    def __init__(self, line: Line, parts: Parts) -> None:
+    def __init__(self, line: SpeakerConnection, parts: Parts) -> None:
         self._line = line
         self._parts = parts
         self._loop = asyncio.get_running_loop()

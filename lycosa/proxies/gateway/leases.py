@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from lycosa.core.errors import Forbidden, LycosaError, StateError
 from lycosa.proxies.core.gateway.limits import Limits
-from lycosa.proxies.core.gateway.username import Asked, StickySessions
+from lycosa.proxies.core.gateway.username import GatewayUser, StickySessions
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.outcomes.reports import ClientReport
 from lycosa.proxies.core.pool.choices import Choices, LeaseChoice
@@ -88,7 +88,7 @@ class GatewayLeases:
     def __len__(self) -> int:
         return len(self._held)
 
-    async def take(self, asked: Asked, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
+    async def take(self, asked: GatewayUser, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
         """Return a lease for a use, which ends with `leave`. Raises `NoProxy`, `StateError`."""
         session = self._stickies.session(asked, self._now())
         proxy_request = ProxyRequest(asked.tags, session, avoid) if asked.tags or session or avoid else ANY
@@ -113,7 +113,7 @@ class GatewayLeases:
         elif not hold.users:
             await self._return(hold)
 
-    async def report(self, asked: Asked, report: ClientReport) -> str:
+    async def report(self, asked: GatewayUser, report: ClientReport) -> str:
         """Take what a client says. Return what came of it. Raises `Forbidden` (404) for no lease of this client."""
         hold = self._found(asked, report)
         outcome = report.to_outcome()
@@ -221,7 +221,7 @@ class GatewayLeases:
         if self._named.get(hold.name) is hold:
             del self._named[hold.name]
 
-    def _found(self, asked: Asked, report: ClientReport) -> GatewayLease:
+    def _found(self, asked: GatewayUser, report: ClientReport) -> GatewayLease:
         if report.lease:
             hold = self._held.get(report.lease) or self._over.get(report.lease, (None, 0.0))[0]
         else:

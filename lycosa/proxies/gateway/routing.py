@@ -13,7 +13,7 @@ from lycosa.proxies.core.gateway.access_rules import Names, Reach
 from lycosa.proxies.core.gateway.accounts import Accounts
 from lycosa.proxies.core.gateway.handshakes import ADDRESSED
 from lycosa.proxies.core.gateway.limits import Limits
-from lycosa.proxies.core.gateway.username import Asked
+from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, judge_error
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.counts import Counts
@@ -96,7 +96,7 @@ async def located(parts: Parts, way: Route, proxy: Proxy) -> Route:
     return way._replace(address=addresses[0])
 
 
-async def attempt(parts: Parts, asked: Asked, target: str, use: Use) -> None:
+async def attempt(parts: Parts, asked: GatewayUser, target: str, use: Use) -> None:
     """Do something with a proxy, and with another one when it was the proxy's fault and can be done again.
 
     Raises `NoProxy`, `StateError`, and `FetchError` of the last one that was tried.

@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 from lycosa.core.errors import BadMessage, FetchError, Forbidden, LycosaError
 from lycosa.proxies.core.gateway import socks
-from lycosa.proxies.core.gateway.username import Asked
+from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.routing import Parts
-from lycosa.proxies.gateway.speaker import Line
+from lycosa.proxies.gateway.speaker import SpeakerConnection
 
 
 class SocksSpeaker:
     """See the module."""
 
-    def __init__(self, line: Line, parts: Parts) -> None:
+    def __init__(self, line: SpeakerConnection, parts: Parts) -> None:
         self._line = line
         self._parts = parts
         self._came = b""
-        self._asked = Asked()
+        self._asked = GatewayUser()
         self._step: Callable[[], int] = self._greeting
         line.wait(parts.limits.head_s)
 

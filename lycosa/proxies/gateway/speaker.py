@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from lycosa.core.errors import LycosaError
 from lycosa.http.core.destination import Destination
-from lycosa.proxies.core.gateway.username import Asked
+from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.gateway.leases import GatewayLease
 
 
@@ -39,7 +39,7 @@ class Speaker(Protocol):
         ...
 
 
-class Line(Protocol):
+class SpeakerConnection(Protocol):
     """The connection, as speakers use it."""
 
     @property
@@ -77,7 +77,7 @@ class Line(Protocol):
 
     def open(
         self,
-        asked: Asked,
+        asked: GatewayUser,
         to: Destination,
         early: bytes,
         opened: Callable[[GatewayLease], bytes],

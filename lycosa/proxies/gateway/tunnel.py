@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from lycosa.core.errors import ProxyFailed
 from lycosa.http.core.destination import Destination
-from lycosa.proxies.core.gateway.username import Asked
+from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.routing import Parts, attempt, located, route
@@ -32,7 +32,7 @@ class Tunnel:
         self,
         parts: Parts,
         client: Wire,
-        asked: Asked,
+        asked: GatewayUser,
         to: Destination,
         say: Callable[[GatewayLease], tuple[bytes, bytes]],
     ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from lycosa.core.errors import Forbidden, UsageError
-from lycosa.proxies.core.gateway.username import STATUS, Asked, parse_username
+from lycosa.proxies.core.gateway.username import STATUS, GatewayUser, parse_username
 
 ACCOUNTS_MAX = 10_000
 LOGINS_MAX = 1_024
@@ -21,7 +21,7 @@ PASSWORD_MAX = 255
 
 NAME = re.compile(r"[\w.~@-]{1,64}", re.ASCII)
 WHO = "a user name and a password, please"
-ANYBODY = Asked()
+ANYBODY = GatewayUser()
 WRONG = "unknown user name or wrong password"
 
 
@@ -38,7 +38,7 @@ class Accounts:
     def __repr__(self) -> str:
         return f"Accounts({list(self._passwords)})"
 
-    def log_in(self, user: str, password: str) -> Asked:
+    def log_in(self, user: str, password: str) -> GatewayUser:
         """Return what a user asks for. Raises `Forbidden` (407)."""
         if not self._passwords:
             return parse_username(user)
@@ -47,13 +47,13 @@ class Accounts:
             raise Forbidden(WRONG, STATUS)
         return asked
 
-    def basic(self, values: list[bytes]) -> Asked:
+    def basic(self, values: list[bytes]) -> GatewayUser:
         """Return what the fields Proxy-Authorization of a request ask for. Raises `Forbidden` (407)."""
         if len(values) > 1 or (not values and self._passwords):
             raise Forbidden(WHO, STATUS)
         return self._read(values[0]) if values else ANYBODY
 
-    def _basic(self, value: bytes) -> Asked:
+    def _basic(self, value: bytes) -> GatewayUser:
         scheme, _, coded = value.partition(b" ")
         try:
             login = b64decode(coded.strip(b" "), validate=True) if scheme.lower() == b"basic" else b""

@@ -45,7 +45,7 @@ STATUS = 407
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GatewayUser:
     """Who asks, and what for. `site` "": that of the host. `sticky_s` 0: as long as the pool has it."""
 
     account: str = ""
@@ -55,7 +55,7 @@ class Asked:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-def parse_username(text: str, accounts: Collection[str] | None = None) -> Asked:
+def parse_username(text: str, accounts: Collection[str] | None = None) -> GatewayUser:
     """Return what a user name asks for. Raises `Forbidden` (407), which says what to write instead.
 
     The longest of the `accounts` that it begins with is its name; without accounts, all to the first single dash.
@@ -78,7 +78,7 @@ def parse_username(text: str, accounts: Collection[str] | None = None) -> Asked:
     if sticky_s and "session" not in found:
         raise Forbidden("sticky in the user name goes with a session: write -session-WORD-sticky-TIME", STATUS)
     tags = {key: found[key].lower() if key == "country" else found[key] for key in TAGS if key in found}
-    return Asked(account, found.get("site", "").lower(), found.get("session", ""), sticky_s, tags)
+    return GatewayUser(account, found.get("site", "").lower(), found.get("session", ""), sticky_s, tags)
 
 
 def _account(text: str, accounts: Collection[str] | None) -> tuple[str, str]:
@@ -112,7 +112,7 @@ class StickySessions:
     def __len__(self) -> int:
         return len(self._begun)
 
-    def session(self, asked: Asked, now: float) -> str:
+    def session(self, asked: GatewayUser, now: float) -> str:
         """Return the word for the pool: sessions of different accounts are different ones. `now` in seconds."""
         if not asked.session or not asked.sticky_s:
             return f"{asked.account}/{asked.session}" if asked.session else ""

@@ -10,32 +10,32 @@ from hypothesis import strategies as st
 
 from lycosa.core.errors import Forbidden, UsageError
 from lycosa.proxies.core.gateway.accounts import Accounts, read_accounts
-from lycosa.proxies.core.gateway.username import KEYS, Asked, StickySessions, parse_username
+from lycosa.proxies.core.gateway.username import KEYS, GatewayUser, StickySessions, parse_username
 
 
 @pytest.mark.parametrize(
     ("text", "asked"),
     [
-        ("ann", Asked("ann")),
-        ("ann-session-c7", Asked("ann", session="c7")),
-        ("ann-site-Shop.Example", Asked("ann", "shop.example")),
-        ("ann-country-DE-site-x", Asked("ann", "x", tags={"country": "de"})),
-        ("ann-site-my--shop.example", Asked("ann", "my-shop.example")),
-        ("ann-site-xn----abc.example", Asked("ann", "xn--abc.example")),
-        ("ann-session-a--", Asked("ann", session="a-")),
-        ("ann-session-a-sticky-60", Asked("ann", session="a", sticky_s=60.0)),
-        ("ann-sticky-10m-session-a", Asked("ann", session="a", sticky_s=600.0)),
-        ("ann-session-a-sticky-24h", Asked("ann", session="a", sticky_s=86_400.0)),
-        ("ann-session-site-site-session", Asked("ann", "session", "site")),
-        ("team--a-city-New York-provider-Acme", Asked("team--a", tags={"city": "New York", "provider": "Acme"})),
+        ("ann", GatewayUser("ann")),
+        ("ann-session-c7", GatewayUser("ann", session="c7")),
+        ("ann-site-Shop.Example", GatewayUser("ann", "shop.example")),
+        ("ann-country-DE-site-x", GatewayUser("ann", "x", tags={"country": "de"})),
+        ("ann-site-my--shop.example", GatewayUser("ann", "my-shop.example")),
+        ("ann-site-xn----abc.example", GatewayUser("ann", "xn--abc.example")),
+        ("ann-session-a--", GatewayUser("ann", session="a-")),
+        ("ann-session-a-sticky-60", GatewayUser("ann", session="a", sticky_s=60.0)),
+        ("ann-sticky-10m-session-a", GatewayUser("ann", session="a", sticky_s=600.0)),
+        ("ann-session-a-sticky-24h", GatewayUser("ann", session="a", sticky_s=86_400.0)),
+        ("ann-session-site-site-session", GatewayUser("ann", "session", "site")),
+        ("team--a-city-New York-provider-Acme", GatewayUser("team--a", tags={"city": "New York", "provider": "Acme"})),
     ],
 )
-def test_what_a_user_name_asks_for(text: str, asked: Asked):
+def test_what_a_user_name_asks_for(text: str, asked: GatewayUser):
     assert parse_username(text, ["ann", "team--a", "an"]) == asked
 
 
 def test_the_longest_account_counts():
-    assert parse_username("ann-site-session-x", ["ann", "ann-site"]) == Asked("ann-site", session="x")
+    assert parse_username("ann-site-session-x", ["ann", "ann-site"]) == GatewayUser("ann-site", session="x")
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,18 @@ def test_a_stranger_costs_no_look_at_all_accounts():
             raise AssertionError("10,000 accounts, one by one, for each wrong login")
 
     accounts = Many({"ann": "", "ann-site": "", "b-ob": ""})
-    assert parse_username("ann-site-session-5", accounts) == Asked("ann-site", session="5")
-    assert parse_username("ann--site", Many({"ann--site": ""})) == Asked("ann--site")
+    assert parse_username("ann-site-session-5", accounts) == GatewayUser("ann-site", session="5")
+    assert parse_username("ann--site", Many({"ann--site": ""})) == GatewayUser("ann--site")
     for stranger in ("eve", "eve-session-5", "ann--site", "-", "-" * 512):
         with pytest.raises(Forbidden, match="unknown user name"):
             parse_username(stranger, accounts)
 
 
 def test_without_accounts_a_name_ends_at_the_first_single_dash():
-    assert parse_username("") == Asked()
-    assert parse_username("whoever") == Asked("whoever")
-    assert parse_username("a--b-session-5") == Asked("a-b", session="5")
-    assert parse_username("-session-5") == Asked(session="5")
+    assert parse_username("") == GatewayUser()
+    assert parse_username("whoever") == GatewayUser("whoever")
+    assert parse_username("a--b-session-5") == GatewayUser("a-b", session="5")
+    assert parse_username("-session-5") == GatewayUser(session="5")
 
 
 @given(
@@ -115,7 +115,7 @@ def test_any_text_is_read_or_refused(text: str):
 
 def test_a_session_has_its_time():
     stickies = StickySessions()
-    asked = Asked("ann", session="a", sticky_s=60)
+    asked = GatewayUser("ann", session="a", sticky_s=60)
     first = stickies.session(asked, 1000.0)
     assert [stickies.session(asked, at) == first for at in (1000.1, 1059.9, 1060.0, 1100.0)] == [
         True,
@@ -128,15 +128,17 @@ def test_a_session_has_its_time():
 
 def test_sessions_of_others_are_others():
     stickies = StickySessions()
-    words = [stickies.session(Asked(name, session="a", sticky_s=sticky_s), 5.0) for name in "xy" for sticky_s in (0, 9)]
+    words = [
+        stickies.session(GatewayUser(name, session="a", sticky_s=sticky_s), 5.0) for name in "xy" for sticky_s in (0, 9)
+    ]
     assert len(set(words)) == 4
-    assert stickies.session(Asked("x"), 5.0) == ""
+    assert stickies.session(GatewayUser("x"), 5.0) == ""
 
 
 def test_sessions_are_remembered_within_bounds():
     stickies = StickySessions(sessions_max=10)
     for number in range(25):
-        stickies.session(Asked("x", session=f"s{number}", sticky_s=60), 5.0)
+        stickies.session(GatewayUser("x", session=f"s{number}", sticky_s=60), 5.0)
     assert len(stickies) == 10
 
 
@@ -149,15 +151,15 @@ def basic(login: str, scheme: str = "Basic") -> list[bytes]:
 
 def test_who_is_let_in():
     accounts = Accounts([("ann", "sec:ret"), ("b-ob", "p\u00e4ss")])
-    assert accounts.basic(basic("ann-session-5:sec:ret")) == Asked("ann", session="5")
-    assert accounts.basic(basic("b-ob:p\u00e4ss", "bAsIc")) == Asked("b-ob")
-    assert accounts.log_in("ann", "sec:ret") == Asked("ann")
+    assert accounts.basic(basic("ann-session-5:sec:ret")) == GatewayUser("ann", session="5")
+    assert accounts.basic(basic("b-ob:p\u00e4ss", "bAsIc")) == GatewayUser("b-ob")
+    assert accounts.log_in("ann", "sec:ret") == GatewayUser("ann")
 
 
 def test_clients_that_send_latin_1_are_let_in():
     """As Python requests does, whatever the field charset of the answer says."""
     accounts = Accounts([("b-ob", "p\u00e4ss")])
-    assert accounts.basic([b"Basic " + b64encode("b-ob:p\u00e4ss".encode("latin-1"))]) == Asked("b-ob")
+    assert accounts.basic([b"Basic " + b64encode("b-ob:p\u00e4ss".encode("latin-1"))]) == GatewayUser("b-ob")
     with pytest.raises(Forbidden, match="wrong password"):
         accounts.basic([b"Basic " + b64encode(b"b-ob:p\xe5ss")])
 
@@ -188,8 +190,8 @@ def test_who_is_not(values: list[bytes]):
 def test_without_accounts_everybody_is_let_in():
     accounts = Accounts()
     assert not accounts
-    assert accounts.basic([]) == Asked()
-    assert accounts.basic(basic("x-country-de:whatever")) == Asked("x", tags={"country": "de"})
+    assert accounts.basic([]) == GatewayUser()
+    assert accounts.basic(basic("x-country-de:whatever")) == GatewayUser("x", tags={"country": "de"})
 
 
 def test_accounts_show_no_password():
