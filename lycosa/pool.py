@@ -19,7 +19,7 @@ from lycosa.app.proxies import pools
 from lycosa.app.proxies.leasing import LeasedProxy, Pool
 from lycosa.core.errors import NoProxy
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule
-from lycosa.proxies.core.project_policies import Policies, policies_from
+from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy
 
 __all__ = ["Blame", "LeasedProxy", "NoProxy", "Outcome", "OutcomeRule", "Pool", "Proxy", "open_pool"]
@@ -38,7 +38,7 @@ async def open_pool(
     if policies is None:
         read = pools.project_policies(Path.cwd())
     else:
-        read = policies if isinstance(policies, Policies) else policies_from(policies)
+        read = policies if isinstance(policies, Policies) else pools.read_policies(policies)
     port = await pools.open_pool(address, read, create=create)
     try:
         yield Pool(port, read)

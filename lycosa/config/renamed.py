@@ -27,6 +27,13 @@ OPTIONS: Mapping[str, str] = {
 }
 """Old name, new name; "" for an option that has none."""
 
+POLICIES: Mapping[str, str] = {
+    "bans_max": "max_bans",
+    "cool_max_s": "max_cool_s",
+    "misses_max": "max_misses",
+}
+"""Keys of `[proxies.default]` and `[proxies.targets.*]`."""
+
 
 def renamed_setting(name: str) -> str:
     """Return the message for an old name of a setting, without its place; "" for any other name."""
@@ -49,6 +56,17 @@ def renamed_option(option: str) -> str:
     if not option.startswith("--") or name not in SETTINGS:
         return ""
     return _message(f"option {option}", f"--{SETTINGS[name].replace('_', '-')}" if SETTINGS[name] else "")
+
+
+def renamed_policy(table: Mapping[str, object]) -> str:
+    """Return the message for the first old key of a policy in a table `proxies`, with its place; "" without one."""
+    targets = table.get("targets")
+    named = targets.items() if isinstance(targets, Mapping) else ()
+    for place, policy in [("default", table.get("default")), *((f'targets."{name}"', each) for name, each in named)]:
+        for key in policy if isinstance(policy, Mapping) else ():
+            if key in POLICIES:
+                return f"proxies.{place}: {_message(repr(key), repr(POLICIES[key]))}"
+    return ""
 
 
 def _message(old: str, new: str) -> str:

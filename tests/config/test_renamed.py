@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from lycosa.app.proxies.pools import read_policies
 from lycosa.cli.main import main
 from lycosa.config import Settings, load
-from lycosa.config.renamed import OPTIONS, SETTINGS, renamed_option, renamed_setting, renamed_variable
+from lycosa.config.renamed import OPTIONS, POLICIES, SETTINGS, renamed_option, renamed_setting, renamed_variable
 from lycosa.core.errors import BadSetting
+from lycosa.proxies.core.policy import TargetPolicy
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,23 @@ def test_old_option_is_one_line_and_exit_code_2(capsys, arguments, message):
     assert capsys.readouterr().err == f"lycosa: {message}\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("default.bans_max = 1", "proxies.default: 'bans_max' is now 'max_bans'"),
+        ('targets."a.example".cool_max_s = 1', "proxies.targets.\"a.example\": 'cool_max_s' is now 'max_cool_s'"),
+        (
+            "default = 1\ntargets = {b = 2, c = {misses_max = 3}}",
+            "proxies.targets.\"c\": 'misses_max' is now 'max_misses'",
+        ),
+    ],
+)
+def test_old_key_of_a_policy_is_refused_with_its_new_name(text, message):
+    with pytest.raises(BadSetting) as caught:
+        read_policies(tomllib.loads(text))
+    assert str(caught.value) == message
+
+
 def test_name_without_a_successor_no_longer_exists(monkeypatch):
     monkeypatch.setattr("lycosa.config.renamed.SETTINGS", {"old": ""})
     monkeypatch.setattr("lycosa.config.renamed.OPTIONS", {"-x": ""})
@@ -63,3 +83,6 @@ def test_no_old_name_is_in_use_and_every_new_one_is():
     assert not SETTINGS.keys() & names
     assert {new for new in SETTINGS.values() if new} <= names
     assert not {new for new in OPTIONS.values() if new} & OPTIONS.keys()
+    policy_names = {field.name for field in fields(TargetPolicy)}
+    assert not POLICIES.keys() & policy_names
+    assert set(POLICIES.values()) <= policy_names

@@ -46,7 +46,7 @@ class LeaseOptions(TypedDict, total=False):
     avoid: Iterable[str]
     wait_s: float
     lease_s: float | None
-    hold_max_s: float
+    max_hold_s: float
 
 
 class LeasedProxy:
@@ -150,7 +150,7 @@ class Pool:
         `session`: the same proxy again for the same word, as long as it works. `tags`: only proxies with these tags.
         `avoid`: keys of proxies to exclude. Waits up to `wait_s` for a proxy, then raises `NoProxy`, which says why
         there is none. The lease (of `lease_s`, by default from the policy of the target) is renewed until the block
-        ends, for up to `hold_max_s`; when the process dies it expires. An exception that leaves the block is reported,
+        ends, for up to `max_hold_s`; when the process dies it expires. An exception that leaves the block is reported,
         unless it says nothing about proxies.
         """
         return self._lease(target, n, **options)
@@ -166,7 +166,7 @@ class Pool:
         avoid: Iterable[str] = (),
         wait_s: float = WAIT_S,
         lease_s: float | None = None,
-        hold_max_s: float = HOLD_MAX_S,
+        max_hold_s: float = HOLD_MAX_S,
     ) -> AsyncIterator[LeasedProxy | list[LeasedProxy]]:
         _refuse_bad_texts(target, session or "-", *(tags or {}), *(tags or {}).values())
         if lease_s is not None and not LEASE_MIN_S <= lease_s <= LEASE_MAX_S:
@@ -176,7 +176,7 @@ class Pool:
         leases = await self.port.acquire(target, 1 if n is None else n, request, lease_s=lease_s, wait_s=wait_s)
         rules = self._policies.rules_of(target)
         leased = [LeasedProxy(lease, rules) for lease in leases]
-        renewing = asyncio.create_task(self._renew(leased, lease_s, hold_max_s))
+        renewing = asyncio.create_task(self._renew(leased, lease_s, max_hold_s))
         try:
             yield leased[0] if n is None else leased
         except BaseException as error:
@@ -213,8 +213,8 @@ class Pool:
     async def targets(self) -> list[TargetView]:
         return await self.port.targets()
 
-    async def _renew(self, leased: Sequence[LeasedProxy], lease_s: float, hold_max_s: float) -> None:
-        ends = time.monotonic() + hold_max_s
+    async def _renew(self, leased: Sequence[LeasedProxy], lease_s: float, max_hold_s: float) -> None:
+        ends = time.monotonic() + max_hold_s
         while time.monotonic() < ends:
             await asyncio.sleep(lease_s / RENEWALS)
             for each in leased:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lycosa.config.project import read_proxies
+from lycosa.config.renamed import renamed_policy
 from lycosa.config.suggestions import looks_like_a_list_file, suggest_file
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.proxies.core.pool_url import MEMORY, PoolAddress, parse_pool_address
@@ -92,7 +93,14 @@ def has_sources(folder: Path) -> bool:
 
 def project_policies(folder: Path) -> Policies:
     """Return the policies of the project that `folder` is in. Raises `BadSetting`."""
-    return read_project(folder, policies_from)
+    return read_project(folder, read_policies)
+
+
+def read_policies(table: Mapping[str, object]) -> Policies:
+    """Return the policies of a table `proxies`. Raises `BadSetting`, for a renamed key with its new name."""
+    if renamed := renamed_policy(table):
+        raise BadSetting(renamed)
+    return policies_from(table)
 
 
 @asynccontextmanager

@@ -13,10 +13,10 @@ class TargetPolicy:
     delay_s         minimum time between the starts of two leases of one proxy for this target
     lease_s         a lease that is neither renewed nor released ends after this time
     members         usable proxies of this target, as far as the global pool has them
-    cool_s          the first cool-down after a ban. It doubles with each ban in a row, up to `cool_max_s`, and is drawn
-                    from zero to that (full jitter); a Retry-After counts instead, up to `cool_max_s`
-    misses_max      broken connections in a row that count as a ban
-    bans_max        bans in a row after which a proxy stays banned until a person lifts it; 0: never
+    cool_s          the first cool-down after a ban. It doubles with each ban in a row, up to `max_cool_s`, and is drawn
+                    from zero to that (full jitter); a Retry-After counts instead, up to `max_cool_s`
+    max_misses      broken connections in a row that count as a ban
+    max_bans        bans in a row after which a proxy stays banned until a person lifts it; 0: never
     sticky_s        how long a session keeps its proxy after its last use
     guarded         a ban or failure never raises the rate at which the other proxies are used (`pool.rate_guard`)
     """
@@ -26,8 +26,8 @@ class TargetPolicy:
     lease_s: float = 60.0
     members: int = 200
     cool_s: float = 300.0
-    cool_max_s: float = 3600.0
-    misses_max: int = 3
-    bans_max: int = 0
+    max_cool_s: float = 3600.0
+    max_misses: int = 3
+    max_bans: int = 0
     sticky_s: float = 600.0
     guarded: bool = True

@@ -55,9 +55,9 @@ class TargetTable(msgspec.Struct):
     lease_s: Annotated[float, Meta(ge=0.1, le=DAY_S)] | UnsetType = UNSET
     members: Annotated[int, Meta(ge=1, le=100_000)] | UnsetType = UNSET
     cool_s: Annotated[float, Meta(ge=0.001, le=30 * DAY_S)] | UnsetType = UNSET
-    cool_max_s: Annotated[float, Meta(ge=1, le=30 * DAY_S)] | UnsetType = UNSET
-    misses_max: Annotated[int, Meta(ge=1, le=1_000)] | UnsetType = UNSET
-    bans_max: Annotated[int, Meta(ge=0, le=1_000)] | UnsetType = UNSET
+    max_cool_s: Annotated[float, Meta(ge=1, le=30 * DAY_S)] | UnsetType = UNSET
+    max_misses: Annotated[int, Meta(ge=1, le=1_000)] | UnsetType = UNSET
+    max_bans: Annotated[int, Meta(ge=0, le=1_000)] | UnsetType = UNSET
     sticky_s: Annotated[float, Meta(ge=0, le=30 * DAY_S)] | UnsetType = UNSET
     guarded: bool | UnsetType = UNSET
     rules: list[OutcomeRule] = []
@@ -132,9 +132,9 @@ def _settings(table: TargetTable, place: str, base: TargetSettings) -> TargetSet
     """Return the settings of a table on top of others."""
     values = {name: value for name in asdict(base.policy) if (value := getattr(table, name)) is not UNSET}
     policy = replace(base.policy, **values)
-    if policy.cool_s > policy.cool_max_s:
-        wrong = f"cool_s ({policy.cool_s:g}) is more than cool_max_s ({policy.cool_max_s:g})"
-        raise BadSetting(f"{place}: {wrong}: write cool_max_s, too")
+    if policy.cool_s > policy.max_cool_s:
+        wrong = f"cool_s ({policy.cool_s:g}) is more than max_cool_s ({policy.max_cool_s:g})"
+        raise BadSetting(f"{place}: {wrong}: write max_cool_s, too")
     try:
         return TargetSettings(policy, checked_rules([*table.rules, *base.rules]))
     except BadProxy as error:

@@ -25,7 +25,7 @@ from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import replace_file
 from lycosa.infra.file_locks import lock_file, lock_owner, unlock
 
-MAGIC, VERSION = b"LyPP", 2
+MAGIC, VERSION = b"LyPP", 3
 IMAGE_HEAD = Struct("<4sIQQ")
 """Magic, version, generation, checksum of the rest."""
 

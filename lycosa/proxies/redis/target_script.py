@@ -16,7 +16,7 @@ from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, Wait
 from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 
 POLICY_FIELDS = frozenset(
-    ("concurrency", "delay_s", "cool_s", "cool_max_s", "misses_max", "bans_max", "sticky_s", "guarded", "members")
+    ("concurrency", "delay_s", "cool_s", "max_cool_s", "max_misses", "max_bans", "sticky_s", "guarded", "members")
 )
 """The fields of a policy that the script needs."""
 

@@ -50,7 +50,7 @@ members = 5
 [targets."api.shop.example"]
 members = 7
 [targets."Big.Example"]
-bans_max = 3
+max_bans = 3
 """
 
 
@@ -92,7 +92,7 @@ def test_policies_and_rules_of_a_target() -> None:
     everywhere = OutcomeRule(Blame.SITE, statuses=frozenset({418}))
     assert policies.rules_of("other.example") == (everywhere,)
     assert policies.rules_of("big.example") == (everywhere,)
-    assert policies.policy_of("www.big.example").bans_max == 3
+    assert policies.policy_of("www.big.example").max_bans == 3
     assert policies.rules_of("shop.example") == (
         OutcomeRule(Blame.NOBODY, statuses=frozenset({403, 410}), body="(?i)no such (thing|page)"),
         OutcomeRule(Blame.PROXY, "altered", location=r"^http://portal\.", longer=0, shorter=1000),
@@ -148,7 +148,7 @@ def test_the_cache_of_targets_is_bounded() -> None:
         ("default.guarded = 1", "proxies.default.guarded: 1 is not true or false"),
         (
             "default.cool_s = 7200",
-            "proxies.default: cool_s (7200) is more than cool_max_s (3600): write cool_max_s, too",
+            "proxies.default: cool_s (7200) is more than max_cool_s (3600): write max_cool_s, too",
         ),
         ("default.rules = 1", "proxies.default.rules: 1 is not a list of tables: write [[proxies.default.rules]]"),
         ("default.rules = [1]", "proxies.default.rules[1]: 1 is not a table: write [proxies.default.rules[1]]"),

@@ -452,7 +452,7 @@ def test_a_crawl_waits_for_proxies_to_return(tmp_path, monkeypatch):
     """Waiting costs no retries; robots.txt waits, too."""
 
     async def play(server: Banning) -> None:
-        project(tmp_path, monkeypatch, "cool_s = 1.0\ncool_max_s = 1.0\n")
+        project(tmp_path, monkeypatch, "cool_s = 1.0\nmax_cool_s = 1.0\n")
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 2)
             for proxy in proxies:

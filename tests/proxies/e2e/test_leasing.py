@@ -178,7 +178,7 @@ def test_a_lost_lease_is_reported() -> None:
 
 def test_renewals_have_a_limit() -> None:
     async def story(pool: Pool, clock: ManualClock) -> None:
-        async with pool.lease(SITE, lease_s=0.3, hold_max_s=0.0) as proxy:
+        async with pool.lease(SITE, lease_s=0.3, max_hold_s=0.0) as proxy:
             clock.now += 1.0
             async with pool.lease(SITE, wait_s=0.0):
                 pass

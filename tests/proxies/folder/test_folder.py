@@ -172,13 +172,14 @@ def test_a_folder_that_is_no_pool_of_this_version_is_refused(tmp_path: Path) -> 
     newer = tmp_path / "newer"
     newer.mkdir()
     (newer / "pool").write_bytes(IMAGE_HEAD.pack(b"LyPP", 99, 1, 0))
-    with pytest.raises(NewerState, match="version 99, this Lycosa reads up to 2: upgrade"):
+    with pytest.raises(NewerState, match="version 99, this Lycosa reads up to 3: upgrade"):
         open_store(newer)
-    older = tmp_path / "older"
-    older.mkdir()
-    (older / "pool").write_bytes(IMAGE_HEAD.pack(b"LyPP", 1, 1, 0))
-    with pytest.raises(ForeignState, match="version 1, this Lycosa reads 2: export the proxies"):
-        open_store(older)
+    for version in (1, 2):
+        older = tmp_path / f"older{version}"
+        older.mkdir()
+        (older / "pool").write_bytes(IMAGE_HEAD.pack(b"LyPP", version, 1, 0))
+        with pytest.raises(ForeignState, match=f"version {version}, this Lycosa reads 3: export the proxies"):
+            open_store(older)
     below = tmp_path / "file" / "pool"
     with pytest.raises(StorageError, match="cannot be kept: not a directory"):
         open_store(below)

@@ -49,7 +49,7 @@ class History:
             lease_s=draw.choice([1.0, 5.0]),
             members=draw.choice([3, 8, 100]),
             cool_s=draw.choice([2.0, 20.0]),
-            bans_max=draw.choice([0, 3]),
+            max_bans=draw.choice([0, 3]),
             guarded=draw.random() < 0.5,
         )
         self.pool = GlobalPool(lambda _: self.policy)

@@ -146,7 +146,7 @@ TARGET = {
     "a ban by the site is none": ("if blame == 'site' or member.half_open", "if member.half_open"),
     "bans in a row are not counted": ("  member.bans = member.bans + 1\n", ""),
     "a tunnel does not weaken failures": ("member.failures = member.failures * DECAY --", "--"),
-    "misses never ban": (" or member.misses >= policy.misses_max then", " then"),
+    "misses never ban": (" or member.misses >= policy.max_misses then", " then"),
     "a member that joins an exit shares no bans": ("  cool_down(member, last.rests_until, lost)\n", ""),
     "exits share no bans": (
         "    if other then\n      leave_order(other)",

@@ -48,8 +48,8 @@ class Both:
             delay_s=draw.choice([0.0, 0.5, 3.0]),
             lease_s=draw.choice([1.0, 5.0]),
             cool_s=draw.choice([2.0, 20.0]),
-            misses_max=draw.choice([1, 2, 3]),
-            bans_max=draw.choice([0, 3]),
+            max_misses=draw.choice([1, 2, 3]),
+            max_bans=draw.choice([0, 3]),
             sticky_s=draw.choice([5.0, 600.0]),
             guarded=draw.random() < 0.7,
         )

@@ -302,7 +302,7 @@ class TargetPool:
             self._note_lost([member] * was_usable, now, DOWN_HOLD_S)
             return
         member.misses += 1
-        if blame is SITE or member.half_open or member.misses >= self.policy.misses_max:
+        if blame is SITE or member.half_open or member.misses >= self.policy.max_misses:
             self._count_ban(member, outcome, now, draw)
 
     def _count_ban(self, member: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
@@ -310,9 +310,9 @@ class TargetPool:
         policy = self.policy
         member.bans += 1
         member.misses = 0
-        until = now + cool_s(policy.cool_s, policy.cool_max_s, member.bans, draw, outcome.rest_s)
+        until = now + cool_s(policy.cool_s, policy.max_cool_s, member.bans, draw, outcome.rest_s)
         lost = [member] * member.cool_down(until)
-        member.banned = 0 < policy.bans_max <= member.bans
+        member.banned = 0 < policy.max_bans <= member.bans
         for key in self._exits.get(member.facts.exit_ip, ()):
             other = self.members[key]
             if other is not member:

@@ -8,10 +8,10 @@
 local function count_ban(member, outcome, draw)
   member.bans = member.bans + 1
   member.misses = 0
-  local until_ = now + cool_s(policy.cool_s, policy.cool_max_s, member.bans, draw, outcome.rest_s)
+  local until_ = now + cool_s(policy.cool_s, policy.max_cool_s, member.bans, draw, outcome.rest_s)
   local lost = {}
   cool_down(member, until_, lost)
-  member.banned = policy.bans_max > 0 and policy.bans_max <= member.bans
+  member.banned = policy.max_bans > 0 and policy.max_bans <= member.bans
   changed(member)
   local exits = member.exit_ip ~= '' and call('SMEMBERS', key.exit .. member.exit_ip) or {}
   for _, name in ipairs(exits) do
@@ -56,7 +56,7 @@ local function record(member, outcome, draw)
     return
   end
   member.misses = member.misses + 1
-  if blame == 'site' or member.half_open or member.misses >= policy.misses_max then count_ban(member, outcome, draw) end
+  if blame == 'site' or member.half_open or member.misses >= policy.max_misses then count_ban(member, outcome, draw) end
 end
 
 -- Leases and sessions -------------------------------------------------------------------------------------------------
