@@ -7,7 +7,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 
 from lycosa.app.proxies.pools import project_policies
-from lycosa.proxies.api.app import build_desk
+from lycosa.proxies.api.app import build_app
 from lycosa.proxies.core.pool_url import parse_pool_address
 from lycosa.proxies.ports import ProxyPool
 
@@ -18,4 +18,4 @@ def site_over(pool: ProxyPool, address: str, key: str) -> Starlette:
     Without a `key` only this machine is let in. Raises `BadSetting`.
     """
     rules_of = project_policies(Path()).rules_of
-    return build_desk(pool, key=key, name=parse_pool_address(address).text, rules_of=rules_of)
+    return build_app(pool, key=key, name=parse_pool_address(address).text, rules_of=rules_of)

@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 
-from lycosa.proxies.api.schemas import Error, encoded
+from lycosa.proxies.api.schemas import ErrorResponse, encode
 from lycosa.proxies.core.api_key import is_loopback
 
-OPEN = frozenset({"/healthz", "/api/openapi.json", "/favicon.ico"})
-READING = frozenset({"GET", "HEAD"})
+PUBLIC_PATHS = frozenset({"/healthz", "/api/openapi.json", "/favicon.ico"})
+SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,7 +30,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-def is_for_programs(path: str) -> bool:
+def wants_json(path: str) -> bool:
     """Whether who asks for this reads JSON, not pages."""
     return path.startswith("/api/") or path in ("/metrics", "/healthz")
 
@@ -49,19 +49,19 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers, path = Headers(scope=scope), scope["path"]
-        is_change = scope["method"] not in READING
+        is_change = scope["method"] not in SAFE_METHODS
         if not self._key and not self._is_local(scope, headers):
             return _refused(path, 403, "without a key only this machine is let in, by its address or as localhost")
         if is_change and _is_foreign(headers):
             return _refused(path, 403, "another site must not change anything here")
-        if not self._key or path in OPEN or path.startswith("/static/"):
+        if not self._key or path in PUBLIC_PATHS or path.startswith("/static/"):
             return None
         given = _given(headers, basic=not is_change)
         if given is not None and hmac.compare_digest(given, self._key):
             return None
         how = "Authorization: Bearer KEY, or X-Api-Key: KEY"
         line = f"this needs the key of the API: {how}" if given is None else f"this is not the key of the API ({how})"
-        scheme = "Bearer" if is_for_programs(path) else 'Basic realm="proxies", charset="UTF-8"'
+        scheme = "Bearer" if wants_json(path) else 'Basic realm="proxies", charset="UTF-8"'
         return _refused(path, 401, line, {"www-authenticate": scheme})
 
     def _is_local(self, scope: Scope, headers: Headers) -> bool:
@@ -104,6 +104,6 @@ def _host(text: str) -> str:
 
 
 def _refused(path: str, status: int, line: str, more: Mapping[str, str] | None = None) -> Response:
-    if is_for_programs(path):
-        return Response(encoded(Error(line)), status, dict(more or {}), "application/json")
+    if wants_json(path):
+        return Response(encode(ErrorResponse(line)), status, dict(more or {}), "application/json")
     return PlainTextResponse(f"{line}\n", status, dict(more or {}))

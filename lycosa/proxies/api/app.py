@@ -27,13 +27,13 @@ from starlette.staticfiles import StaticFiles
 
 from lycosa.core.errors import LycosaError, NoProxy, StateError, UsageError
 from lycosa.infra.web.pages import STATIC, SecurityHeaders
-from lycosa.proxies.api.access import Guard, is_for_programs
+from lycosa.proxies.api.access import Guard, wants_json
 from lycosa.proxies.api.api import Api
 from lycosa.proxies.api.history import History
-from lycosa.proxies.api.operations import OPERATIONS, document
+from lycosa.proxies.api.operations import OPERATIONS, openapi_document
 from lycosa.proxies.api.pages import Pages
-from lycosa.proxies.api.schemas import Error, encoded
-from lycosa.proxies.api.snapshot_cache import Looks
+from lycosa.proxies.api.schemas import ErrorResponse, encode
+from lycosa.proxies.api.snapshot_cache import SnapshotCache
 from lycosa.proxies.core.outcomes.outcome import OutcomeRule
 from lycosa.proxies.core.pool.choices import Choices
 from lycosa.proxies.gateway.store_timeout import in_time
@@ -44,7 +44,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 STATUSES: tuple[tuple[type[LycosaError], int], ...] = ((UsageError, 400), (NoProxy, 409), (StateError, 503))
 
 
-def build_desk(
+def build_app(
     pool: ProxyPool,
     *,
     key: str = "",
@@ -57,9 +57,9 @@ def build_desk(
     `key` is what callers have to know (`proxies.core.api_key`), "" lets in this machine only. `name` is what the pages
     call the pool, `rules_of` says what answers of a target mean.
     """
-    looks, history, choices = Looks(pool), History(pool, now), Choices(now)
+    looks, history, choices = SnapshotCache(pool), History(pool, now), Choices(now)
     api, pages = Api(pool, looks, rules_of, now, choices), Pages(pool, looks, history, name, now, choices)
-    description = encoded(document())
+    description = encode(openapi_document())
 
     async def describe(_: Request) -> Response:
         return Response(description, media_type=JSON)
@@ -68,11 +68,11 @@ def build_desk(
         return RedirectResponse("/static/favicon.svg", 301)
 
     async def fail(request: Request, error: Exception) -> Response:
-        if is_for_programs(request.url.path):
-            status, line = told(error)
+        if wants_json(request.url.path):
+            status, line = error_line(error)
             headers = error.headers if isinstance(error, HTTPException) else None
-            return Response(encoded(Error(line)), status, headers, JSON)
-        return pages.failed(*told(error))
+            return Response(encode(ErrorResponse(line)), status, headers, JSON)
+        return pages.failed(*error_line(error))
 
     return Starlette(
         routes=[
@@ -105,7 +105,7 @@ def _answers(handler: Handler, method: str = "GET") -> Handler:
     return answer
 
 
-def told(error: Exception) -> tuple[int, str]:
+def error_line(error: Exception) -> tuple[int, str]:
     """Return the status and the line of an error. A bug shows nothing of the inside."""
     if isinstance(error, HTTPException):
         return error.status_code, str(error.detail)

@@ -10,11 +10,11 @@ from lycosa.proxies.core.pool.target_state import ProxyState
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
 SPREAD = 0.3
 BAR = 100.0
-LEAST = 1.5
+PART_MIN = 1.5
 """Width of the smallest part of a bar, of BAR: one of a thousand is to be seen."""
 
 
-class Spark(NamedTuple):
+class Sparkline(NamedTuple):
     """Points of the pieces of a line, and where it ends."""
 
     pieces: list[str]
@@ -30,7 +30,7 @@ class BarPart(NamedTuple):
     width: float
 
 
-def spark(values: Sequence[float | None]) -> Spark | None:
+def sparkline(values: Sequence[float | None]) -> Sparkline | None:
     """Return a line of values, broken where nothing is known. None when there is none.
 
     It goes from the least to the greatest, but small changes stay small: the height is SPREAD of the greatest, or more.
@@ -51,14 +51,14 @@ def spark(values: Sequence[float | None]) -> Spark | None:
         else:
             pieces[-1].append(point)
     lines = [" ".join(f"{x:.1f},{y:.1f}" for x, y in piece) for piece in pieces if len(piece) > 1]
-    return Spark(lines, points[-1])
+    return Sparkline(lines, points[-1])
 
 
 def bar(counts: Mapping[ProxyState, int]) -> list[BarPart]:
     """Return the parts of a bar, all of them to be seen."""
     there = [(state, counts.get(state, 0)) for state in ProxyState if counts.get(state, 0)]
     total = sum(count for _, count in there)
-    widths = [max(LEAST, BAR * count / total) for _, count in there]
+    widths = [max(PART_MIN, BAR * count / total) for _, count in there]
     scale, x, parts = BAR / sum(widths) if widths else 0.0, 0.0, []
     for (state, count), width in zip(there, widths, strict=True):
         parts.append(BarPart(state, count, round(x, 2), round(width * scale, 2)))

@@ -18,11 +18,11 @@ from lycosa.proxies.ports import ProxyPool, ProxyView, TargetView
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 5.0
-SHARE = 0.05
-WATCHED_S = 600.0
+INTERVAL_S = 5.0
+LOAD_MAX = 0.05
+IDLE_AFTER_S = 600.0
 SAMPLES_MAX = 60
-LINES_MAX = 3_000
+SERIES_MAX = 3_000
 """Proxies and targets that are remembered; the one that was sampled longest ago is forgotten."""
 
 TARGETS_MAX = 50
@@ -61,8 +61,8 @@ class History:
                 await self.sample()
             except LycosaError as error:
                 log.warning("the pool was not sampled: %s", error)
-            await asyncio.sleep(max(EVERY_S, (time.monotonic() - began) / SHARE))
-            if self._now() - self._watched_at > WATCHED_S:
+            await asyncio.sleep(max(INTERVAL_S, (time.monotonic() - began) / LOAD_MAX))
+            if self._now() - self._watched_at > IDLE_AFTER_S:
                 self._watched.clear()
 
     async def sample(self) -> None:
@@ -74,7 +74,7 @@ class History:
     def _take(self, target: str, views: Iterable[ProxyView]) -> None:
         known = {view.proxy.key: view.latency_s for view in views}
         latencies = [each for each in known.values() if each is not None]
-        room = LINES_MAX // 2
+        room = SERIES_MAX // 2
         for key, latency_s in list(known.items())[:room]:
             self._append((target, key), latency_s)
         self._append((target, ""), median(latencies) if latencies else None)
@@ -83,7 +83,7 @@ class History:
         line = self._lines.setdefault(name, deque(maxlen=SAMPLES_MAX))
         line.append(value)
         self._lines.move_to_end(name)
-        while len(self._lines) > LINES_MAX:
+        while len(self._lines) > SERIES_MAX:
             self._lines.popitem(last=False)
 
 

@@ -13,16 +13,16 @@ from secrets import token_urlsafe
 from lycosa.proxies.core.pool.choices import LeaseChoice
 from lycosa.proxies.ports import ProxyLease
 
-HELD_MAX = 100_000
+LEASES_MAX = 100_000
 """Leases that are out at a time."""
 
-KEPT_S = 600.0
+KEEP_S = 600.0
 """So long after its deadline a lease is remembered: the pool then counts that it came back too late."""
 
 NAME_BYTES = 18
 
 
-class HeldLeases:
+class LeaseRegistry:
     """Leases by name. `now` in unix seconds."""
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class HeldLeases:
         """Forget what is long over, as far as it stands in front; return how many more there may be."""
         while self._held:
             name, (_, deadline, _) = next(iter(self._held.items()))
-            if deadline + KEPT_S > now:
+            if deadline + KEEP_S > now:
                 break
             del self._held[name]
-        return HELD_MAX - len(self._held)
+        return LEASES_MAX - len(self._held)
 
     def keep(self, lease: ProxyLease, choice: LeaseChoice) -> str:
         """Remember a lease. Return its name."""

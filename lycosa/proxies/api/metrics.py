@@ -13,7 +13,7 @@ from lycosa.proxies.ports import ProxyView, TargetView
 TARGETS_MAX = 200
 
 
-def metrics_of(proxies: Sequence[ProxyView], targets: Sequence[TargetView], held: int) -> list[Metric]:
+def pool_metrics(proxies: Sequence[ProxyView], targets: Sequence[TargetView], held: int) -> list[Metric]:
     """Return the metrics. `held`: leases that this process lent over HTTP."""
     states = Counter(view.state for view in proxies)
     latencies = [view.latency_s for view in proxies if view.latency_s is not None]

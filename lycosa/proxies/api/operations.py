@@ -80,18 +80,18 @@ OPERATIONS = (
     Operation(
         "POST", "/api/leases", "acquire",
         "Lend proxies for a target, each to nobody else for this target",
-        schemas.LeasesGiven, 201, schemas.LeaseRequest, errors=(*BODY, 409),
+        schemas.LeasesResponse, 201, schemas.LeaseRequest, errors=(*BODY, 409),
     ),
     Operation(
-        "POST", "/api/leases/{id}/renew", "renew", "Keep a lease for longer", schemas.Renewed,
+        "POST", "/api/leases/{id}/renew", "renew", "Keep a lease for longer", schemas.RenewResponse,
         body=schemas.RenewRequest, parameters=(LEASE,), errors=(*BODY, 410),
     ),
     Operation(
-        "POST", "/api/leases/{id}/release", "release", "Give a proxy back, with what came of each use", schemas.Done,
+        "POST", "/api/leases/{id}/release", "release", "Give a proxy back, with what came of each use", schemas.DoneResponse,
         body=schemas.ReleaseRequest, parameters=(LEASE,), errors=(*BODY, 410),
     ),
     Operation(
-        "GET", "/api/proxies", "proxies", "Proxies, the nearest first, or those of a target", schemas.ProxiesSeen,
+        "GET", "/api/proxies", "proxies", "Proxies, the nearest first, or those of a target", schemas.ProxiesResponse,
         parameters=(
             TARGET,
             Parameter("state", "Only those in this state", {"type": "string", "enum": list(map(str, ProxyState))}),
@@ -104,7 +104,7 @@ OPERATIONS = (
     Operation(
         "POST", "/api/proxies", "add",
         f"Add a list of proxies: a line each, or JSON. The first {FAULTS_SHOWN} faults are told, the rest is taken",
-        schemas.Added,
+        schemas.AddResponse,
         parameters=(
             Parameter("scheme", "Which kind, where the list does not say", {
                 "type": "string", "enum": list(PORTS), "default": "http",
@@ -113,14 +113,14 @@ OPERATIONS = (
         errors=BODY, is_list=True,
     ),
     Operation(
-        "DELETE", "/api/proxies/{key}", "remove", "Forget a proxy, whoever has it", schemas.Done,
+        "DELETE", "/api/proxies/{key}", "remove", "Forget a proxy, whoever has it", schemas.DoneResponse,
         parameters=(KEY,), errors=(404,),
     ),
-    Operation("GET", "/api/targets", "targets", "Targets, or one", schemas.TargetsSeen,
+    Operation("GET", "/api/targets", "targets", "Targets, or one", schemas.TargetsResponse,
               parameters=(TARGET,), errors=(400,)),
     Operation(
         "GET", "/api/explain", "explain", "Why each proxy would be lent for a target now, or why not",
-        schemas.Explanation,
+        schemas.ExplainResponse,
         parameters=(
             NEEDED_TARGET,
             TAG,
@@ -132,20 +132,20 @@ OPERATIONS = (
         ),
         errors=(400,),
     ),
-    Operation("POST", "/api/ban", "ban", "Lend a proxy no more for a target, or not for a time", schemas.Done,
+    Operation("POST", "/api/ban", "ban", "Lend a proxy no more for a target, or not for a time", schemas.DoneResponse,
               body=schemas.BanRequest, errors=(*BODY, 404)),
-    Operation("POST", "/api/unban", "unban", "Lift bans and rests of a proxy for a target", schemas.Done,
+    Operation("POST", "/api/unban", "unban", "Lift bans and rests of a proxy for a target", schemas.DoneResponse,
               body=schemas.UnbanRequest, errors=(*BODY, 404)),
-    Operation("GET", "/api/stats", "stats", "The whole pool in numbers", schemas.Stats),
+    Operation("GET", "/api/stats", "stats", "The whole pool in numbers", schemas.PoolStats),
     Operation("GET", "/metrics", "metrics", "The same for Prometheus", None),
-    Operation("GET", "/healthz", "health", "Whether the pool can be used; needs no key", schemas.Health),
+    Operation("GET", "/healthz", "health", "Whether the pool can be used; needs no key", schemas.HealthResponse),
 )  # fmt: skip
 
 
-def document() -> dict[str, Any]:
+def openapi_document() -> dict[str, Any]:
     """Return the description of the API."""
     types = [each for one in OPERATIONS for each in (one.answer, one.body) if each is not None]
-    _, components = msgspec.json.schema_components([*types, schemas.Error], ref_template=REF)
+    _, components = msgspec.json.schema_components([*types, schemas.ErrorResponse], ref_template=REF)
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -194,7 +194,7 @@ def _answer(operation: Operation) -> dict[str, Any]:
 
 
 def _error(status: int) -> dict[str, Any]:
-    return {"description": ERRORS[status], "content": {JSON: {"schema": _ref(schemas.Error)}}}
+    return {"description": ERRORS[status], "content": {JSON: {"schema": _ref(schemas.ErrorResponse)}}}
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:

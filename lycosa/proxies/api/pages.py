@@ -15,11 +15,11 @@ from starlette.responses import HTMLResponse, Response
 from lycosa.core.units import format_duration
 from lycosa.infra.web.pages import page_templates
 from lycosa.proxies.api import drawing
-from lycosa.proxies.api.api import selected, state_of, stats_of, when
+from lycosa.proxies.api.api import select_proxies, state_param, pool_stats, format_utc
 from lycosa.proxies.api.history import History, busiest
 from lycosa.proxies.api.operations import OPERATIONS
-from lycosa.proxies.api.params import tags_of, text_of, whole_of
-from lycosa.proxies.api.snapshot_cache import Looks
+from lycosa.proxies.api.params import tags_param, text_param, int_param
+from lycosa.proxies.api.snapshot_cache import SnapshotCache
 from lycosa.proxies.core.explain import Why, verdict_text
 from lycosa.proxies.core.pool.choices import Choices
 from lycosa.proxies.core.pool.target import ProxyRequest
@@ -48,7 +48,7 @@ class Pages:
     def __init__(
         self,
         pool: ProxyPool,
-        looks: Looks,
+        looks: SnapshotCache,
         history: History,
         name: str,
         now: Callable[[], float],
@@ -60,7 +60,9 @@ class Pages:
         self._now = now
         self._choices = choices
         self._templates = page_templates(TEMPLATES)
-        self._templates.filters.update(latency=latency, n=lambda number: f"{number:,}", span=format_duration)
+        self._templates.filters.update(
+            format_latency=format_latency, n=lambda number: f"{number:,}", span=format_duration
+        )
         self._templates.globals.update(
             pool_name=name,
             bar=drawing.bar,
@@ -74,20 +76,20 @@ class Pages:
     async def home(self, request: Request) -> Response:
         """The pool, and its targets, the busiest first."""
         self._history.watch()
-        targets, number = busiest(await self._pool.targets()), page_of(request)
-        stats = stats_of(await self._looks.proxies(), targets)
-        shown, pages = cut(targets, number)
+        targets, number = busiest(await self._pool.targets()), page_param(request)
+        stats = pool_stats(await self._looks.proxies(), targets)
+        shown, pages = paginate(targets, number)
         return self._page("home.html", stats=stats, targets=shown, total=len(targets), number=number, pages=pages)
 
     async def target(self, request: Request) -> Response:
         """One target: its proxies, and why each would be lent now, or not."""
         self._history.watch()
-        name, number = text_of(request, "name", most=500, needed=True), page_of(request)
-        proxy_request = ProxyRequest(tags_of(request), text_of(request, "session"))
+        name, number = text_param(request, "name", most=500, needed=True), page_param(request)
+        proxy_request = ProxyRequest(tags_param(request), text_param(request, "session"))
         view = next((each for each in await self._pool.targets() if each.target == name), None)
         told = await self._looks.explain(name, proxy_request)
         known = {each.proxy.key: each for each in await self._pool.proxies(name)}
-        shown, pages = cut(told, number)
+        shown, pages = paginate(told, number)
         asked = ", ".join(f"{tag}={value}" for tag, value in proxy_request.tags.items())
         rows = [(each, known.get(each.proxy.key), verdict_text(each.verdict, self._when, tags=asked)) for each in shown]
         return self._page(
@@ -109,9 +111,9 @@ class Pages:
     async def proxies(self, request: Request) -> Response:
         """All proxies, the nearest first."""
         self._history.watch()
-        number, state = page_of(request), state_of(request)
-        views = selected(await self._looks.proxies(), state, tags_of(request))
-        shown, pages = cut(views, number)
+        number, state = page_param(request), state_param(request)
+        views = select_proxies(await self._looks.proxies(), state, tags_param(request))
+        shown, pages = paginate(views, number)
         return self._page(
             "proxies.html",
             views=shown,
@@ -136,13 +138,13 @@ class Pages:
         """Return the newest median latency, None when it is not known."""
         return next(iter(reversed(self._history.line(target))), None)
 
-    def _spark(self, target: str = "", key: str = "") -> drawing.Spark | None:
-        return drawing.spark(self._history.line(target, key))
+    def _spark(self, target: str = "", key: str = "") -> drawing.Sparkline | None:
+        return drawing.sparkline(self._history.line(target, key))
 
     def _when(self, at: float) -> str:
         """Say a time, and how far away it is."""
         away = at - self._now()
-        shown = when(at)
+        shown = format_utc(at)
         return (
             f"{shown[11:19] if 0 <= away < SHORT_S else shown[:16].replace('T', ' ')} UTC (in {format_duration(away)})"
         )
@@ -151,12 +153,12 @@ class Pages:
         return HTMLResponse(self._templates.get_template(template).render(values), status)
 
 
-def page_of(request: Request) -> int:
+def page_param(request: Request) -> int:
     """Return the parameter `page`."""
-    return whole_of(request, "page", 1, 1, PAGE_MAX)
+    return int_param(request, "page", 1, 1, PAGE_MAX)
 
 
-def cut(rows: list[Any], number: int) -> tuple[list[Any], int]:
+def paginate(rows: list[Any], number: int) -> tuple[list[Any], int]:
     """Return the rows of a page, and how many pages there are. Raises `HTTPException`."""
     pages = max(1, -(-len(rows) // ROWS))
     if number > pages:
@@ -170,6 +172,6 @@ def link(path: str, **parameters: object) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def latency(seconds: float | None) -> str:
+def format_latency(seconds: float | None) -> str:
     """Return a latency as people read it."""
     return "\N{EN DASH}" if seconds is None else f"{seconds * 1000:,.0f} ms"

@@ -11,7 +11,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from lycosa.proxies.api.schemas import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX, ApiInput
+from lycosa.proxies.api.schemas import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX, RequestBody
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import PORTS
 
@@ -21,30 +21,30 @@ BODY_MAX = 8_000_000
 LIST_MAX = 64_000_000
 """Bytes of a list of proxies."""
 
-BODY_S = 60.0
+BODY_TIMEOUT_S = 60.0
 """A body has to be here after so long."""
 
-A = TypeVar("A", bound=ApiInput)
+A = TypeVar("A", bound=RequestBody)
 T = TypeVar("T")
 
 
-async def body_of(request: Request, most: int) -> bytes:
+async def read_body(request: Request, most: int) -> bytes:
     """Return the body. Raises `HTTPException`."""
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_S):
+        async with asyncio.timeout(BODY_TIMEOUT_S):
             async for part in request.stream():
                 body += part
                 if len(body) > most:
                     raise HTTPException(413, f"a body of more than {most:,} bytes")
     except TimeoutError:
-        raise HTTPException(408, f"the body did not come within {BODY_S:g} s") from None
+        raise HTTPException(408, f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
     return bytes(body)
 
 
-async def asked(request: Request, kind: type[A]) -> A:
+async def decode_body(request: Request, kind: type[A]) -> A:
     """Return what the body says. Raises `HTTPException`."""
-    body = await body_of(request, BODY_MAX)
+    body = await read_body(request, BODY_MAX)
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as wrong:
@@ -53,7 +53,7 @@ async def asked(request: Request, kind: type[A]) -> A:
         raise HTTPException(400, f"the body is not JSON: {_one_line(wrong)}") from None
 
 
-def text_of(request: Request, name: str, *, most: int = WORD_MAX, needed: bool = False) -> str:
+def text_param(request: Request, name: str, *, most: int = WORD_MAX, needed: bool = False) -> str:
     """Return a parameter as text, "" when it is not there."""
     text = request.query_params.get(name, "")
     if len(text) > most:
@@ -63,12 +63,12 @@ def text_of(request: Request, name: str, *, most: int = WORD_MAX, needed: bool =
     return text
 
 
-def target_of(request: Request, *, needed: bool = False) -> str:
+def target_param(request: Request, *, needed: bool = False) -> str:
     """Return the parameter `target`."""
-    return text_of(request, "target", most=TARGET_MAX, needed=needed)
+    return text_param(request, "target", most=TARGET_MAX, needed=needed)
 
 
-def whole_of(request: Request, name: str, default: int, least: int, most: int) -> int:
+def int_param(request: Request, name: str, default: int, least: int, most: int) -> int:
     """Return a parameter as a number."""
     text = request.query_params.get(name, str(default))
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
@@ -77,15 +77,15 @@ def whole_of(request: Request, name: str, default: int, least: int, most: int) -
     return number
 
 
-def scheme_of(request: Request) -> str:
+def scheme_param(request: Request) -> str:
     """Return which kind of proxy is meant where a list does not say."""
-    scheme = text_of(request, "scheme") or "http"
+    scheme = text_param(request, "scheme") or "http"
     if scheme not in PORTS:
         raise HTTPException(400, f"scheme {scheme[:20]!r}: write one of {', '.join(PORTS)}")
     return scheme
 
 
-def tags_of(request: Request) -> dict[str, str]:
+def tags_param(request: Request) -> dict[str, str]:
     """Return the parameters `tag=NAME=VALUE`."""
     tags = {}
     given = [each for each in request.query_params.getlist("tag") if each.strip()]
@@ -99,15 +99,15 @@ def tags_of(request: Request) -> dict[str, str]:
     return tags
 
 
-def proxy_request_of(request: Request) -> ProxyRequest:
+def proxy_request_params(request: Request) -> ProxyRequest:
     """Return the wish that parameters tell: `tag`, `session`, `avoid`."""
     avoid = request.query_params.getlist("avoid")
     if len(avoid) > AVOID_MAX:
         raise HTTPException(400, f"avoid {len(avoid):,} times: write at most {AVOID_MAX:,}")
-    return ProxyRequest(tags_of(request), text_of(request, "session"), frozenset(avoid))
+    return ProxyRequest(tags_param(request), text_param(request, "session"), frozenset(avoid))
 
 
-async def while_there(request: Request, answer: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
+async def run_while_connected(request: Request, answer: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
     """Wait for an answer as long as who asked is there. Return it, if there is one, and whether he has left."""
     working, leaving = asyncio.create_task(answer), asyncio.create_task(_left(request))
     try:

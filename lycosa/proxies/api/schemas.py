@@ -28,8 +28,8 @@ TAGS_MAX = 32
 OUTCOMES_MAX = 1_000
 LEASE_MAX_S = 86_400.0
 WAIT_MAX_S = 60.0
-AT_ONCE_MAX = 1_000
-BODY_SEEN_MAX = 65_536
+COUNT_MAX = 1_000
+BODY_EXCERPT_MAX = 65_536
 """Characters of a page that an outcome may tell, to look for captchas."""
 
 Target = Annotated[
@@ -43,15 +43,15 @@ Tags = Annotated[dict[Word, Word], Meta(max_length=TAGS_MAX)]
 Count = Annotated[int, Meta(ge=0)]
 
 
-class ApiInput(Struct, forbid_unknown_fields=True):
+class RequestBody(Struct, forbid_unknown_fields=True):
     """What comes in: unknown names are refused, since they may be meant for known ones."""
 
 
-class LeaseRequest(ApiInput):
+class LeaseRequest(RequestBody):
     """Proxies for a target: `count` different ones at once, or none."""
 
     target: Target
-    count: Annotated[int, Meta(ge=1, le=AT_ONCE_MAX)] = 1
+    count: Annotated[int, Meta(ge=1, le=COUNT_MAX)] = 1
     tags: Tags = {}
     session: Annotated[Word, Meta(description="The same proxy for the same word, as long as it works")] = ""
     avoid: Annotated[list[Key], Meta(max_length=AVOID_MAX, description="Not these")] = []
@@ -61,13 +61,13 @@ class LeaseRequest(ApiInput):
     wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S, description="Wait so long for one, if none is free")] = 0.0
 
 
-class RenewRequest(ApiInput):
+class RenewRequest(RequestBody):
     """Another deadline, counted from now."""
 
     lease_s: LeaseSeconds | None = None
 
 
-class OutcomeOfUse(ApiInput):
+class OutcomeReport(RequestBody):
     """How one request through the proxy ended: either `status` (with what helps to judge it), or `error`, or `blame`.
 
     `blame`: none (the page came), nobody (404, 5xx), miss (the connection broke), site (a ban), proxy (cannot be
@@ -78,7 +78,7 @@ class OutcomeOfUse(ApiInput):
     status: Annotated[int, Meta(ge=100, le=999)] | UnsetType = UNSET
     headers: Annotated[dict[str, Annotated[str, Meta(max_length=8192)]], Meta(max_length=200)] | UnsetType = UNSET
     body: (
-        Annotated[str, Meta(max_length=BODY_SEEN_MAX, description="The beginning of the page, to look for captchas")]
+        Annotated[str, Meta(max_length=BODY_EXCERPT_MAX, description="The beginning of the page, to look for captchas")]
         | UnsetType
     ) = UNSET
     error: Literal["connect", "lost", "timeout"] | UnsetType = UNSET
@@ -88,13 +88,13 @@ class OutcomeOfUse(ApiInput):
     latency_s: Annotated[float, Meta(ge=0, le=3600)] | None = None
 
 
-class ReleaseRequest(ApiInput):
+class ReleaseRequest(RequestBody):
     """An outcome for each use of the lease."""
 
-    outcomes: Annotated[list[OutcomeOfUse], Meta(max_length=OUTCOMES_MAX)] = []
+    outcomes: Annotated[list[OutcomeReport], Meta(max_length=OUTCOMES_MAX)] = []
 
 
-class BanRequest(ApiInput):
+class BanRequest(RequestBody):
     """A proxy that a target is not to get: for `for_s` seconds, or until somebody lifts it."""
 
     target: Target
@@ -103,7 +103,7 @@ class BanRequest(ApiInput):
     reason: Annotated[str, Meta(max_length=REASON_MAX)] = "by hand"
 
 
-class UnbanRequest(ApiInput):
+class UnbanRequest(RequestBody):
     """A proxy whose bans and rests on a target are lifted."""
 
     target: Target
@@ -113,25 +113,25 @@ class UnbanRequest(ApiInput):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class Error(Struct):
+class ErrorResponse(Struct):
     """What went wrong, in one line."""
 
     error: str
 
 
-class Health(Struct):
+class HealthResponse(Struct):
     """Whether the pool can be used."""
 
     ok: bool
 
 
-class Done(Struct):
+class DoneResponse(Struct):
     """It was done."""
 
     done: bool
 
 
-class LeaseGiven(Struct):
+class LeaseInfo(Struct):
     """A proxy, lent until `deadline`. `url` is what to connect through, with the login: a secret.
 
     `rebound`: its session had another one before. It was drawn from `among`; 0: its session asked for it.
@@ -147,19 +147,19 @@ class LeaseGiven(Struct):
     among: Count
 
 
-class LeasesGiven(Struct):
+class LeasesResponse(Struct):
     """As many as were asked for."""
 
-    leases: list[LeaseGiven]
+    leases: list[LeaseInfo]
 
 
-class Renewed(Struct):
+class RenewResponse(Struct):
     """The new deadline."""
 
     deadline: float
 
 
-class ProxySeen(Struct):
+class ProxyInfo(Struct):
     """What is known of a proxy, everywhere or on one target. `until`: when a rest ends, null for none."""
 
     key: Key
@@ -177,15 +177,15 @@ class ProxySeen(Struct):
     price_request: float
 
 
-class ProxiesSeen(Struct):
+class ProxiesResponse(Struct):
     """A part of the proxies that were asked for; `total` is how many there are."""
 
-    proxies: list[ProxySeen]
+    proxies: list[ProxyInfo]
     total: Count
     offset: Count
 
 
-class TargetSeen(Struct):
+class TargetInfo(Struct):
     """What is known of a target. `interval_s` is the least time between two leases of one proxy."""
 
     target: str
@@ -197,10 +197,10 @@ class TargetSeen(Struct):
     interval_s: float
 
 
-class TargetsSeen(Struct):
+class TargetsResponse(Struct):
     """All targets."""
 
-    targets: list[TargetSeen]
+    targets: list[TargetInfo]
 
 
 class ListFault(Struct):
@@ -210,7 +210,7 @@ class ListFault(Struct):
     problem: str
 
 
-class Added(Struct):
+class AddResponse(Struct):
     """How many proxies of a list are new, how many were known, and the first faults; `faulty` counts all."""
 
     added: Count
@@ -219,7 +219,7 @@ class Added(Struct):
     faults: list[ListFault]
 
 
-class VerdictSeen(Struct):
+class VerdictInfo(Struct):
     """Whether a proxy would be lent now: `why` as a word, `says` as a sentence. See docs/proxy-api.md."""
 
     key: Key
@@ -236,7 +236,7 @@ class VerdictSeen(Struct):
     joins: bool
 
 
-class ChoiceSeen(Struct):
+class ChoiceInfo(Struct):
     """A lease that this server lent, or refused: `name` "" and `why`. `came`: what came of it, "" is not known yet."""
 
     at: float
@@ -245,19 +245,19 @@ class ChoiceSeen(Struct):
     came: str
 
 
-class Explanation(Struct):
+class ExplainResponse(Struct):
     """A verdict for each proxy that may be lent for a target or is kept from it, those that may be leased next first.
 
     `choices` are the last leases that this server lent for the target, or could not lend, the newest first.
     """
 
     target: str
-    verdicts: list[VerdictSeen]
+    verdicts: list[VerdictInfo]
     total: Count
-    choices: list[ChoiceSeen]
+    choices: list[ChoiceInfo]
 
 
-class Stats(Struct):
+class PoolStats(Struct):
     """The whole pool in numbers: proxies by state everywhere, and sums over all targets."""
 
     proxies: Count
@@ -273,10 +273,10 @@ class Stats(Struct):
     latency_median_s: float | None
 
 
-def proxy_seen(view: ProxyView) -> ProxySeen:
+def proxy_info(view: ProxyView) -> ProxyInfo:
     """Return a view as it is shown to everybody."""
     proxy = view.proxy
-    return ProxySeen(
+    return ProxyInfo(
         proxy.key,
         proxy.name,
         view.state,
@@ -293,16 +293,16 @@ def proxy_seen(view: ProxyView) -> ProxySeen:
     )
 
 
-def target_seen(view: TargetView) -> TargetSeen:
+def target_info(view: TargetView) -> TargetInfo:
     """Return a target as it is shown."""
     states = {state: view.states.get(state, 0) for state in ProxyState}
-    return TargetSeen(view.target, states, view.leases, view.granted, view.leaked, view.stale, view.interval_s)
+    return TargetInfo(view.target, states, view.leases, view.granted, view.leaked, view.stale, view.interval_s)
 
 
-def verdict_seen(told: ProxyExplanation, says: str) -> VerdictSeen:
+def verdict_info(told: ProxyExplanation, says: str) -> VerdictInfo:
     """Return a verdict as it is shown."""
     verdict = told.verdict
-    return VerdictSeen(
+    return VerdictInfo(
         verdict.key,
         told.proxy.name,
         verdict.why,
@@ -318,10 +318,10 @@ def verdict_seen(told: ProxyExplanation, says: str) -> VerdictSeen:
     )
 
 
-def lease_given(name: str, lease: ProxyLease) -> LeaseGiven:
+def lease_info(name: str, lease: ProxyLease) -> LeaseInfo:
     """Return a lease for its holder, under the name by which he gives it back."""
     proxy = lease.proxy
-    return LeaseGiven(
+    return LeaseInfo(
         name, lease.target, proxy.key, proxy.name, proxy.url, lease.deadline, lease.rebound, max(0, lease.drawn_from)
     )
 
@@ -332,11 +332,11 @@ def export_row(proxy: Proxy) -> Mapping[str, object]:
     return {**proxy.tags, **{name: price for name, price in prices.items() if price}}
 
 
-def choice_seen(choice: LeaseChoice) -> ChoiceSeen:
+def choice_info(choice: LeaseChoice) -> ChoiceInfo:
     """Return a choice as it is told."""
-    return ChoiceSeen(choice.at, choice.proxy, choice.why(), choice.result)
+    return ChoiceInfo(choice.at, choice.proxy, choice.why(), choice.result)
 
 
-def encoded(value: object) -> bytes:
+def encode(value: object) -> bytes:
     """Return JSON."""
     return msgspec.json.encode(value)

@@ -12,11 +12,11 @@ from lycosa.proxies.core.explain import lacks_reason, with_reason
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.ports import ProxyExplanation, ProxyPool, ProxyView
 
-QUICK_S = 0.1
-REST = 10.0
+FAST_S = 0.1
+HOLD_FACTOR = 10.0
 
 
-class Looks:
+class SnapshotCache:
     """The proxies of a pool."""
 
     def __init__(self, pool: ProxyPool) -> None:
@@ -32,7 +32,7 @@ class Looks:
             if began >= self._until:
                 self._seen = await self._pool.proxies()
                 took_s = time.monotonic() - began
-                self._until = began + took_s * (1 + REST) if took_s > QUICK_S else 0.0
+                self._until = began + took_s * (1 + HOLD_FACTOR) if took_s > FAST_S else 0.0
             return self._seen
 
     async def explain(self, target: str, proxy_request: ProxyRequest) -> list[ProxyExplanation]:

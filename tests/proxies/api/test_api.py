@@ -17,8 +17,8 @@ import pytest
 
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.proxies.api import api, leases, params
-from lycosa.proxies.api.app import build_desk
-from lycosa.proxies.api.operations import document
+from lycosa.proxies.api.app import build_app
+from lycosa.proxies.api.operations import openapi_document
 from lycosa.proxies.core.api_key import checked_key, is_loopback
 from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.policy import TargetPolicy
@@ -57,7 +57,7 @@ class Broken(LocalPool):
 def desk(pool: LocalPool | None = None, now: Now | None = None, **options: Any) -> Iterator[Server]:
     """Serve a new pool in memory."""
     now = now or Now()
-    with running(build_desk(pool or LocalPool(now=now), now=now, **options)) as server:
+    with running(build_app(pool or LocalPool(now=now), now=now, **options)) as server:
         yield server
 
 
@@ -131,7 +131,7 @@ def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     played = play_all() | play_slow(monkeypatch) | play_refused() | play_broken()
     described = {
         (method.upper(), path, int(status))
-        for path, operations in document()["paths"].items()
+        for path, operations in openapi_document()["paths"].items()
         for method, operation in operations.items()
         for status in operation["responses"]
     }
@@ -202,7 +202,7 @@ def play_all() -> set[tuple[str, str, int]]:
 
 def play_slow(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str, int]]:
     """Bodies that do not come."""
-    monkeypatch.setattr(params, "BODY_S", 0.05)
+    monkeypatch.setattr(params, "BODY_TIMEOUT_S", 0.05)
     with desk() as server:
         play = Player(server)
         for path, operations in play.description["paths"].items():
@@ -248,12 +248,12 @@ def play_broken() -> set[tuple[str, str, int]]:
     """The store of the pool is away; for leases one has to be out first."""
     with desk(Broken(now=Now())) as server:
         play = Player(server)
-        leases_kept = leases.HeldLeases.get
+        leases_kept = leases.LeaseRegistry.get
         try:
-            leases.HeldLeases.get = lambda self, name: name  # type: ignore[method-assign,assignment,return-value]
+            leases.LeaseRegistry.get = lambda self, name: name  # type: ignore[method-assign,assignment,return-value]
             every(play, 503)
         finally:
-            leases.HeldLeases.get = leases_kept  # type: ignore[method-assign]
+            leases.LeaseRegistry.get = leases_kept  # type: ignore[method-assign]
         return play.played
 
 
@@ -437,7 +437,7 @@ def test_who_hangs_up_at_the_moment_he_is_lent_one_holds_none(count: int) -> Non
         scope = {"type": "http", "method": "POST", "path": "/api/leases", "headers": [(b"host", b"localhost")]}
         scope |= {"query_string": b"", "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 80), "scheme": "http"}
         async with asyncio.timeout(DEADLINE_S):
-            await build_desk(pool)(scope, receive, send)
+            await build_app(pool)(scope, receive, send)
         assert said[0]["status"] == 499
         assert [view.leases for view in await pool.targets()] == [0]
         assert await pool.acquire("a.example")
@@ -469,14 +469,14 @@ def until(true: Any) -> None:
 
 
 def test_leases_and_waiters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "HELD_MAX", 1)
+    monkeypatch.setattr(leases, "LEASES_MAX", 1)
     now = Now()
     with desk(now=now) as server:
         added(server)
         assert ask(server, "POST", "/api/leases", {"target": "a.example", "count": 2})[0] == 503
         lease(server)
         assert ask(server, "POST", "/api/leases", {"target": "a.example"})[0] == 503
-        now.now += 60 + leases.KEPT_S + 1
+        now.now += 60 + leases.KEEP_S + 1
         lease(server)
         monkeypatch.setattr(api, "WAITING_MAX", 0)
         assert ask(server, "POST", "/api/leases", {"target": "b.example"})[0] == 503

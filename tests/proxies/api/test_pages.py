@@ -13,10 +13,10 @@ import pytest
 
 from lycosa.proxies.api import history as history_module
 from lycosa.proxies.api import snapshot_cache
-from lycosa.proxies.api.app import build_desk
-from lycosa.proxies.api.drawing import BAR, EDGE, HEIGHT, LEAST, WIDTH, bar, spark
+from lycosa.proxies.api.app import build_app
+from lycosa.proxies.api.drawing import BAR, EDGE, HEIGHT, PART_MIN, WIDTH, bar, sparkline
 from lycosa.proxies.api.history import SAMPLES_MAX, History
-from lycosa.proxies.api.pages import latency
+from lycosa.proxies.api.pages import format_latency
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
@@ -68,7 +68,7 @@ def desk() -> Iterator[Server]:
     now = Now()
     pool = LocalPool(now=now)
     asyncio.run(filled(pool, now))
-    with running(build_desk(pool, name="redis://db:6379/0?pool=main", now=now)) as server:
+    with running(build_app(pool, name="redis://db:6379/0?pool=main", now=now)) as server:
         yield server
 
 
@@ -111,7 +111,7 @@ def test_what_rests_everywhere_is_explained_with_its_reason() -> None:
     proxy = Proxy("http", "10.0.0.1", 8080)
     asyncio.run(pool.add([proxy]))
     asyncio.run(pool.report_check(proxy.key, Outcome(Blame.PROXY, "connection refused")))
-    with running(build_desk(pool, now=now)) as server:
+    with running(build_app(pool, now=now)) as server:
         assert re.search(
             r"cools down until [^(]+\(in [^)]+\) \(connection refused\)", server.get("/target?name=shop.example").text
         )
@@ -160,7 +160,7 @@ def test_pages_keep_to_the_policy_and_to_this_server(desk: Server, path: str) ->
 def test_long_tables_have_pages() -> None:
     pool = LocalPool()
     asyncio.run(pool.add([Proxy("http", f"10.0.{number // 250}.{number % 250}", 80) for number in range(250)]))
-    with running(build_desk(pool)) as server:
+    with running(build_app(pool)) as server:
         assert len(rows(server.get("/proxies").text)) == 100
         page = server.get("/proxies?page=3").text
         assert (len(rows(page)), 'rel="next"' in page, "page 3 of 3" in page) == (50, False, True)
@@ -181,7 +181,7 @@ def test_samples_are_bounded_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(history.line()) == SAMPLES_MAX
         assert history.line()[-1] == pytest.approx(0.325)
         assert history.line("nowhere") == []
-        monkeypatch.setattr(history_module, "LINES_MAX", 20)
+        monkeypatch.setattr(history_module, "SERIES_MAX", 20)
         await history.sample()
         assert len(history._lines) == 20
 
@@ -199,9 +199,9 @@ def test_a_pool_that_is_slow_to_look_at_is_looked_at_rarely(monkeypatch: pytest.
 
     async def story(quick_s: float) -> int:
         nonlocal looks
-        monkeypatch.setattr(snapshot_cache, "QUICK_S", quick_s)
-        monkeypatch.setattr(snapshot_cache, "REST", 1e9)
-        looks, its = 0, snapshot_cache.Looks(Counted())
+        monkeypatch.setattr(snapshot_cache, "FAST_S", quick_s)
+        monkeypatch.setattr(snapshot_cache, "HOLD_FACTOR", 1e9)
+        looks, its = 0, snapshot_cache.SnapshotCache(Counted())
         await asyncio.gather(*(its.proxies() for _ in range(5)))
         return looks
 
@@ -210,15 +210,15 @@ def test_a_pool_that_is_slow_to_look_at_is_looked_at_rarely(monkeypatch: pytest.
 
 
 def test_lines_are_broken_where_nothing_is_known() -> None:
-    assert spark([]) is None
-    assert spark([None, None]) is None
-    drawn = spark([0.1, 0.2, None, 0.2, 0.2])
+    assert sparkline([]) is None
+    assert sparkline([None, None]) is None
+    drawn = sparkline([0.1, 0.2, None, 0.2, 0.2])
     assert drawn is not None
     assert len(drawn.pieces) == 2
     assert drawn.pieces[0].split()[0] == f"{EDGE},{HEIGHT - EDGE}"
     assert drawn.end == pytest.approx((WIDTH - EDGE, EDGE))
-    assert spark([0.0, 0.0]) is not None
-    calm = spark([0.100, 0.101])
+    assert sparkline([0.0, 0.0]) is not None
+    calm = sparkline([0.100, 0.101])
     assert calm is not None
     assert calm.end is not None
     assert HEIGHT / 3 < calm.end[1] < HEIGHT / 2, "a change of 1 % looks like one"
@@ -227,10 +227,10 @@ def test_lines_are_broken_where_nothing_is_known() -> None:
 def test_bars_show_the_smallest_part() -> None:
     parts = bar({ProxyState.READY: 100_000, ProxyState.BANNED: 1, ProxyState.DEAD: 0})
     assert [part.state for part in parts] == [ProxyState.READY, ProxyState.BANNED]
-    assert parts[1].width > LEAST * 0.9
+    assert parts[1].width > PART_MIN * 0.9
     assert sum(part.width for part in parts) == pytest.approx(BAR, abs=0.1)
     assert bar({}) == []
 
 
 def test_amounts_as_people_read_them() -> None:
-    assert [latency(each) for each in (None, 0.0123, 1.5)] == ["\N{EN DASH}", "12 ms", "1,500 ms"]
+    assert [format_latency(each) for each in (None, 0.0123, 1.5)] == ["\N{EN DASH}", "12 ms", "1,500 ms"]

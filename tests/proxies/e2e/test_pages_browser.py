@@ -11,7 +11,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.expected_conditions import text_to_be_present_in_element
 from selenium.webdriver.support.ui import WebDriverWait
 
-from lycosa.proxies.api.app import build_desk
+from lycosa.proxies.api.app import build_app
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
@@ -60,7 +60,7 @@ def desk() -> Iterator[Server]:
     now = Now()
     pool = LocalPool(now=now)
     asyncio.run(filled(pool, now))
-    with running(build_desk(pool, name="pool", now=now)) as server:
+    with running(build_app(pool, name="pool", now=now)) as server:
         yield server
 
 
@@ -81,7 +81,7 @@ def test_long_names_leave_every_column_to_be_seen(browser: WebDriver, width: int
     pool = LocalPool(now=now)
     asyncio.run(with_long_names(pool))
     screen(browser, width)
-    with running(build_desk(pool, now=now)) as server:
+    with running(build_app(pool, now=now)) as server:
         for path in ("/", "/proxies", "/target?name=shop.example"):
             browser.get(server.url + path)
             assert browser.execute_script(CUT_OFF) == [], path
