@@ -487,7 +487,7 @@ def tree_of_the_design() -> dict[str, set[str]]:
     A line is a folder and what is in it; it goes on in lines without a folder. What is in brackets is an explanation.
     """
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    tree = page.split("```\nlycosa/", 1)[1].split("\n```", 1)[0]
+    tree = page.split("```text\nlycosa/", 1)[1].split("\n```", 1)[0]
     told: dict[str, set[str]] = {}
     folder = ""
     for line in tree.split("\n")[1:]:
