@@ -15,7 +15,7 @@ from lycosa.http.ports import Resolver
 from lycosa.http.public_suffixes import registrable
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra import clock
-from lycosa.proxies.core.gateway.access_rules import Reach
+from lycosa.proxies.core.gateway.access_rules import AccessRules
 from lycosa.proxies.core.gateway.accounts import Accounts
 from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.project_policies import Policies
@@ -33,7 +33,7 @@ async def gateway_over(
     bind: str,
     policies: Policies,
     accounts: Accounts,
-    reach: Reach,
+    reach: AccessRules,
     limits: Limits,
     authorities: Path | None,
     report: Callable[[str], None],
@@ -59,7 +59,7 @@ def parts_of(
     pool: ProxyPool,
     policies: Policies | None = None,
     accounts: Accounts | None = None,
-    reach: Reach | None = None,
+    reach: AccessRules | None = None,
     limits: Limits | None = None,
     tls: ssl.SSLContext | None = None,
     resolver: Resolver | None = None,
@@ -72,7 +72,7 @@ def parts_of(
         limits=limits,
         counts=counts,
         accounts=accounts or Accounts(),
-        reach=reach or Reach(),
+        reach=reach or AccessRules(),
         holds=GatewayLeases(pool, limits, counts, now),
         dialer=Dialer(limits, tls),
         kept=Kept(),

@@ -19,7 +19,7 @@ from lycosa.config.composite_kinds import Networks
 from lycosa.config.kinds import BadElement
 from lycosa.core.errors import UsageError
 from lycosa.http.core.private_addresses import EVERYWHERE, AllowedPrivate
-from lycosa.proxies.core.gateway.access_rules import PORTS, Names, Reach, parse_ports
+from lycosa.proxies.core.gateway.access_rules import DEFAULT_PORTS, AccessRules, NamePolicy, parse_ports
 from lycosa.proxies.core.gateway.accounts import Accounts, read_accounts
 from lycosa.proxies.core.gateway.limits import Limits
 
@@ -46,14 +46,16 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
     help="Who may use it. Others can see it (ps).",
 )
 @click.option("--users", "users_file", type=WRITTEN, metavar="FILE", help="A file of NAME:PASSWORD, a line each.")
-@click.option("--ports", default=PORTS, show_default=True, metavar="N,N-N", help="Where clients may connect to.")
+@click.option(
+    "--ports", default=DEFAULT_PORTS, show_default=True, metavar="N,N-N", help="Where clients may connect to."
+)
 @click.option(
     "--allow-private", multiple=True, metavar="HOST|NET|*", help="Private addresses and names that clients may reach."
 )
 @click.option(
     "--names",
-    type=click.Choice([each.value for each in Names]),
-    default=Names.CHECK.value,
+    type=click.Choice([each.value for each in NamePolicy]),
+    default=NamePolicy.CHECK.value,
     show_default=True,
     help="check: names that lead to private addresses are refused; pin: proxies are given the address, too; trust: no "
     "look-up here.",
@@ -93,12 +95,12 @@ def command(
     lycosa proxies serve --pool redis://localhost:6379/0 --bind 0.0.0.0:3128 --users users.txt
     """
     accounts = Accounts(_accounts(users, users_file))
-    reach = Reach(parse_ports(ports), _allowed(allow_private), Names(names))
+    reach = AccessRules(parse_ports(ports), _allowed(allow_private), NamePolicy(names))
     where = pool_address(address)
     return _run(_serve(where, bind, accounts, reach, Limits(**limits), proxy_ca, metrics))
 
 
-def _accounts(users: tuple[str, ...], file: str | None) -> list[tuple[str, str]]:
+def _accounts(users: tuple[str, ...], file: str | None) -> dict[str, str]:
     found = read_accounts(users)
     if file:
         try:
@@ -106,7 +108,7 @@ def _accounts(users: tuple[str, ...], file: str | None) -> list[tuple[str, str]]
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else "it is not UTF-8"
             raise UsageError(f"--users {file}: {why}") from None
-        found = list({**dict(read_accounts(lines, file)), **dict(found)}.items())
+        found = {**read_accounts(lines, file), **found}
         if not found:
             raise UsageError(f"--users {file}: nobody is in it: write NAME:PASSWORD, a line each")
     return found
@@ -137,7 +139,7 @@ async def _serve(
     where: str,
     bind: str,
     accounts: Accounts,
-    reach: Reach,
+    reach: AccessRules,
     limits: Limits,
     proxy_ca: str | None,
     metrics: str | None,

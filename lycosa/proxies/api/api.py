@@ -27,14 +27,14 @@ from lycosa.proxies.api.metrics import pool_metrics
 from lycosa.proxies.api.params import (
     LIST_MAX,
     decode_body,
-    read_body,
+    int_param,
     proxy_request_params,
+    read_body,
+    run_while_connected,
     scheme_param,
     tags_param,
     target_param,
     text_param,
-    run_while_connected,
-    int_param,
 )
 from lycosa.proxies.api.schemas import (
     AddResponse,
@@ -46,11 +46,11 @@ from lycosa.proxies.api.schemas import (
     LeasesResponse,
     ListFault,
     OutcomeReport,
+    PoolStats,
     ProxiesResponse,
     ReleaseRequest,
-    RenewResponse,
     RenewRequest,
-    PoolStats,
+    RenewResponse,
     TargetsResponse,
     UnbanRequest,
     choice_info,
@@ -68,7 +68,7 @@ from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.core.sources.lists import Fault, read_list
-from lycosa.proxies.gateway.store_timeout import in_time
+from lycosa.proxies.gateway.store_timeout import with_store_timeout
 from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyPool, ProxyView, TargetView
 
 LIMIT, LIMIT_MAX, OFFSET_MAX = 100, 1_000, 1_000_000
@@ -140,7 +140,7 @@ class Api:
         lending = self._pool.acquire(
             wanted.target, wanted.count, proxy_request, lease_s=wanted.lease_s, wait_s=wanted.wait_s
         )  # fmt: skip
-        asking = in_time(lending, wanted.wait_s)
+        asking = with_store_timeout(lending, wanted.wait_s)
         began = self._now()
         self._waiting += 1
         try:

@@ -36,7 +36,7 @@ from lycosa.proxies.api.schemas import ErrorResponse, encode
 from lycosa.proxies.api.snapshot_cache import SnapshotCache
 from lycosa.proxies.core.outcomes.outcome import OutcomeRule
 from lycosa.proxies.core.pool.choices import Choices
-from lycosa.proxies.gateway.store_timeout import in_time
+from lycosa.proxies.gateway.store_timeout import with_store_timeout
 from lycosa.proxies.ports import ProxyPool
 
 JSON = "application/json"
@@ -100,7 +100,7 @@ def _answers(handler: Handler, method: str = "GET") -> Handler:
         return handler
 
     async def answer(request: Request) -> Response:
-        return await in_time(handler(request))
+        return await with_store_timeout(handler(request))
 
     return answer
 

@@ -15,10 +15,10 @@ from starlette.responses import HTMLResponse, Response
 from lycosa.core.units import format_duration
 from lycosa.infra.web.pages import page_templates
 from lycosa.proxies.api import drawing
-from lycosa.proxies.api.api import select_proxies, state_param, pool_stats, format_utc
+from lycosa.proxies.api.api import format_utc, pool_stats, select_proxies, state_param
 from lycosa.proxies.api.history import History, busiest
 from lycosa.proxies.api.operations import OPERATIONS
-from lycosa.proxies.api.params import tags_param, text_param, int_param
+from lycosa.proxies.api.params import int_param, tags_param, text_param
 from lycosa.proxies.api.snapshot_cache import SnapshotCache
 from lycosa.proxies.core.explain import Why, verdict_text
 from lycosa.proxies.core.pool.choices import Choices

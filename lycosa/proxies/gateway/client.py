@@ -11,13 +11,13 @@ from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway.limits import BUFFER_MAX, LINGER_S
 from lycosa.proxies.core.gateway.socks import VERSION
 from lycosa.proxies.core.gateway.username import GatewayUser
-from lycosa.proxies.gateway.http_speaker import HttpSpeaker
+from lycosa.proxies.gateway.client_protocol import Speaker
+from lycosa.proxies.gateway.connection import Wire
+from lycosa.proxies.gateway.http_protocol import HttpSpeaker
 from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.routing import Parts
-from lycosa.proxies.gateway.socks_speaker import SocksSpeaker
-from lycosa.proxies.gateway.speaker import Speaker
+from lycosa.proxies.gateway.socks_protocol import SocksSpeaker
 from lycosa.proxies.gateway.tunnel import Tunnel
-from lycosa.proxies.gateway.wire import Wire
 
 NOT_SERVED = {4: "SOCKS 4", 0x16: "TLS"}
 """First bytes of what is not spoken here."""

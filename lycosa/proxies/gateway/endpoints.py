@@ -12,7 +12,7 @@ from lycosa.http.core.destination import parse_authority
 from lycosa.http.core.http1.head import RequestHead
 from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.reports import read_report
-from lycosa.proxies.gateway.answers import status_of
+from lycosa.proxies.gateway.responses import status_of
 from lycosa.proxies.gateway.routing import Parts
 
 REPORT, CHOICES = b"/v1/report", b"/v1/choices"
@@ -79,7 +79,7 @@ def _by_address(head: RequestHead) -> bool:
 
 
 def _who(parts: Parts, head: RequestHead) -> GatewayUser:
-    return parts.accounts.basic(head.values(b"authorization") or head.values(b"proxy-authorization"))
+    return parts.accounts.log_in_basic(head.values(b"authorization") or head.values(b"proxy-authorization"))
 
 
 def _json(**values: object) -> str:

@@ -30,13 +30,13 @@ from lycosa.http.core.http1.framing import (
     response_body_reader,
 )
 from lycosa.http.core.http1.head import RequestHead, ResponseHead, head_end, read_response
-from lycosa.proxies.core.gateway.handshakes import login_of
+from lycosa.proxies.core.gateway.handshakes import proxy_authorization
 from lycosa.proxies.core.gateway.limits import BUFFER_MAX
 from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.gateway.answers import LEASE
 from lycosa.proxies.gateway.leases import GatewayLease
+from lycosa.proxies.gateway.responses import LEASE
 from lycosa.proxies.gateway.routing import Parts, Route, attempt, located, route
 from lycosa.proxies.gateway.upstream import Key, Upstream
 
@@ -169,7 +169,7 @@ class Exchange:
         proxy = hold.lease.proxy
         whole = proxy.scheme in ("http", "https") and not self._way.pinned
         key = (proxy.key, "" if whole else self._way.to.authority)
-        login = login_of(proxy) if whole else b""
+        login = proxy_authorization(proxy) if whole else b""
         asks = encode_request(self._head, self._to, self._path, self.body, absolute_form=whole, login=login)
         while True:
             upstream = self._kept(key) or await self._opened(proxy, self._way, whole=whole)

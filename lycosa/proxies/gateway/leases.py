@@ -22,7 +22,7 @@ from lycosa.proxies.core.outcomes.reports import ClientReport
 from lycosa.proxies.core.pool.choices import Choices, LeaseChoice
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.gateway.counts import Counts
-from lycosa.proxies.gateway.store_timeout import in_time
+from lycosa.proxies.gateway.store_timeout import with_store_timeout
 from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 OVER_MAX = 10_000
@@ -186,7 +186,7 @@ class GatewayLeases:
     async def _lent(self, target: str, proxy_request: ProxyRequest) -> ProxyLease:
         limits = self._limits
         asking = self._pool.acquire(target, 1, proxy_request, lease_s=limits.lease_s, wait_s=limits.wait_s)
-        return (await in_time(asking, limits.wait_s))[0]
+        return (await with_store_timeout(asking, limits.wait_s))[0]
 
     async def _end(self, hold: GatewayLease) -> None:
         """End a lease that others may still use."""

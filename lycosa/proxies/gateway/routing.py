@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol
 from lycosa.core.errors import BadResponse, FetchError, NoProxy, ProxyFailed
 from lycosa.http.core.destination import Destination
 from lycosa.http.ports import Resolver
-from lycosa.proxies.core.gateway.access_rules import Names, Reach
+from lycosa.proxies.core.gateway.access_rules import AccessRules, NamePolicy
 from lycosa.proxies.core.gateway.accounts import Accounts
-from lycosa.proxies.core.gateway.handshakes import ADDRESSED
+from lycosa.proxies.core.gateway.handshakes import ADDRESS_SCHEMES
 from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, judge_error
@@ -31,7 +31,7 @@ class Parts:
     limits: Limits
     counts: Counts
     accounts: Accounts
-    reach: Reach
+    reach: AccessRules
     holds: GatewayLeases
     dialer: Dialer
     kept: Kept
@@ -67,7 +67,7 @@ class Route(NamedTuple):
 
     def through(self, proxy: Proxy) -> Destination:
         """Return what this proxy is asked for. Raises `ProxyFailed` when it wants an address, and none is known."""
-        if self.to.is_address or not (self.pinned or proxy.scheme in ADDRESSED):
+        if self.to.is_address or not (self.pinned or proxy.scheme in ADDRESS_SCHEMES):
             return self.to
         if not self.address:
             raise ProxyFailed("proxy wants an address, and none was found here", behind=True)
@@ -80,16 +80,16 @@ async def route(parts: Parts, to: Destination) -> Route:
     reach.check(to)
     if to.is_address:
         return Route(to, "", pinned=False)
-    if not reach.is_looked_up(to):
+    if not reach.must_resolve(to):
         return Route(to, "", pinned=False)
     addresses, _ = await parts.resolver.resolve(to.host)
     reach.check_addresses(to, addresses)
-    return Route(to, addresses[0], reach.names is Names.PIN)
+    return Route(to, addresses[0], reach.names is NamePolicy.PIN)
 
 
 async def located(parts: Parts, way: Route, proxy: Proxy) -> Route:
     """Return a way with an address, for a proxy that wants one and a name that was not looked up."""
-    if way.address or way.to.is_address or proxy.scheme not in ADDRESSED:
+    if way.address or way.to.is_address or proxy.scheme not in ADDRESS_SCHEMES:
         return way
     addresses, _ = await parts.resolver.resolve(way.to.host)
     parts.reach.check_addresses(way.to, addresses)

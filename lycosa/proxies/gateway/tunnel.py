@@ -13,10 +13,10 @@ from lycosa.core.errors import ProxyFailed
 from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.gateway.connection import Wire
 from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.routing import Parts, attempt, located, route
 from lycosa.proxies.gateway.upstream import Upstream
-from lycosa.proxies.gateway.wire import Wire
 
 HALF_S = 60.0
 """Nothing moves for so long in a tunnel of which one side has ended: then the other one ends, too."""

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from lycosa.core.errors import ProxyFailed
 from lycosa.http.core.destination import Destination
-from lycosa.proxies.core.gateway.handshakes import Handshake, connect_through
-from lycosa.proxies.core.gateway.limits import IDLE_EACH_MAX, IDLE_PROXIES_MAX, IDLE_S, Limits
+from lycosa.proxies.core.gateway.handshakes import Handshake, handshake_for
+from lycosa.proxies.core.gateway.limits import IDLE_CONNECTION_S, IDLE_CONNECTIONS_MAX, IDLE_PER_PROXY_MAX, Limits
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.gateway.wire import Wire
+from lycosa.proxies.gateway.connection import Wire
 
 Key = tuple[str, str]
 """A proxy, and the host behind it; "" when it takes requests for all hosts."""
@@ -174,11 +174,11 @@ class Dialer:
 
     async def through(self, proxy: Proxy, to: Destination) -> tuple[Upstream, bytes]:
         """Return a connection to a host through a proxy, paused, and what came over it. Raises `ProxyFailed`."""
-        handshake = connect_through(proxy, to)
+        handshake = handshake_for(proxy, to)
         upstream = await self.open(proxy)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         upstream.listen(_Shaking(upstream, handshake, done))
-        upstream.send(handshake.begin())
+        upstream.send(handshake.opening)
         try:
             async with asyncio.timeout(self._limits.handshake_s):
                 await done
@@ -217,18 +217,18 @@ class Kept:
 
     def keep(self, upstream: Upstream, now: float) -> None:
         """Take one back, or end it when there are enough."""
-        if upstream.closed or len(self._by_key.get(upstream.key, ())) >= IDLE_EACH_MAX:
+        if upstream.closed or len(self._by_key.get(upstream.key, ())) >= IDLE_PER_PROXY_MAX:
             upstream.abort()
             return
         upstream.rest(now, self._out)
         self._by_key.setdefault(upstream.key, []).append(upstream)
         self._idle[upstream] = None
-        if len(self._idle) > IDLE_PROXIES_MAX:
+        if len(self._idle) > IDLE_CONNECTIONS_MAX:
             next(iter(self._idle)).abort()
 
     def sweep(self, now: float) -> None:
         """End those that waited for too long."""
-        while self._idle and (oldest := next(iter(self._idle))).idle_since < now - IDLE_S:
+        while self._idle and (oldest := next(iter(self._idle))).idle_since < now - IDLE_CONNECTION_S:
             oldest.abort()
 
     def close(self) -> None:

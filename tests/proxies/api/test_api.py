@@ -489,7 +489,7 @@ def test_a_store_that_is_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
         acquire = proxies = explain = targets  # type: ignore[assignment]
 
-    monkeypatch.setattr(store_timeout, "STORE_S", 0.1)
+    monkeypatch.setattr(store_timeout, "STORE_TIMEOUT_S", 0.1)
     with desk(Away()) as server:
         for page in ("/", "/proxies", "/target?name=a.example"):
             answer = server.get(page)

@@ -24,7 +24,7 @@ import uvloop
 from lycosa.app.proxies.gateway import parts_of
 from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.http.resolver import StaticResolver
-from lycosa.proxies.core.gateway.access_rules import Reach
+from lycosa.proxies.core.gateway.access_rules import AccessRules
 from lycosa.proxies.core.gateway.accounts import Accounts
 from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.outcomes.outcome import Outcome
@@ -193,7 +193,7 @@ Play = Callable[[Stage], Awaitable[None]]
 @asynccontextmanager
 async def staged(
     users: dict[str, str] | None = None,
-    reach: Reach | None = None,
+    reach: AccessRules | None = None,
     policies: Policies | None = None,
     tls: ssl.SSLContext | None = None,
     **limits: Any,
@@ -203,8 +203,8 @@ async def staged(
     parts = parts_of(
         pool,
         policies,
-        Accounts((users or {}).items()),
-        reach or Reach(),
+        Accounts(users),
+        reach or AccessRules(),
         Limits(**{"wait_s": 0.2, "connect_s": 5.0, "grace_s": 1.0, **limits}),
         tls,
         StaticResolver(NAMES),
@@ -237,4 +237,4 @@ def played(play: Play, loop: str = "uvloop", **options: Any) -> None:
     assert complaints == [], str(complaints)[:2000]
 
 
-ANYWHERE = Reach(allowed=AllowedPrivate(["*"]), ports=(range(1, 65_536),))
+ANYWHERE = AccessRules(allowed=AllowedPrivate(["*"]), ports=(range(1, 65_536),))

@@ -119,7 +119,7 @@ def test_curl_is_told_what_is_wrong(certificates, proxies):
         assert "407" in await run(*asks, secure.url(), fails=True)
         assert "407" in await run(*asks, "-U", f"{USER}:wrong", secure.url(), fails=True)
         said = await run(*asks, "-U", f"{USER}-sesion-5:{PASSWORD}", plain.url())
-        assert said.startswith("'sesion' in the user name: write -KEY-VALUE")
+        assert said.startswith("unknown 'sesion' in the user name: write -KEY-VALUE")
         said = await run(*asks, "-U", f"{USER}-country-xx:{PASSWORD}", plain.url())
         assert said.startswith("no proxy for 127.")
         assert "none fits" in said

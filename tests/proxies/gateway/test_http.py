@@ -524,7 +524,7 @@ def test_logins_of_a_connection_are_not_shared(played):
 
 
 def test_a_pool_that_waits_for_its_store_is_a_503(played, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(store_timeout, "STORE_S", 0.1)
+    monkeypatch.setattr(store_timeout, "STORE_TIMEOUT_S", 0.1)
 
     async def play(stage: Stage) -> None:
         async def away(*_: object, **__: object) -> list[ProxyLease]:

@@ -9,7 +9,7 @@ import pytest
 
 from lycosa.core.errors import StateError, UsageError
 from lycosa.http.core.private_addresses import AllowedPrivate
-from lycosa.proxies.core.gateway.access_rules import Reach
+from lycosa.proxies.core.gateway.access_rules import AccessRules
 from lycosa.proxies.gateway.gateway import listening
 from tests.proxies.gateway.playing import GET, LAST, OK, Stage, plays
 from tests.proxies.gateway.test_tunnels import CONNECT, HTTP
@@ -117,7 +117,7 @@ def test_exceptions_are_open(played):
             assert (await stage.head(reader)).startswith(b"HTTP/1.1 200 ")
             writer.close()
 
-    played(play, reach=Reach(allowed=AllowedPrivate(["10.0.0.0/8", "home.local"])))
+    played(play, reach=AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "home.local"])))
 
 
 def test_a_name_that_nobody_knows(played):

@@ -8,7 +8,7 @@ from base64 import b64encode
 import pytest
 
 from lycosa.app.proxies.gateway import allow_connections
-from lycosa.proxies.core.gateway.access_rules import Names, Reach
+from lycosa.proxies.core.gateway.access_rules import AccessRules, NamePolicy
 from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.project_policies import Policies, TargetSettings
@@ -216,7 +216,7 @@ def test_a_tunnel_that_brings_nothing_is_a_miss(played):
     [
         (b"HTTP/1.1 502 No\r\n\r\n", ("miss", "proxy answered 502")),
         (b"HTTP/1.1 407 No\r\n\r\n", ("proxy", "proxy refused the login (407)")),
-        (b"nonsense\r\n\r\n", ("proxy", "proxy answered what is not HTTP")),
+        (b"nonsense\r\n\r\n", ("proxy", "proxy sent an invalid HTTP response")),
     ],
 )
 def test_a_proxy_that_does_not_connect_is_replaced(played, answer: bytes, outcome: tuple[str, str]):
@@ -395,7 +395,7 @@ def test_pinned_names_go_as_addresses(played):
             b"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n"
         )
 
-    played(play, reach=Reach(names=Names.PIN))
+    played(play, reach=AccessRules(names=NamePolicy.PIN))
 
 
 def test_trusted_names_are_not_looked_up(played):
@@ -407,4 +407,4 @@ def test_trusted_names_are_not_looked_up(played):
         assert b"nobody-knows.example" in proxy.heard[0]
         writer.close()
 
-    played(play, reach=Reach(names=Names.TRUST))
+    played(play, reach=AccessRules(names=NamePolicy.TRUST))

@@ -1,4 +1,4 @@
-"""Who may use the gateway: names and passwords, as HTTP (Basic, RFC 7617) and SOCKS bring them."""
+"""The accounts of the gateway: names and passwords, sent by HTTP (Basic, RFC 7617) or SOCKS (RFC 1929)."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import hmac
 import re
 from base64 import b64decode
 from binascii import Error
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 
 from lycosa.core.errors import Forbidden, UsageError
-from lycosa.proxies.core.gateway.username import STATUS, GatewayUser, parse_username
+from lycosa.proxies.core.gateway.username import LOGIN_FAILED, LOGIN_STATUS, GatewayUser, parse_username
 
 ACCOUNTS_MAX = 10_000
 LOGINS_MAX = 1_024
-"""Values of Proxy-Authorization whose meaning is remembered."""
+"""Values of Proxy-Authorization whose meaning is cached."""
 
 PASSWORD_MAX = 255
-"""Bytes of a password: SOCKS has no room for more (RFC 1929)."""
+"""Bytes of a password: the maximum in SOCKS (RFC 1929)."""
 
 NAME = re.compile(r"[\w.~@-]{1,64}", re.ASCII)
-WHO = "a user name and a password, please"
-ANYBODY = GatewayUser()
-WRONG = "unknown user name or wrong password"
+PASSWORD = re.compile(r"[^\ud800-\udfff]+")
+"""No surrogates: they stand for command-line bytes that are not UTF-8, and cannot be sent."""
+
+LOGIN_MISSING = "send a user name and a password"
 
 
 class Accounts:
-    """Names with their passwords; none at all, and everybody is let in, whatever password comes along."""
+    """Passwords by account name. Without any account every client is accepted, with any password."""
 
-    def __init__(self, passwords: Iterable[tuple[str, str]] = ()) -> None:
-        self._passwords = dict(passwords)
-        self._read = lru_cache(LOGINS_MAX)(self._basic)
+    def __init__(self, passwords: Mapping[str, str] | None = None) -> None:
+        self._passwords = passwords or {}
+        self._parse_cached = lru_cache(LOGINS_MAX)(self._parse_basic)
 
     def __bool__(self) -> bool:
         return bool(self._passwords)
@@ -38,61 +40,52 @@ class Accounts:
     def __repr__(self) -> str:
         return f"Accounts({list(self._passwords)})"
 
-    def log_in(self, user: str, password: str) -> GatewayUser:
-        """Return what a user asks for. Raises `Forbidden` (407)."""
+    def log_in(self, name: str, password: str) -> GatewayUser:
+        """Check a login, and return what its user name requests. Raises `Forbidden` (407)."""
         if not self._passwords:
-            return parse_username(user)
-        asked = parse_username(user, self._passwords)
-        if not hmac.compare_digest(password.encode(), self._passwords[asked.account].encode()):
-            raise Forbidden(WRONG, STATUS)
-        return asked
+            return parse_username(name)
+        user = parse_username(name, self._passwords)
+        if not hmac.compare_digest(password.encode(), self._passwords[user.account].encode()):
+            raise Forbidden(LOGIN_FAILED, LOGIN_STATUS)
+        return user
 
-    def basic(self, values: list[bytes]) -> GatewayUser:
-        """Return what the fields Proxy-Authorization of a request ask for. Raises `Forbidden` (407)."""
+    def log_in_basic(self, values: list[bytes]) -> GatewayUser:
+        """Check the Proxy-Authorization fields of a request. Raises `Forbidden` (407)."""
         if len(values) > 1 or (not values and self._passwords):
-            raise Forbidden(WHO, STATUS)
-        return self._read(values[0]) if values else ANYBODY
+            raise Forbidden(LOGIN_MISSING, LOGIN_STATUS)
+        return self._parse_cached(values[0]) if values else GatewayUser()
 
-    def _basic(self, value: bytes) -> GatewayUser:
-        scheme, _, coded = value.partition(b" ")
+    def _parse_basic(self, value: bytes) -> GatewayUser:
+        scheme, _, encoded = value.partition(b" ")
+        login = b""
+        if scheme.lower() == b"basic":
+            with suppress(Error):
+                login = b64decode(encoded.strip(b" "), validate=True)
         try:
-            login = b64decode(coded.strip(b" "), validate=True) if scheme.lower() == b"basic" else b""
-        except Error:
-            login = b""
-        user, colon, password = _decoded(login).partition(":")
+            text = login.decode()
+        except UnicodeDecodeError:
+            text = login.decode("latin-1")  # Python requests sends this, although our challenge says UTF-8
+        name, colon, password = text.partition(":")
         if not colon:
-            raise Forbidden(WHO, STATUS)
-        return self.log_in(user, password)
+            raise Forbidden(LOGIN_MISSING, LOGIN_STATUS)
+        return self.log_in(name, password)
 
 
-def read_accounts(lines: Iterable[str], where: str = "--user") -> list[tuple[str, str]]:
-    """Return the accounts of lines NAME:PASSWORD; empty ones and comments (#) say nothing. Raises `UsageError`.
+def read_accounts(lines: Iterable[str], where: str = "--user") -> dict[str, str]:
+    """Return the passwords by name from lines NAME:PASSWORD; blank lines and comments (#) are skipped.
 
-    The error repeats no password.
+    Raises `UsageError`, which repeats no password.
     """
-    found: dict[str, str] = {}
+    accounts: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
         name, _, password = line.strip().partition(":")
-        if not (NAME.fullmatch(name) and password and _is_text(password)) or len(password.encode()) > PASSWORD_MAX:
+        if not (NAME.fullmatch(name) and PASSWORD.fullmatch(password)) or len(password.encode()) > PASSWORD_MAX:
             raise UsageError(f"{where}, line {number}: write NAME:PASSWORD, the name of letters, digits and . _ ~ @ -")
-        if name in found:
-            raise UsageError(f"{where}, line {number}: {name} is there twice")
-        found[name] = password
-    if len(found) > ACCOUNTS_MAX:
-        raise UsageError(f"{where}: {len(found):,} accounts, at most {ACCOUNTS_MAX:,}")
-    return list(found.items())
-
-
-def _decoded(login: bytes) -> str:
-    """Return a login as text: UTF-8, as we ask for it, or what some clients send all the same."""
-    try:
-        return login.decode()
-    except UnicodeDecodeError:
-        return login.decode("latin-1")
-
-
-def _is_text(password: str) -> bool:
-    """Whether it can be sent: what a shell took from a line in another encoding than UTF-8 cannot."""
-    return not any("\ud800" <= each <= "\udfff" for each in password)
+        if name in accounts:
+            raise UsageError(f"{where}, line {number}: the account {name} is listed twice")
+        accounts[name] = password
+    if len(accounts) > ACCOUNTS_MAX:
+        raise UsageError(f"{where}: {len(accounts):,} accounts, at most {ACCOUNTS_MAX:,}")
+    return accounts

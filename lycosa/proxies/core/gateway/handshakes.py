@@ -1,19 +1,20 @@
-"""How a connection through a proxy is asked for: CONNECT (RFC 9110 §9.3.6), SOCKS 4 and 4a, SOCKS 5 (RFC 1928, 1929).
+"""Handshakes that request a connection through a proxy, as bytes in and bytes out.
 
-    handshake = connect_through(proxy, to)
-    send(handshake.begin())
+CONNECT (RFC 9110 §9.3.6), SOCKS 4 and 4a, SOCKS 5 (RFC 1928, 1929):
+
+    handshake = handshake_for(proxy, destination)
+    send(handshake.opening)
     while not handshake.done:
-        send(handshake.receive(what came))
-    handshake.rest                              # what came behind it: the first bytes of the other side
+        send(handshake.receive(await read()))
+    handshake.rest                     # bytes after the last reply: the first ones from the destination
 
-Raises `ProxyFailed`, with words that are the same for the same cause and hold no secret.
+`receive` raises `ProxyFailed`; its message is the same for the same cause, and contains no secret.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from ipaddress import IPv4Address, ip_address
-from typing import Protocol
 
 from lycosa.core.errors import PROXY_LOGIN_REFUSED, BadMessage, ProxyFailed
 from lycosa.http.core.destination import Destination
@@ -21,191 +22,174 @@ from lycosa.http.core.http1.head import head_end, read_response
 from lycosa.proxies.core.gateway import socks
 from lycosa.proxies.core.proxy import Proxy
 
-SOCKS4, GRANTED = 4, 0x5A
-SOCKS4_REPLY = 8
-SOCKS4_LOGIN = (0x5C, 0x5D)
-NAME_LATER = b"\0\0\0\1"
-"""The address of SOCKS 4a that says: the name follows."""
+SOCKS4_VERSION, SOCKS4_GRANTED = 4, 0x5A
+SOCKS4_REPLY_SIZE = 8
+SOCKS4_LOGIN_REFUSED = (0x5C, 0x5D)
+SOCKS4A_ADDRESS = b"\0\0\0\1"
+"""The invalid address by which SOCKS 4a says that a name follows."""
 
-ADDRESSED = frozenset({"socks4", "socks5"})
-"""Kinds of proxies that want an address, found by whoever asks."""
+ADDRESS_SCHEMES = frozenset({"socks4", "socks5"})
+"""Schemes whose clients resolve names themselves, and send the proxy an address."""
 
 
-class Handshake(Protocol):
-    """One of them, see the module."""
+class Handshake:
+    """A handshake, see the module. `opening` is sent first."""
 
-    done: bool
-    rest: bytes
-
-    def begin(self) -> bytes:
-        """Return what is sent first."""
-        ...
+    def __init__(self, opening: bytes) -> None:
+        self.opening = opening
+        self.done, self.rest = False, b""
+        self._received = b""
 
     def receive(self, data: bytes) -> bytes:
-        """Take what came. Return what is to be sent. Raises `ProxyFailed`."""
-        ...
+        """Process received bytes, and return those to send. Raises `ProxyFailed`."""
+        raise NotImplementedError
+
+    def _finish(self, size: int) -> None:
+        """Finish with the reply of this size, which is complete."""
+        self.done, self.rest = True, self._received[size:]
 
 
-def login_of(proxy: Proxy) -> bytes:
+def proxy_authorization(proxy: Proxy) -> bytes:
     """Return the value of Proxy-Authorization for an HTTP proxy (RFC 7617), b"" without a login."""
     if not (proxy.username or proxy.password):
         return b""
     return b"Basic " + b64encode(f"{proxy.username}:{proxy.password}".encode())
 
 
-def connect_through(proxy: Proxy, to: Destination) -> Handshake:
-    """Return the handshake that asks this proxy for a connection. Raises `ProxyFailed` for what it cannot be asked."""
+def handshake_for(proxy: Proxy, to: Destination) -> Handshake:
+    """Return the handshake with this proxy. Raises `ProxyFailed` for a destination that its protocol cannot express."""
     if proxy.scheme in ("http", "https"):
-        return HttpConnect(to, login_of(proxy))
+        return ConnectHandshake(to, proxy_authorization(proxy))
     if proxy.scheme in ("socks4", "socks4a"):
-        return Socks4(to, proxy.username)
-    return Socks5(to, proxy.username, proxy.password)
+        return Socks4Handshake(to, proxy.username)
+    return Socks5Handshake(to, proxy.username, proxy.password)
 
 
-class HttpConnect:
-    """CONNECT, with a login at once."""
+class ConnectHandshake(Handshake):
+    """CONNECT. The login is sent at once, without waiting for a challenge."""
 
     def __init__(self, to: Destination, login: bytes) -> None:
-        self.done, self.rest = False, b""
-        self._came = b""
         authority = to.authority.encode()
         login_line = b"Proxy-Authorization: " + login + b"\r\n" if login else b""
-        self._asks = b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (authority, authority, login_line)
-
-    def begin(self) -> bytes:
-        """See `Handshake`."""
-        return self._asks
+        super().__init__(b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (authority, authority, login_line))
 
     def receive(self, data: bytes) -> bytes:
-        """See `Handshake`."""
-        since = len(self._came)
-        self._came += data
+        searched = len(self._received)
+        self._received += data
         try:
-            while end := head_end(self._came, since):
-                status = read_response(self._came[:end]).status
-                self._came, since = self._came[end:], 0
+            while not self.done and (end := head_end(self._received, searched)):
+                status = read_response(self._received[:end]).status
+                if status == 407:
+                    raise ProxyFailed(f"{PROXY_LOGIN_REFUSED} (407)")
+                if status >= 300:
+                    raise ProxyFailed(f"proxy answered {status}", behind=True)
                 if status >= 200:
-                    self._answered(status)
-                    break
+                    self._finish(end)
+                self._received, searched = self._received[end:], 0  # an interim response (1xx) is skipped
         except BadMessage:
-            raise ProxyFailed("proxy answered what is not HTTP") from None
+            raise ProxyFailed("proxy sent an invalid HTTP response") from None
         return b""
 
-    def _answered(self, status: int) -> None:
-        if status == 407:
-            raise ProxyFailed(f"{PROXY_LOGIN_REFUSED} (407)")
-        if status >= 300:
-            raise ProxyFailed(f"proxy answered {status}", behind=True)
-        self.done, self.rest = True, self._came
 
-
-class Socks4:
-    """SOCKS 4, and 4a for names. Its user name is no login: servers may ask another server who that is."""
+class Socks4Handshake(Handshake):
+    """SOCKS 4, and 4a for names. The user name is no login: servers may verify it with an ident server."""
 
     def __init__(self, to: Destination, user: str) -> None:
-        self.done, self.rest = False, b""
-        self._came = b""
-        address, name = NAME_LATER, b""
+        address, name = SOCKS4A_ADDRESS, b""
         if not to.is_address:
             name = to.host.encode() + b"\0"
         elif isinstance(ip := ip_address(to.host), IPv4Address):
             address = ip.packed
         else:
-            raise ProxyFailed("proxy of SOCKS 4 takes no IPv6 addresses", behind=True)
-        plain_user = user.encode().replace(b"\0", b"")
-        self._asks = bytes((SOCKS4, socks.CONNECT)) + to.port.to_bytes(2) + address + plain_user + b"\0" + name
-
-    def begin(self) -> bytes:
-        """See `Handshake`."""
-        return self._asks
+            raise ProxyFailed("SOCKS 4 proxies do not support IPv6 addresses", behind=True)
+        user_field = user.encode().replace(b"\0", b"") + b"\0"
+        command = bytes((SOCKS4_VERSION, socks.CONNECT))
+        super().__init__(command + to.port.to_bytes(2) + address + user_field + name)
 
     def receive(self, data: bytes) -> bytes:
-        """See `Handshake`."""
-        self._came += data
-        if self._came[:1] not in (b"", b"\0"):
-            raise ProxyFailed("proxy answered what is not SOCKS 4")
-        if len(self._came) >= SOCKS4_REPLY:
-            code = self._came[1]
-            if code in SOCKS4_LOGIN:
+        self._received += data
+        if self._received[:1] not in (b"", b"\0"):
+            raise ProxyFailed("proxy sent an invalid SOCKS 4 reply")
+        if len(self._received) >= SOCKS4_REPLY_SIZE:
+            code = self._received[1]
+            if code in SOCKS4_LOGIN_REFUSED:
                 raise ProxyFailed(PROXY_LOGIN_REFUSED)
-            if code != GRANTED:
+            if code != SOCKS4_GRANTED:
                 raise ProxyFailed("proxy could not connect", behind=True)
-            self.done, self.rest = True, self._came[SOCKS4_REPLY:]
+            self._finish(SOCKS4_REPLY_SIZE)
         return b""
 
 
-class Socks5:
-    """SOCKS 5: greeting, login if it is wanted, request."""
+class Socks5Handshake(Handshake):
+    """SOCKS 5: method selection, login if the proxy requests it, connection request."""
 
     def __init__(self, to: Destination, user: str, password: str) -> None:
-        self.done, self.rest = False, b""
-        self._came = b""
         self._to = to
         self._login = (user.encode()[:255], password.encode()[:255]) if user or password else None
-        self._step = self._method
-
-    def begin(self) -> bytes:
-        """See `Handshake`."""
         methods = (socks.NO_LOGIN, socks.LOGIN) if self._login else (socks.NO_LOGIN,)
-        return bytes((socks.VERSION, len(methods), *methods))
+        super().__init__(bytes((socks.VERSION, len(methods), *methods)))
+        self._step = self._read_method
 
     def receive(self, data: bytes) -> bytes:
-        """See `Handshake`."""
-        self._came += data
+        self._received += data
         out = b""
         while not self.done:
-            before = self._came
+            before = self._received
             out += self._step()
-            if self._came == before:
+            if self._received == before:
                 break
         return out
 
-    def _method(self) -> bytes:
-        if len(self._came) < 2:
+    def _read_method(self) -> bytes:
+        if len(self._received) < 2:
             return b""
-        version, method = self._came[:2]
-        self._came = self._came[2:]
+        version, method = self._received[:2]
+        self._received = self._received[2:]
         if version != socks.VERSION:
-            raise ProxyFailed("proxy answered what is not SOCKS 5")
+            raise _invalid_reply()
         if method == socks.LOGIN and self._login:
-            self._step = self._logged_in
+            self._step = self._read_login_status
             user, password = self._login
             return bytes((socks.LOGIN_VERSION, len(user))) + user + bytes((len(password),)) + password
         if method != socks.NO_LOGIN:
             raise ProxyFailed(PROXY_LOGIN_REFUSED)
         return self._request()
 
-    def _logged_in(self) -> bytes:
-        if len(self._came) < 2:
+    def _read_login_status(self) -> bytes:
+        if len(self._received) < 2:
             return b""
-        status = self._came[1]
-        self._came = self._came[2:]
+        status = self._received[1]
+        self._received = self._received[2:]
         if status:
             raise ProxyFailed(PROXY_LOGIN_REFUSED)
         return self._request()
 
     def _request(self) -> bytes:
-        self._step = self._reply
-        begin = bytes((socks.VERSION, socks.CONNECT, 0))
+        self._step = self._read_reply
+        command = bytes((socks.VERSION, socks.CONNECT, 0))
         port = self._to.port.to_bytes(2)
         if not self._to.is_address:
             name = self._to.host.encode()
-            return begin + bytes((socks.NAME, len(name))) + name + port
+            return command + bytes((socks.NAME, len(name))) + name + port
         ip = ip_address(self._to.host)
-        return begin + bytes((socks.IPV4 if isinstance(ip, IPv4Address) else socks.IPV6,)) + ip.packed + port
+        return command + bytes((socks.IPV4 if isinstance(ip, IPv4Address) else socks.IPV6,)) + ip.packed + port
 
-    def _reply(self) -> bytes:
-        if len(self._came) < 5:
+    def _read_reply(self) -> bytes:
+        if len(self._received) < 5:
             return b""
-        version, code, _, kind, first = self._came[:5]
+        version, code, _, kind, first = self._received[:5]
         if version != socks.VERSION:
-            raise ProxyFailed("proxy answered what is not SOCKS 5")
-        if code != socks.DONE:
-            raise ProxyFailed(f"proxy says: {socks.REASONS.get(code, 'failure')}", behind=True)
-        length = {socks.IPV4: 10, socks.IPV6: 22, socks.NAME: 7 + first}.get(kind)
-        if length is None:
-            raise ProxyFailed("proxy answered what is not SOCKS 5")
-        if len(self._came) >= length:
-            self.done, self.rest = True, self._came[length:]
-            self._came = b""
+            raise _invalid_reply()
+        if code != socks.SUCCEEDED:
+            raise ProxyFailed(f"proxy reported: {socks.REASONS.get(code, 'failure')}", behind=True)
+        # The address the proxy connects from follows; the first byte of a name is its length.
+        size = {socks.IPV4: 10, socks.IPV6: 22, socks.NAME: 7 + first}.get(kind)
+        if size is None:
+            raise _invalid_reply()
+        if len(self._received) >= size:
+            self._finish(size)
         return b""
+
+
+def _invalid_reply() -> ProxyFailed:
+    return ProxyFailed("proxy sent an invalid SOCKS 5 reply")

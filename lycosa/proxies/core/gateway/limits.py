@@ -5,36 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BUFFER_MAX = 65_536
-"""Bytes of a client that are kept while nobody takes them; then it is read no more."""
+"""Bytes from a client that are buffered before reading from it is paused."""
 
-IDLE_PROXIES_MAX = 512
-IDLE_EACH_MAX = 16
-IDLE_S = 20.0
+IDLE_CONNECTIONS_MAX = 512
+IDLE_PER_PROXY_MAX = 16
+IDLE_CONNECTION_S = 20.0
 """Connections to proxies that are kept for the next request: in all, to each, and for how long."""
 
 SWEEP_S = 1.0
-"""How often times are looked at: a limit is kept to that."""
+"""Interval of timeout checks, which is their precision."""
 
 LINGER_S = 2.0
-"""A client that we are done with may still read its answer for so long, while what it sends is thrown away."""
+"""How long a closed connection may still read its response, while what the client sends is discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one gateway and one client may take.
+    """The bounds of one gateway.
 
-    clients         connections of clients at a time
+    clients         concurrent client connections
     per_client      those from one address
-    head_s          a request line with its fields, a SOCKS greeting: from its first byte to its last
+    head_s          a request head or SOCKS greeting: from its first byte to its last
     idle_s          a connection without a request
     connect_s       TCP and TLS to a proxy
     handshake_s     the proxy's own connection to the host
-    answer_s        until the next bytes of an answer come, or are taken
-    tunnel_idle_s   a tunnel in which nothing moves
-    wait_s          until the pool has a proxy free
+    answer_s        until the next bytes of a response are received, or the client reads them
+    tunnel_idle_s   a tunnel without traffic
+    wait_s          until the pool has a proxy to lease
     attempts        proxies that are tried for one request
-    lease_s         what a crashed gateway keeps from others
-    grace_s         what is under way may go on for so long at the end
+    lease_s         after this time the leases of a killed gateway expire
+    grace_s         how long open requests and tunnels may continue after a stop
     """
 
     clients: int = 8_192

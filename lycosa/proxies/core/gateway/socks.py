@@ -1,6 +1,6 @@
-"""SOCKS 5 as a server hears it (RFC 1928), with its user names and passwords (RFC 1929): bytes in, values out.
+"""SOCKS 5 on the server's side (RFC 1928), with user names and passwords (RFC 1929): bytes in, values out.
 
-Each reader takes what has come so far, and returns the message with its length, or None while it is not whole.
+Each reader takes the bytes received so far, and returns the message with its size, or None while it is incomplete.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ VERSION, LOGIN_VERSION = 5, 1
 NO_LOGIN, LOGIN, NO_METHOD = 0, 2, 0xFF
 CONNECT = 1
 IPV4, NAME, IPV6 = 1, 3, 4
-MESSAGE_MAX = 513
-"""Bytes of the longest message, a login."""
 
-DONE, FAILED, NOT_ALLOWED, UNREACHABLE, NOT_SUPPORTED = 0, 1, 2, 4, 7
+SUCCEEDED, FAILED, NOT_ALLOWED, UNREACHABLE, NOT_SUPPORTED = 0, 1, 2, 4, 7
 REASONS = {
     1: "general failure", 2: "not allowed", 3: "network unreachable", 4: "host unreachable", 5: "connection refused",
     6: "TTL expired", 7: "command not supported", 8: "address type not supported",
 }  # fmt: skip
-"""What a reply says, other than that it is done (RFC 1928 §6)."""
+"""The codes of failures in a reply (RFC 1928 §6)."""
 
 
 class Login(NamedTuple):
@@ -34,7 +32,7 @@ class Login(NamedTuple):
 
 
 def read_methods(data: bytes) -> tuple[bytes, int] | None:
-    """Read the greeting: the ways to log in that the client knows."""
+    """Read the greeting: the authentication methods that the client supports."""
     if len(data) < 2 or len(data) < 2 + data[1]:
         return None
     return bytes(data[2 : 2 + data[1]]), 2 + data[1]
@@ -46,11 +44,11 @@ def read_login(data: bytes) -> tuple[Login, int] | None:
         raise BadMessage("not a login of RFC 1929")
     if len(data) < 2 or len(data) < 3 + data[1]:
         return None
-    behind_user = 2 + data[1]
-    end = behind_user + 1 + data[behind_user]
+    user_end = 2 + data[1]
+    end = user_end + 1 + data[user_end]
     if len(data) < end:
         return None
-    user, password = data[2:behind_user], data[behind_user + 1 : end]
+    user, password = data[2:user_end], data[user_end + 1 : end]
     return Login(bytes(user).decode("utf-8", "replace"), bytes(password).decode("utf-8", "replace")), end
 
 
@@ -61,21 +59,18 @@ def read_request(data: bytes) -> tuple[tuple[int, Destination], int] | None:
     if data[0] != VERSION or data[2] or data[3] not in (IPV4, NAME, IPV6):
         raise BadMessage("not a request of SOCKS 5")
     kind = data[3]
-    begin = 5 if kind == NAME else 4
-    end = begin + {IPV4: 4, IPV6: 16, NAME: data[4]}[kind]
+    start = 5 if kind == NAME else 4
+    end = start + {IPV4: 4, IPV6: 16, NAME: data[4]}[kind]
     if len(data) < end + 2:
         return None
-    port = int.from_bytes(data[end : end + 2])
-    return (data[1], _destination(kind, bytes(data[begin:end]), port)), end + 2
+    address, port = bytes(data[start:end]), int.from_bytes(data[end : end + 2])
+    if kind == IPV4:
+        address = str(IPv4Address(address)).encode()
+    elif kind == IPV6:
+        address = f"[{IPv6Address(address)}]".encode()
+    return (data[1], parse_authority(address + b":%d" % port)), end + 2
 
 
-def reply(code: int) -> bytes:
-    """Return the answer to a request. The address we connect from is nobody's business: 0.0.0.0:0."""
+def encode_reply(code: int) -> bytes:
+    """Return the reply to a request. The address we connect from is not revealed: 0.0.0.0:0."""
     return bytes((VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0))
-
-
-def _destination(kind: int, address: bytes, port: int) -> Destination:
-    if kind == NAME:
-        return parse_authority(address + b":%d" % port)
-    ip = str(IPv4Address(address)) if kind == IPV4 else f"[{IPv6Address(address)}]"
-    return parse_authority(f"{ip}:{port}".encode())

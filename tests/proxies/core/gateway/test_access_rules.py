@@ -7,7 +7,7 @@ import pytest
 from lycosa.core.errors import BadMessage, Forbidden, UsageError
 from lycosa.http.core.destination import Destination, parse_authority
 from lycosa.http.core.private_addresses import AllowedPrivate
-from lycosa.proxies.core.gateway.access_rules import Names, Reach, parse_ports
+from lycosa.proxies.core.gateway.access_rules import AccessRules, NamePolicy, parse_ports
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_how_a_destination_is_shown():
 )
 def test_private_addresses_are_refused(host: str):
     with pytest.raises(Forbidden, match="private address") as raised:
-        Reach().check(Destination(host, 443))
+        AccessRules().check(Destination(host, 443))
     assert raised.value.status == 403
-    Reach(allowed=AllowedPrivate(["*"])).check(Destination(host, 443))
+    AccessRules(allowed=AllowedPrivate(["*"])).check(Destination(host, 443))
 
 
 @pytest.mark.parametrize(
@@ -92,22 +92,22 @@ def test_private_addresses_are_refused(host: str):
 )
 def test_no_spelling_gets_past(spelling: bytes):
     with pytest.raises(Forbidden):
-        Reach().check(parse_authority(spelling))
+        AccessRules().check(parse_authority(spelling))
 
 
 def test_public_places_are_open():
     for host in ("example.com", "93.184.216.34", "2606:2800:220:1::1"):
-        Reach().check(Destination(host, 443))
+        AccessRules().check(Destination(host, 443))
 
 
 @pytest.mark.parametrize("port", [22, 25, 110, 445, 465, 587])
 def test_ports_of_mail_and_files_are_refused(port: int):
     with pytest.raises(Forbidden, match=f"port {port}"):
-        Reach(allowed=AllowedPrivate(["*"])).check(Destination("example.com", port))
+        AccessRules(allowed=AllowedPrivate(["*"])).check(Destination("example.com", port))
 
 
 def test_exceptions_are_named():
-    reach = Reach(allowed=AllowedPrivate(["10.0.0.0/8", "shop.local"]))
+    reach = AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "shop.local"]))
     reach.check(Destination("10.9.9.9", 443))
     reach.check(Destination("www.shop.local", 443))
     for host in ("192.168.0.1", "other.local"):
@@ -116,21 +116,21 @@ def test_exceptions_are_named():
 
 
 def test_names_that_lead_to_private_addresses_are_refused():
-    reach = Reach()
+    reach = AccessRules()
     to = Destination("rebind.example", 443)
     reach.check_addresses(to, ["93.184.216.34"])
     for addresses in (["127.0.0.1"], ["93.184.216.34", "10.0.0.1"], ["::1"], ["fe80::1%eth0"]):
-        with pytest.raises(Forbidden, match="leads to a private address"):
+        with pytest.raises(Forbidden, match="resolves to a private address"):
             reach.check_addresses(to, addresses)
 
 
 def test_which_names_are_looked_up():
     name, address = Destination("a.example", 443), Destination("93.184.216.34", 443)
-    assert Reach().is_looked_up(name)
-    assert not Reach().is_looked_up(address)
-    assert not Reach(names=Names.TRUST).is_looked_up(name)
-    assert not Reach(allowed=AllowedPrivate(["a.example"])).is_looked_up(name)
-    assert Reach(allowed=AllowedPrivate(["a.example"]), names=Names.PIN).is_looked_up(name)
+    assert AccessRules().must_resolve(name)
+    assert not AccessRules().must_resolve(address)
+    assert not AccessRules(names=NamePolicy.TRUST).must_resolve(name)
+    assert not AccessRules(allowed=AllowedPrivate(["a.example"])).must_resolve(name)
+    assert AccessRules(allowed=AllowedPrivate(["a.example"]), names=NamePolicy.PIN).must_resolve(name)
 
 
 def test_lists_of_ports():

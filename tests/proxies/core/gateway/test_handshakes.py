@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lycosa.core.errors import BadMessage, ProxyFailed
 from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway import socks
-from lycosa.proxies.core.gateway.handshakes import connect_through
+from lycosa.proxies.core.gateway.handshakes import handshake_for
 from lycosa.proxies.core.proxy import parse_proxy
 
 NAME, V4, V6 = Destination("shop.example", 443), Destination("93.184.216.34", 80), Destination("2001:db8::1", 443)
@@ -17,15 +17,14 @@ NAME, V4, V6 = Destination("shop.example", 443), Destination("93.184.216.34", 80
 
 def shaken(url: str, to: Destination, answers: list[bytes]) -> tuple[list[bytes], bytes]:
     """Play a handshake with a proxy that answers so, a byte at a time. Return what was sent, and what is left."""
-    shake = connect_through(parse_proxy(url), to)
-    sent = [shake.begin()]
+    shake = handshake_for(parse_proxy(url), to)
+    sent = [shake.opening]
     for answer in answers:
         assert not shake.done
         out = b"".join(shake.receive(answer[n : n + 1]) for n in range(len(answer) - 1))
         sent.append(out + shake.receive(answer[-1:]))
     assert shake.done
-    whole = connect_through(parse_proxy(url), to)
-    whole.begin()
+    whole = handshake_for(parse_proxy(url), to)
     for answer in answers[:-1]:
         whole.receive(answer)
     whole.receive(answers[-1] + b"behind")
@@ -59,8 +58,8 @@ def test_connect():
         (b"HTTP/1.1 403 No\r\n\r\n", True, "answered 403"),
         (b"HTTP/1.1 502 No\r\n\r\n", True, "answered 502"),
         (b"HTTP/1.1 301 Go\r\nLocation: x\r\n\r\n", True, "answered 301"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", False, "not HTTP"),
-        (b"x" * 70_000, False, "not HTTP"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", False, "invalid HTTP"),
+        (b"x" * 70_000, False, "invalid HTTP"),
     ],
 )
 def test_connect_refused(answer: bytes, behind: bool, words: str):
@@ -97,12 +96,12 @@ def test_socks_5():
     [
         ([b"\x05\xff"], False, "refused the login"),
         ([b"\x05\x02"], False, "refused the login"),
-        ([b"\x04\x00"], False, "not SOCKS 5"),
-        ([b"HTTP/1.1 400 Bad"], False, "not SOCKS 5"),
+        ([b"\x04\x00"], False, "invalid SOCKS 5"),
+        ([b"HTTP/1.1 400 Bad"], False, "invalid SOCKS 5"),
         ([b"\x05\x00", b"\x05\x05\x00\x01\x00"], True, "connection refused"),
         ([b"\x05\x00", b"\x05\x04\x00\x01\x00"], True, "host unreachable"),
         ([b"\x05\x00", b"\x05\x63\x00\x01\x00"], True, "failure"),
-        ([b"\x05\x00", b"\x05\x00\x00\x09\x00"], False, "not SOCKS 5"),
+        ([b"\x05\x00", b"\x05\x00\x00\x09\x00"], False, "invalid SOCKS 5"),
     ],
 )
 def test_socks_5_refused(answers: list[bytes], behind: bool, words: str):
@@ -118,8 +117,7 @@ def test_a_wrong_password_for_socks_5():
 
 @given(st.binary(max_size=60), st.sampled_from(["http", "socks4a", "socks5h"]))
 def test_any_answer_of_a_proxy_is_read_or_refused(data: bytes, scheme: str):
-    shake = connect_through(parse_proxy(f"{scheme}://ann:secret@p.example:1"), NAME)
-    shake.begin()
+    shake = handshake_for(parse_proxy(f"{scheme}://ann:secret@p.example:1"), NAME)
     try:
         for n in range(len(data)):
             if shake.done:

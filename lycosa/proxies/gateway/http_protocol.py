@@ -11,12 +11,12 @@ from lycosa.http.core.http1.framing import BodyReader, request_body_reader
 from lycosa.http.core.http1.head import RequestHead, elements, head_end, read_request
 from lycosa.proxies.core.gateway.limits import BUFFER_MAX
 from lycosa.proxies.core.outcomes.reports import REPORT_MAX
-from lycosa.proxies.gateway.answers import LEASE, answer, says, status_of
+from lycosa.proxies.gateway.client_protocol import SpeakerConnection
 from lycosa.proxies.gateway.endpoints import respond
 from lycosa.proxies.gateway.exchange import Exchange
 from lycosa.proxies.gateway.leases import GatewayLease
+from lycosa.proxies.gateway.responses import LEASE, answer, says, status_of
 from lycosa.proxies.gateway.routing import Parts
-from lycosa.proxies.gateway.speaker import SpeakerConnection
 
 LOGINS_MAX = 5
 """Refused logins of one connection."""
@@ -132,7 +132,7 @@ class HttpSpeaker:
 
     def _ask(self, head: RequestHead, body: BodyReader, rest: bytes) -> None:
         """Send a request on, or open a tunnel. Raises `Forbidden`, `BadMessage`."""
-        asked = self._parts.accounts.basic(head.values(b"proxy-authorization"))
+        asked = self._parts.accounts.log_in_basic(head.values(b"proxy-authorization"))
         if head.method == b"CONNECT":
             to = parse_authority(head.target)
             self._line.open(asked, to, rest, self._opened, self._failed)

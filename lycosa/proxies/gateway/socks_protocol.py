@@ -7,9 +7,9 @@ from collections.abc import Callable
 from lycosa.core.errors import BadMessage, FetchError, Forbidden, LycosaError
 from lycosa.proxies.core.gateway import socks
 from lycosa.proxies.core.gateway.username import GatewayUser
+from lycosa.proxies.gateway.client_protocol import SpeakerConnection
 from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.routing import Parts
-from lycosa.proxies.gateway.speaker import SpeakerConnection
 
 
 class SocksSpeaker:
@@ -75,7 +75,7 @@ class SocksSpeaker:
             return 0
         login, used = read
         self._asked = self._parts.accounts.log_in(login.user, login.password)
-        self._line.send(bytes((socks.LOGIN_VERSION, socks.DONE)))
+        self._line.send(bytes((socks.LOGIN_VERSION, socks.SUCCEEDED)))
         self._step = self._request
         return used
 
@@ -86,7 +86,7 @@ class SocksSpeaker:
         (command, to), used = read
         self._step = self._nothing
         if command != socks.CONNECT:
-            self._refuse(socks.reply(socks.NOT_SUPPORTED), "command")
+            self._refuse(socks.encode_reply(socks.NOT_SUPPORTED), "command")
             return 0
         early, self._came = self._came[used:], b""
         self._line.open(self._asked, to, early, self._opened, self._failed)
@@ -97,7 +97,7 @@ class SocksSpeaker:
 
     def _opened(self, hold: GatewayLease) -> bytes:
         self._parts.counts.tunnels["socks"] += 1
-        return socks.reply(socks.DONE)
+        return socks.encode_reply(socks.SUCCEEDED)
 
     def _failed(self, error: LycosaError) -> None:
         """A tunnel could not be opened."""
@@ -107,7 +107,7 @@ class SocksSpeaker:
         elif isinstance(error, FetchError) and error.reached:
             code = socks.UNREACHABLE
         self._parts.counts.refused[f"socks {code}"] += 1
-        self._line.send(socks.reply(code))
+        self._line.send(socks.encode_reply(code))
 
     def _refuse(self, reply: bytes, why: str) -> None:
         self._parts.counts.refused[f"socks {why}"] += 1
