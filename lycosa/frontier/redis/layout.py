@@ -22,7 +22,7 @@ class Key(StrEnum):
 
     hash: `crawl`, its number; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set once all
     partitions were made; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`, `workers`,
-    `cookies`; `wanted`, when leases were wanted last; `seen`, when any worker was heard last; `real` and `ahead`, the
+    `cookies`; `wanted`, when leases were wanted last; `seen`, the last sign of life of any worker; `real` and `ahead`, the
     clock; `waits`, written when a commit waits for replicas; `floor`, see `refuse_for_good` in membership.lua."""
     DESCRIPTION = "description"
     """string: what crawl.json says of a state (in the first partition)."""
@@ -84,7 +84,7 @@ class Key(StrEnum):
 
     # Workers.
     WORKERS = "workers"
-    """zset: workers by the time they were heard last. The first partition decides which are alive."""
+    """zset: workers by their last sign of life. The first partition decides which are alive."""
     SERIALS = "serials"
     """hash: worker -> number of its last exchange, NEVER for one that was given up."""
     WORKER_LIMITS = "worker_limits"

@@ -14,7 +14,7 @@ from lycosa.frontier.redis.layout import LAYOUT, Key
 from lycosa.infra.redis.scripts import Constant, LuaScript
 
 SILENT_S = 2.0
-"""A worker that was not heard for longer is dead."""
+"""A worker without a sign of life for longer is dead."""
 
 CONSTANTS: dict[str, Constant] = {
     "KEYS_BY_NAME": {key.name.lower(): key.value for key in Key},

@@ -13,7 +13,7 @@ CODINGS_MAX = 5
 """Nested codings that are decoded (as in libcurl)."""
 
 SNIFFED_BYTES = 512
-"""Bytes at the start of a body by which text is told from binary data."""
+"""Bytes at the start of a body that distinguish text from binary data."""
 
 MEMBERS_MAX = 50
 """Gzip members that are read; each costs a copy of the rest of the body."""

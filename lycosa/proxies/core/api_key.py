@@ -1,4 +1,4 @@
-"""Who is let in to the API of a proxy pool: whoever has a key that cannot be guessed; without a key, this machine."""
+"""Access to the API of a proxy pool: by a key that cannot be guessed; without a key, from this machine only."""
 
 from __future__ import annotations
 

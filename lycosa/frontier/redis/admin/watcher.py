@@ -47,8 +47,8 @@ def _view(name: str, replies: list[list[Any]]) -> CrawlView:
     leased = sum_counts({worker: int(leases)} for reply in replies for worker, _, leases in reply[3])
     alive: list[WorkerView] = []
     gone: list[WorkerView] = []
-    for worker, heard, _ in known:
-        silent_s, report = now - float(heard or now), last_reports.pop(worker, None)
+    for worker, alive_at, _ in known:
+        silent_s, report = now - float(alive_at or now), last_reports.pop(worker, None)
         state = LOST if silent_s > SILENT_S else report.state if report else WAITING
         view = WorkerView(worker.decode(errors="replace"), state, max(0.0, silent_s), leased[worker], report)
         (gone if state == LOST else alive).append(view)

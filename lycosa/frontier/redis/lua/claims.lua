@@ -1,8 +1,8 @@
 -- Claims: transfers that are no records (inline fetches, media). They wait at their host, first come, first served, and
--- go before the leases, though not for ever: the rules are those of `frontier.core.claims`. What is different: the
--- script cannot wake anybody. The first claim of a host is told when it may start, as far as is known, and asks again
--- then; the others about when theirs may. A start is kept for CLAIM_KEPT_S for the claim that was told of it; then
--- leases may have it, and the claims behind it pass.
+-- go before the leases, within limits: the rules are those of `frontier.core.claims`. The difference: a script cannot
+-- wake a worker. The reply to the first claim of a host says when it may start, as far as is known, and the worker asks
+-- again then; the replies to the others give an estimate. That start is reserved for the claim for CLAIM_KEPT_S; then
+-- leases may take it, and later claims pass.
 
 local add_claim, release_claim, try_start, move_to_address
 do -- the others are known here only

@@ -16,7 +16,7 @@ end
 -- one: the server has lost exchanges in between (a replica took over), or the worker has.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
-  hear(worker)
+  mark_alive(worker)
   expire_silent_workers()
   local serial, last = number(), tonumber(call('HGET', key.serials, worker) or 0)
   if serial <= last then

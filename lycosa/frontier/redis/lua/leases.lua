@@ -131,16 +131,16 @@ local function give_up(worker)
   expire_worker(worker)
 end
 
--- Gives up workers that were not heard for SILENT_S. If no worker was heard for over AWAY_S, or the clock jumped, all
--- are taken to have been heard that much later, or sooner.
+-- Gives up workers that sent nothing for SILENT_S. If no worker sent anything for over AWAY_S, or the clock jumped,
+-- all last signs of life are moved by the same time.
 local function expire_silent_workers()
   if meta('number') > 0 then return end
   local away = now - tonumber(call('HGET', key.meta, 'seen') or now)
   call('HSET', key.meta, 'seen', text(now))
   if away > AWAY_S or away < 0 then
-    local heard = call('ZRANGE', key.workers, 0, -1, 'WITHSCORES')
-    for i = 1, #heard, 2 do
-      call('ZADD', key.workers, text(math.min(now, tonumber(heard[i + 1]) + away)), heard[i])
+    local workers = call('ZRANGE', key.workers, 0, -1, 'WITHSCORES')
+    for i = 1, #workers, 2 do
+      call('ZADD', key.workers, text(math.min(now, tonumber(workers[i + 1]) + away)), workers[i])
     end
     return
   end
@@ -149,7 +149,7 @@ local function expire_silent_workers()
   end
 end
 
-local function hear(worker)
+local function mark_alive(worker)
   call('ZADD', key.workers, text(now), worker)
 end
 
@@ -159,7 +159,7 @@ end
 
 -- Leasing.
 
--- What a worker is told of its lease.
+-- What a worker receives for its lease.
 local function lease_reply(token, lease, host)
   local tries = lease.kind == ROBOTS and host.robots_tries or host.address_tries
   local address_until = host.address_until > 0 and text(host.address_until) or '0'

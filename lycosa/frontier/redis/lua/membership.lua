@@ -51,7 +51,7 @@ commands['join'] = function(worker)
   end
   call('HSET', key.worker_limits, worker, cmsgpack.pack(limits))
   apply_limits()
-  hear(worker)
+  mark_alive(worker)
   write_all()
   return { 'ok', worker, LAYOUT, unpack(found) }
 end
@@ -65,7 +65,7 @@ end
 -- A heartbeat; with a report, or "".
 commands['beat'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
-  hear(worker)
+  mark_alive(worker)
   publish(worker, argument())
   expire_silent_workers()
   write_all()
@@ -73,7 +73,7 @@ commands['beat'] = function(worker)
 end
 
 -- The last report. If the command is repeated because its answer was lost, the worker is not known any more: its last
--- commit is forgotten here, and the other partitions have been told.
+-- commit is forgotten here, and the other partitions know.
 commands['leave'] = function(worker)
   if is_known(worker) then
     publish(worker, argument())

@@ -23,21 +23,21 @@ local function sampled_hosts(limit, workers, names)
   return found
 end
 
--- How many hosts of a kind; how many workers and their names, for a partition that knows none; names of hosts to look
--- at in any case, as many as follow. Returns the time, partitions, counts, workers with when they were heard and how
--- many leases they hold, reports, when those ended that have, totals, hosts.
+-- Arguments: the number of hosts of a kind; the number of workers and their names, for a partition that knows none;
+-- names of hosts to include in any case. Returns the time, partitions, counts, workers with their last sign of life
+-- and number of leases, reports, the ends of workers that have ended, totals, hosts.
 operations['watch'] = function()
-  local limit, heard, workers, names = number(), {}, {}, {}
+  local limit, alive_at, workers, names = number(), {}, {}, {}
   for _ = 1, number() do workers[#workers + 1] = argument() end
   for i = cursor, #ARGV do names[#names + 1] = ARGV[i] end
   local known = call('ZRANGE', key.workers, 0, -1, 'WITHSCORES')
   for i = 1, #known, 2 do
     workers[(i + 1) / 2] = known[i]
-    heard[known[i]] = known[i + 1]
+    alive_at[known[i]] = known[i + 1]
   end
   local leased = {}
   for i, worker in ipairs(workers) do
-    leased[i] = { worker, heard[worker] or '', call('HLEN', key.leases .. worker) }
+    leased[i] = { worker, alive_at[worker] or '', call('HLEN', key.leases .. worker) }
   end
   return {
     'ok', text(now), call('HGET', key.meta, 'partitions') or '', call('HGETALL', key.counts), leased,

@@ -101,7 +101,7 @@ class PartitionCalls:
         reply = await self.run(partition, "exchange", partition.serial, *partition.take_verbs(), *demand)
         _, new, refused, leases, status, start_answers = reply
         partition.update(*status)
-        partition.heard_at = sent_at
+        partition.answered_at = sent_at
         partition.update_starts(start_answers)
         self.added += new
         if refused:

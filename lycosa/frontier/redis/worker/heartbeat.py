@@ -26,15 +26,15 @@ REPORT_S = 1.0
 class WorkerHeartbeat:
     """Beats for one worker over a blocking client of its own.
 
-    `heard_at` returns when the first partition last answered a call of this worker (monotonic seconds): that is a sign
+    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds): that is a sign
     of life, too. `report` makes the worker's report. Both are called in the thread of the heartbeat.
     """
 
-    def __init__(self, client: Any, key: str, worker: str, heard_at: Callable[[], float]) -> None:
+    def __init__(self, client: Any, key: str, worker: str, answered_at: Callable[[], float]) -> None:
         self._client = client
         self._key = key
         self._worker = worker
-        self._heard_at = heard_at
+        self._partition_answered_at = answered_at
         self._beaten_at = self._answered_at = time.monotonic()
         self._reported_at = self._beaten_at - BEAT_S
         self.report: Callable[[], bytes] = bytes
@@ -42,7 +42,7 @@ class WorkerHeartbeat:
 
     def may_be_expired(self) -> bool:
         """Return True when the server may have given up this worker: its last answer is too long ago."""
-        return time.monotonic() > max(self._answered_at, self._heard_at()) + SILENT_S
+        return time.monotonic() > max(self._answered_at, self._partition_answered_at()) + SILENT_S
 
     def stop(self) -> None:
         """Beat no more. A beat whose answer does not come is cut off: its server may be away."""
@@ -62,7 +62,7 @@ class WorkerHeartbeat:
             log.exception("the heartbeat of this worker failed")
 
     def _due_s(self) -> float:
-        silent_since = max(self._beaten_at, self._heard_at())
+        silent_since = max(self._beaten_at, self._partition_answered_at())
         return min(silent_since + BEAT_S, self._reported_at + REPORT_S) - time.monotonic()
 
     def _report_if_due(self) -> bytes:

@@ -78,7 +78,7 @@ async def redis_frontier(
     frontier.server_url, frontier.commits.member = server.text, member
     frontier.commits.replicas = Replicas(clients.blocking, replicas, report) if replicas else None
     first = session.partitions[0]
-    frontier.heartbeat = WorkerHeartbeat(clients.blocking, first.key, first.worker, lambda: first.heard_at)
+    frontier.heartbeat = WorkerHeartbeat(clients.blocking, first.key, first.worker, lambda: first.answered_at)
     return frontier
 
 

@@ -58,7 +58,7 @@ class Partition:
         """Workers that were given up, with their last commits."""
         self.has_acked = False
         self.waiting_verbs = 0
-        self.exchanged_at = self.heard_at = 0.0
+        self.exchanged_at = self.answered_at = 0.0
         """When the last exchange was sent, and the last one that was answered, in monotonic seconds."""
         self.starts: dict[int, StartAnswer | None] = {}
         """Claims that ask whether they may start, with the answers that have come."""

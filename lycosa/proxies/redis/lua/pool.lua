@@ -293,7 +293,7 @@ function commands.proxy() return get('proxies', args.key) end
 -- or are removed.
 function commands.versions() return { number_in('fill_version'), number_in('facts_version') } end
 
--- Returns the facts of proxies; a target that gets them is told of changes from now on.
+-- Returns the facts of proxies; a target that gets them receives changes from now on.
 function commands.facts()
   local facts = facts_by_key(args.keys)
   if args.target and next(facts) then call('ZADD', key.targets, now, args.target) end

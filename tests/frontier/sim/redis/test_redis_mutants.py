@@ -50,10 +50,10 @@ MUTANTS = {
         "ipairs(call('ZRANGEBYSCORE', key.workers, 'inf'",
     ),
     "a jump of the clock expires workers": ("if away > AWAY_S or away < 0 then", "if false then"),
-    "other partitions do not hear of expired workers": ("call('HSET', key.expired, worker, committed)", ""),
+    "other partitions do not learn of expired workers": ("call('HSET', key.expired, worker, committed)", ""),
     "an earlier process of the same name lives on": (
         "== name .. '#' then expire_worker(other) end",
-        "== name .. '#' then hear(other) end",
+        "== name .. '#' then mark_alive(other) end",
     ),
     "arrivals are not counted": ("      call('HINCRBY', key.meta, 'arrived', 1)\n", ""),
     "outboxes are not counted": ("  count('outgoing|', 1)\n", ""),
