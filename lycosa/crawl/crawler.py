@@ -10,7 +10,7 @@ from typing import Any
 from lycosa.core.errors import BadSpider, NotConfigured
 from lycosa.crawl.events.signals import Signals
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.spiders.spider import users_code
+from lycosa.crawl.spiders.spider import wrap_user_errors
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
     elif crawler is not None and hasattr(part, "from_settings"):
         name, make = "from_settings", partial(part.from_settings, crawler.settings)
     try:
-        with users_code(f"{part.__name__}.{name}"):
+        with wrap_user_errors(f"{part.__name__}.{name}"):
             return make()
     except NotConfigured as reason:
         log.warning("the %s %s is not used: %s", what, part.__name__, reason)

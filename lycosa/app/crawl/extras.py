@@ -12,7 +12,7 @@ from lycosa.core.errors import BadSetting
 from lycosa.crawl.crawler import Crawler, build_part
 from lycosa.crawl.engine.close_conditions import CloseConditions, MemoryMonitor
 from lycosa.crawl.events.signals import Signal, item_dropped, item_error, memusage_warning_reached
-from lycosa.crawl.items.handover import Handover
+from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.crawl.spiders.failure import Failure
 from lycosa.crawl.spiders.response import Response
@@ -21,7 +21,7 @@ BUILT_IN_EXTENSIONS = frozenset({"closespider", "memusage", "throttle", "logstat
 ORDER_STEP = 100
 
 
-def pipelines_of(member: Member, crawler: Crawler, handover: Handover | None = None) -> Pipelines:
+def pipelines_of(member: Member, crawler: Crawler, channel: ItemChannel | None = None) -> Pipelines:
     """Return the pipelines of the spider's class (100, 200...) and of the settings, with what listens to them."""
     parts: dict[Any, int | None] = {}
     for number, part in enumerate(member.spider.pipelines, 1):
@@ -43,8 +43,8 @@ def pipelines_of(member: Member, crawler: Crawler, handover: Handover | None = N
     def _send(signal: Signal, **values: Any) -> Any:
         return signals.send(signal, spider=member.spider, **values) if getattr(signals, f"on_{signal.name}") else None
 
-    hand_over = handover.give if handover is not None else None
-    return Pipelines(parts, member.spider, crawler, on_dropped=dropped, on_error=failed, hand_over=hand_over)
+    deliver = channel.send if channel is not None else None
+    return Pipelines(parts, member.spider, crawler, on_dropped=dropped, on_error=failed, deliver=deliver)
 
 
 def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:

@@ -31,7 +31,7 @@ from lycosa.crawl.events.signals import Signal, engine_started, engine_stopped, 
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.middlewares.chain import Method
-from lycosa.crawl.spiders.spider import users_code
+from lycosa.crawl.spiders.spider import wrap_user_errors
 from lycosa.frontier.core.model import SegmentState, UrlRecord
 from lycosa.frontier.core.states import State
 from lycosa.frontier.core.telemetry import CrawlView, WorkerView
@@ -206,7 +206,7 @@ class Job:
         failed: list[Exception] = []
         for member in self._crew.members:
             try:
-                with users_code(f"{type(member.spider).__name__}.closed"):
+                with wrap_user_errors(f"{type(member.spider).__name__}.closed"):
                     told = member.spider.closed(reason)
                     if inspect.isawaitable(told):
                         await told

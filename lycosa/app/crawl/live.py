@@ -31,7 +31,7 @@ from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
 from lycosa.core.public import public
 from lycosa.crawl.events.stats import Snapshot, Summary
-from lycosa.crawl.items.handover import Handover
+from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.crawl.spiders.routes import Handler, RoutedSpider, Routes
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.frontier.local import LocalFrontier
@@ -102,12 +102,12 @@ class Crawl:
     async def stream(self) -> AsyncIterator[Any]:
         """Crawl, and yield the items as the pages come. The crawl waits while nobody asks for the next one."""
         self._use()
-        handover = Handover()
-        self._running = asyncio.create_task(self._crawl(None, handover))
-        self._running.add_done_callback(lambda _task: handover.end())
+        channel = ItemChannel()
+        self._running = asyncio.create_task(self._crawl(None, channel))
+        self._running.add_done_callback(lambda _task: channel.close())
         while True:
             try:
-                item = await handover.next()
+                item = await channel.receive()
             except StopAsyncIteration:
                 break
             yield item
@@ -145,7 +145,7 @@ class Crawl:
                 return
         await self._running
 
-    async def _crawl(self, kept: Sink | None, handover: Handover | None) -> None:
+    async def _crawl(self, kept: Sink | None, channel: ItemChannel | None) -> None:
         crew = self._crew()
         settings = crew.settings
         async with AsyncExitStack() as stack:
@@ -162,7 +162,7 @@ class Crawl:
                 frontier = embedded_frontier(state.frontier, policy, sync=settings.sync, now=now)
             stack.push_async_callback(frontier.close)
             opened = OpenFrontier.own(frontier)
-            job = self._job = await stack.enter_async_context(wired(crew, state, opened, sinks, handover))
+            job = self._job = await stack.enter_async_context(wired(crew, state, opened, sinks, channel))
             if durable:
                 await stack.enter_async_context(serve(state.socket, job.operations))
             await job.push_seeds()

@@ -21,7 +21,7 @@ from lycosa.crawl.engine.visit import PageRules
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.crawl.spiders.generic import SiteSpider
-from lycosa.crawl.spiders.spider import Spider, domains_as_urls, users_code
+from lycosa.crawl.spiders.spider import Spider, domains_as_urls, wrap_user_errors
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.private_addresses import AllowedPrivate
@@ -64,7 +64,7 @@ def target_of(
     crawler = Crawler(SettingsView(settings), stats or StatsCollector())
     found = _target_of(settings, target, arguments, crawler)
     crawler.spider = found.spider
-    found.spider.belongs_to(crawler)
+    found.spider.set_crawler(crawler)
     return found
 
 
@@ -77,7 +77,7 @@ def _target_of(
     if isinstance(target, Spider):
         return _named(settings, Target(target, _safe(target.name), [], generic=False, crawler=crawler))
     if isinstance(target, type):
-        with users_code(f"{target.__name__}.__init__"):
+        with wrap_user_errors(f"{target.__name__}.__init__"):
             spider = target.from_crawler(crawler, **arguments)
         return _named(settings, Target(spider, _safe(spider.name), [], generic=False, crawler=crawler))
     seeds = [canonicalize(url) for url in target]
@@ -98,7 +98,7 @@ class ShellSpider(Spider):
 def spider_at_hand(spider_class: type[Any] | None) -> Any:
     """Return an object of this class of spiders that belongs to no crawl. Raises `BadSpider`."""
     chosen = spider_class or ShellSpider
-    with users_code(f"{chosen.__name__}.__init__"):
+    with wrap_user_errors(f"{chosen.__name__}.__init__"):
         return chosen()
 
 

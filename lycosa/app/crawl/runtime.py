@@ -32,7 +32,7 @@ from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.fetching.scope_stats import CountingScope
 from lycosa.crawl.fetching.statuses import HandledStatuses
-from lycosa.crawl.items.handover import Handover
+from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.crawl.middlewares.auto_throttle import SetDelay, Throttle
 from lycosa.crawl.middlewares.chain import DownloaderChain, SpiderChain
@@ -211,11 +211,11 @@ async def _received(
     return response
 
 
-async def extras_of(stack: AsyncExitStack, cast: Cast, handover: Handover | None) -> Pipelines:
+async def extras_of(stack: AsyncExitStack, cast: Cast, channel: ItemChannel | None) -> Pipelines:
     """Make and open what the settings add to a spider. Return its pipelines; the stack closes them."""
     for extension in extensions_of(cast.member.settings, cast.crawler):
         stack.callback(lambda _kept: None, extension)  # it lives as long as the run
-    pipelines = pipelines_of(cast.member, cast.crawler, handover)
+    pipelines = pipelines_of(cast.member, cast.crawler, channel)
     await pipelines.open()
     stack.push_async_callback(pipelines.close)
     return pipelines

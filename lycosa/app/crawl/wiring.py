@@ -45,8 +45,8 @@ from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import counting_logs
 from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.inline import InlineFetcher
-from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.indexer import Indexer
+from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.crawl.middlewares.auto_throttle import SetDelay
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.workers.remote import CookieBroadcast
@@ -64,17 +64,17 @@ async def wired(
     state: StateDir,
     opened: OpenFrontier,
     sinks: Sequence[Sink],
-    handover: Handover | None = None,
+    channel: ItemChannel | None = None,
 ) -> AsyncIterator[Job]:
     """Build one run over an open frontier, and close its parts afterwards, the last one first.
 
-    With `handover` the items go there, too.
+    With `channel` the items go there, too.
     """
     job = None
     try:
         async with AsyncExitStack() as stack:
             stack.enter_context(counting_logs(crew.target.crawler.stats))
-            job = await _build(stack, crew, state, opened, sinks, handover)
+            job = await _build(stack, crew, state, opened, sinks, channel)
             yield job
     finally:
         if job is not None:
@@ -87,7 +87,7 @@ async def _build(
     state: StateDir,
     opened: OpenFrontier,
     sinks: Sequence[Sink],
-    handover: Handover | None,
+    channel: ItemChannel | None,
 ) -> Job:
     settings, clock = crew.settings, Clock()
     stats = RunStats(clock.now())
@@ -105,7 +105,7 @@ async def _build(
     gates = join_gates([cast.gate for cast in troupe])
 
     # Pages are visited in this process, or in others; callbacks of the owner fetch inline either way.
-    spiders = await _spiders(stack, troupe, site, storage.frontier, addresses, handover)
+    spiders = await _spiders(stack, troupe, site, storage.frontier, addresses, channel)
     processes = None
     if process_cookies is not None:
         processes = open_workers(stack, crew, state, seeds, opened, addresses, site, gates, process_cookies)
@@ -200,7 +200,7 @@ async def _spiders(
     site: Site,
     frontier: Frontier,
     addresses: HostAddresses,
-    handover: Handover | None,
+    channel: ItemChannel | None,
 ) -> _Spiders:
     spiders = _Spiders([], {}, {})
     for cast in troupe:
@@ -209,7 +209,7 @@ async def _spiders(
         name, chain = cast.member.target.naming.spider, spider_chain_of(cast)
         spiders.begins[name] = chain.starts
         if cast.member.settings.processes == 1:
-            pipelines = await extras_of(stack, cast, handover)
+            pipelines = await extras_of(stack, cast, channel)
             spiders.visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
     return spiders
 

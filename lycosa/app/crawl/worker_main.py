@@ -53,7 +53,7 @@ from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
-from lycosa.crawl.spiders.spider import users_code
+from lycosa.crawl.spiders.spider import wrap_user_errors
 from lycosa.crawl.workers.counts import SharedStats, WorkerCounts
 from lycosa.crawl.workers.messages import LIMITS, OWNER_METHODS, CloseCrawlRequest, WorkerFailed, WorkerReady
 from lycosa.crawl.workers.remote import (
@@ -224,7 +224,7 @@ def _state_of(member: Member) -> str:
 
 async def _close_spider(member: Member, reason: str) -> None:
     """Call `closed` of a spider, and send its signal."""
-    with users_code(f"{type(member.spider).__name__}.closed"):
+    with wrap_user_errors(f"{type(member.spider).__name__}.closed"):
         closing = member.spider.closed(reason)
         if inspect.isawaitable(closing):
             await closing

@@ -51,7 +51,7 @@ from lycosa.crawl.fetching.guard import CurrentWork, current_work, is_guarded
 from lycosa.crawl.fetching.redirects import REPLACEMENTS_MAX
 from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.validators import validators_of
-from lycosa.crawl.items.item_errors import explained
+from lycosa.crawl.items.item_errors import explain
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.crawl.middlewares.offsite import ALLOW_OFFSITE
 from lycosa.crawl.spiders.failure import Failure
@@ -201,7 +201,7 @@ class Visitor:
         results = None
         if request.errback is not None:
             cause = exception_of(verdict)
-            results = await self._scraper.rescue(request, cause, getattr(cause, "response", None))
+            results = await self._scraper.run_errback(request, cause, getattr(cause, "response", None))
         if results is not None:
             completed = await self._complete(verdict.reason, record, results)
             return completed._replace(contacted=verdict.contacted)
@@ -299,7 +299,7 @@ class Visitor:
             failure = Failure(error, request)
             self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
         name = user_function(error, str(request.callback or "parse"))
-        if (about := explained(error)) is not None:
+        if (about := explain(error)) is not None:
             reason = reason_text(about)
             self._stats.bugs.record(error, name, about, request.url, reason, with_traceback=False)
             return Failed(reason, cause=error)

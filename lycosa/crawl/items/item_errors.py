@@ -1,7 +1,7 @@
 """Says what is wrong with an item in one line: `price: expected float, got "n/a" (Book on https://...)`.
 
-`explained` does so for what pydantic, msgspec and attrs raise when they validate, and for items that cannot be written;
-`built` makes an item of a class from the values of its fields, and raises `BadItem` with such a line.
+`explain` does so for what pydantic, msgspec and attrs raise when they validate, and for items that cannot be written;
+`build_item` makes an item of a class from the values of its fields, and raises `BadItem` with such a line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUOTED = re.compile(r"^'(\w+)' ")
 AT = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 
 
-def explained(error: BaseException, url: str = "") -> str | None:
+def explain(error: BaseException, url: str = "") -> str | None:
     """Return the line about the item, with the page if it is told; None when the error is about no item."""
     told = _complaints(error)
     if told is not None:
@@ -41,7 +41,7 @@ def explained(error: BaseException, url: str = "") -> str | None:
     return f"{text} ({where})" if where else text
 
 
-def built(item_class: Any, values: Mapping[str, Any]) -> Any:
+def build_item(item_class: Any, values: Mapping[str, Any]) -> Any:
     """Return an item of the class with these values, validated as the class does. Raises `BadItem`."""
     kind = getattr(item_class, "__name__", "item")
     try:

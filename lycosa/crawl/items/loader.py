@@ -24,7 +24,7 @@ from parsel import Selector
 from lycosa.core.errors import BadItem
 from lycosa.core.public import public
 from lycosa.crawl.items.adapters import ItemAdapter
-from lycosa.crawl.items.item_errors import built
+from lycosa.crawl.items.item_errors import build_item
 from lycosa.crawl.items.items import validates
 
 
@@ -60,7 +60,7 @@ class ItemLoader(itemloaders.ItemLoader):
         if self.item_class is None:
             return super().load_item()
         outputs = {name: self.get_output_value(name) for name in tuple(self._values)}
-        return built(self.item_class, {name: value for name, value in outputs.items() if value is not None})
+        return build_item(self.item_class, {name: value for name, value in outputs.items() if value is not None})
 
     def _get_item_field_attr(self, field_name: str, key: Any, default: Any = None) -> Any:
         if self.item_class is None:

@@ -29,7 +29,7 @@ from lycosa.core.errors import BadSpider, CloseSpider, DropItem
 from lycosa.crawl.crawler import build_part
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.items.items import is_item
-from lycosa.crawl.spiders.spider import users_code
+from lycosa.crawl.spiders.spider import wrap_user_errors
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     process: Callable[[Any], Any]
 
 
-class Passed(NamedTuple):
+class PipelineResults(NamedTuple):
     """The items of a page that were kept, how many were dropped, and why the crawl is to end, "" when it is not."""
 
     items: Sequence[Any]
@@ -75,7 +75,7 @@ class Page:
 class Pipelines:
     """The pipelines of a crawl. `parts` are in order, or a mapping of each to its number, None for not at all.
 
-    The hooks are called when the items of a page have been through; then `hand_over` waits until somebody has taken
+    The hooks are called when the items of a page have been through; then `deliver` waits until somebody has taken
     those that were kept.
     Raises `BadSpider` for a part that cannot process items.
     """
@@ -89,7 +89,7 @@ class Pipelines:
         concurrent_items: int = CONCURRENT_ITEMS,
         on_dropped: Hook | None = None,
         on_error: Hook | None = None,
-        hand_over: Callable[[Sequence[Any]], Awaitable[None]] | None = None,
+        deliver: Callable[[Sequence[Any]], Awaitable[None]] | None = None,
     ) -> None:
         each = (build_part("pipeline", part, crawler) for part in _in_order(parts))
         self._parts = [part for part in each if part is not None]
@@ -98,13 +98,13 @@ class Pipelines:
         self._concurrent_items = concurrent_items
         self._on_dropped = on_dropped
         self._on_error = on_error
-        self._hand_over = hand_over
+        self._deliver = deliver
         if self._parts:
             _teach_itemadapter()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do for an item."""
-        return bool(self._steps) or self._hand_over is not None
+        return bool(self._steps) or self._deliver is not None
 
     async def open(self) -> None:
         """Call `open_spider` of each; when one fails, close those before it."""
@@ -130,7 +130,7 @@ class Pipelines:
                 first = first or error
         return first
 
-    async def process_page(self, items: Sequence[Any], response: Any = None) -> Passed:
+    async def process_page(self, items: Sequence[Any], response: Any = None) -> PipelineResults:
         """Pass the items of a page through all pipelines and return those that were kept, in order.
 
         Raises what a pipeline raised that is not `DropItem`: of the first such item, when those under way have ended.
@@ -152,9 +152,9 @@ class Pipelines:
                 await _hear(self._on_error, item, response, outcome)
         if failure is not None:
             raise failure
-        if self._hand_over is not None and kept:
-            await self._hand_over(kept)
-        return Passed(kept, dropped, closing)
+        if self._deliver is not None and kept:
+            await self._deliver(kept)
+        return PipelineResults(kept, dropped, closing)
 
     async def process(self, item: Any) -> Any:
         """Pass one item through all of them. Raises `DropItem`, or whatever a pipeline raises. Calls no hook."""
@@ -261,7 +261,7 @@ def _method(part: Any, name: str, takes: list[str], spider: Any) -> Callable[...
 async def _told(part: Any, name: str, spider: Any) -> None:
     if getattr(part, name, None) is not None:
         method = _method(part, name, [], spider)
-        with users_code(f"{_name(part)}.{name}"):
+        with wrap_user_errors(f"{_name(part)}.{name}"):
             result = method()
             if hasattr(result, "__await__"):
                 await result

@@ -10,7 +10,7 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import Results, collect_now
 
 
-def method_named(spider: object, given: Any, where: str) -> Callable[..., Any]:
+def find_method(spider: object, given: Any, where: str) -> Callable[..., Any]:
     """Return the method that was given, by name or as a function. Raises `BadSpider` when the spider has none.
 
     A function of the class body is not bound to a spider yet; a function of its own stays what it is.
@@ -27,9 +27,9 @@ def method_named(spider: object, given: Any, where: str) -> Callable[..., Any]:
     return getattr(spider, name) if of_class else given  # type: ignore[no-any-return]
 
 
-def name_of_method(spider: object, given: Any, where: str) -> str:
+def stored_method_name(spider: object, given: Any, where: str) -> str:
     """Return the name of a method, for a request that is stored. Raises `BadSpider` for any other function."""
-    method = method_named(spider, given, where)
+    method = find_method(spider, given, where)
     name = getattr(method, "__name__", "")
     if getattr(spider, name, None) != method:
         message = f"{where}: {name or given!r} is not a method of {type(spider).__name__}"
@@ -37,14 +37,16 @@ def name_of_method(spider: object, given: Any, where: str) -> str:
     return name
 
 
-def processed(process: Callable[[Response, list[Any]], Any], response: Response, results: Results) -> Results:
+def apply_process_results(
+    process: Callable[[Response, list[Any]], Any], response: Response, results: Results
+) -> Results:
     """Return the results as a method of the user's wants them. What ended the callback early still counts."""
     everything = [*results.items, *results.requests, *results.links]
     found: Results = collect_now(lambda: process(response, everything), "process_results")
     return found._replace(closing=found.closing or results.closing)
 
 
-def spread(results: Results) -> Iterator[Any]:
+def yield_results(results: Results) -> Iterator[Any]:
     """Yield the results one by one. Raises the `CloseSpider` that they end with."""
     yield from results.items
     yield from results.requests

@@ -22,7 +22,7 @@ from typing import Any
 
 from lycosa.core.errors import BadSpider
 from lycosa.core.public import public
-from lycosa.crawl.spiders.callbacks import method_named, processed, spread
+from lycosa.crawl.spiders.callbacks import apply_process_results, find_method, yield_results
 from lycosa.crawl.spiders.failure import Failure
 from lycosa.crawl.spiders.link_extractor import Link, LinkExtractor
 from lycosa.crawl.spiders.response import Response
@@ -112,13 +112,13 @@ class CrawlSpider(Spider):
 
     def _with_links(self, response: Response, results: Results, follow: bool) -> Results:
         if type(self).process_results is not CrawlSpider.process_results:
-            results = processed(self.process_results, response, results)
+            results = apply_process_results(self.process_results, response, results)
         if follow and not results.closing:
             results.requests.extend(self._requests_to_follow(response))
         return results
 
     async def _parsed_later(self, response: Response, found: Any, name: str, follow: bool) -> AsyncIterator[Any]:
-        for result in spread(self._with_links(response, await collect(found, name), follow)):
+        for result in yield_results(self._with_links(response, await collect(found, name), follow)):
             yield result
 
     def _by_rule(self, response: Response, **cb_kwargs: Any) -> Any:
@@ -179,7 +179,7 @@ class _Compiled:
 
         def method(name: str) -> Callable[..., Any] | None:
             given = getattr(rule, name)
-            return None if given is None else method_named(spider, given, f"{name} of {where}")
+            return None if given is None else find_method(spider, given, f"{name} of {where}")
 
         self.link_extractor = rule.link_extractor
         self.callback = method("callback")

@@ -7,7 +7,7 @@
             self.logger.info("%s: %d", failure.request.url, failure.response.status)
 
 `check` and `trap` take classes of ours, any other exception classes, and the names that Scrapy's users write, as text
-or as the classes of Twisted and Python that bear them; `NAMES_ELSEWHERE` says what those mean here.
+or as the classes of Twisted and Python that bear them; `EXCEPTION_ALIASES` says what those mean here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lycosa.core.public import public
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
-NAMES_ELSEWHERE: dict[str, tuple[type[Exception], ...]] = {
+EXCEPTION_ALIASES: dict[str, tuple[type[Exception], ...]] = {
     "TimeoutError": (FetchTimeout,),
     "TCPTimedOutError": (FetchTimeout, ConnectFailed),
     "DownloadTimeoutError": (FetchTimeout,),
@@ -55,7 +55,7 @@ NAMES_ELSEWHERE: dict[str, tuple[type[Exception], ...]] = {
 """Names of exceptions in Scrapy, Twisted and Python, and ours for the same. Without an address and without a connection
 is one class here, `ConnectFailed`: its text says which."""
 
-LOOKUP_FAILED = "host not found"
+LOOKUP_FAILED_PREFIX = "host not found"
 NAMES_OF_LOOKUPS = frozenset({"DNSLookupError", "CannotResolveHostError"})
 NAMES_OF_REFUSALS = frozenset({"ConnectionRefusedError", "DownloadConnectionRefusedError"})
 
@@ -112,7 +112,7 @@ def _is_of(value: BaseException, kind: Any) -> bool:
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
     if name == type(value).__name__:
         return True
-    if not isinstance(value, NAMES_ELSEWHERE.get(name, ())):
+    if not isinstance(value, EXCEPTION_ALIASES.get(name, ())):
         return False
-    is_lookup = str(value).startswith(LOOKUP_FAILED)
+    is_lookup = str(value).startswith(LOOKUP_FAILED_PREFIX)
     return not (name in NAMES_OF_LOOKUPS and not is_lookup) and not (name in NAMES_OF_REFUSALS and is_lookup)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from lycosa.core.errors import BadSpider
 from lycosa.core.public import public
-from lycosa.crawl.spiders.callbacks import processed, spread
+from lycosa.crawl.spiders.callbacks import apply_process_results, yield_results
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import Results, collect, collect_now
 from lycosa.crawl.spiders.spider import Spider
@@ -58,12 +58,12 @@ class _FeedSpider(Spider):
             found = collect_now(partial(method, response, part), name)
             if type(found) is not Results:
                 raise BadSpider(f"{name} returns what has to be awaited: write async def {name}")
-            yield from spread(processed(self.process_results, response, found))
+            yield from yield_results(apply_process_results(self.process_results, response, found))
 
     async def _each_later(self, response: Response, method: Any, parts: Iterable[Any]) -> AsyncIterator[Any]:
         for part in parts:
             found = await collect(method(response, part), _name_of(method))
-            for result in spread(processed(self.process_results, response, found)):
+            for result in yield_results(apply_process_results(self.process_results, response, found)):
                 yield result
 
 

@@ -47,7 +47,7 @@ class Scraper:
         except (RetryRequest, CloseSpider, StateError):
             raise
         except Exception as error:  # noqa: BLE001  raised again where nobody rescues the page
-            results = await self.rescue(request, error, response)
+            results = await self.run_errback(request, error, response)
             return await self._saved(response, error) if results is None else results
         callback, arguments = resolve_callback(self._spider, request.callback), request.callback_arguments()
         try:
@@ -57,7 +57,7 @@ class Scraper:
                 raise BadSpider(complaint) from error
             raise
 
-    async def rescue(self, request: Request, cause: Any, response: Response | None = None) -> Results | None:
+    async def run_errback(self, request: Request, cause: Any, response: Response | None = None) -> Results | None:
         """Return what the errback of the request makes of its failure; None when it has none."""
         if request.errback is None:
             return None

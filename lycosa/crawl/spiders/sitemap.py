@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from lycosa.core.errors import BadSpider
 from lycosa.core.public import public
 from lycosa.core.units import DAY_S
-from lycosa.crawl.spiders.callbacks import name_of_method
+from lycosa.crawl.spiders.callbacks import stored_method_name
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.html.links import join
@@ -76,7 +76,7 @@ class SitemapSpider(Spider):
             if not isinstance(rule, (tuple, list)) or len(rule) != 2:
                 raise BadSpider(f"{where} is {self.sitemap_rules!r:.60}: write [(regular expression, callback), ...]")
             regex, callback = rule
-            yield _regex(regex, where).search, name_of_method(self, callback, where)
+            yield _regex(regex, where).search, stored_method_name(self, callback, where)
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield requests for the sitemaps to begin with."""

@@ -74,10 +74,10 @@ class Spider:
     def from_crawler(cls, crawler: Any, **arguments: Any) -> Self:
         """Make the spider of a crawl. Overridden, it may connect receivers of `crawler.signals`."""
         spider = cls(**arguments)
-        spider.belongs_to(crawler)
+        spider.set_crawler(crawler)
         return spider
 
-    def belongs_to(self, crawler: Any) -> None:
+    def set_crawler(self, crawler: Any) -> None:
         """Take part in a crawl: `self.crawler`, `self.settings`."""
         self.crawler = crawler
         self.settings = crawler.settings
@@ -124,7 +124,7 @@ async def start_requests(spider: Spider, through: Sequence[Callable[..., Any]] =
     Raises `BadSpider`.
     """
     where = f"{type(spider).__name__}.start"
-    with users_code(where):
+    with wrap_user_errors(where):
         started = spider.start()
     if not isinstance(started, AsyncIterator):
         raise BadSpider(
@@ -133,13 +133,13 @@ async def start_requests(spider: Spider, through: Sequence[Callable[..., Any]] =
         )
     for method in through:
         where = method.__qualname__
-        with users_code(where):
+        with wrap_user_errors(where):
             started = method(started)
         if not isinstance(started, AsyncIterator):
             raise BadMiddleware(user_errors.check_returned(where, started))
     while True:
         try:
-            with users_code(where):
+            with wrap_user_errors(where):
                 request = await anext(started)
         except StopAsyncIteration:
             return
@@ -149,7 +149,7 @@ async def start_requests(spider: Spider, through: Sequence[Callable[..., Any]] =
 
 
 @contextmanager
-def users_code(name: str) -> Iterator[None]:
+def wrap_user_errors(name: str) -> Iterator[None]:
     """Turn what a spider's or pipeline's own code raises into one line that says where; the log has the traceback."""
     try:
         yield

@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 from lycosa.crawl.engine.state_saver import TABLE
-from lycosa.crawl.items.media.files import name_of
+from lycosa.crawl.items.media.files import url_digest
 from tests.cli.command import assert_exactly_once, items, lycosa, started
 from tests.conftest import PROVE
 from tests.servers.shop import SECTIONS, SIDE, Shop, expected, images, opened, picture, way_to
@@ -104,7 +104,7 @@ class Story:
     def assert_images(self, products: list[dict[str, Any]]) -> None:
         """Assert that every image is there once, whole, with its thumbnail, and nothing else."""
         there = {path for path in self.usual if path.startswith("/image/") and "lost" not in path}
-        names = {f"{name_of(self.shop.url + path)}.jpg": path for path in there}
+        names = {f"{url_digest(self.shop.url + path)}.jpg": path for path in there}
         store = self.home / "images"
         files = {str(path.relative_to(store)) for path in store.rglob("*") if not path.is_dir()}
         assert files == {folder + name for folder in ("full/", "thumbs/small/") for name in names}
@@ -123,7 +123,7 @@ class Story:
 
     def assert_none_is_half(self) -> None:
         """Assert that every image that has its name is whole, right after a kill, too."""
-        paths = {f"{name_of(self.shop.url + path)}.jpg": path for path in self.usual if path.startswith("/image/")}
+        paths = {f"{url_digest(self.shop.url + path)}.jpg": path for path in self.usual if path.startswith("/image/")}
         for file in set((self.home / "images").glob("[!.]*/**/*.jpg")) - self.whole:
             if file.parent.name == "full" and paths[file.name].endswith("jpg"):
                 assert file.read_bytes() == picture(paths[file.name])

@@ -7,14 +7,17 @@ import pytest
 from lycosa.crawl.engine.close_conditions import FINISH_REASONS
 from lycosa.crawl.events.signals import SIGNALS
 from lycosa.crawl.events.stats_collector import STAT_NAMES
-from lycosa.crawl.spiders.failure import NAMES_ELSEWHERE
+from lycosa.crawl.spiders.failure import EXCEPTION_ALIASES
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "signals-and-stats.md").read_text(encoding="utf-8")
 ROWS = [
     *(f"| `{name}` | {', '.join(f'`{each}`' for each in signal.arguments)} | " for name, signal in SIGNALS.items()),
     *(f"| `{name}` | {meaning} |" for name, meaning in [*STAT_NAMES.items(), *FINISH_REASONS.items()]),
-    *(f"| `{name}` | {', '.join(f'`{kind.__name__}`' for kind in kinds)} |" for name, kinds in NAMES_ELSEWHERE.items()),
+    *(
+        f"| `{name}` | {', '.join(f'`{kind.__name__}`' for kind in kinds)} |"
+        for name, kinds in EXCEPTION_ALIASES.items()
+    ),
 ]
 
 

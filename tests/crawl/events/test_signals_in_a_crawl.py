@@ -63,8 +63,8 @@ def crawled(spider: type[Spider], urls: Any, **settings: Any) -> tuple[Any, dict
     made: list[Any] = []
 
     class Kept(spider):  # type: ignore[misc,valid-type]
-        def belongs_to(self, crawler: Any) -> None:
-            super().belongs_to(crawler)
+        def set_crawler(self, crawler: Any) -> None:
+            super().set_crawler(crawler)
             made.append(self)
 
     async def story() -> Any:

@@ -15,7 +15,7 @@ import pydantic
 import pytest
 
 from lycosa.core.errors import BadItem
-from lycosa.crawl.items.item_errors import built, explained
+from lycosa.crawl.items.item_errors import build_item, explain
 from lycosa.crawl.items.items import Field, Item, adapt, is_item
 from lycosa.storage.sinks.json_lines import to_line
 
@@ -289,25 +289,26 @@ class BookData:
 )
 def test_values_that_do_not_fit_are_told_with_field_and_class(kind: Any, values: dict[str, Any], says: str) -> None:
     with pytest.raises(BadItem) as caught:
-        built(kind, values)
+        build_item(kind, values)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
 
 
 def test_values_that_fit_make_an_item() -> None:
-    assert built(Book, {"title": "A", "price": "1.5"}) == Book("A", 1.5)
-    assert built(BookModel, {"title": "A", "price": "1.5"}) == BookModel(title="A", price=1.5)
+    assert build_item(Book, {"title": "A", "price": "1.5"}) == Book("A", 1.5)
+    assert build_item(BookModel, {"title": "A", "price": "1.5"}) == BookModel(title="A", price=1.5)
 
 
 def test_errors_of_callbacks_that_are_about_an_item_are_told_with_the_url() -> None:
     def told(act: Any) -> str | None:
         with pytest.raises(Exception) as caught:
             act()
-        return explained(caught.value, URL)
+        return explain(caught.value, URL)
 
     assert (
-        told(lambda: built(Book, {"title": "A", "price": "n/a"})) == f'price: expected float, got "n/a" (Book on {URL})'
+        told(lambda: build_item(Book, {"title": "A", "price": "n/a"}))
+        == f'price: expected float, got "n/a" (Book on {URL})'
     )
     assert told(lambda: msgspec.convert({"title": 5}, Book)) == f"title: expected str, got int (on {URL})"
     assert told(lambda: BookModel(price="x", title="A")).endswith(f'got "x" (BookModel on {URL})')
@@ -317,8 +318,8 @@ def test_errors_of_callbacks_that_are_about_an_item_are_told_with_the_url() -> N
         "tags[0]: a 'object' cannot be written, only text, numbers, dates, bytes, lists, dicts and items "
         f"(Book on {URL})"
     )
-    assert explained(BadItem("no price (5)"), URL) == f"no price (5) (on {URL})"
-    assert explained(BadItem("no price")) == "no price"
-    assert explained(BadItem("price: is missing (Book)")) == "price: is missing (Book)"
+    assert explain(BadItem("no price (5)"), URL) == f"no price (5) (on {URL})"
+    assert explain(BadItem("no price")) == "no price"
+    assert explain(BadItem("price: is missing (Book)")) == "price: is missing (Book)"
     assert told(lambda: int("x")) is None
     assert told(lambda: {}["x"]) is None

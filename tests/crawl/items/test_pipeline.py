@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import BadSpider, CloseSpider, DropItem, NotConfigured
-from lycosa.crawl.items.pipeline import Passed, Pipelines
+from lycosa.crawl.items.pipeline import PipelineResults, Pipelines
 
 
 class Spider:
@@ -278,7 +278,7 @@ def test_closing_the_spider_keeps_the_other_items() -> None:
 
     for slow in (False, True):
         passed = asyncio.run(Pipelines([Closes(slow)], SPIDER).process_page([{"n": n} for n in range(5)]))
-        assert passed == Passed([{"n": 0, "ok": True}, {"n": 4, "ok": True}], 2, "enough")
+        assert passed == PipelineResults([{"n": 0, "ok": True}, {"n": 4, "ok": True}], 2, "enough")
 
 
 def test_after_a_failure_no_item_is_begun() -> None:

@@ -19,7 +19,7 @@ from lycosa.core.errors import (
     LycosaError,
     TlsFailed,
 )
-from lycosa.crawl.spiders.failure import LOOKUP_FAILED, NAMES_ELSEWHERE, Failure
+from lycosa.crawl.spiders.failure import EXCEPTION_ALIASES, LOOKUP_FAILED_PREFIX, Failure
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 from lycosa.http.resolver import NOT_FOUND
@@ -116,7 +116,7 @@ def test_names_from_elsewhere(error: Exception, names: list[Any], not_these: lis
 
 
 def test_every_error_of_a_transfer_has_a_name_elsewhere() -> None:
-    ours = {kind for kinds in NAMES_ELSEWHERE.values() for kind in kinds}
+    ours = {kind for kinds in EXCEPTION_ALIASES.values() for kind in kinds}
     transfers = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FetchError)}
     assert [kind for kind in transfers - {FetchError} if not issubclass(kind, tuple(ours))] == []
     assert all(issubclass(kind, LycosaError) for kind in ours)
@@ -124,4 +124,4 @@ def test_every_error_of_a_transfer_has_a_name_elsewhere() -> None:
 
 
 def test_a_lookup_that_failed_is_told_by_its_words() -> None:
-    assert NOT_FOUND == LOOKUP_FAILED
+    assert NOT_FOUND == LOOKUP_FAILED_PREFIX

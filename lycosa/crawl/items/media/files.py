@@ -34,10 +34,10 @@ class FilesPipeline(MediaPipeline):
         self, request: Request, response: Response | None = None, info: MediaInfo | None = None, *, item: Any = None
     ) -> str:
         """Return the path of the file in the store."""
-        return f"full/{name_of(request.url)}{_extension(request.url)}"
+        return f"full/{url_digest(request.url)}{_extension(request.url)}"
 
 
-def name_of(url: str) -> str:
+def url_digest(url: str) -> str:
     """Return the SHA-1 of the canonical URL. Raises `BadUrl`."""
     return hashlib.sha1(canonicalize(url).encode(), usedforsecurity=False).hexdigest()
 

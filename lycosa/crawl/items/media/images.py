@@ -16,9 +16,9 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from lycosa.core.errors import BadSetting, StateError
 from lycosa.core.public import public
-from lycosa.crawl.items.media.files import name_of
-from lycosa.crawl.items.media.pipeline import Known, MediaInfo, MediaPipeline
-from lycosa.crawl.items.media.store import FileException, Part
+from lycosa.crawl.items.media.files import url_digest
+from lycosa.crawl.items.media.pipeline import MediaInfo, MediaPipeline, MediaRecord
+from lycosa.crawl.items.media.store import FileException, PartialFile
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
@@ -60,7 +60,7 @@ class ImagesPipeline(MediaPipeline):
         self, request: Request, response: Response | None = None, info: MediaInfo | None = None, *, item: Any = None
     ) -> str:
         """Return the path of the image in the store."""
-        return f"full/{name_of(request.url)}.jpg"
+        return f"full/{url_digest(request.url)}.jpg"
 
     def thumb_path(
         self,
@@ -72,22 +72,24 @@ class ImagesPipeline(MediaPipeline):
         item: Any = None,
     ) -> str:
         """Return the path of a thumbnail in the store."""
-        return f"thumbs/{thumb_id}/{name_of(request.url)}.jpg"
+        return f"thumbs/{thumb_id}/{url_digest(request.url)}.jpg"
 
-    def is_complete(self, known: Known, request: Request, item: Any) -> bool:
+    def is_complete(self, known: MediaRecord, request: Request, item: Any) -> bool:
         """Return whether the image and its thumbnails are there."""
         return super().is_complete(known, request, item) and all(
             self.store.size(self.thumb_path(request, name, info=self.info, item=item)) is not None
             for name in self.settings.thumbs
         )
 
-    async def persist(self, part: Part, path: str, request: Request, response: Response, item: Any) -> tuple[str, int]:
+    async def persist(
+        self, part: PartialFile, path: str, request: Request, response: Response, item: Any
+    ) -> tuple[str, int]:
         """Keep the image and its thumbnails, these first: an image that is there has them."""
         thumbs = {
             name: self.thumb_path(request, name, response=response, info=self.info, item=item)
             for name in self.settings.thumbs
         }
-        made: dict[str, Part] = {}
+        made: dict[str, PartialFile] = {}
         try:
             async with self._places:
                 await asyncio.to_thread(self._make, part, list(thumbs), made, request.url)
@@ -98,7 +100,7 @@ class ImagesPipeline(MediaPipeline):
             for each in made.values():
                 each.discard()
 
-    def _make(self, part: Part, thumbs: list[str], made: dict[str, Part], url: str) -> None:
+    def _make(self, part: PartialFile, thumbs: list[str], made: dict[str, PartialFile], url: str) -> None:
         """Write the thumbnails, and the image if it is not as it shall be, into parts that are put into `made`."""
         from PIL import Image
 
@@ -128,7 +130,7 @@ class ImagesPipeline(MediaPipeline):
         if MAX_IMAGE_PIXELS is not None and width * height > MAX_IMAGE_PIXELS:
             raise ImageException(f"the image has {width}x{height} pixels, more than {MAX_IMAGE_PIXELS} in all")
 
-    def _written(self, image: Image) -> Part:
+    def _written(self, image: Image) -> PartialFile:
         part = self.store.part(self.settings.max_size)
         try:
             image.save(cast("IO[bytes]", _Writer(part)), "JPEG")
@@ -159,7 +161,7 @@ def upright_and_opaque(image: Image) -> Image:
 class _Writer:
     """A part as the file that Pillow wants to write to."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: PartialFile) -> None:
         self._part = part
 
     def write(self, piece: bytes) -> int:

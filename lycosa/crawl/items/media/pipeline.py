@@ -26,7 +26,7 @@ from lycosa.core.units import DAY_S
 from lycosa.core.url import canonicalize, fingerprint
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.items.items import adapt
-from lycosa.crawl.items.media.store import FileException, FolderStore, Part
+from lycosa.crawl.items.media.store import FileException, FolderStore, PartialFile
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
@@ -52,12 +52,12 @@ FAILURES_MAX = 10_000
 Result = tuple[bool, Any]
 """(True, {url, path, checksum, status}) or (False, the exception)."""
 
-Download = Callable[[Request, Part], Awaitable[Response]]
+Download = Callable[[Request, PartialFile], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
 class MediaSettings:
-    """What a user decides. `expires_s` None is never; `same_once` makes equal files names of one.
+    """What a user decides. `expires_s` None is never; `deduplicate` makes equal files names of one.
 
     `thumbs` are widths and heights by name, in pixels, as are the least sizes of an image.
     """
@@ -68,14 +68,14 @@ class MediaSettings:
     expires_s: float | None = 90 * DAY_S
     max_size: int = MEDIA_MAX_SIZE
     concurrency: int = MEDIA_CONCURRENCY
-    same_once: bool = False
+    deduplicate: bool = False
     sync: bool = False
     thumbs: dict[str, tuple[int, int]] = field(default_factory=dict)
     min_width: int = 0
     min_height: int = 0
 
 
-class FailedBefore(FileException):
+class RepeatedFailure(FileException):
     """The file could not be had before, in this run."""
 
 
@@ -91,7 +91,7 @@ class MediaInfo(NamedTuple):
     stats: Any = None
 
 
-class Known(msgspec.Struct, array_like=True, frozen=True):
+class MediaRecord(msgspec.Struct, array_like=True, frozen=True):
     """What is remembered of a file that was kept. `at` is in unix seconds."""
 
     path: str
@@ -162,11 +162,13 @@ class MediaPipeline:
                 log.warning("%s has no field %r: the item does not say what was downloaded", type(item).__name__, name)
         return item
 
-    async def persist(self, part: Part, path: str, request: Request, response: Response, item: Any) -> tuple[str, int]:
+    async def persist(
+        self, part: PartialFile, path: str, request: Request, response: Response, item: Any
+    ) -> tuple[str, int]:
         """Keep a complete download under its path. Return checksum and size. Raises `FileException`."""
         return await self.keep(part, path)
 
-    def is_complete(self, known: Known, request: Request, item: Any) -> bool:
+    def is_complete(self, known: MediaRecord, request: Request, item: Any) -> bool:
         """Return whether what was kept is still there."""
         return self.store.size(known.path) == known.size
 
@@ -203,10 +205,10 @@ class MediaPipeline:
         completed = self.item_completed(results, item, self.info)
         return await completed if hasattr(completed, "__await__") else completed
 
-    async def keep(self, part: Part, path: str) -> tuple[str, int]:
+    async def keep(self, part: PartialFile, path: str) -> tuple[str, int]:
         """Give a part its name, or make its name one of an equal file. Return checksum and size."""
         checksum, size = part.checksum, part.size
-        same = f"= {checksum} {size}" if self.settings.same_once else ""
+        same = f"= {checksum} {size}" if self.settings.deduplicate else ""
         kept = self._memory.get(TABLE, same) if same else None
         if kept is None or not await asyncio.to_thread(self.store.link, path, part, kept.decode()):
             if self.settings.sync:
@@ -224,7 +226,7 @@ class MediaPipeline:
             except (StateError, BadSpider) as error:  # nothing that another file could do better
                 results[number] = error
             except LycosaError as error:
-                quiet = isinstance(error, (FailedBefore, IgnoreRequest))
+                quiet = isinstance(error, (RepeatedFailure, IgnoreRequest))
                 text = str(error) if request.url in str(error) else f"{request.url}: {error}"
                 log.log(logging.INFO if quiet else logging.WARNING, "%s", text)
                 self._count("file_error_count")
@@ -245,7 +247,7 @@ class MediaPipeline:
             if known is not None:
                 return self._result(request, known, "uptodate")
             if key in self._failures:
-                raise FailedBefore(self._failures[key])
+                raise RepeatedFailure(self._failures[key])
             task = asyncio.create_task(self._downloaded(request, item, key))
             self._under_way[key] = task
             task.add_done_callback(lambda ended: self._ended(key, ended))
@@ -262,11 +264,11 @@ class MediaPipeline:
         more = f" {sorted(request.params.items())}" if request.params else ""
         return f"{type(self).__name__} {asked:016x} {path}{more}"
 
-    def _known(self, key: str, request: Request, item: Any) -> Known | None:
+    def _known(self, key: str, request: Request, item: Any) -> MediaRecord | None:
         stored = self._memory.get(TABLE, key)
         if stored is None:
             return None
-        known = msgspec.msgpack.decode(stored, type=Known)
+        known = msgspec.msgpack.decode(stored, type=MediaRecord)
         expires_s = self.settings.expires_s
         if expires_s is not None and known.at + expires_s <= self._now():
             return None
@@ -285,11 +287,11 @@ class MediaPipeline:
             raise
         finally:
             part.discard()
-        known = Known(path, checksum, size, self._now())
+        known = MediaRecord(path, checksum, size, self._now())
         self._memory.put(TABLE, key, msgspec.msgpack.encode(known))
         return self._result(request, known, "cached" if "cached" in response.flags else "downloaded")
 
-    async def _transferred(self, request: Request, part: Part) -> Response:
+    async def _transferred(self, request: Request, part: PartialFile) -> Response:
         try:
             response = await self.info.download(request, part)
         except Exception:
@@ -306,7 +308,7 @@ class MediaPipeline:
             raise FileException(f"{request.url}: nothing came")
         return response
 
-    def _result(self, request: Request, known: Known, status: str) -> dict[str, Any]:
+    def _result(self, request: Request, known: MediaRecord, status: str) -> dict[str, Any]:
         self._count("file_count")
         self._count(f"file_status_count/{status}")
         return {"url": request.url, "path": known.path, "checksum": known.checksum, "status": status}

@@ -25,7 +25,7 @@ from pathlib import Path
 from lycosa.core.errors import BodyTooLarge, LycosaError, StorageError, StorageFull
 from lycosa.infra.disk import NO_ROOM
 
-PARTS = ".parts"
+PARTIAL_FOLDER = ".parts"
 NAME_MAX = 255
 PATH_MAX = 1024
 """Bytes of one name, and of a whole path within the store."""
@@ -39,7 +39,7 @@ class FileException(LycosaError):
     """The file cannot be had or kept."""
 
 
-class Part:
+class PartialFile:
     """A file that is being written: called with each piece of a body. Raises `BodyTooLarge`, `StateError`.
 
     `restart` forgets what was written: a transfer that begins again calls it first.
@@ -112,7 +112,7 @@ class FolderStore:
         try:
             self._root.mkdir(parents=True, exist_ok=True)
             self._root = Path(os.path.realpath(self._root))
-            parts = self._root / PARTS
+            parts = self._root / PARTIAL_FOLDER
             for _ in range(OPEN_TRIES):
                 with suppress(FileExistsError):  # `exist_ok` looks again, and another run may have removed it by then
                     parts.mkdir()
@@ -133,13 +133,13 @@ class FolderStore:
                 self._run.parent.rmdir()
             self._run = None
 
-    def part(self, size_max: int) -> Part:
+    def part(self, size_max: int) -> PartialFile:
         """Return a new file to write into."""
         if self._run is None:
             raise StorageError(f"{self._root} is not open: no file can be kept before `open_spider`")
-        return Part(self._run / str(next(self._numbers)), size_max)
+        return PartialFile(self._run / str(next(self._numbers)), size_max)
 
-    def keep(self, part: Part, path: str) -> None:
+    def keep(self, part: PartialFile, path: str) -> None:
         """Give what was written its name, in the place of what had it before. Raises `FileException` for the name."""
         part.complete(sync=self._sync)
         target = self.place(path)
@@ -148,7 +148,7 @@ class FolderStore:
             part.path.replace(target)
             self._sync_folders(target)
 
-    def link(self, path: str, part: Part, kept: str) -> bool:
+    def link(self, path: str, part: PartialFile, kept: str) -> bool:
         """Make `path` another name of the file `kept`, if that holds what was written; False when it does not."""
         original, target = self.place(kept), self.place(path)
         with _naming(target):
@@ -230,8 +230,8 @@ def _refusal(name: str) -> str:
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts):
         return "it has a part that is empty, '.' or '..'"
-    if parts[0] == PARTS:
-        return f"{PARTS} is for files that are not complete"
+    if parts[0] == PARTIAL_FOLDER:
+        return f"{PARTIAL_FOLDER} is for files that are not complete"
     if max(sizes) > NAME_MAX or sum(sizes) + len(sizes) > PATH_MAX:
         return f"it is too long, at most {NAME_MAX} bytes a name and {PATH_MAX} in all"
     return ""

@@ -34,7 +34,7 @@ from lycosa.crawl.items.items import Field, Item
 from lycosa.crawl.items.media.files import FilesPipeline
 from lycosa.crawl.items.media.images import ImagesPipeline
 from lycosa.crawl.items.media.pipeline import MEDIA_PER_ITEM_MAX, MEDIA_TIMEOUT_S, settings_of
-from lycosa.crawl.items.media.store import PARTS, FileException, FolderStore
+from lycosa.crawl.items.media.store import PARTIAL_FOLDER, FileException, FolderStore
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.http.core.request import Request
 from lycosa.storage.keystore.memory import MemoryKeyStore
@@ -71,7 +71,7 @@ def md5(data: bytes) -> str:
 def tree(folder: Path) -> dict[str, bytes]:
     """Return the complete files of a store by name; assert that nothing else is left in it."""
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert not [name for name in files if name.startswith(PARTS)]
+    assert not [name for name in files if name.startswith(PARTIAL_FOLDER)]
     return files
 
 
@@ -268,9 +268,9 @@ def test_what_was_kept_is_kept_until_it_expires_or_is_not_there(tmp_path: Path) 
 
 
 def test_equal_files_of_two_urls_are_one_file_where_that_is_wished(tmp_path: Path) -> None:
-    async def both(folder: Path, same_once: bool) -> int:
+    async def both(folder: Path, deduplicate: bool) -> int:
         memory = MemoryKeyStore()
-        async with serving() as server, opened(FilesPipeline, folder, memory, same_once=same_once) as pipeline:
+        async with serving() as server, opened(FilesPipeline, folder, memory, deduplicate=deduplicate) as pipeline:
             urls = [server.url("/file/a?1"), server.url("/file/a?2"), server.url("/file/b")]
             item = await pipeline.process_item({"file_urls": urls[:2]})
             first, second = (folder / each["path"] for each in item["files"])
@@ -283,8 +283,8 @@ def test_equal_files_of_two_urls_are_one_file_where_that_is_wished(tmp_path: Pat
         tree(folder)
         return nodes
 
-    assert asyncio.run(both(tmp_path / "twice", same_once=False)) == 2
-    assert asyncio.run(both(tmp_path / "once", same_once=True)) == 1
+    assert asyncio.run(both(tmp_path / "twice", deduplicate=False)) == 2
+    assert asyncio.run(both(tmp_path / "once", deduplicate=True)) == 1
 
 
 # ------------------------------------------------------------------------------------------------------ what goes wrong
@@ -536,12 +536,12 @@ def test_what_a_killed_run_left_is_removed_and_what_a_live_one_writes_is_not(tmp
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert killed.returncode == -signal.SIGKILL
-    (tmp_path / PARTS / "no-lock").mkdir()
-    (tmp_path / PARTS / "a-file").write_bytes(b"")
-    assert len(list((tmp_path / PARTS).iterdir())) == 4
+    (tmp_path / PARTIAL_FOLDER / "no-lock").mkdir()
+    (tmp_path / PARTIAL_FOLDER / "a-file").write_bytes(b"")
+    assert len(list((tmp_path / PARTIAL_FOLDER).iterdir())) == 4
     other = FolderStore(tmp_path)
     other.open()
-    names = {path.name for path in (tmp_path / PARTS).iterdir()}
+    names = {path.name for path in (tmp_path / PARTIAL_FOLDER).iterdir()}
     assert names >= {part.path.parent.name}
     assert "no-lock" not in names
     assert len([name for name in names if name != "a-file"]) == 2
@@ -582,7 +582,7 @@ def test_a_store_that_another_run_closes_meanwhile_is_opened(tmp_path, monkeypat
     mkdir, refused = os.mkdir, []
 
     def taken_once(path: str | Path, *arguments: Any) -> None:
-        if Path(path).name == PARTS and not refused:
+        if Path(path).name == PARTIAL_FOLDER and not refused:
             refused.append(path)
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         mkdir(path, *arguments)

@@ -210,7 +210,7 @@ def test_equal_images_are_one_file_where_that_is_wished(tmp_path: Path) -> None:
     async def run() -> None:
         PICTURES["a"] = PICTURES["b"] = picture(size=(100, 100))
         thumbs = {"t": (10, 10)}
-        async with serving() as server, opened(ImagesPipeline, tmp_path, same_once=True, thumbs=thumbs) as pipeline:
+        async with serving() as server, opened(ImagesPipeline, tmp_path, deduplicate=True, thumbs=thumbs) as pipeline:
             for name in "ab":
                 await pipeline.process_item({"image_urls": [server.url(f"/picture/{name}")]})
 
