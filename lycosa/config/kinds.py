@@ -35,14 +35,12 @@ class SettingKind(Protocol):
     @property
     def expected(self) -> str:
         """Return a description of valid values, to follow "is not"."""
-        ...
 
     def convert(self, value: object) -> Any:
         """Convert text or a TOML or Python value to the type of the setting.
 
         Raises TypeError or ValueError for a value that is not as `expected`, or `BadSetting` with an explanation.
         """
-        ...
 
 
 class Integer(NamedTuple):

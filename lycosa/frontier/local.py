@@ -73,101 +73,77 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
 
     def add(self, record: UrlRecord) -> float | None:
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
-        ...
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that were added before, as far as memory alone can tell."""
-        ...
 
     def put_back(self, key: Key, record: UrlRecord) -> float:
         """LEASED -> QUEUED. Return its rank, `NOT_READY` if its segment was dropped."""
-        ...
 
     def mark_done(self, key: Key, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
         """LEASED -> DONE."""
-        ...
 
     def mark_retry(self, key: Key, record: UrlRecord) -> None:
         """LEASED -> RETRY, until its `not_before`."""
-        ...
 
     def mark_dead(self, key: Key, record: UrlRecord, reason: str, now: float) -> None:
         """LEASED -> DEAD."""
-        ...
 
     def promote_due(self, now: float) -> Sequence[HostWork]:
         """DELAYED and RETRY -> QUEUED for due records, a bounded number per call; start the segments that are due."""
-        ...
 
     def next_due(self) -> float | None:
         """Return when `promote_due` has something to do."""
-        ...
 
     def load_host(self, host: str) -> SavedHost:
         """Return what is stored of the host, the default if nothing is."""
-        ...
 
     def save_host(self, host: str, saved: SavedHost) -> None:
         """Store this for the host. `facts` None keeps the stored ones."""
-        ...
 
     def commit(self, positions: Mapping[str, int]) -> None:
         """Make all changes durable in one step."""
-        ...
 
     def positions(self) -> dict[str, int]:
         """Return the positions of the last commit."""
-        ...
 
     def stats(self) -> FrontierStats:
         """Return the counts, with `leased` and `hosts` 0. Leased records are counted nowhere."""
-        ...
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return dead records with their reasons."""
-        ...
 
     def close(self) -> None:
         """Discard what is not committed, and release the store."""
-        ...
 
     def segments(self) -> list[SegmentView]:
         """Return the segments in the order they are served, then the dropped ones; leased records count as queued."""
-        ...
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
         """Return what is stored of the hosts whose keys follow `after`."""
-        ...
 
     def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
         """Return rows; leased records are listed as queued."""
-        ...
 
     def find(self, fingerprint: int, host: str = "") -> list[Row]:
         """Return the rows of a fingerprint; faster if its host is given."""
-        ...
 
     def requeue(
         self, selection: Selection, into: str | None, cursor: str, limit: int
     ) -> tuple[RequeueResult, Sequence[HostWork]]:
         """DEAD and DONE -> QUEUED, or a copy into another segment."""
-        ...
 
     def archive(self, segment: str) -> bool:
         """Make a finished segment read only; return False if it is not finished."""
-        ...
 
     def drop(self, segment: str) -> int:
         """Forget a segment; return how many URLs it had."""
-        ...
 
     def verify(self, report: Callable[[str], None]) -> list[str]:
         """Return the inconsistencies, one line each."""
-        ...
 
     def compact(self) -> tuple[int, int]:
         """Release unused disk space. Return the size in bytes before and after."""
-        ...
 
 
 class LocalFrontier(Generic[Key]):

@@ -31,11 +31,9 @@ class VisitFrontier(Protocol):
 
         The first record of a segment creates it. Records of an archived or dropped segment are refused.
         """
-        ...
 
     async def block_host(self, host: str, until: float) -> None:
         """Lease nothing of this host before `until` (Retry-After, back-off)."""
-        ...
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
@@ -44,31 +42,24 @@ class VisitFrontier(Protocol):
         must only set a flag: `try_start` may give a new answer. `holder` is the lease of the caller: its own transfer
         is over, so its slot becomes free. If `needs_address` is true for the host, call `set_address` first.
         """
-        ...
 
     async def try_start(self, claim: Claim, now: float) -> float:
         """Return 0 if the transfer starts now, else the time to ask again; infinity means when `wake` is called."""
-        ...
 
     async def release_claim(self, claim: Claim, now: float) -> None:
         """End the claim; a second call does nothing. This and `claim` may change `next_ready`."""
-        ...
 
     def needs_address(self, host: str, now: float) -> bool:
         """Whether the address of the host must be known before it may be contacted."""
-        ...
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
         """Set the delay of the host, counted from its last start; its required delay is the minimum. Not stored."""
-        ...
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Return what is stored of the host."""
-        ...
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
         """Store this for the host; its Crawl-delay counts from `now`."""
-        ...
 
 
 class Frontier(VisitFrontier, Protocol):
@@ -80,7 +71,6 @@ class Frontier(VisitFrontier, Protocol):
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that were certainly pushed before. Cheap and local; the others may be known all the same."""
-        ...
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lease at most `limit` records whose hosts may be contacted now.
@@ -89,7 +79,6 @@ class Frontier(VisitFrontier, Protocol):
         limits addresses, a host without a known address gets one lease of kind RESOLVE, and no other until that has
         ended. If it asks for robots.txt, a host without fresh `HostFacts` likewise gets one of kind ROBOTS.
         """
-        ...
 
     async def ack(
         self,
@@ -106,53 +95,41 @@ class Frontier(VisitFrontier, Protocol):
         With `contacted` False the host was not asked (robots.txt forbids it), so its next start need not wait.
         `validators` are stored with the record and returned when it is refreshed.
         """
-        ...
 
     async def nack(
         self, lease: Lease, reason: str, retry_at: float | None, now: float, *, contacted: bool = True
     ) -> bool:
         """The record failed: retry it at `retry_at`, or mark it dead if that is None."""
-        ...
 
     async def release(self, lease: Lease, now: float) -> bool:
         """Queue the record again unchanged, as if it had never been leased."""
-        ...
 
     async def renew(self, lease: Lease, now: float) -> Lease | None:
         """Extend the lease to its full time from now; None if it is no longer valid."""
-        ...
 
     async def expire(self, now: float) -> int:
         """End the overdue leases: queue their records again, or mark them dead. Return how many."""
-        ...
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
         """Set the IP address of the host, valid until then; "" if it has none. Limits per address apply to it."""
-        ...
 
     def next_ready(self, now: float) -> float | None:
         """Return when `lease` may have something at the earliest, unless a lease ends before; None for never."""
-        ...
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         """Make all changes durable, together with the committed positions of the sinks, in one step."""
-        ...
 
     async def positions(self) -> dict[str, int]:
         """Return the sink positions of the last commit."""
-        ...
 
     async def stats(self) -> FrontierStats:
         """Return the counts."""
-        ...
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return at most `limit` dead records with their reasons."""
-        ...
 
     async def close(self) -> None:
         """Discard what is not committed, and release the store."""
-        ...
 
 
 class FrontierOperations(Protocol):
@@ -165,46 +142,36 @@ class FrontierOperations(Protocol):
 
     async def stats(self) -> FrontierStats:
         """Return the counts."""
-        ...
 
     async def next_due(self, now: float) -> float | None:
         """Return when something can be leased at the earliest; None if nothing can."""
-        ...
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new, like `Frontier.push`. Return how many."""
-        ...
 
     async def commit(self) -> None:
         """Make all changes durable."""
-        ...
 
     async def host(self, host: str) -> HostView | None:
         """Return the host with this key."""
-        ...
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Return the stored robots.txt of a host."""
-        ...
 
     async def segments(self) -> list[SegmentView]:
         """Return the segments in the order they are served, then the dropped ones."""
-        ...
 
     async def hosts(self, after: str, limit: int) -> list[HostView]:
         """Return the hosts whose keys follow `after`, in order."""
-        ...
 
     async def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
         """Return stored URLs, segment by segment, without robots.txt and address leases."""
-        ...
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Return the rows of a fingerprint, one per segment that has it; with `states`, only those in one of them.
 
         Faster if the host is given, and perhaps with `states`. The row of a done URL may lack the URL.
         """
-        ...
 
     async def requeue(
         self, selection: Selection, into: str | None, now: float, cursor: str, limit: int
@@ -214,26 +181,21 @@ class FrontierOperations(Protocol):
         With `into`, copies are pushed into that segment and the rows stay as they are. URLs that it knows are skipped,
         even those with `dont_filter`.
         """
-        ...
 
     async def archive(self, segment: str) -> bool:
         """Make a finished segment read only; False if it is not finished. Raises `UsageError` if it does not exist."""
-        ...
 
     async def drop(self, segment: str) -> int:
         """Forget a segment and its URLs, and void its leases. Return how many URLs it had.
 
         Raises `UsageError` if it does not exist.
         """
-        ...
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
         """Read everything, and return the inconsistencies in a bounded number of lines. `report` gets the progress."""
-        ...
 
     async def compact(self) -> tuple[int, int]:
         """Release unused disk space or memory. Return the size in bytes before and after."""
-        ...
 
 
 class SharedCookies(Protocol):
@@ -241,11 +203,9 @@ class SharedCookies(Protocol):
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
         """A cookie of this jar has changed or expired. Other workers see it before what this worker does next."""
-        ...
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
         """Call with jar and cookie for each change since the crawl began, including those of this worker."""
-        ...
 
 
 class SharedCrawl(Protocol):
@@ -256,21 +216,18 @@ class SharedCrawl(Protocol):
 
     async def workers(self) -> int:
         """Return how many workers take part now."""
-        ...
 
     async def description(self) -> Description:
         """Return the description of the crawl with the seeds of all workers; an empty one before the first worker.
 
         Raises `NewerState` for a description of a later version of Lycosa.
         """
-        ...
 
     async def describe(self, description: Description, *, begins: bool = False) -> None:
         """Replace the description, and add its seeds to the stored ones.
 
         With `begins` an existing description is kept: a worker may have joined since the crawl was created.
         """
-        ...
 
 
 class SharedFrontier(Frontier, Protocol):
@@ -283,17 +240,14 @@ class SharedFrontier(Frontier, Protocol):
     @property
     def server_url(self) -> str:
         """The address of the server without passwords, as `--frontier` takes it."""
-        ...
 
     @property
     def crawl(self) -> SharedCrawl:
         """The crawl that this worker takes part in."""
-        ...
 
     @property
     def cookies(self) -> SharedCookies | None:
         """The cookies that the workers share; None if each has its own."""
-        ...
 
     @property
     def shortage(self) -> str:
@@ -301,7 +255,6 @@ class SharedFrontier(Frontier, Protocol):
 
         As of the last answer of the server; it may end by itself.
         """
-        ...
 
     async def check_membership(self) -> None:
         """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
@@ -309,32 +262,27 @@ class SharedFrontier(Frontier, Protocol):
         Asks the server only if the process was blocked for long enough (seconds) to be removed. A removed worker must
         not contact the host: another one may have its turn.
         """
-        ...
 
     def report_start(self, host: str, now: float) -> None:
         """A transfer to the host started at `now` (unix seconds); the delay until the next one counts from there.
 
         May be called twice for one transfer, first with an estimate. Sent to the server with the next exchange.
         """
-        ...
 
     async def is_finished(self) -> bool:
         """Whether the crawl is finished for good, for all workers; `stats` alone cannot tell.
 
         True is certain. After False ask again: another worker may hold leases or have uncommitted changes.
         """
-        ...
 
     def set_reporter(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
         """Send what `report` returns with each heartbeat (about one a second), and what `last` returns with `close`.
 
         Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` runs in the thread of the heartbeat.
         """
-        ...
 
     async def totals(self, report: bytes) -> dict[str, int]:
         """Send this report. Return the sums of the counters of all workers, including those that left."""
-        ...
 
     def operations(
         self, commit: Callable[[], Awaitable[None]], on_change: Callable[[], None], paused: Callable[[], str]
@@ -344,4 +292,3 @@ class SharedFrontier(Frontier, Protocol):
         `commit` commits together with the worker's items, `on_change` is called when something new may be leased,
         `paused` returns why the worker leases nothing, or "".
         """
-        ...

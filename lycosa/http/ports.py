@@ -16,7 +16,6 @@ class Resolver(Protocol):
 
     async def resolve(self, name: str) -> tuple[Sequence[str], float]:
         """Return the addresses, the preferred one first, and their TTL in seconds. Raises `ConnectFailed`."""
-        ...
 
 
 Accept = Callable[[int, Headers], bool]
@@ -52,11 +51,9 @@ class Fetcher(Protocol):
 
     async def fetch(self, request: Request, **options: Unpack[FetchOptions]) -> HttpResponse:
         """Return the response. Raises `FetchError`. The request is not changed."""
-        ...
 
     async def close(self) -> None:
         """Abort all transfers and close every connection."""
-        ...
 
 
 class HttpCacheStore(Protocol):
@@ -64,16 +61,12 @@ class HttpCacheStore(Protocol):
 
     async def get(self, key: str) -> StoredResponse | None:
         """Return the response; None if there is none, or it is damaged."""
-        ...
 
     async def put(self, key: str, stored: StoredResponse) -> None:
         """Store the response, replacing the previous one; one that is too large is not stored."""
-        ...
 
     async def delete(self, key: str) -> None:
         """Remove the response."""
-        ...
 
     async def close(self) -> None:
         """Release the store."""
-        ...

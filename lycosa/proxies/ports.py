@@ -72,22 +72,18 @@ class ProxyPool(Protocol):
 
         New ones that are `unchecked` are dead until a check finds them working.
         """
-        ...
 
     async def remove(self, keys: Iterable[str]) -> int:
         """Forget proxies, also leased ones. Return how many there were."""
-        ...
 
     async def count(self) -> int:
         """Return the number of proxies."""
-        ...
 
     async def forget_dead(self, kept_s: float) -> list[str]:
         """Forget proxies that have been dead for so many seconds and are not leased.
 
         Return the keys of those forgotten by this call: call again until it returns none.
         """
-        ...
 
     async def acquire(
         self,
@@ -99,31 +95,24 @@ class ProxyPool(Protocol):
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         """Lease so many different proxies at once, or none; wait at most `wait_s` for them. Raises `NoProxy`."""
-        ...
 
     async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
         """Return the new deadline of a lease, None when it is over."""
-        ...
 
     async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """End a lease, with an outcome for each use. Return False, and change nothing, when it was over before."""
-        ...
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
         """Ban a proxy for a target, for good or until a time. Return False when there is no such proxy."""
-        ...
 
     async def unban(self, target: str, key: str) -> bool:
         """Lift bans and cool-downs of a proxy for a target. Return False when there is no such proxy."""
-        ...
 
     async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
         """Record the result of a check: a good one revives a dead proxy. Return False when there is no such proxy."""
-        ...
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
         """Return all proxies, the lowest latency first, or those of a target."""
-        ...
 
     async def targets(self) -> list[TargetView]: ...
 
@@ -132,8 +121,6 @@ class ProxyPool(Protocol):
 
         Of proxies that are not members of the target only the nearest ones (`proxies.core.explain`). Changes nothing.
         """
-        ...
 
     async def close(self) -> None:
         """Leave the pool. Waiting callers get `NoProxy`."""
-        ...

@@ -13,24 +13,18 @@ class Index(Protocol):
 
     def add(self, documents: Sequence[Document]) -> None:
         """Add or replace documents by key; visible after `commit`."""
-        ...
 
     def commit(self, positions: Mapping[str, int]) -> None:
         """Make the added documents searchable and durable, and store the position (in bytes) of each source."""
-        ...
 
     def positions(self) -> dict[str, int]:
         """Return the positions of the last commit; they are never ahead of the documents."""
-        ...
 
     def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
         """Return the best matches. Raises `IndexFailure` for an invalid query."""
-        ...
 
     def count(self) -> int:
         """Return the number of documents."""
-        ...
 
     def close(self) -> None:
         """Release the index."""
-        ...

@@ -66,7 +66,6 @@ class LeaseVisitor(Protocol):
 
     async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and return the outcome. Raises only on a bug or cancellation."""
-        ...
 
 
 QueueMore = Callable[[float], Awaitable[int]]

@@ -39,11 +39,9 @@ class HostLookup(Protocol):
 
     def lookup_error(self, url: str) -> str:
         """Return why the host of a URL could not be resolved; "" when it was, or was never looked up."""
-        ...
 
     async def update(self, host: str) -> None:
         """Resolve a host and give the frontier its address, or none if that fails."""
-        ...
 
 
 class HostAddresses:

@@ -35,11 +35,9 @@ class BodyWriter(Protocol):
 
     def __call__(self, piece: bytes, /) -> None:
         """Take the next piece."""
-        ...
 
     def restart(self) -> None:
         """Forget all pieces: a transfer begins, the first one or another."""
-        ...
 
 
 class InlineFetcher:

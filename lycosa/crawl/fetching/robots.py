@@ -54,7 +54,6 @@ class HostFactsListener(Protocol):
 
     def apply(self, host: str, facts: HostFacts) -> float:
         """Take new facts about a host. Return the crawl delay that it asks for, in seconds."""
-        ...
 
 
 class RobotsGate:

@@ -22,11 +22,9 @@ class OwnerStarts(Protocol):
 
     def is_paced(self, host: str) -> bool:
         """Return whether the owner needs the starts of this host, because it has a delay."""
-        ...
 
     def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
         """Report a request to the host that started `ago_s` ago; `again` corrects the previous report."""
-        ...
 
 
 class StartReportingFetcher(FetcherWrapper):

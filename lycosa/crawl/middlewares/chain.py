@@ -29,7 +29,6 @@ class ProcessesRequests(Protocol):
 
     def process_request(self, request: Request) -> Any:
         """Return None to continue, or a Response, Request or item to use instead of a download."""
-        ...
 
 
 @runtime_checkable
@@ -38,7 +37,6 @@ class ProcessesResponses(Protocol):
 
     def process_response(self, request: Request, response: Response) -> Any:
         """Return a Response to continue with, or a Request or item to use instead."""
-        ...
 
 
 @runtime_checkable
@@ -47,7 +45,6 @@ class ProcessesExceptions(Protocol):
 
     def process_exception(self, request: Request, exception: Exception) -> Any:
         """Return None to pass the exception on, or a Response, Request or item to use instead."""
-        ...
 
 
 @runtime_checkable
@@ -56,7 +53,6 @@ class ProcessesStart(Protocol):
 
     def process_start(self, start: AsyncIterable[Any]) -> AsyncIterable[Any]:
         """Yield the start requests."""
-        ...
 
 
 @runtime_checkable
@@ -65,7 +61,6 @@ class ProcessesSpiderInput(Protocol):
 
     def process_spider_input(self, response: Response) -> Any:
         """Return None; an exception goes to the errback."""
-        ...
 
 
 @runtime_checkable
@@ -74,7 +69,6 @@ class ProcessesSpiderOutput(Protocol):
 
     def process_spider_output(self, response: Response, result: Any) -> Iterable[Any] | AsyncIterable[Any]:
         """Yield items and requests."""
-        ...
 
 
 @runtime_checkable
@@ -83,7 +77,6 @@ class ProcessesSpiderExceptions(Protocol):
 
     def process_spider_exception(self, response: Response, exception: Exception) -> Any:
         """Return None to pass the exception on, or items and requests to use as the result of the callback."""
-        ...
 
 
 @runtime_checkable
@@ -92,7 +85,6 @@ class ProcessesResults(Protocol):
 
     def process_results(self, response: Response, results: Results) -> Results:
         """Return the results to continue with."""
-        ...
 
 
 METHODS = {

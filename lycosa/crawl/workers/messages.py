@@ -49,15 +49,12 @@ class OwnerCalls(Protocol):
 
     async def claim(self, claim: int, host: str, token: int) -> HostAccess:
         """Wait for a slot of a host, under the lease `token`, 0 for none. The slot is held until ClaimReleased."""
-        ...
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Return what the frontier knows of a host."""
-        ...
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue records. Return how many were new."""
-        ...
 
 
 OWNER_METHODS = methods_of(OwnerCalls)

@@ -60,27 +60,21 @@ class WorkerEvents(Protocol):
 
     def on_ready(self, worker: WorkerHandle) -> None:
         """The worker takes visits."""
-        ...
 
     def on_lost(self, worker: WorkerHandle) -> None:
         """The worker has ended, and all of its visits."""
-        ...
 
     def on_change(self) -> None:
         """A worker may be free now."""
-        ...
 
     def broadcast(self, message: Message, source: WorkerHandle | None = None) -> None:
         """Send a message to all workers but its source."""
-        ...
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
         """Return the outcome of a visit that was under way when its worker died."""
-        ...
 
     def fail(self, error: BaseException) -> None:
         """The crawl cannot go on."""
-        ...
 
 
 class _RunningVisit(NamedTuple):

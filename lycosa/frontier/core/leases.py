@@ -51,11 +51,9 @@ class RecordQueue(Protocol[Key_co]):
 
         A rank is the start time of a segment (`segments.starts_at`).
         """
-        ...
 
     def peek(self, host: str) -> UrlRecord | None:
         """Return the next record of the host without removing it."""
-        ...
 
 
 class LeaseManager(Generic[Key]):

@@ -28,11 +28,9 @@ class Sockets(Protocol):
 
     def watch(self, fd: int, poll: int) -> None:
         """Watch for POLL_IN, POLL_OUT or both, or stop for POLL_REMOVE."""
-        ...
 
     def close(self) -> None:
         """Stop watching."""
-        ...
 
 
 def sockets_of(loop: asyncio.AbstractEventLoop, ready: Ready) -> Sockets:

@@ -33,7 +33,6 @@ class BodyReader(Protocol):
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """Return the content of the body in `data`, and the bytes behind its end. Raises `BadMessage`."""
-        ...
 
 
 class ContentLengthReader:
