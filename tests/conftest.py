@@ -125,7 +125,7 @@ def docs_root() -> Path:
 
 
 @pytest.fixture
-def chance() -> random.Random:
+def rng() -> random.Random:
     """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
     seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
     print(f"LYCOSA_TEST_SEED={seed}")

@@ -186,11 +186,11 @@ PIECES += "<script> </script> <template> & &amp; &#0; \x00 é rel=nofollow <svg>
 
 def test_random_pages_never_raise() -> None:
     seed = 20_261_121
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(1000):
-        pieces = [*PIECES.split(" "), " ", chance.randbytes(3).decode("latin-1")]
-        html = "".join(chance.choices(pieces, k=30)).encode(chance.choice(["utf-8", "latin-1", "utf-16"]))
-        for link in extract_links(html, BASE, chance.choice(["utf-8", "windows-1252", "utf-16-le"])):
+        pieces = [*PIECES.split(" "), " ", rng.randbytes(3).decode("latin-1")]
+        html = "".join(rng.choices(pieces, k=30)).encode(rng.choice(["utf-8", "latin-1", "utf-16"]))
+        for link in extract_links(html, BASE, rng.choice(["utf-8", "windows-1252", "utf-16-le"])):
             assert join(link.url, "") == link.url, f"seed {seed}"
 
 

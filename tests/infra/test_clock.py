@@ -61,13 +61,13 @@ def test_after_a_jump_back_it_runs_more_slowly_until_it_agrees_again():
 def test_it_never_goes_backwards():
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance, machine = random.Random(seed), Machine()
+    rng, machine = random.Random(seed), Machine()
     clock = machine.clock()
     before = clock.now()
     for _ in range(20_000):
-        machine.runs(chance.choice([0.0, 0.001, 0.5, 3.0, 60.0]))
-        if chance.random() < 0.01:
-            machine.wall += chance.choice([-HOUR_S, -1.0, -0.001, 0.001, 1.0, HOUR_S])
+        machine.runs(rng.choice([0.0, 0.001, 0.5, 3.0, 60.0]))
+        if rng.random() < 0.01:
+            machine.wall += rng.choice([-HOUR_S, -1.0, -0.001, 0.001, 1.0, HOUR_S])
         assert clock.now() >= before
         before = clock.now()
     machine.runs(0.0)

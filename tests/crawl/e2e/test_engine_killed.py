@@ -55,15 +55,15 @@ class Story:
             *more,
         ]
 
-    def is_killed(self, kills: int, chance: random.Random) -> None:
+    def is_killed(self, kills: int, rng: random.Random) -> None:
         """Kill the crawl so many times, spread over what is left of it."""
         for left in range(kills, 0, -1):
             before = self.shop.busy()
             share = max(self.usual.total() - before, 0) / (left + 1)
-            goal = before + 1 + int(chance.uniform(0, 1.5) * share)
+            goal = before + 1 + int(rng.uniform(0, 1.5) * share)
             with started(*self.command, cwd=self.home) as run:
                 assert run.until(lambda goal=goal: self.shop.busy() >= goal), f"{left} kills were left: {run.said}"
-                assert run.kill_at(time.monotonic() + chance.uniform(0, LATER_S)), run.said
+                assert run.kill_at(time.monotonic() + rng.uniform(0, LATER_S)), run.said
                 assert "Traceback" not in run.said
             self.assert_none_is_half()
 
@@ -179,10 +179,10 @@ def test_without_kills_every_page_is_fetched_once(shop, tmp_path):
 
 
 @pytest.mark.parametrize("shop", [PRODUCTS], indirect=True)
-def test_after_random_kills_each_item_and_image_is_there_once(shop, tmp_path, chance):
+def test_after_random_kills_each_item_and_image_is_there_once(shop, tmp_path, rng):
     assert sum("/list/" in path or "/product/" in path for path in expected(PRODUCTS)) >= 3000
     story = Story(shop, tmp_path)
-    story.is_killed(KILLS, chance)
+    story.is_killed(KILLS, rng)
     story.ends()
     story.assert_good(KILLS)
 
@@ -196,18 +196,18 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_after_kills_with_other_settings_each_item_is_there_once(shop, tmp_path, chance, way):
+def test_after_kills_with_other_settings_each_item_is_there_once(shop, tmp_path, rng, way):
     story = Story(shop, tmp_path, *WAYS[way])
-    story.is_killed(FEW_KILLS, chance)
+    story.is_killed(FEW_KILLS, rng)
     story.ends()
     story.assert_good(FEW_KILLS)
 
 
-def test_after_kills_cached_responses_are_not_fetched_again(shop, tmp_path, chance):
+def test_after_kills_cached_responses_are_not_fetched_again(shop, tmp_path, rng):
     """Hardly anything is committed before a kill, but the cache has the responses."""
     way = ("--set", "http_cache=rfc9111", "--commit-every", 60)
     story = Story(shop, tmp_path, *way, commit_acks=10_000)
-    story.is_killed(FEW_KILLS, chance)
+    story.is_killed(FEW_KILLS, rng)
     story.ends()
     story.assert_good(FEW_KILLS)
     assert story.again("/list/") > 0

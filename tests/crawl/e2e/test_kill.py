@@ -82,7 +82,7 @@ def assert_nothing_to_do(tree: Tree, cwd: Path, *more: object) -> None:
     assert len(tree.hits()) == hits
 
 
-def test_twenty_kills(tmp_path, chance):
+def test_twenty_kills(tmp_path, rng):
     kills, resumed_s = 20, []
     with grow(PAGES, delay_s=DELAY_S) as tree:
         for number in range(kills):
@@ -91,7 +91,7 @@ def test_twenty_kills(tmp_path, chance):
                 first = first_fetch(run, tree, hits)
                 assert first is not None, run.said
                 resumed_s.append(run.cpu_s())
-                assert run.kill_at(first + chance.uniform(*LIVES_S)), f"run {number} ended: {run.said}"
+                assert run.kill_at(first + rng.uniform(*LIVES_S)), f"run {number} ended: {run.said}"
                 assert run.said == ""
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
@@ -112,9 +112,9 @@ class Aim:
     LAST = 1.1
     TRIES_MAX = 40
 
-    def __init__(self, tree: Tree, chance: random.Random) -> None:
+    def __init__(self, tree: Tree, rng: random.Random) -> None:
         self.tree = tree
-        self.chance = chance
+        self.rng = rng
         self.start_s = math.inf
         self.early = 0
         """So many were killed before their first fetch."""
@@ -131,7 +131,7 @@ class Aim:
             if part >= often and self.early >= early_min:
                 print(f"{self.early} of {part} kills before the first fetch, which comes after {self.start_s:.2f} s")
                 return
-            yield lowest + (self.LAST - lowest) * (part % often + self.chance.random()) / often
+            yield lowest + (self.LAST - lowest) * (part % often + self.rng.random()) / often
         raise AssertionError(f"{self.early} kills before the first fetch, which came after {self.start_s:.2f} s")
 
     def kill(self, run: Running, share: float) -> None:
@@ -143,10 +143,10 @@ class Aim:
         self.start_s = min([self.start_s, *seen])
 
 
-def test_kills_before_the_first_fetch_lose_nothing(tmp_path, chance):
+def test_kills_before_the_first_fetch_lose_nothing(tmp_path, rng):
     """Before the first fetch: while it imports, opens the state, the output and the index, pushes the seeds."""
     with grow(60) as tree:
-        aim = Aim(tree, chance)
+        aim = Aim(tree, rng)
         with started(*command(tree, "--max-pages", 20), cwd=tmp_path) as run:
             aim.see_start(run)
             assert run.end() == 0
@@ -157,10 +157,10 @@ def test_kills_before_the_first_fetch_lose_nothing(tmp_path, chance):
         assert_complete(tree, tmp_path)
 
 
-def test_kills_while_starting_afresh_leave_a_usable_state(tmp_path, chance):
+def test_kills_while_starting_afresh_leave_a_usable_state(tmp_path, rng):
     """Afterwards -o either refuses the state and recommends -O, or finds nothing of the old crawl."""
     with grow(40) as tree:
-        aim = Aim(tree, chance)
+        aim = Aim(tree, rng)
         fresh = ["-O" if part == "-o" else part for part in command(tree)]
         with started(*fresh, cwd=tmp_path) as run:
             aim.see_start(run)
@@ -176,9 +176,9 @@ def test_kills_while_starting_afresh_leave_a_usable_state(tmp_path, chance):
             assert_nothing_to_do(tree, tmp_path)
 
 
-def test_kills_during_the_first_start_lose_nothing(tmp_path, chance):
+def test_kills_during_the_first_start_lose_nothing(tmp_path, rng):
     with grow(20) as tree:
-        aim = Aim(tree, chance)
+        aim = Aim(tree, rng)
         with started(*command(tree), cwd=tmp_path) as run:
             aim.see_start(run)
         for part, share in enumerate(aim.shares(0.5, often=6 if PROVE else 4, early_min=2)):
@@ -221,7 +221,7 @@ def signs(folder: Path) -> dict[str, object]:
     }
 
 
-def test_robots_txt_and_scope_hold_across_kills(tmp_path, chance):
+def test_robots_txt_and_scope_hold_across_kills(tmp_path, rng):
     """robots.txt is part of the stored state."""
     with grow(200, delay_s=DELAY_S, robots="User-agent: *\nDisallow: /2\nAllow: /20\n") as tree:
         site = tree.url.removesuffix("/0")
@@ -230,7 +230,7 @@ def test_robots_txt_and_scope_hold_across_kills(tmp_path, chance):
             hits = len(tree.hits())
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
-                assert run.kill_at(time.monotonic() + chance.uniform(0, 0.2)), run.said
+                assert run.kill_at(time.monotonic() + rng.uniform(0, 0.2)), run.said
         finish(tree, tmp_path)
         asked = Counter(hit.path for hit in tree.hits())
         fetched = {f"{site}{path}" for path in asked if path != "/robots.txt"}
@@ -250,7 +250,7 @@ def reachable(tree: Tree, forbidden: set[str]) -> set[str]:
     return found
 
 
-def test_kills_during_index_commits_lose_nothing(tmp_path, chance):
+def test_kills_during_index_commits_lose_nothing(tmp_path, rng):
     """Kills at three steps of a commit. The position of the index is never ahead of its content."""
     kills = 6 if PROVE else 3
     with grow(2000 if PROVE else 900, delay_s=DELAY_S / 2 if PROVE else DELAY_S) as tree:
@@ -264,7 +264,7 @@ def test_kills_during_index_commits_lose_nothing(tmp_path, chance):
                 deadline = time.monotonic() + 2.5
                 while signs(tmp_path / "index")[step] == before and time.monotonic() < deadline:
                     pass
-                time.sleep(chance.choice((0.0, 0.0, 0.002, 0.01)))
+                time.sleep(rng.choice((0.0, 0.0, 0.002, 0.01)))
                 assert run.kill(), run.said
             index = TantivyIndex(tmp_path / "index")
             read = next(iter(index.positions().values()), 0)
@@ -361,7 +361,7 @@ def test_interrupts_during_the_start_exit_with_130(tmp_path):
         assert_complete(tree, tmp_path)
 
 
-def test_kills_lose_no_items_on_standard_output(tmp_path, chance):
+def test_kills_lose_no_items_on_standard_output(tmp_path, rng):
     """Every page is written at least once; a reader that drops an incomplete last line has them all."""
     options = ["crawl", None, "--state", "state", "--index", "index", *FAST]
     seen: Counter[str] = Counter()
@@ -374,7 +374,7 @@ def test_kills_lose_no_items_on_standard_output(tmp_path, chance):
                 if number < kills:
                     first = first_fetch(run, tree, hits)
                     assert first is not None, run.said
-                    assert run.kill_at(first + chance.uniform(0.1, 0.5)), run.said
+                    assert run.kill_at(first + rng.uniform(0.1, 0.5)), run.said
                 else:
                     assert run.end() == 0
                 (tmp_path / "whole").write_bytes(run.printed[: run.printed.rfind(b"\n") + 1])
@@ -386,12 +386,12 @@ def test_kills_lose_no_items_on_standard_output(tmp_path, chance):
 
 @pytest.mark.prove
 @pytest.mark.skipif(not PROVE, reason="make prove")
-def test_a_hundred_kills_at_any_moment(tmp_path, chance):
+def test_a_hundred_kills_at_any_moment(tmp_path, rng):
     kills, ended = 0, False
     with grow(7000, delay_s=DELAY_S) as tree:
         while kills < 100 and not ended:
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
-                ended = not run.kill_at(run.started_at + chance.uniform(0.0, 2.0))
+                ended = not run.kill_at(run.started_at + rng.uniform(0.0, 2.0))
                 kills += not ended
                 assert run.said == ""
         finish(tree, tmp_path)

@@ -128,14 +128,14 @@ def test_images_and_files_come_with_the_items_each_asked_for_once(server: Any, t
 
 
 def test_after_kills_every_item_and_every_image_is_there_once(
-    server: Any, tmp_path: Path, chance: random.Random
+    server: Any, tmp_path: Path, rng: random.Random
 ) -> None:
     server.pages = PAGES
     line = command(server, tmp_path)
     kills = 0
     while kills < KILLS:
         with started(*line, cwd=tmp_path) as run:
-            goal = len(server.hits) + chance.randrange(1, 3 * PAGES // KILLS)
+            goal = len(server.hits) + rng.randrange(1, 3 * PAGES // KILLS)
             if not run.until(lambda goal=goal: len(server.hits) >= goal) or not run.kill():
                 break
         kills += 1

@@ -121,11 +121,11 @@ def test_all_take_part_and_count_together(tmp_path):
         assert {reason for _, reason, _ in closed} == {"finished"}
 
 
-def goes_on(run: Running, tree: Tree, chance: random.Random) -> bool:
+def goes_on(run: Running, tree: Tree, rng: random.Random) -> bool:
     """Wait for some more pages, and a little; False when there are none."""
-    goal = len(tree.hits()) + chance.randrange(2, PAGES // KILLS // 2)
+    goal = len(tree.hits()) + rng.randrange(2, PAGES // KILLS // 2)
     there = run.until(lambda: len(tree.hits()) >= goal)
-    time.sleep(chance.uniform(0, 0.03))
+    time.sleep(rng.uniform(0, 0.03))
     return there and bool(others(run))
 
 
@@ -134,15 +134,15 @@ def killed(pid: int) -> bool:
     return True
 
 
-def test_killed_at_random_and_resumed(tmp_path, chance):
+def test_killed_at_random_and_resumed(tmp_path, rng):
     kills = 0
     with grow(PAGES, delay_s=0.1) as tree:
         while kills < KILLS and len(tree.hits()) < PAGES:
             with started(*of_tree(tree), cwd=tmp_path) as run:
-                for _ in range(chance.randrange(1, 4)):
-                    kills += goes_on(run, tree, chance) and killed(chance.choice(others(run)))
+                for _ in range(rng.randrange(1, 4)):
+                    kills += goes_on(run, tree, rng) and killed(rng.choice(others(run)))
                 there = others(run)
-                kills += goes_on(run, tree, chance) and run.kill()
+                kills += goes_on(run, tree, rng) and run.kill()
                 wait_for_the_end_of(there)
         assert kills >= KILLS, "there were not pages enough"
         done = lycosa(*of_tree(tree), cwd=tmp_path)
@@ -158,11 +158,11 @@ def test_killed_at_random_and_resumed(tmp_path, chance):
 @pytest.mark.parametrize(
     "inline", [pytest.param((), marks=pytest.mark.prove), ("-a", "inline=1")], ids=["pages", "inline"]
 )
-def test_sessions_redirects_retries_and_images_across_kills(tmp_path, chance, inline):
+def test_sessions_redirects_retries_and_images_across_kills(tmp_path, rng, inline):
     kills = 3 if PROVE else 2
     with opened(180 if PROVE else 90) as shop:
         story = Story(shop, tmp_path, *inline, "--processes", 3 if PROVE else PROCESSES)
-        story.is_killed(kills, chance)
+        story.is_killed(kills, rng)
         story.ends()
         story.assert_session_kept(kills)
         story.assert_images(story.assert_items())

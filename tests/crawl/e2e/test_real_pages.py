@@ -94,12 +94,12 @@ def test_every_page_is_one_item(crawled):
 def test_pages_are_found_by_a_rare_word(crawled):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     frequency = Counter(word for item in crawled.items for word in set(TOKEN.findall(searched(item))))
     index = TantivyIndex(crawled.index)
     assert index.count() == len(crawled.items)
     with_rare_word = 0
-    for item in chance.sample(crawled.items, len(crawled.items)):
+    for item in rng.sample(crawled.items, len(crawled.items)):
         word = min(ALONE.findall(searched(item)), key=lambda each: (frequency[each], each), default="")
         if not word or frequency[word] > RARE_MAX:
             continue

@@ -137,14 +137,14 @@ def test_each_spider_has_its_own_user_agent_headers_middlewares_cookies_and_doma
 def test_repeated_kills_lose_nothing(tmp_path):
     """Nothing is lost or written twice, and each record returns to its spider."""
     write(tmp_path, PAIR)
-    chance = random.Random(seed := random.randrange(10**6))
+    rng = random.Random(seed := random.randrange(10**6))
     print("seed", seed)
     with grow(150, delay_s=0.1) as tree:
         for _ in range(3):
             with started(*command("a", "b", site=tree.url), cwd=tmp_path) as run:
                 seen = tree.hit_bytes()
                 assert run.until(lambda seen=seen: tree.hit_bytes() > seen), run.said
-                assert run.kill_at(time.monotonic() + chance.uniform(0.05, 0.3)), run.said
+                assert run.kill_at(time.monotonic() + rng.uniform(0.05, 0.3)), run.said
         crawled(tmp_path, "a", "b", site=tree.url)
         assert_exactly_once([each for each in found(tmp_path) if "away" not in each], [*of(tree, "a"), *of(tree, "b")])
 

@@ -120,7 +120,7 @@ def consumer(home: Path, output: str, name: str, idle_s: int = 1000) -> Iterator
         process.wait()
 
 
-def test_a_crawl_that_is_killed_writes_each_item_once(tmp_path, redis, port, chance):
+def test_a_crawl_that_is_killed_writes_each_item_once(tmp_path, redis, port, rng):
     """Readers that deduplicate by key get each item once, too."""
     output = address(redis)
     command = spider(port, output)
@@ -129,7 +129,7 @@ def test_a_crawl_that_is_killed_writes_each_item_once(tmp_path, redis, port, cha
             with started(*command, cwd=tmp_path) as run:
                 before = length(output)
                 run.until(lambda before=before: length(output) > before)
-                time.sleep(chance.uniform(0.0, 0.3))
+                time.sleep(rng.uniform(0.0, 0.3))
                 await_entries(output)  # written, and hardly committed yet
                 run.kill()
         second.kill()
@@ -148,7 +148,7 @@ def test_a_crawl_that_is_killed_writes_each_item_once(tmp_path, redis, port, cha
     assert {key for key, _ in rows} == {entry["key"] for entry in entries(output)}
 
 
-def test_workers_of_a_shared_crawl_share_the_stream(tmp_path, redis, port, chance):
+def test_workers_of_a_shared_crawl_share_the_stream(tmp_path, redis, port, rng):
     output = address(redis)
     shared = ("--frontier", redis.url, "--crawl-name", token_hex(4))
     workers: dict[int, subprocess.Popen[bytes]] = {}
@@ -163,8 +163,8 @@ def test_workers_of_a_shared_crawl_share_the_stream(tmp_path, redis, port, chanc
         for number in range(3):
             start(number)
         for _ in range(KILLS):
-            time.sleep(chance.uniform(0.3, 0.8))
-            number = chance.choice(list(workers))
+            time.sleep(rng.uniform(0.3, 0.8))
+            number = rng.choice(list(workers))
             workers[number].kill()
             workers[number].wait()
             start(number)

@@ -24,13 +24,13 @@ from lycosa.storage.sinks.memory import MemorySink
 def test_no_settler_enters_during_exclusive_access():
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     async def play() -> int:
         lock, inside, alone, commits = SettleLock(), 0, False, 0
 
         async def pause() -> None:
-            for _ in range(chance.randrange(4)):
+            for _ in range(rng.randrange(4)):
                 await asyncio.sleep(0)
 
         async def settle() -> None:
@@ -59,7 +59,7 @@ def test_no_settler_enters_during_exclusive_access():
                     commits += 1
 
         tasks = [asyncio.create_task(settle()) for _ in range(10)] + [asyncio.create_task(commit()) for _ in range(2)]
-        for task in chance.sample(tasks[:10], 3):
+        for task in rng.sample(tasks[:10], 3):
             await pause()
             task.cancel()
         for found in await asyncio.gather(*tasks, return_exceptions=True):

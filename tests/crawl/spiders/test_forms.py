@@ -330,21 +330,21 @@ def test_a_hostile_page_takes_no_longer_than_its_size():
 # --- a real browser
 
 
-def random_form(chance, number):
+def random_form(rng, number):
     """Return a form of random controls, sent to /echo."""
 
     def maybe(text):
-        return text if chance.random() < 0.3 else ""
+        return text if rng.random() < 0.3 else ""
 
     def control(n):
-        name, disabled = maybe(f"name=n{chance.randrange(4)}") or f"name=c{n}", maybe("disabled") and maybe("disabled")
+        name, disabled = maybe(f"name=n{rng.randrange(4)}") or f"name=c{n}", maybe("disabled") and maybe("disabled")
         value = maybe("value='a &amp; é €'") or maybe("value='1'")
-        return chance.choice(
+        return rng.choice(
             [
                 f"<input type=radio name=r {value} {maybe('checked')}><input type=radio name=r {maybe('checked')}>",
                 f"<input {name} {value} {disabled}>",
-                f"<input type={chance.choice(['hidden', 'password', 'search', 'tel'])} {name} {value}>",
-                f"<input type={chance.choice(['checkbox', 'radio'])} {name} {value} {maybe('checked')} {disabled}>",
+                f"<input type={rng.choice(['hidden', 'password', 'search', 'tel'])} {name} {value}>",
+                f"<input type={rng.choice(['checkbox', 'radio'])} {name} {value} {maybe('checked')} {disabled}>",
                 f"<select {name} {maybe('multiple')} {disabled}>"
                 + "".join(f"<option {maybe('selected')} {maybe('disabled')} {maybe('value=v')}> o  1" for _ in range(3))
                 + "</select>",
@@ -360,7 +360,7 @@ def random_form(chance, number):
 
     kind = maybe("enctype=text/plain") or maybe("enctype=multipart/form-data")
     attributes = f"id=f{number} method=post {kind} {maybe('accept-charset=iso-8859-1')}"
-    inside = "".join(control(n) for n in range(chance.randrange(1, 9)))
+    inside = "".join(control(n) for n in range(rng.randrange(1, 9)))
     return f"<form {attributes} action=/echo>{inside}</form><input form=f{number} name=after value=1>"
 
 
@@ -398,10 +398,10 @@ def echoed(server):
 def test_a_browser_sends_the_same(browser):
     seed = random.randrange(10**6)
     print("seed", seed)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     with running() as server:
         for number in range(25):
-            body = f"<!doctype html><meta charset=utf-8>{random_form(chance, number)}"
+            body = f"<!doctype html><meta charset=utf-8>{random_form(rng, number)}"
             browser.get(server.url("/good"))
             browser.execute_script("document.open(); document.write(arguments[0]); document.close()", body)
             server.hits.clear()

@@ -179,8 +179,8 @@ def test_every_ready_record_is_leased(opened_whole: Open, seed: int) -> None:
     """Random addresses, blocks and ends: no slot stays free while a host may use it, and all URLs get done."""
 
     async def scenario() -> None:
-        chance = random.Random(seed)
-        places, delay = chance.choice([(1, 0.0), (2, 0.5), (0, 0.5)])
+        rng = random.Random(seed)
+        places, delay = rng.choice([(1, 0.0), (2, 0.5), (0, 0.5)])
         policy = replace(PLAIN, concurrency_per_host=2, concurrency_per_ip=places, delay_per_ip_s=delay)
         frontier, now = opened_whole(policy), 1000.0
         await shared(frontier, now, urls=6)
@@ -202,19 +202,19 @@ def test_every_ready_record_is_leased(opened_whole: Open, seed: int) -> None:
                 open_ = [host for host in open_ if sum(lease.record.host == host for lease in in_flight) < 2]
                 full = (0 < places <= busy) or now < last.get(address, 0.0) + delay
                 assert full or not open_, f"{open_} could be leased"
-            action = chance.randrange(4)
-            host = chance.choice(HOSTS)
-            if action == 0 and chance.random() < 0.3:
-                blocked[host] = max(blocked[host], now + chance.choice([1.0, 5.0]))
+            action = rng.randrange(4)
+            host = rng.choice(HOSTS)
+            if action == 0 and rng.random() < 0.3:
+                blocked[host] = max(blocked[host], now + rng.choice([1.0, 5.0]))
                 await frontier.block_host(host, blocked[host])
-            elif action == 1 and chance.random() < 0.3:
-                at[host] = chance.choice([ADDRESS, "10.0.0.2"])
+            elif action == 1 and rng.random() < 0.3:
+                at[host] = rng.choice([ADDRESS, "10.0.0.2"])
                 if last_start := [now for lease in in_flight if lease.record.host == host]:
                     last[at[host]] = max(last.get(at[host], 0.0), last_start[0])
                 await frontier.set_address(host, at[host], 1e9, now)
             elif in_flight:
-                await frontier.ack(in_flight.pop(chance.randrange(len(in_flight))), "200", (), now)
-            now += chance.choice([0.0, 0.25, 0.25])
+                await frontier.ack(in_flight.pop(rng.randrange(len(in_flight))), "200", (), now)
+            now += rng.choice([0.0, 0.25, 0.25])
         assert not any(left.values())
 
     run(scenario())

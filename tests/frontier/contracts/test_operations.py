@@ -184,12 +184,12 @@ def test_a_long_listing_has_every_unchanged_row_once_despite_checkpoints(
     monkeypatch.setattr(memtable, "OVERLAY_MAX", 400)
     monkeypatch.setattr(memtable, "SLICE_MIN", 50)
     monkeypatch.setattr(embedded, "SCAN_ROWS", random.Random(seed).choice([40, 150]))
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     async def scenario() -> None:
         frontier = embedded_frontier(tmp_path / "f", PLAIN)
         numbers = itertools.count()
-        made = [url(next(numbers), f"http://h{chance.randrange(9)}.example:80") for _ in range(1500)]
+        made = [url(next(numbers), f"http://h{rng.randrange(9)}.example:80") for _ in range(1500)]
         for start in range(0, len(made), 100):
             await frontier.push(made[start : start + 100])
             await frontier.commit({"x": start})
@@ -198,11 +198,11 @@ def test_a_long_listing_has_every_unchanged_row_once_despite_checkpoints(
         while cursor is not None:
             rows, cursor = await operations.rows(Selection(states=("queued", "leased")), cursor, 60)
             listed.update(row.record.url for row in rows)
-            await frontier.push([url(next(numbers), f"http://h{chance.randrange(9)}.example:80") for _ in range(20)])
-            for lease in await frontier.lease(chance.randrange(30), 5.0):
+            await frontier.push([url(next(numbers), f"http://h{rng.randrange(9)}.example:80") for _ in range(20)])
+            for lease in await frontier.lease(rng.randrange(30), 5.0):
                 stays.discard(lease.record.url)
                 await frontier.ack(lease, "200", (), 5.0)
-            if chance.random() < 0.7:
+            if rng.random() < 0.7:
                 await frontier.commit({"x": next(numbers)})
         assert {each: listed[each] for each in stays if listed[each] != 1} == {}, f"seed {seed}"
         assert max(listed.values()) == 1, f"seed {seed}"

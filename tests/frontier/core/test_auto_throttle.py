@@ -118,7 +118,7 @@ class Crawl:
     def run(self, until: float, settled: float) -> Crawl:
         """Crawl until that time. `busy_s` sums up the time of requests in flight from `settled` on."""
         print(f"seed {self.seed}")
-        self.chance = random.Random(self.seed)
+        self.rng = random.Random(self.seed)
         throttle = AutoThrottle(self.settings)
         policy = Policy(robots=False, concurrency_per_host=self.workers, start_delay_s=self.settings.start_delay_s)
         manager: LeaseManager[int] = LeaseManager(policy, Counted({HOST: 1_000_000}), 0)
@@ -158,7 +158,7 @@ def test_the_delay_converges_to_the_target_concurrency(seed: int, target: float)
     """A server that handles four requests at a time; with more, each takes longer."""
 
     def shared(crawl: Crawl) -> tuple[int, float]:
-        return 200, crawl.chance.uniform(0.4, 0.6) * max(1.0, crawl.in_flight / 4)
+        return 200, crawl.rng.uniform(0.4, 0.6) * max(1.0, crawl.in_flight / 4)
 
     crawl = Crawl(shared, ThrottleSettings(5.0, target_concurrency=target), seed).run(1700.0, 1200.0)
     assert target * 0.75 <= crawl.busy_s / 500.0 <= target * 1.25
@@ -187,7 +187,7 @@ def test_the_delay_finds_the_rate_that_a_host_allows(seed: int, rate: float) -> 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_long_run_of_429_is_waited_out(seed: int) -> None:
     def stormy(crawl: Crawl) -> tuple[int, float]:
-        return (429 if 1500.0 <= crawl.now < 1900.0 else 200), crawl.chance.uniform(0.05, 0.15)
+        return (429 if 1500.0 <= crawl.now < 1900.0 else 200), crawl.rng.uniform(0.05, 0.15)
 
     crawl = Crawl(stormy, ThrottleSettings(1.0, max_delay_s=60.0), seed).run(5000.0, 4900.0)
     assert crawl.count(1400.0, 1500.0) >= 500

@@ -74,8 +74,8 @@ def test_work_is_graded_again_when_an_eighth_is_done_or_it_has_doubled() -> None
 def test_the_last_entity_gets_a_turn_within_the_bound(seed: int) -> None:
     """8 turns for each entity before it, plus its own, whatever work the others have and get."""
     print(f"seed {seed}")
-    chance = random.Random(seed)
-    others = [entity(10**9), *(entity(chance.choice([1, 50, 10**6])) for _ in range(chance.randint(1, 60)))]
+    rng = random.Random(seed)
+    others = [entity(10**9), *(entity(rng.choice([1, 50, 10**6])) for _ in range(rng.randint(1, 60)))]
     queue = entered(*others)
     last = entity()
     queue.add_ready(last)
@@ -83,11 +83,11 @@ def test_the_last_entity_gets_a_turn_within_the_bound(seed: int) -> None:
         picked = first(queue)
         if picked is last:
             return
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             queue.remove_ready(picked)
-            picked.backlog = chance.choice([1, 10**5, 10**7])
+            picked.backlog = rng.choice([1, 10**5, 10**7])
             queue.add_ready(picked)
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             queue.add_ready(entity(10**8))
     pytest.fail("no turn within the bound")
 
@@ -126,12 +126,12 @@ def test_waiting_entities_are_due_by_time_and_only_once() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_setting_the_clock_back_keeps_the_order(seed: int) -> None:
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     queue: FairQueue[Entity] = FairQueue()
-    times = {entity(): float(chance.randrange(1000)) for _ in range(40)}
+    times = {entity(): float(rng.randrange(1000)) for _ in range(40)}
     for one, at in times.items():
         queue.wait(one, at)
-    for one in chance.sample(list(times), 15):
+    for one in rng.sample(list(times), 15):
         queue.stop_waiting(one)
         del times[one]
     queue.shift(500.0)

@@ -306,10 +306,10 @@ def test_a_host_with_new_work_is_not_forgotten() -> None:
 def test_gaps_are_never_below_the_delay_and_no_time_is_wasted(seed: int) -> None:
     """100 hosts, one with most of the URLs, transfers of random length: hours of virtual time."""
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     delay, places = 2.0, 2
     scheduler = new_scheduler(delay_s=delay, concurrency_per_host=places)
-    left = {f"h{n}": 2000 if n == 0 else chance.randint(1, 30) for n in range(100)}
+    left = {f"h{n}": 2000 if n == 0 else rng.randint(1, 30) for n in range(100)}
     for key in left:
         scheduler.add_work(scheduler.activate(key))
     starts: dict[str, list[float]] = {key: [] for key in left}
@@ -322,7 +322,7 @@ def test_gaps_are_never_below_the_delay_and_no_time_is_wasted(seed: int) -> None
             assert host.in_flight <= places
             starts[host.key].append(now)
             count += 1
-            heapq.heappush(running, (now + chance.uniform(0.01, 3.0), count, host.key))
+            heapq.heappush(running, (now + rng.uniform(0.01, 3.0), count, host.key))
         times = [at for at in (scheduler.next_ready(), running[0][0] if running else None) if at is not None]
         if not times:
             break

@@ -230,7 +230,7 @@ class Crawl:
     ) -> None:
         self.site = Site(run.seed, run.pages)
         self.config = run
-        self.chance = random.Random(f"{run.seed} {run.number}")
+        self.rng = random.Random(f"{run.seed} {run.number}")
         self.now = T0 + run.number * RUN_S
         self.on_fetch, self.on_release, self.on_commit, self.on_step = on_fetch, on_release, on_commit, on_step
         self.leases: list[Lease] = []
@@ -315,13 +315,13 @@ class Crawl:
             self.now = max(self.now, ready)
 
     async def _end_some_leases(self) -> None:
-        for _ in range(self.chance.randint(1, len(self.leases))):
-            lease = self.leases.pop(self.chance.randrange(len(self.leases)))
+        for _ in range(self.rng.randint(1, len(self.leases))):
+            lease = self.leases.pop(self.rng.randrange(len(self.leases)))
             await self._end_lease(lease)
-        self.now += self.chance.random()
-        if self.chance.random() < 0.05:
+        self.now += self.rng.random()
+        if self.rng.random() < 0.05:
             await self._drop_a_segment()
-        due = self.since_commit >= self.chance.randint(1, self.config.acks - CONCURRENCY)
+        due = self.since_commit >= self.rng.randint(1, self.config.acks - CONCURRENCY)
         if due and self.since_commit:
             await self.committer.commit()
 
@@ -338,7 +338,7 @@ class Crawl:
 
     async def _end_lease(self, lease: Lease) -> None:
         page = self.site.page(lease.record)
-        drawn = self.chance.random()
+        drawn = self.rng.random()
         if drawn < 0.05:
             assert await self.frontier.release(lease, self.now)
             self.on_release(page)

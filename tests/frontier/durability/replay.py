@@ -141,21 +141,21 @@ class WorstLoss(PowerLoss):
 class RandomLoss(PowerLoss):
     """Some changes survive, some sectors of a write, and some zeros in place of data."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
 
     def name_changes(self, count: int) -> int:
         """Return a random number."""
-        return self._chance.choice((0, count, self._chance.randint(0, count)))
+        return self._rng.choice((0, count, self._rng.randint(0, count)))
 
     def change(self, content: bytearray, change: Change) -> None:
         """Apply it whole, in part, not at all, or only its length."""
-        outcome = "whole" if change.durable else self._chance.choice(("whole", "whole", "lost", "torn", "zeros"))
+        outcome = "whole" if change.durable else self._rng.choice(("whole", "whole", "lost", "torn", "zeros"))
         if outcome == "whole" or (outcome != "lost" and isinstance(change.operation, Truncate)):
             apply(content, change.operation)
         elif isinstance(change.operation, Write) and outcome == "torn":
             for sector in sectors(change.operation):
-                if self._chance.random() < 0.5:
+                if self._rng.random() < 0.5:
                     apply(content, sector)
         elif isinstance(change.operation, Write) and outcome == "zeros":
             end = (change.operation.offset or 0) + len(change.operation.data)

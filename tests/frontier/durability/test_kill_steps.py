@@ -138,18 +138,18 @@ def crawl_with_kills(forks: Forks, run: Run, kills: list[Run]) -> CrawlResult:
     return result
 
 
-def with_kill(chance: random.Random, run: Run, step: str, whole_s: float) -> Run:
+def with_kill(rng: random.Random, run: Run, step: str, whole_s: float) -> Run:
     """Return the run with a kill at this step, or at a random time."""
     if step == AT_RANDOM:
-        return msgspec.structs.replace(run, kill_after_s=chance.uniform(0, whole_s))
-    return msgspec.structs.replace(run, step=step, occurrence=chance.choice((1, 1, 2, 3, 5)))
+        return msgspec.structs.replace(run, kill_after_s=rng.uniform(0, whole_s))
+    return msgspec.structs.replace(run, step=step, occurrence=rng.choice((1, 1, 2, 3, 5)))
 
 
 def crawl(forks: Forks, run: Run, whole_s: float) -> CrawlResult:
     """Crawl with the kills of this seed, and check the result."""
-    chance = random.Random(run.seed)
+    rng = random.Random(run.seed)
     steps = [KILL_STEPS[(KILLS * (run.seed // 2) + number) % len(KILL_STEPS)] for number in range(KILLS)]
-    kills = [with_kill(chance, run, step, whole_s) for step in steps]
+    kills = [with_kill(rng, run, step, whole_s) for step in steps]
     try:
         result = crawl_with_kills(forks, run, kills)
         site = Site(run.seed, PAGES)

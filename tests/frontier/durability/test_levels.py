@@ -23,8 +23,8 @@ def small(monkeypatch):
 class History:
     """Random checkpoints, compaction steps, commits and kills. `rows` were committed and must be found."""
 
-    def __init__(self, path, chance):
-        self.path, self.chance = path, chance
+    def __init__(self, path, rng):
+        self.path, self.rng = path, rng
         self.rows = {seen: {} for seen in SEGMENTS}
         self.pending = {seen: {} for seen in SEGMENTS}
         self.arrivals = self.rotations = self.compactions = 0
@@ -42,9 +42,9 @@ class History:
 
     def checkpoint(self):
         """Write some new and some known fingerprints, in one or several segments."""
-        written = self.chance.sample(SEGMENTS, self.chance.randint(1, 3))
+        written = self.rng.sample(SEGMENTS, self.rng.randint(1, 3))
         for seen in written:
-            chosen = sorted(self.chance.sample(range(500), 8))
+            chosen = sorted(self.rng.sample(range(500), 8))
             for fingerprint in chosen:
                 self.arrivals += 1
                 self.pending[seen][fingerprint] = self.arrivals.to_bytes(6, "big")
@@ -55,7 +55,7 @@ class History:
 
     def compact(self):
         self.compactions += self.levels.compacting
-        self.levels.compact(self.chance.randint(1, 15))
+        self.levels.compact(self.rng.randint(1, 15))
 
     def kill(self):
         """Lose what was not committed."""
@@ -65,7 +65,7 @@ class History:
         self.open()
 
     def step(self):
-        action = self.chance.choices([self.checkpoint, self.compact, self.commit, self.kill], [30, 30, 30, 5])
+        action = self.rng.choices([self.checkpoint, self.compact, self.commit, self.kill], [30, 30, 30, 5])
         action[0]()
 
     def check(self):

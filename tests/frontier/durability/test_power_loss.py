@@ -112,11 +112,11 @@ def record_all(processes: Iterable[Process]) -> list[Operation]:
     return operations
 
 
-def session(run: Run, chance: random.Random) -> list[Process]:
+def session(run: Run, rng: random.Random) -> list[Process]:
     """Return a process that is killed at a system call, one killed at a step of a commit, and one that finishes."""
-    call = f"{chance.choice(CALLS)}:{chance.randint(1, 8)}"
+    call = f"{rng.choice(CALLS)}:{rng.randint(1, 8)}"
     last = msgspec.structs.replace(run, number=run.number + 2)
-    step, occurrence = chance.choice([step for step in STEPS if step != RECORDS_FLUSHED]), chance.randint(1, 3)
+    step, occurrence = rng.choice([step for step in STEPS if step != RECORDS_FLUSHED]), rng.randint(1, 3)
     at_step = msgspec.structs.replace(last, number=run.number + 1, step=step, occurrence=occurrence)
     return [(run, call), (at_step, ""), (last, "")]
 
@@ -124,9 +124,9 @@ def session(run: Run, chance: random.Random) -> list[Process]:
 class PowerLosses:
     """Resumes the crawl after power losses. The same folder with the same commits is tried only once."""
 
-    def __init__(self, run: Run, chance: random.Random) -> None:
+    def __init__(self, run: Run, rng: random.Random) -> None:
         self._run = run
-        self._chance = chance
+        self._rng = rng
         self._tried: set[bytes] = set()
         self.committed = Committed()
 
@@ -147,7 +147,7 @@ class PowerLosses:
         self._tried.add(key)
         folder = Path(self._run.folder)
         write_tree(tree, folder)
-        first = ResumedCrawl(self._run, self.committed, self._chance.randint(0, 2))
+        first = ResumedCrawl(self._run, self.committed, self._rng.randint(0, 2))
         last = msgspec.structs.replace(self._run, number=self._run.number + 1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "fsync", lambda handle: None)  # no power loss follows
@@ -165,16 +165,16 @@ def describe(operation: Operation) -> str:
 
 
 def lose_power_everywhere(
-    before: Tree, operations: list[Operation], losses: PowerLosses, chance: random.Random
+    before: Tree, operations: list[Operation], losses: PowerLosses, rng: random.Random
 ) -> Tree:
     """Lose power after each operation. Return one of the resulting trees; `losses.committed` is what it must hold."""
-    disk, chosen = Disk(before), chance.randrange(len(operations))
+    disk, chosen = Disk(before), rng.randrange(len(operations))
     found, committed = before, losses.committed
     for number, operation in enumerate(operations):
         disk.apply(operation)
         if isinstance(operation, Mark):
             losses.add_commit(operation)
-        for loss in (PowerLoss(), WorstLoss(), *[RandomLoss(chance)] * RANDOM_LOSSES):
+        for loss in (PowerLoss(), WorstLoss(), *[RandomLoss(rng)] * RANDOM_LOSSES):
             tree = disk.tree(loss)
             try:
                 losses.resume(tree)
@@ -204,13 +204,13 @@ def run(quick_path, monkeypatch) -> Run:
 def test_power_loss_after_every_operation(run, history):
     run.seed = int(os.environ.get("LYCOSA_TEST_SEED") or history)
     print(f"LYCOSA_TEST_SEED={run.seed}")
-    chance = random.Random(run.seed)
-    losses = PowerLosses(msgspec.structs.replace(run, number=3 * SESSIONS, sync=False), chance)
+    rng = random.Random(run.seed)
+    losses = PowerLosses(msgspec.structs.replace(run, number=3 * SESSIONS, sync=False), rng)
     tree = EMPTY
     for number in range(SESSIONS):
         write_tree(tree, Path(run.folder))
-        operations = record_all(session(msgspec.structs.replace(run, number=3 * number), chance))
-        tree = lose_power_everywhere(tree, operations, losses, chance)
+        operations = record_all(session(msgspec.structs.replace(run, number=3 * number), rng))
+        tree = lose_power_everywhere(tree, operations, losses, rng)
         print(f"{len(operations)} operations, {losses.count} different folders so far")
 
 

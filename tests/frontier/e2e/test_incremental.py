@@ -101,7 +101,7 @@ def test_kills_during_a_refresh_lose_nothing(tmp_path):
     """After a kill the next run with the same age continues, and in the end every page was fetched again."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     pages = 300
     with grow(pages, delay_s=0.05) as tree:
         crawling = ["crawl", tree.url, "-o", "items.jsonl", "--state", "state"]
@@ -111,7 +111,7 @@ def test_kills_during_a_refresh_lose_nothing(tmp_path):
         for _ in range(3):
             age = time.time() - begun + 1
             with started(*crawling, "--refresh", f"{age:.2f}s", cwd=tmp_path) as run:
-                run.kill_at(run.started_at + chance.uniform(0.3, 1.2))
+                run.kill_at(run.started_at + rng.uniform(0.3, 1.2))
         done = lycosa(*crawling, "--refresh", f"{time.time() - begun + 1:.2f}s", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         counts = Counter(hit.path for hit in tree.hits())
@@ -179,7 +179,7 @@ def test_page_limit_counts_per_segment(tmp_path, day):
 def test_kills_while_a_segment_is_carried_over_lose_nothing(tmp_path, day):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     with grow(SLICE + 200) as tree:
         crawling = ["crawl", tree.url, "-o", "items.jsonl", "--state", "state", "--segment", "days:resolve"]
         day("2026-01-01")
@@ -187,7 +187,7 @@ def test_kills_while_a_segment_is_carried_over_lose_nothing(tmp_path, day):
         day("2026-01-02")
         for _ in range(3):
             with started(*crawling, cwd=tmp_path) as run:
-                run.kill_at(run.started_at + chance.uniform(0.3, 0.7))
+                run.kill_at(run.started_at + rng.uniform(0.3, 0.7))
         done = lycosa(*crawling, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         counts = Counter(item["url"] for item in items(tmp_path / "items.jsonl"))

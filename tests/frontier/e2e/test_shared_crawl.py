@@ -196,17 +196,17 @@ def crawl(home: Path, frontier: str, *options: str, **size: int) -> Iterator[Cra
                 running.kill(number)
 
 
-def kill_workers(running: Crawl, chance: random.Random, kills: int) -> int:
+def kill_workers(running: Crawl, rng: random.Random, kills: int) -> int:
     """Kill workers at their work at random, each soon started again. Return how many there were to kill."""
     for count in range(kills):
         until(lambda: running.at_work() or not running.alive())
-        time.sleep(chance.uniform(0.0, 0.4))
+        time.sleep(rng.uniform(0.0, 0.4))
         working = running.at_work()
         if not working:
             return count
-        number = chance.choice(working)
+        number = rng.choice(working)
         running.kill(number)
-        time.sleep(chance.uniform(0.0, 0.3))
+        time.sleep(rng.uniform(0.0, 0.3))
         running.start(number)
     return kills
 
@@ -218,7 +218,7 @@ def test_three_workers_and_the_server_are_killed(
     pages, hosts, kills_of_workers, kills_of_servers = size
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     options = ("--delay", str(DELAY_S), "-s", f"partitions={partitions}")
     with (
         redis_server(append="everysec") as server,
@@ -227,12 +227,12 @@ def test_three_workers_and_the_server_are_killed(
         for number in range(3):
             running.start(number)
         time.sleep(1.0)
-        kills = kill_workers(running, chance, kills_of_workers // 2)
+        kills = kill_workers(running, rng, kills_of_workers // 2)
         for _ in range(kills_of_servers):
             server.kill()
-            time.sleep(chance.uniform(0.0, 2.0))
+            time.sleep(rng.uniform(0.0, 2.0))
             server.start()
-            kills += kill_workers(running, chance, kills_of_workers // 2 // kills_of_servers)
+            kills += kill_workers(running, rng, kills_of_workers // 2 // kills_of_servers)
         assert kills == kills_of_workers, "the crawl was over too soon"
         running.check(running.wait(), kills=kills + kills_of_servers)
         gaps = running.gaps()

@@ -48,7 +48,7 @@ class Transfers:
     """The transfers of a crawl, by host, in the order of their starts. Each lasts FAST_S to `slow_s`."""
 
     policy: Policy
-    chance: random.Random
+    rng: random.Random
     delays: dict[str, float]
     addresses: dict[str, str]
     starts: dict[str, list[Start]]
@@ -56,7 +56,7 @@ class Transfers:
 
     def record_start(self, host: str, now: float, claimed_at: float, *, claim: bool, worker: int = 0) -> float:
         """Record that a transfer starts now. Return its end."""
-        end = now + self.chance.uniform(FAST_S, self.slow_s)
+        end = now + self.rng.uniform(FAST_S, self.slow_s)
         address = self.addresses.get(host, "")
         self.starts[host].append(Start(now, end, self.delays[host], claimed_at, claim, address, worker))
         return end
@@ -84,7 +84,7 @@ class Transfers:
 class ClaimingCrawl(Protocol):
     """What callbacks use of a crawl."""
 
-    chance: random.Random
+    rng: random.Random
     counts: dict[str, int]
 
 
@@ -103,10 +103,10 @@ def no_claims(crawl: Any, lease: Lease | None) -> HostBatches:
 
 def claim_at_random(crawl: ClaimingCrawl, lease: Lease | None) -> HostBatches:
     """Claim a few times, one or several at a time, half of them on the own host."""
-    chance, hosts = crawl.chance, list(crawl.counts)
-    for _ in range(chance.choice([0, 0, 1, 3])):
-        count = chance.choice([1, 1, 1, 5])
-        yield [lease.record.host if lease and chance.random() < 0.5 else chance.choice(hosts) for _ in range(count)]
+    rng, hosts = crawl.rng, list(crawl.counts)
+    for _ in range(rng.choice([0, 0, 1, 3])):
+        count = rng.choice([1, 1, 1, 5])
+        yield [lease.record.host if lease and rng.random() < 0.5 else rng.choice(hosts) for _ in range(count)]
 
 
 def claim_all_hosts(crawl: ClaimingCrawl, lease: Lease | None) -> HostBatches:

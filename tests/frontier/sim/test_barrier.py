@@ -69,18 +69,18 @@ class History:
 
     def __init__(self, seed: int, mutant: str = "") -> None:
         self.seed, self.mutant = seed, mutant
-        self.chance = chance = random.Random(seed)
+        self.rng = rng = random.Random(seed)
         self.now = 0.0
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.number = 0
-        count = chance.randint(2, 4)
-        self.graph = graph_of(chance, chance.randint(10, 40))
+        count = rng.randint(2, 4)
+        self.graph = graph_of(rng, rng.randint(10, 40))
         self.partitions = [Partition(each, count, self.graph, mutant) for each in range(count)]
         self.unreachable_until = [0.0] * count
         self.workers = [Worker(f"w{n}", n, {p: [] for p in range(count)}) for n in range(WORKERS)]
-        self.disturbance = chance.choice((0.0, 0.01, 0.03))
-        self.fetch_s = chance.choice((0.002, 0.3))
-        self.slow = chance.randrange(WORKERS)
+        self.disturbance = rng.choice((0.0, 0.01, 0.03))
+        self.fetch_s = rng.choice((0.002, 0.3))
+        self.slow = rng.randrange(WORKERS)
         self.disturbed_at = 0.0
 
     # Events.
@@ -91,9 +91,9 @@ class History:
 
     def run(self) -> History:
         for worker in self.workers:
-            self.after(self.chance.uniform(0, 2), lambda worker=worker: self.start(worker))
-        for _ in range(self.chance.randint(0, 12)):
-            self.after(self.chance.uniform(0, DISTURBED_S), self.disturb)
+            self.after(self.rng.uniform(0, 2), lambda worker=worker: self.start(worker))
+        for _ in range(self.rng.randint(0, 12)):
+            self.after(self.rng.uniform(0, DISTURBED_S), self.disturb)
         while self.events:
             self.now, _, do = heapq.heappop(self.events)
             do()
@@ -102,20 +102,20 @@ class History:
         return self
 
     def disturb(self) -> None:
-        worker = self.chance.choice(self.workers)
+        worker = self.rng.choice(self.workers)
         if worker.finished_at >= 0:
             return
         self.disturbed_at = self.now
-        kind = self.chance.choice(("kill", "kill", "pause", "pause", "unreachable"))
-        seconds = self.chance.uniform(0.1, PAUSE_MAX_S)
+        kind = self.rng.choice(("kill", "kill", "pause", "pause", "unreachable"))
+        seconds = self.rng.uniform(0.1, PAUSE_MAX_S)
         if kind == "kill" and worker.steps:
             worker.steps, worker.process = None, worker.process + 1
-            if worker.number == 0 or self.chance.random() < 0.8:
+            if worker.number == 0 or self.rng.random() < 0.8:
                 self.after(seconds, lambda: self.start(worker))
         elif kind == "pause":
             worker.paused_until = self.now + seconds
         elif kind == "unreachable":
-            self.unreachable_until[self.chance.randrange(len(self.partitions))] = self.now + seconds
+            self.unreachable_until[self.rng.randrange(len(self.partitions))] = self.now + seconds
 
     def start(self, worker: Worker) -> None:
         worker.steps, worker.expected_answer, worker.paused_until = self.crawl(worker), 0, 0.0
@@ -160,17 +160,17 @@ class History:
 
     def delivery_times(self, worker: Worker) -> Iterator[float]:
         """Yield the delivery time of each copy of a message. One worker has a slow connection."""
-        chance = self.chance
+        rng = self.rng
         rate = self.disturbance if self.now < DISTURBED_S else 0.0
-        drawn = chance.random()
+        drawn = rng.random()
         if drawn < 3 * rate:
             self.disturbed_at = self.now
         if drawn >= rate:
-            yield chance.uniform(0.001, 0.15 if worker.number == self.slow else 0.01)
+            yield rng.uniform(0.001, 0.15 if worker.number == self.slow else 0.01)
         if rate < drawn < 2 * rate:
-            yield chance.uniform(0.02, DELIVERY_MAX_S)
+            yield rng.uniform(0.02, DELIVERY_MAX_S)
         if drawn < rate / 2:
-            yield chance.uniform(0.5, DELIVERY_MAX_S)
+            yield rng.uniform(0.5, DELIVERY_MAX_S)
 
     def call(self, partition: int, name: str, number: int, verb: str, *arguments: Any) -> Any:
         """Call a partition, and check that a call with an unknown name changes nothing."""
@@ -216,38 +216,38 @@ class History:
         yield 0, "push", 0
 
     def work(self, worker: Worker) -> Steps:
-        chance, count = self.chance, len(self.partitions)
+        rng, count = self.rng, len(self.partitions)
         detector = TerminationDetector(count)
         while True:
             worked = False
-            for partition in chance.sample(range(count), count):
+            for partition in rng.sample(range(count), count):
                 worked |= yield from self.visit(worker, partition)
             if not worked:
                 if (yield from self.check_finished(detector)):
                     return
-                yield self.chance.uniform(0.0, POLL_S)
+                yield self.rng.uniform(0.0, POLL_S)
 
     def visit(self, worker: Worker, partition: int) -> Steps:
         """Lease, fetch and ack; commit at random times, at the latest at the end."""
         try:
-            leases, boxes = yield partition, "lease", self.chance.randint(1, 4)
+            leases, boxes = yield partition, "lease", self.rng.randint(1, 4)
         except GaveUpError:
             if self.mutant != "continues after a lost reply":
                 raise
             return False
         file = worker.files[partition]
         for token, url in leases:
-            yield self.chance.uniform(0.0, self.fetch_s)
+            yield self.rng.uniform(0.0, self.fetch_s)
             if url % 7 == 3 and url not in self.partitions[partition].failed:
                 yield partition, "nack", token
                 continue
             file.append(url)
             acked = yield partition, "ack", token
             assert acked or self.mutant
-            if self.chance.random() < 0.2:
+            if self.rng.random() < 0.2:
                 yield partition, "commit", len(file)
         if leases:
-            yield self.chance.uniform(0.0, self.fetch_s)
+            yield self.rng.uniform(0.0, self.fetch_s)
             yield partition, "commit", len(file)
         for to in boxes:
             yield from self.forward(partition, to)
@@ -267,7 +267,7 @@ class History:
         result = RoundResult.AGAIN
         while result is RoundResult.AGAIN:
             statuses = {}
-            for partition in self.chance.sample(range(count), count):
+            for partition in self.rng.sample(range(count), count):
                 live, arrived = yield partition, "read"
                 statuses[partition] = PartitionStatus(live, 0 if self.mutant == "arrived not compared" else arrived)
             result = detector.round(statuses)
@@ -303,13 +303,13 @@ class History:
             assert worker.finished_at >= 0 or worker.steps is None
 
 
-def graph_of(chance: random.Random, count: int) -> dict[int, list[int]]:
+def graph_of(rng: random.Random, count: int) -> dict[int, list[int]]:
     """Return pages with links, all reachable from page 0. The last half, or all, form a chain."""
-    chain = chance.choice((0, count // 2))
+    chain = rng.choice((0, count // 2))
     graph: dict[int, list[int]] = {url: [] for url in range(count)}
     for url in range(1, count):
-        graph[url - 1 if url > chain else chance.randrange(url)].append(url)
-        graph[url].append(chance.randrange(url))
+        graph[url - 1 if url > chain else rng.randrange(url)].append(url)
+        graph[url].append(rng.randrange(url))
     return graph
 
 

@@ -63,7 +63,7 @@ class Crawl(Transfers):
     leasing: bool = True
 
     def __post_init__(self) -> None:
-        self.chance, self.slow_s = random.Random(self.seed), SLOW_S
+        self.rng, self.slow_s = random.Random(self.seed), SLOW_S
         self.delays = dict.fromkeys(self.counts, self.policy.delay_s)
         self.manager: LeaseManager[int] = LeaseManager(self.policy, Counted(self.counts), 0)
         self.left = sum(self.counts.values())
@@ -186,40 +186,40 @@ class Claimer:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_crawl_stays_polite_and_ends_under_disturbances(seed: int) -> None:
-    chance = random.Random(seed)
-    counts = numbered([chance.choice([0, 1, 5, 40]) for _ in range(6)])
+    rng = random.Random(seed)
+    counts = numbered([rng.choice([0, 1, 5, 40]) for _ in range(6)])
     policy = Policy(
         robots=False,
-        delay_s=chance.choice([0.0, 0.0, 0.5, 2.0]),
-        concurrency_per_host=chance.choice([1, 1, 2, 4]),
-        delay_per_ip_s=chance.choice([0.0, 0.0, 0.7]),
-        concurrency_per_ip=chance.choice([0, 0, 1, 3]),
+        delay_s=rng.choice([0.0, 0.0, 0.5, 2.0]),
+        concurrency_per_host=rng.choice([1, 1, 2, 4]),
+        delay_per_ip_s=rng.choice([0.0, 0.0, 0.7]),
+        concurrency_per_ip=rng.choice([0, 0, 1, 3]),
         lease_s=1e9,
     )
-    addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.limits_addresses else {}
-    crawl = Crawl(policy, counts, chance.choice([1, 3, 16]), seed, claim_at_random, addresses)
+    addresses = {host: f"10.0.0.{rng.randrange(3)}" for host in counts} if policy.limits_addresses else {}
+    crawl = Crawl(policy, counts, rng.choice([1, 3, 16]), seed, claim_at_random, addresses)
 
     def disturb() -> None:
-        host = chance.choice(list(counts))
+        host = rng.choice(list(counts))
         scheduler = crawl.manager.scheduler
-        disturbance = chance.randrange(4 if addresses else 3)
+        disturbance = rng.randrange(4 if addresses else 3)
         if disturbance == 0:
             scheduler.update_clock(crawl.now)
-            crawl.delays[host] = max(policy.delay_s, chance.choice([0.0, 0.3, 3.0]))
+            crawl.delays[host] = max(policy.delay_s, rng.choice([0.0, 0.3, 3.0]))
             scheduler.throttle(scheduler.activate(host), crawl.delays[host])
             crawl.manager.unsaved_hosts.add(host)
         elif disturbance == 1:
             scheduler.update_clock(crawl.now)
-            scheduler.block(scheduler.activate(host), crawl.now + chance.uniform(0, 20))
+            scheduler.block(scheduler.activate(host), crawl.now + rng.uniform(0, 20))
         elif disturbance == 3:
             scheduler.update_clock(crawl.now)
-            addresses[host] = f"10.0.0.{chance.randrange(3)}"
+            addresses[host] = f"10.0.0.{rng.randrange(3)}"
             crawl.manager.set_address(host, addresses[host], math.inf, crawl.now)
         else:
-            crawl.skew -= chance.choice([0.5, 30.0, 7200.0])
+            crawl.skew -= rng.choice([0.5, 30.0, 7200.0])
 
     for _ in range(30):
-        crawl.after(chance.uniform(0, 100), disturb)
+        crawl.after(rng.uniform(0, 100), disturb)
     crawl.run()
     crawl.assert_polite()
     crawl.assert_finished()
@@ -239,8 +239,8 @@ def test_claims_are_first_come_first_served_and_precede_leases(seed: int, delay:
     """With hundreds of records queued, a claim waits for those before it, and every ninth transfer is a lease."""
 
     def claim_sometimes(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
-        if crawl.chance.random() < 0.1:
-            yield [lease.record.host] * crawl.chance.choice([1, 4, 30])
+        if crawl.rng.random() < 0.1:
+            yield [lease.record.host] * crawl.rng.choice([1, 4, 30])
 
     policy = Policy(robots=False, delay_s=delay, concurrency_per_host=concurrency)
     crawl = Crawl(policy, numbered([400]), 16, seed, claim_sometimes).run()
@@ -256,7 +256,7 @@ def test_claims_are_first_come_first_served_and_precede_leases(seed: int, delay:
 @pytest.mark.parametrize("fields", [{"concurrency_per_ip": 1}, {"delay_per_ip_s": 1.0}], ids=str)
 def test_claims_precede_leases_of_other_hosts_at_the_same_address(seed: int, fields: dict[str, float]) -> None:
     def claim_sometimes(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
-        if crawl.chance.random() < 0.1:
+        if crawl.rng.random() < 0.1:
             yield [BIG_HOST]
 
     counts = numbered([0, 100, 100])

@@ -69,10 +69,10 @@ class Crawl:
 
     def run(self, prepare: Callable[[LeaseManager[int]], None] = lambda manager: None) -> Crawl:
         print(f"seed {self.seed}")
-        self.chance = random.Random(self.seed)
+        self.rng = random.Random(self.seed)
         manager: LeaseManager[int] = LeaseManager(self.policy, Counted(self.counts), 0)
         order = list(self.counts)
-        self.chance.shuffle(order)
+        self.rng.shuffle(order)
         for key in order:
             manager.scheduler.add_work(manager.scheduler.activate(key), count=self.counts[key])
         prepare(manager)
@@ -101,8 +101,8 @@ class Crawl:
             return self.now + LOOKUP_S
         transfers = self.transfers[lease.record.host]
         # Independent of the order of the hosts, so that crawls can be compared.
-        chance = random.Random(f"{self.seed} {lease.record.host} {len(transfers)}")
-        transfers.append((self.now, self.now + chance.uniform(FAST_S, SLOW_S)))
+        rng = random.Random(f"{self.seed} {lease.record.host} {len(transfers)}")
+        transfers.append((self.now, self.now + rng.uniform(FAST_S, SLOW_S)))
         return transfers[-1][1]
 
     def end(self, manager: LeaseManager[int], lease: Lease) -> None:
@@ -215,9 +215,9 @@ def test_hosts_that_share_addresses_finish_in_near_ideal_time(
     seed: int, delay_per_ip: float, concurrency_per_ip: int
 ) -> None:
     """A tenth of the addresses hold nine tenths of the hosts; one host is large, another address is crowded."""
-    chance = random.Random(seed)
-    counts = numbered([1500 * SIZE] + [chance.randint(1, 5 * SIZE) for _ in range(HOSTS - 1)])
-    addresses = {host: f"10.0.0.{chance.randrange(100 if chance.random() < 0.9 else 1000)}" for host in counts}
+    rng = random.Random(seed)
+    counts = numbered([1500 * SIZE] + [rng.randint(1, 5 * SIZE) for _ in range(HOSTS - 1)])
+    addresses = {host: f"10.0.0.{rng.randrange(100 if rng.random() < 0.9 else 1000)}" for host in counts}
     policy = Policy(robots=False, delay_s=2.0, delay_per_ip_s=delay_per_ip, concurrency_per_ip=concurrency_per_ip)
     crawl = Crawl(counts, policy, 64, seed, addresses).run()
     crawl.assert_polite()
@@ -259,10 +259,10 @@ def test_blocked_hosts_delay_no_other_host(seed: int) -> None:
 def test_older_segments_are_leased_first(seed: int) -> None:
     """Of the hosts that may be contacted, the one with the oldest work is first; paused hosts hold nothing up."""
     print(f"seed {seed}")
-    chance = random.Random(seed)
-    counts = numbered([chance.randint(1, 20) for _ in range(300)])
+    rng = random.Random(seed)
+    counts = numbered([rng.randint(1, 20) for _ in range(300)])
     store = Counted(counts)
-    store.ranks = {key: sorted(float(chance.randint(1, 3)) for _ in range(count)) for key, count in counts.items()}
+    store.ranks = {key: sorted(float(rng.randint(1, 3)) for _ in range(count)) for key, count in counts.items()}
     manager: LeaseManager[int] = LeaseManager(Policy(robots=False, delay_s=10.0), store, 0)
     for key, ranks in store.ranks.items():
         for rank in ranks:

@@ -849,7 +849,7 @@ def test_no_url_is_lost_with_a_filter_that_is_half_false_positives(
     """Batches with 40 % duplicates, commits and new processes; the filter alone would drop every second URL."""
     seed, count = random.randrange(1 << 32), 100_000 if PROVE else 3000
     print("seed", seed)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for (module, name), value in (SMALL | {(bloom, "LAYERS_MAX"): layers}).items():
         monkeypatch.setattr(module, name, value)
 
@@ -857,8 +857,8 @@ def test_no_url_is_lost_with_a_filter_that_is_half_false_positives(
         known: set[int] = set()
         while len(known) < count:
             frontier = embedded.embedded_frontier(tmp_path, Policy(), expected=count // 10)
-            while chance.random() < 0.8:
-                numbers = [chance.randrange(round(count * 1.2)) for _ in range(60)]
+            while rng.random() < 0.8:
+                numbers = [rng.randrange(round(count * 1.2)) for _ in range(60)]
                 records = [UrlRecord(1, fingerprint(n), f"{HOSTS[0]}/{n}", HOSTS[0]) for n in numbers]
                 assert await frontier.push(records) == len({*numbers} - known)
                 known.update(numbers)

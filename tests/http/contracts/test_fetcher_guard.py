@@ -157,14 +157,14 @@ def test_guarded_and_unguarded_transfers_do_not_mix(run):
     """On one fetcher with few connections no guarded transfer reaches the private server."""
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
-        chance = random.Random(7)
+        rng = random.Random(7)
         async with neighbours(server) as (base, servers):
             async with fetching(connections_max=8, may_connect=PUBLIC.__contains__) as own:
 
                 async def ask() -> None:
-                    guarded, address = chance.random() < 0.5, chance.choice(["127.0.0.1", "127.0.0.2", "127.0.0.3"])
+                    guarded, address = rng.random() < 0.5, rng.choice(["127.0.0.1", "127.0.0.2", "127.0.0.3"])
                     kind = "guarded" if guarded else "free"
-                    method = chance.choice(["GET", "GET", "POST"])
+                    method = rng.choice(["GET", "GET", "POST"])
                     request = Request(f"{base}/slow?ms=1&{kind}", method=method)
                     try:
                         response = await own.fetch(request, address=address, public_only=guarded)

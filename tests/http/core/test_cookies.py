@@ -375,10 +375,10 @@ def test_expired_cookies_leave_first_and_secure_ones_last():
 def test_jar_is_bounded():
     seed = random.randrange(2**32)
     print("seed", seed)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     made = jar("keep=me; Path=/", url="https://used.org/", now=NOW)
     for n in range(JAR_MAX + 1000):
-        made.set_from(f"https://h{chance.randrange(10**9)}.org/", [f"c=x{n}"], NOW + n)
+        made.set_from(f"https://h{rng.randrange(10**9)}.org/", [f"c=x{n}"], NOW + n)
         assert made.header("https://used.org/", NOW + n)
         assert len(made) <= JAR_MAX
     assert len(made) > JAR_MAX // 2

@@ -232,16 +232,16 @@ def test_random_bytes_never_raise(body: bytes, user_agent: str) -> None:
 def test_longest_match_agrees_with_a_simple_implementation() -> None:
     """Random rules without escapes: the verdict is that of RFC 9309 §2.2.2 written out."""
     seed = 9309
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(3000):
         rules = [
             (
-                chance.choice(["Allow", "Disallow"]),
-                "/" + "".join(chance.choices("ab/*", k=chance.randint(0, 5))) + chance.choice(["", "", "$"]),
+                rng.choice(["Allow", "Disallow"]),
+                "/" + "".join(rng.choices("ab/*", k=rng.randint(0, 5))) + rng.choice(["", "", "$"]),
             )
-            for _ in range(chance.randint(1, 5))
+            for _ in range(rng.randint(1, 5))
         ]
-        path = "/" + "".join(chance.choices("ab/", k=chance.randint(0, 6)))
+        path = "/" + "".join(rng.choices("ab/", k=rng.randint(0, 6)))
         text = "User-agent: *\n" + "\n".join(f"{field}: {value}" for field, value in rules)
         assert allowed(text, path) is _by_the_rfc(rules, path), f"seed {seed}: {rules} {path}"
 

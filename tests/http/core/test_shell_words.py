@@ -12,35 +12,35 @@ from lycosa.http.core.shell_words import bash_words, cmd_words
 from tests.conftest import need
 
 
-def random_command(chance):
+def random_command(rng):
     """Return words in every kind of quotes, without what only a shell that runs things could know."""
 
     def text(alphabet):
-        return "".join(chance.choice(alphabet) for _ in range(chance.randrange(5)))
+        return "".join(rng.choice(alphabet) for _ in range(rng.randrange(5)))
 
     def piece():
-        return chance.choice(
+        return rng.choice(
             [
                 "'" + text('a "\\\né$`!&') + "'",
                 '"' + text(["a", " ", "'", "\n", "é", '\\"', "\\\\", "\\$", "\\`", "\\a", "\\\n", "$ ", "!"]) + '"',
                 "$'" + text(["a", " ", '"', "\\'", "\\\\", "\\n", "\\t", "\\x41", "\\xc3\\xa9", "\\xff", "\\101", "\\e",
                              "\\u00e9", "\\u20AC", "\\U0001f600", "\\cA", "\\q", "\\?", "é", "\n"]) + "'",
-                "\\" + chance.choice("a '\"\\$;&|(é"),
+                "\\" + rng.choice("a '\"\\$;&|(é"),
                 "\\\n",
                 text("abc,.:/=-@%+é"),
-                chance.choice([" ", "  ", "\t", " \\\n "]),
+                rng.choice([" ", "  ", "\t", " \\\n "]),
             ]
         )  # fmt: skip
 
-    return "word " + "".join(piece() for _ in range(chance.randrange(1, 9)))
+    return "word " + "".join(piece() for _ in range(rng.randrange(1, 9)))
 
 
 def test_bash_splits_into_the_same_words():
     need("bash", bool(shutil.which("bash")))
     seed = random.randrange(10**6)
     print("seed", seed)
-    chance = random.Random(seed)
-    commands = [random_command(chance) for _ in range(500)]
+    rng = random.Random(seed)
+    commands = [random_command(rng) for _ in range(500)]
     script = "".join(f"printf '%s\\0' {command}\nprintf '%s\\0' END\n" for command in commands)
     environment = {"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["bash"], input=script.encode(), capture_output=True, env=environment, timeout=30, check=True)

@@ -528,7 +528,7 @@ def test_whatever_is_asked_is_answered_as_described() -> None:
     """No bytes, no JSON, no parameters make it fail (status 500), or answer with what the description does not name."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     with desk() as server:
         added(server)
         play = Player(server)
@@ -536,11 +536,11 @@ def test_whatever_is_asked_is_answered_as_described() -> None:
             (path, method, told) for path, each in play.description["paths"].items() for method, told in each.items()
         ]
         for _ in range(300):
-            path, method, operation = chance.choice(known)
+            path, method, operation = rng.choice(known)
             query = "&".join(
-                f"{chance.choice(WORDS)}={quote(str(odd(chance, 0)))}" for _ in range(chance.randint(0, 3))
+                f"{rng.choice(WORDS)}={quote(str(odd(rng, 0)))}" for _ in range(rng.randint(0, 3))
             )
-            body = odd_body(chance) if method == "post" else None
+            body = odd_body(rng) if method == "post" else None
             answer = server.ask(method.upper(), f"{path.format(id='x', key='y')}?{query}", body)
             assert str(answer.status) in operation["responses"], (method, path, query, body, answer.text)
             if answer.status >= 300:
@@ -551,22 +551,22 @@ SAID = "target key count tags session avoid lease_s wait_s outcomes limit offset
 WORDS = SAID.split()
 
 
-def odd(chance: random.Random, depth: int) -> Any:
+def odd(rng: random.Random, depth: int) -> Any:
     """Return a value that is not expected, mostly."""
     texts = ["", "a.example", "0" * 16, "\N{SNOWMAN}\n", "x" * 600, "country=de"]
     leaves = [*texts, -1, 0, 1, 2.5, 1e308, 10**30, None, True]
-    if depth > 2 or chance.random() < 0.6:
-        return chance.choice(leaves)
-    if chance.random() < 0.5:
-        return [odd(chance, depth + 1) for _ in range(chance.randint(0, 3))]
-    return {chance.choice(WORDS): odd(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+    if depth > 2 or rng.random() < 0.6:
+        return rng.choice(leaves)
+    if rng.random() < 0.5:
+        return [odd(rng, depth + 1) for _ in range(rng.randint(0, 3))]
+    return {rng.choice(WORDS): odd(rng, depth + 1) for _ in range(rng.randint(0, 4))}
 
 
-def odd_body(chance: random.Random) -> bytes:
-    if chance.random() < 0.2:
-        return chance.randbytes(chance.randint(0, 40))
-    body = odd(chance, 0) if chance.random() < 0.3 else {chance.choice(WORDS): odd(chance, 1) for _ in range(4)}
-    if isinstance(body, dict) and chance.random() < 0.5:
+def odd_body(rng: random.Random) -> bytes:
+    if rng.random() < 0.2:
+        return rng.randbytes(rng.randint(0, 40))
+    body = odd(rng, 0) if rng.random() < 0.3 else {rng.choice(WORDS): odd(rng, 1) for _ in range(4)}
+    if isinstance(body, dict) and rng.random() < 0.5:
         body |= {"target": "a.example", "wait_s": 0}
     return json.dumps(body).encode()
 

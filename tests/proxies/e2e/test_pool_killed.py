@@ -119,7 +119,7 @@ class Account:
 def test_kill_at_random(members: Members) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     asyncio.run(fill(members.pool))
     for _ in range(MEMBERS):
         members.start()
@@ -127,7 +127,7 @@ def test_kill_at_random(members: Members) -> None:
     for number in range(KILLS):
         members.wait_for(members.returned() + STEP)
         owner = members.owner()
-        victim = owner if number % 2 and owner in members.running else chance.choice(list(members.running))
+        victim = owner if number % 2 and owner in members.running else rng.choice(list(members.running))
         owners += victim == owner
         members.kill(victim)
         members.start()

@@ -133,12 +133,12 @@ def test_a_record_that_is_cut_off_anywhere_was_never_answered(tmp_path: Path) ->
 
 @pytest.mark.parametrize("seed", range(30))
 def test_damage_is_an_error_of_one_line(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     path = killed(filled(tmp_path / "pool"))
-    file = chance.choice([path / "pool", journal(path)])
+    file = rng.choice([path / "pool", journal(path)])
     data = bytearray(file.read_bytes())
-    at = chance.randrange(len(data) if file.name == "pool" else frames(bytes(data))[-2])
-    data[at] ^= 1 << chance.randrange(8)
+    at = rng.randrange(len(data) if file.name == "pool" else frames(bytes(data))[-2])
+    data[at] ^= 1 << rng.randrange(8)
     file.write_bytes(data)
     with pytest.raises((StorageError, ForeignState, NewerState)) as caught:
         open_store(path)

@@ -73,14 +73,14 @@ class Ours(Way):
 
     def __init__(self, proxies: list[str], seed: int, **policy: object) -> None:
         self.pool = GlobalPool(lambda _: TargetPolicy(members=len(proxies), **policy))  # type: ignore[arg-type]
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         made = {name: Proxy("http", name, 80) for name in proxies}
         self.names = {proxy.key: name for name, proxy in made.items()}
         self.pool.add(made.values(), 0.0)
         self.tokens: dict[tuple[str, str], int] = {}
 
     def take(self, site: str, now: float) -> str | float:
-        answer = self.pool.acquire(site, now, [self.chance.random()])
+        answer = self.pool.acquire(site, now, [self.rng.random()])
         if isinstance(answer, Wait):
             return now + ASK_AGAIN_S if answer.at is None else answer.at
         name = self.names[answer[0].key]
@@ -89,7 +89,7 @@ class Ours(Way):
 
     def done(self, site: str, proxy: str, status: int, now: float) -> None:
         outcome = judge(status, {}, b"", now=now) if status else Outcome(Blame.PROXY, "timeout")
-        self.pool.release(site, self.tokens.pop((site, proxy)), [outcome], now, self.chance.random())
+        self.pool.release(site, self.tokens.pop((site, proxy)), [outcome], now, self.rng.random())
 
 
 class InTurn(Way):
@@ -114,7 +114,7 @@ class BackOff(Way):
     """
 
     def __init__(self, proxies: list[str], seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.alive = dict.fromkeys(proxies)
         self.dead: dict[str, float] = {}
         self.failures: Counter[str] = Counter()
@@ -126,7 +126,7 @@ class BackOff(Way):
             self._revive([name for name, until in self.dead.items() if until <= now])
         if not self.alive:
             self._revive(list(self.dead))
-        return self.chance.choice(list(self.alive))
+        return self.rng.choice(list(self.alive))
 
     def _revive(self, names: list[str]) -> None:
         for name in names:
@@ -140,7 +140,7 @@ class BackOff(Way):
             self.failures[proxy] = 0
         else:
             self.alive.pop(proxy, None)
-            self.dead[proxy] = now + self.chance.uniform(0, min(3600, 300 * 2 ** self.failures[proxy]))
+            self.dead[proxy] = now + self.rng.uniform(0, min(3600, 300 * 2 ** self.failures[proxy]))
             self.failures[proxy] += 1
 
     def again(self, status: int, tries: int) -> bool:
@@ -210,16 +210,16 @@ class Crawl:
 
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
-        self.chance = chance = random.Random(seed)
+        self.rng = rng = random.Random(seed)
         self.proxies = [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(world.proxies)]
-        self.latency_s = {name: chance.uniform(*world.latency_s) for name in self.proxies}
+        self.latency_s = {name: rng.uniform(*world.latency_s) for name in self.proxies}
         self.sites = {f"site{n}.example": Site(world) for n in range(world.sites)}
-        some = chance.sample(self.proxies, round((world.killed + world.banned) * world.proxies))
+        some = rng.sample(self.proxies, round((world.killed + world.banned) * world.proxies))
         middle = round(world.killed * world.proxies)
-        self.killed = {name: chance.uniform(world.from_s, world.to_s) for name in some[:middle]}
-        self.banned = {name: chance.uniform(world.from_s, world.to_s) for name in some[middle:]}
+        self.killed = {name: rng.uniform(world.from_s, world.to_s) for name in some[:middle]}
+        self.banned = {name: rng.uniform(world.from_s, world.to_s) for name in some[middle:]}
         names = list(self.sites)
-        self.pages = deque(Page(names[n % len(names)], chance.random() < world.missing) for n in range(world.pages))
+        self.pages = deque(Page(names[n % len(names)], rng.random() < world.missing) for n in range(world.pages))
         self.counts: Counter[str] = Counter()
         self.rates: Counter[tuple[str, str, int]] = Counter()
 
@@ -265,4 +265,4 @@ class Crawl:
             site.ban(proxy, inf)
         status = site.answer(proxy, now, missing=page.missing)
         self.counts["refused"] += status == 403
-        return now + self.latency_s[proxy] * self.chance.uniform(0.8, 1.2), status
+        return now + self.latency_s[proxy] * self.rng.uniform(0.8, 1.2), status

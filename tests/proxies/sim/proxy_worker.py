@@ -76,7 +76,7 @@ class Process:
 
     def __init__(self, job: Job, pool: RedisPool) -> None:
         self.job, self.pool, self.left = job, pool, job.acquires
-        self.chance = random.Random(job.seed)
+        self.rng = random.Random(job.seed)
         self.file = os.open(job.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(self, kind: bytes, lease: ProxyLease, number: float) -> None:
@@ -86,14 +86,14 @@ class Process:
     async def work(self) -> None:
         while self.left > 0:
             self.left -= 1
-            target = f"{self.chance.randrange(self.job.targets)}.example"
+            target = f"{self.rng.randrange(self.job.targets)}.example"
             (lease,) = await self.pool.acquire(target, wait_s=WAIT_S)
             self.note(b"G", lease, lease.deadline)
-            if self.chance.random() < self.job.leaked:
+            if self.rng.random() < self.job.leaked:
                 continue
-            late_s = self.job.lease_s + 0.2 if self.chance.random() < LATE else 0.0
+            late_s = self.job.lease_s + 0.2 if self.rng.random() < LATE else 0.0
             await asyncio.sleep(late_s)
-            outcomes = [Outcome(latency_s=0.1)] * self.chance.choice(USES)
+            outcomes = [Outcome(latency_s=0.1)] * self.rng.choice(USES)
             self.note(b"S", lease, len(outcomes))
             self.note(b"R" if await self.pool.release(lease, outcomes) else b"L", lease, len(outcomes))
 

@@ -341,12 +341,12 @@ def test_better_proxies_are_used_more_and_none_is_forgotten() -> None:
     """Of ten proxies one has a tenth of the latency, and one fails half of the time: shares of 5,000 uses."""
     pool = plain(10)
     near, flaky, *others = pool.proxies
-    chance, used = random.Random(4), Counter[str]()
+    rng, used = random.Random(4), Counter[str]()
     for number in range(5000):
         now = float(number)
-        grant = pool.acquire("a.example", now, [chance.random()])[0]  # type: ignore[index]
+        grant = pool.acquire("a.example", now, [rng.random()])[0]  # type: ignore[index]
         used[grant.key] += 1
-        well = grant.key != flaky or chance.random() < 0.5
+        well = grant.key != flaky or rng.random() < 0.5
         outcome = Outcome(Blame.NONE if well else Blame.MISS, "", None, 0.1 if grant.key == near else 1.0)
         pool.release("a.example", grant.token, [outcome], now, 0.0)
         if not well:
@@ -360,7 +360,7 @@ def test_better_proxies_are_used_more_and_none_is_forgotten() -> None:
 def test_bans_do_not_cascade(*, guarded: bool) -> None:
     """50 proxies, 20 requests a second, 15 of the proxies are banned: no other one is used more often than before."""
     pool = plain(50, cool_s=10_000.0, guarded=guarded)
-    chance = random.Random(7)
+    rng = random.Random(7)
     pool.target("a.example", 0.0)
     banned: set[str] = set()
 
@@ -368,7 +368,7 @@ def test_bans_do_not_cascade(*, guarded: bool) -> None:
         used, now = Counter[str](), begin
         while now < end:
             now += 0.05
-            answer = pool.acquire("a.example", now, [chance.random()])
+            answer = pool.acquire("a.example", now, [rng.random()])
             if isinstance(answer, Wait):
                 continue
             used[answer[0].key] += 1

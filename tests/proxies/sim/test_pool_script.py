@@ -28,17 +28,17 @@ SITE = "a.example"
 PRICES = (0.0, 0.0, 0.0, 0.5, 4.0)
 
 
-def any_proxy(chance: random.Random) -> Proxy:
+def any_proxy(rng: random.Random) -> Proxy:
     """Return one of 14 proxies, with changing tags and prices."""
-    facts = {"price_gb": chance.choice(PRICES), "price_request": chance.choice(PRICES)}
-    return Proxy("http", f"10.0.0.{chance.randrange(14)}", 80, "ann", "secret", chance.choice(TAGS), **facts)
+    facts = {"price_gb": rng.choice(PRICES), "price_request": rng.choice(PRICES)}
+    return Proxy("http", f"10.0.0.{rng.randrange(14)}", 80, "ann", "secret", rng.choice(TAGS), **facts)
 
 
 class Both:
     """All proxies in memory and on a server. One target has them all, and shows what targets are told."""
 
     def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.client = client
         self.sha = client.script_load(change(POOL_SCRIPT.text))
         self.prefix = f"lycosa:proxies:{{pool{seed}}}:"
@@ -57,13 +57,13 @@ class Both:
         run_comparison(self)
 
     def step(self) -> None:
-        self.now += self.chance.choice([0.0, 0.01, 2.0, 30.0, 2000.0])
-        self.chance.choice(
+        self.now += self.rng.choice([0.0, 0.01, 2.0, 30.0, 2000.0])
+        self.rng.choice(
             [self.add] * 2 + [self.record] * 6 + [self.refill] * 2 + [self.revive, self.remove, self.forget_dead]
         )()
 
     def add(self) -> None:
-        made = {each.key: each for each in (any_proxy(self.chance) for _ in range(self.chance.choice([1, 1, 5])))}
+        made = {each.key: each for each in (any_proxy(self.rng) for _ in range(self.rng.choice([1, 1, 5])))}
         prices = {(each.price_gb, each.price_request) for each in made.values()}
         known = {key: to_stored(self.model.proxies[key]) for key in made if key in self.model.proxies}
         others = [key for key, before in known.items() if before != to_stored(made[key])]
@@ -75,19 +75,19 @@ class Both:
         self.changed(bool(others))
 
     def remove(self) -> None:
-        keys = [any_proxy(self.chance).key for _ in range(2)]
+        keys = [any_proxy(self.rng).key for _ in range(2)]
         gone = sum(self.model.remove(key, self.now) for key in keys)
         assert self.call("remove", keys=keys) == gone
         self.facts_version += 1
 
     def forget_dead(self) -> None:
         """Forget dead proxies, one of which may have been revived meanwhile."""
-        kept_s = self.chance.choice([0.0, 2000.0, 6000.0])
+        kept_s = self.rng.choice([0.0, 2000.0, 6000.0])
         before = dict(self.model.proxies)
         gone = self.model.forget_dead(kept_s, self.now)
         cursor, dead = self.call("list_dead", cursor="0", kept_s=kept_s)
         assert (cursor, sorted(dead)) == ("0", sorted(gone))
-        keys = [*dead, *self.chance.sample(sorted(before), min(2, len(before)))]
+        keys = [*dead, *self.rng.sample(sorted(before), min(2, len(before)))]
         assert sorted(self.call("forget_dead", keys=keys, kept_s=kept_s)) == sorted(gone)
 
     def record(self) -> None:
@@ -95,7 +95,7 @@ class Both:
         self.meet_all()
         members = self.model.target(SITE, self.now).members
         before = {key: member.facts for key, member in members.items()}
-        recorded = {any_proxy(self.chance).key: (self.outcomes(), self.chance.random()) for _ in range(3)}
+        recorded = {any_proxy(self.rng).key: (self.outcomes(), self.rng.random()) for _ in range(3)}
         if any(proves_reached(each) for outcomes, _ in recorded.values() for each in outcomes):
             self.model.record(NO_PROXY_KEY, REACHED, self.now, 0.0)  # by whichever it was
         for key, (outcomes, draw) in recorded.items():
@@ -107,16 +107,16 @@ class Both:
     def outcomes(self) -> list[Outcome]:
         return [
             Outcome(
-                self.chance.choice(BLAMES),
-                self.chance.choice(["", "x", "y"]),
+                self.rng.choice(BLAMES),
+                self.rng.choice(["", "x", "y"]),
                 None,
-                self.chance.choice([None, 0.1, 1.5]),
+                self.rng.choice([None, 0.1, 1.5]),
             )
-            for _ in range(self.chance.choice([0, 1, 1, 3]))
+            for _ in range(self.rng.choice([0, 1, 1, 3]))
         ]
 
     def revive(self) -> None:
-        key, exit_ip = any_proxy(self.chance).key, self.chance.choice(["", "9.9.9.9"])
+        key, exit_ip = any_proxy(self.rng).key, self.rng.choice(["", "9.9.9.9"])
         facts = facts_of(self.call("revive", key=key, exit_ip=exit_ip))
         if key not in self.model.proxies:
             assert facts == {}
@@ -127,8 +127,8 @@ class Both:
 
     def refill(self) -> None:
         """Fill a target with the nearest living proxies that fit."""
-        has = self.chance.sample(sorted(self.model.proxies), min(2, len(self.model.proxies)))
-        tags, count, site = self.chance.choice(TAGS), self.chance.choice([0, 3, 100]), self.chance.choice("abc")
+        has = self.rng.sample(sorted(self.model.proxies), min(2, len(self.model.proxies)))
+        tags, count, site = self.rng.choice(TAGS), self.rng.choice([0, 3, 100]), self.rng.choice("abc")
         expected = [
             key
             for key in self.model.nearest()
@@ -165,7 +165,7 @@ class Both:
             assert read_health(health) == self.model.health[key]
         keys = [*self.model.proxies, "nobody"]
         assert facts_of(self.call("facts", keys=keys)) == {key: self.model.facts(key) for key in self.model.proxies}
-        one = self.chance.choice(keys)
+        one = self.rng.choice(keys)
         assert bool(self.call("proxy", key=one)) == (one in self.model.proxies)
         assert self.call("versions") == [self.version, self.facts_version], (
             "targets are filled again only after these changes"

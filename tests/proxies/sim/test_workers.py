@@ -79,15 +79,15 @@ class Bookkeeper:
         self.uses[lease.target, lease.proxy.key] += max(0, uses - 1)
 
 
-async def work(pool: ProxyPool, books: Bookkeeper, acquires: int, chance: random.Random) -> None:
+async def work(pool: ProxyPool, books: Bookkeeper, acquires: int, rng: random.Random) -> None:
     for _ in range(acquires):
-        (lease,) = await pool.acquire(f"site{chance.randrange(TARGETS)}.example", wait_s=60.0)
+        (lease,) = await pool.acquire(f"site{rng.randrange(TARGETS)}.example", wait_s=60.0)
         books.lease(lease)
         await asyncio.sleep(0)
-        if chance.random() < LEAKED:
+        if rng.random() < LEAKED:
             books.leaked += 1
             continue
-        uses = chance.choice([0, 1, 1, 1, 3])
+        uses = rng.choice([0, 1, 1, 1, 3])
         books.returns(lease)
         if await pool.release(lease, [Outcome()] * uses):
             books.returned(lease, uses)

@@ -65,16 +65,16 @@ def sleepers(queue: Queue) -> int:
 
 
 @pytest.mark.parametrize("kind", range(3))
-def test_kill_at_random(place, start, chance, kind):
+def test_kill_at_random(place, start, rng, kind):
     """Nothing whose put returned is lost; nothing is acked twice; taken twice is only what a killed consumer held."""
     kills = 150 if PROVE else 8 if isinstance(place, Path) else 4 if kind == 0 else 1
     roles = ["produce", "consume", "produce", "consume"]
     everyone = [start(role, place, f"{number}", kind) for number, role in enumerate(roles)]
     running = list(everyone)
     for number in range(len(roles), len(roles) + kills):
-        victim = chance.randrange(len(roles))
+        victim = rng.randrange(len(roles))
         running[victim].until({"produce": "put", "consume": "taken"}[roles[victim]])
-        time.sleep(chance.uniform(0, 0.05))
+        time.sleep(rng.uniform(0, 0.05))
         running[victim].kill()
         everyone.append(start(roles[victim], place, f"{number}", kind))
         running[victim] = everyone[-1]
@@ -242,35 +242,35 @@ def used(path, start) -> list[Path]:
     return [killed, path]
 
 
-def damage(folder: Path, chance: random.Random) -> None:
+def damage(folder: Path, rng: random.Random) -> None:
     """Change bytes of one file."""
-    file = chance.choice(sorted(folder.glob("queue.db*")))
+    file = rng.choice(sorted(folder.glob("queue.db*")))
     data = bytearray(file.read_bytes())
-    page = chance.randrange(0, len(data), 4096)
-    match chance.randrange(6):
+    page = rng.randrange(0, len(data), 4096)
+    match rng.randrange(6):
         case 0:
-            for _ in range(chance.choice([1, 10, 1000])):
-                data[chance.randrange(len(data))] = chance.randrange(256)
+            for _ in range(rng.choice([1, 10, 1000])):
+                data[rng.randrange(len(data))] = rng.randrange(256)
         case 1:
             for _ in range(20):
-                data[min(page + chance.randrange(100), len(data) - 1)] = chance.randrange(256)
+                data[min(page + rng.randrange(100), len(data) - 1)] = rng.randrange(256)
         case 2:
-            data[page : page + 4096] = chance.randbytes(4096)
+            data[page : page + 4096] = rng.randbytes(4096)
         case 3:
-            del data[chance.randrange(len(data)) :]
+            del data[rng.randrange(len(data)) :]
         case 4:
             data[page : page + 4096] = bytes(4096)
         case 5:
-            data[:] = chance.randbytes(5000)
+            data[:] = rng.randbytes(5000)
     file.write_bytes(data)
 
 
-def test_damaged_files_are_refused_and_never_end_the_process(tmp_path, used, start, chance):
+def test_damaged_files_are_refused_and_never_end_the_process(tmp_path, used, start, rng):
     folders = tmp_path / "folders"
     for number in range(3000 if PROVE else 150):
         folder = folders / f"{number:05}"
-        shutil.copytree(chance.choice(used), folder, ignore=lambda *_: ["bells"])
-        damage(folder, chance)
+        shutil.copytree(rng.choice(used), folder, ignore=lambda *_: ["bells"])
+        damage(folder, rng)
     member = start("survive", folders)
     said = member.process.communicate(timeout=LONG_S * 10)[0].splitlines()
     assert member.process.returncode == 0, said[-1]

@@ -300,7 +300,7 @@ def test_hostile_queries_are_read_as_words(searched, query, found):
 def test_any_query_is_answered_or_refused_in_one_line(searched):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     pieces = [
         '"',
         "-",
@@ -322,7 +322,7 @@ def test_any_query_is_answered_or_refused_in_one_line(searched):
         "ｶﾞ",
     ]
     for _ in range(500):
-        query = "".join(chance.choices(pieces, k=chance.randint(1, 12)))
+        query = "".join(rng.choices(pieces, k=rng.randint(1, 12)))
         try:
             page = searched.search(query)
         except IndexFailure as refusal:

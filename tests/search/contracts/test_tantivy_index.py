@@ -105,34 +105,34 @@ def test_adjacent_words_are_ranked_first(tmp_path):
 def test_positions_are_never_ahead_of_documents_after_kill_9(tmp_path):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     path = tmp_path / "index"
     reported = 0
     for _ in range(30 if PROVE else 6):
         process = python(WRITER, path)
         try:
             assert answer(process).startswith("open"), "a killed writer's lock must not block the next"
-            for _ in range(chance.randint(0, 3)):
+            for _ in range(rng.randint(0, 3)):
                 reported = int(answer(process).split()[1])
-            time.sleep(chance.uniform(0, 0.02))  # not to wait for something: to be killed at another instant each time
+            time.sleep(rng.uniform(0, 0.02))  # not to wait for something: to be killed at another instant each time
         finally:
             stop(process)
         reader = TantivyIndex(path)
         position = reader.positions().get("numbers", 0)
         assert reported <= position <= reader.count()
-        assert all(reader.search(f'"page n{n}"').total == 1 for n in chance.sample(range(position), min(position, 30)))
+        assert all(reader.search(f'"page n{n}"').total == 1 for n in rng.sample(range(position), min(position, 30)))
         reader.close()
 
 
 def test_interrupted_creation_is_repeated(tmp_path):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for turn in range(60 if PROVE else 8):
         path = tmp_path / str(turn)
         process = python(MAKER, path)
         answer(process)
-        time.sleep(chance.uniform(0, 0.01))  # another instant each time
+        time.sleep(rng.uniform(0, 0.01))  # another instant each time
         stop(process)
         fill(path, ONE)
         assert TantivyIndex(path).search("first").total == 1
@@ -327,9 +327,9 @@ def small_device(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", path], check=True)
 
 
-def fill_up(index: TantivyIndex, chance: random.Random) -> None:
+def fill_up(index: TantivyIndex, rng: random.Random) -> None:
     for n in range(200):
-        text = " ".join(str(chance.getrandbits(64)) for _ in range(10_000))
+        text = " ".join(str(rng.getrandbits(64)) for _ in range(10_000))
         index.add([Document(f"n{n}", "http://h/", "numbers", text)])
         index.commit({"numbers": n + 1})
 
@@ -337,12 +337,12 @@ def fill_up(index: TantivyIndex, chance: random.Random) -> None:
 def test_full_device_is_reported_and_no_committed_document_is_lost(small_device):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     path = small_device / "index"
     fill(path, ONE)
     index = TantivyIndex(path, write=True)
     with pytest.raises(IndexFailure, match="no space left on the device") as caught:
-        fill_up(index, chance)
+        fill_up(index, rng)
     assert "\n" not in str(caught.value)
     index.close()
     subprocess.run(["mount", "-o", "remount,size=100m", small_device], check=True)

@@ -258,9 +258,9 @@ def test_internal_error_shows_no_details():
 def test_any_bytes_as_a_query_are_answered(site):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(200):
-        query = "".join(f"%{chance.randrange(256):02x}" for _ in range(chance.randint(1, 20)))
+        query = "".join(f"%{rng.randrange(256):02x}" for _ in range(rng.randint(1, 20)))
         assert site.get(f"/search?q={query}").status in {200, 303, 400}
         assert site.get(f"/api/search?q={query}").status in {200, 400}
 

@@ -269,21 +269,21 @@ def test_random_histories(stream, monkeypatch, round_):
     """Three workers that share pages; each may die at any flush. In the end each page is there once."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     monkeypatch.setattr(redis_stream, "BATCH_ITEMS", 7)
     done: set[int] = set()
 
     async def work(worker: int, committed: int | None) -> int | None:
         sink = stream.sink()
         committed = await sink.open(committed)
-        for _ in range(chance.randrange(1, 5)):
-            pages = chance.sample(range(worker, 300, 3), 15)
+        for _ in range(rng.randrange(1, 5)):
+            pages = rng.sample(range(worker, 300, 3), 15)
             fresh = [number for number in pages if number not in done]
             put(sink, *fresh)
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 break  # killed before, or in the middle of a flush
             at = await sink.flush()
-            if chance.random() < 0.2:
+            if rng.random() < 0.2:
                 break  # killed before the commit
             committed, _ = at, done.update(fresh)
         await asyncio.to_thread(sink._server.close)
@@ -292,7 +292,7 @@ def test_random_histories(stream, monkeypatch, round_):
     async def history() -> None:
         positions: list[int | None] = [None] * 3
         for _ in range(40):
-            worker = chance.randrange(3)
+            worker = rng.randrange(3)
             positions[worker] = await work(worker, positions[worker])
         for position in positions:
             await run(stream.sink(), position)

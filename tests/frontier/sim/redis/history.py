@@ -49,18 +49,18 @@ class History(Work):
     """One history. Workers' clocks show `now`, that of the server `jumped` more."""
 
     def __init__(self, url: str, seed: int) -> None:
-        self.chance = chance = random.Random(seed)
+        self.rng = rng = random.Random(seed)
         self.direct = Direct(url)
         self.name = f"history-{seed}-{token_hex(4)}"
         self.loop = VirtualLoop()
         self.clock = SimpleNamespace(now=lambda: self.now + self.jumped)  # workers know how theirs differs
-        self.partitions = chance.choice([1, 3, 3])
+        self.partitions = rng.choice([1, 3, 3])
         self.policy = policy = self.any_policy()
-        punctual, ttl = chance.random() < 0.5, policy.robots_ttl_s if policy.robots else inf
+        punctual, ttl = rng.random() < 0.5, policy.robots_ttl_s if policy.robots else inf
         ip = policy.concurrency_per_ip, policy.delay_per_ip_s
         self.model = Crawl(self.partitions, Limits(policy.concurrency_per_host, policy.delay_s, punctual, ttl, *ip))
-        self.often_claims = chance.choice([0.0, 0.3, 0.7])
-        self.trouble = chance.choice([0.0, 0.02, 0.05])
+        self.often_claims = rng.choice([0.0, 0.3, 0.7])
+        self.trouble = rng.choice([0.0, 0.02, 0.05])
         self.jumped = 0.0
         self.away_until = [0.0] * self.partitions
         self.workers = [Worker(f"w{number}", number) for number in range(WORKERS)]
@@ -69,17 +69,17 @@ class History(Work):
 
     def any_policy(self) -> Policy:
         """Return limits; those of addresses need a single partition."""
-        chance = self.chance
+        rng = self.rng
         limits = Policy(
-            delay_s=chance.choice([0.0, 0.4, 0.4]),
-            concurrency_per_host=chance.choice([1, 2, 8]),
+            delay_s=rng.choice([0.0, 0.4, 0.4]),
+            concurrency_per_host=rng.choice([1, 2, 8]),
             lease_s=1e6,
-            robots=chance.random() < 0.4,
-            robots_ttl_s=chance.choice([3.0, 1e6]),
+            robots=rng.random() < 0.4,
+            robots_ttl_s=rng.choice([3.0, 1e6]),
         )
-        if self.partitions > 1 or chance.random() < 0.3:
+        if self.partitions > 1 or rng.random() < 0.3:
             return limits
-        return replace(limits, concurrency_per_ip=chance.choice([0, 1, 3]), delay_per_ip_s=chance.choice([0.0, 0.3]))
+        return replace(limits, concurrency_per_ip=rng.choice([0, 1, 3]), delay_per_ip_s=rng.choice([0.0, 0.3]))
 
     # ------------------------------------------------------------------------------------------------ time, and trouble
 
@@ -100,37 +100,37 @@ class History(Work):
     def ways(self, worker: Worker) -> Iterator[float]:
         """Yield how long a message is under way, as often as it arrives. One worker is far away."""
         trouble = self.trouble if self.troubled else 0.0
-        drawn = self.chance.random()
+        drawn = self.rng.random()
         if drawn >= trouble:
-            yield self.chance.uniform(0.001, 0.1 if worker.number == 1 else 0.01)
+            yield self.rng.uniform(0.001, 0.1 if worker.number == 1 else 0.01)
         if trouble < drawn < 2 * trouble:
-            yield self.chance.uniform(0.02, LATE_MAX_S)
+            yield self.rng.uniform(0.02, LATE_MAX_S)
         if drawn < trouble / 2:
-            yield self.chance.uniform(0.5, LATE_MAX_S)
+            yield self.rng.uniform(0.5, LATE_MAX_S)
 
     async def make_trouble(self) -> None:
         """Kill, stop, jump, until it is enough."""
-        for _ in range(self.chance.randrange(12)):
-            await asyncio.sleep(self.chance.uniform(0, TROUBLE_S / 6))
+        for _ in range(self.rng.randrange(12)):
+            await asyncio.sleep(self.rng.uniform(0, TROUBLE_S / 6))
             if not self.troubled:
                 return
-            kind = self.chance.choice(["worker", "worker", "away", "jump"])
+            kind = self.rng.choice(["worker", "worker", "away", "jump"])
             if kind == "worker":
-                self.strike(self.chance.choice(self.workers))
+                self.strike(self.rng.choice(self.workers))
             elif kind == "away":
-                away_s = self.chance.uniform(0.1, STILL_MAX_S)
-                self.away_until[self.chance.randrange(self.partitions)] = self.loop.time() + away_s
+                away_s = self.rng.uniform(0.1, STILL_MAX_S)
+                self.away_until[self.rng.randrange(self.partitions)] = self.loop.time() + away_s
             else:
-                self.jumped += self.chance.choice(JUMPS)
+                self.jumped += self.rng.choice(JUMPS)
 
     def strike(self, worker: Worker) -> None:
         """Kill a worker, or let it stand still."""
-        seconds = self.chance.uniform(0.1, STILL_MAX_S)
-        if self.chance.random() < 0.5:
+        seconds = self.rng.uniform(0.1, STILL_MAX_S)
+        if self.rng.random() < 0.5:
             worker.still_until = self.loop.time() + seconds
         elif worker.life and not worker.finished:
             worker.life.cancel()
-            if worker.number == 0 or self.chance.random() < 0.9:
+            if worker.number == 0 or self.rng.random() < 0.9:
                 self.loop.call_later(seconds, self.start, worker)
 
     def tempt(self, call: Call) -> None:
@@ -139,7 +139,7 @@ class History(Work):
         if call.name == "exchange":
             verbs = {effect.what for effect in call.line.sent.get((call.partition, call.arguments[0]), [])}
             often = STRIKES["commit"] if verbs & {"prepare", "commit"} else often
-        if self.troubled and self.chance.random() < often:
+        if self.troubled and self.rng.random() < often:
             self.loop.call_soon(self.strike, call.line.worker)
 
     def run(self) -> None:
@@ -161,7 +161,7 @@ class History(Work):
     async def play(self) -> None:
         """Until everybody has finished."""
         for worker in self.workers:
-            self.loop.call_later(self.chance.uniform(0, 2), self.start, worker)
+            self.loop.call_later(self.rng.uniform(0, 2), self.start, worker)
         self.loop.call_later(END_MAX_S, self.check, self.never_ends)
         trouble = asyncio.create_task(self.make_trouble())
         ends = asyncio.create_task(self.end())

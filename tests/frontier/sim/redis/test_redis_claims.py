@@ -86,7 +86,7 @@ class Crawl(Transfers):
     def __post_init__(self) -> None:
         print(f"seed {self.seed}")
         self.name = token_hex(8)
-        self.chance, self.slow_s = random.Random(self.seed), SLOW_S
+        self.rng, self.slow_s = random.Random(self.seed), SLOW_S
         self.delays = dict.fromkeys(self.counts, self.policy.delay_s)
         self.loop = asyncio.new_event_loop()
         self.left = sum(self.counts.values())
@@ -105,7 +105,7 @@ class Crawl(Transfers):
             records = [record(host, n) for host, count in self.counts.items() for n in range(count)]
             self.do(worker.frontier.push(records))
         self.workers.append(worker)
-        self.after(self.chance.uniform(0, POLL_S), worker, lambda: self.poll(worker))
+        self.after(self.rng.uniform(0, POLL_S), worker, lambda: self.poll(worker))
         self.after(COMMIT_S, worker, lambda: self.commit(worker))
         return worker
 
@@ -247,35 +247,35 @@ def crawling(*arguments: Any, **fields: Any) -> Iterator[Crawl]:
 
 @pytest.mark.parametrize("seed", range(5 * len(SEEDS)))
 def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
-    chance = random.Random(seed)
-    counts = numbered([chance.choice([0, 1, 5, 15]) for _ in range(5)])
+    rng = random.Random(seed)
+    counts = numbered([rng.choice([0, 1, 5, 15]) for _ in range(5)])
     policy = Policy(
         robots=False,
-        delay_s=chance.choice([0.0, 0.0, 0.5, 1.0]),
-        concurrency_per_host=chance.choice([1, 1, 2, 4]),
-        delay_per_ip_s=chance.choice([0.0, 0.0, 0.7]),
-        concurrency_per_ip=chance.choice([0, 0, 1, 3]),
+        delay_s=rng.choice([0.0, 0.0, 0.5, 1.0]),
+        concurrency_per_host=rng.choice([1, 1, 2, 4]),
+        delay_per_ip_s=rng.choice([0.0, 0.0, 0.7]),
+        concurrency_per_ip=rng.choice([0, 0, 1, 3]),
         lease_s=1e9,
     )
-    addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.limits_addresses else {}
+    addresses = {host: f"10.0.0.{rng.randrange(3)}" for host in counts} if policy.limits_addresses else {}
     with crawling(redis.url, policy, counts, seed, claim_at_random, addresses) as crawl:
         for _ in range(3):
-            crawl.join(chance.choice([1, 4]))
+            crawl.join(rng.choice([1, 4]))
 
         def trouble() -> None:
-            worker, host = chance.choice(crawl.workers), chance.choice(list(counts))
-            if chance.random() < 0.5:
-                crawl.delays[host] = max(policy.delay_s, chance.choice([0.0, 0.3, 2.0]))
+            worker, host = rng.choice(crawl.workers), rng.choice(list(counts))
+            if rng.random() < 0.5:
+                crawl.delays[host] = max(policy.delay_s, rng.choice([0.0, 0.3, 2.0]))
                 crawl.do(worker.frontier.set_delay(host, crawl.delays[host], crawl.now))
-            elif addresses and chance.random() < 0.5:
-                addresses[host] = f"10.0.0.{chance.randrange(3)}"
+            elif addresses and rng.random() < 0.5:
+                addresses[host] = f"10.0.0.{rng.randrange(3)}"
                 crawl.do(worker.frontier.set_address(host, addresses[host], math.inf, crawl.now))
             else:
-                crawl.do(worker.frontier.block_host(host, crawl.now + chance.uniform(0, 5)))
+                crawl.do(worker.frontier.block_host(host, crawl.now + rng.uniform(0, 5)))
             crawl.told(worker)
 
         for _ in range(10):
-            crawl.after(chance.uniform(0, 20), None, trouble)
+            crawl.after(rng.uniform(0, 20), None, trouble)
         crawl.run(crawl.now + 1000.0)
         crawl.assert_polite()
         crawl.assert_finished()
@@ -298,8 +298,8 @@ def test_claims_are_first_come_first_served_and_before_leases(redis, seed: int, 
     """Of all workers together: with many records queued, a claim waits for those before it, and every ninth turn."""
 
     def one(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
-        if crawl.chance.random() < 0.2:
-            yield [BIG_HOST] * crawl.chance.choice([1, 4, 12])
+        if crawl.rng.random() < 0.2:
+            yield [BIG_HOST] * crawl.rng.choice([1, 4, 12])
 
     policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places)
     with crawling(redis.url, policy, numbered([60]), seed, one) as crawl:

@@ -54,7 +54,7 @@ class Meddling(LooplessClient):
         """Run a command, perhaps twice."""
         self._world.meddle()
         said = self._real.execute_command(*arguments)
-        if self._world.chance.random() < self._world.unrest:
+        if self._world.rng.random() < self._world.unrest:
             self._world.meddle()
             said = self._real.execute_command(*arguments)
         return said
@@ -75,13 +75,13 @@ class World:
     """One history. `now` is everybody's clock."""
 
     def __init__(self, url: str, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.unrest = 0.0
         self.url, self.crawl = url, f"failover-{seed}-{token_hex(4)}"
         self.server = driver.Redis.from_url(url)
         self.children: dict[int, list[int]] = {number: [] for number in range(URLS)}
         for number in range(SEEDS, URLS):
-            self.children[self.chance.randrange(max(0, number - 12), number)].append(number)
+            self.children[self.rng.randrange(max(0, number - 12), number)].append(number)
         self.now = 1e9
         self.replicas: dict[int, dict[bytes, bytes]] = {}
         self.workers = [Worker(f"w{number}") for number in range(WORKERS)]
@@ -114,10 +114,10 @@ class World:
         self.server.execute_command("DEBUG", "CHANGE-REPL-ID")
 
     def meddle(self) -> None:
-        chance = self.chance.random()
-        if chance < self.unrest:
-            self.fail_over(self.chance.sample(range(PARTITIONS), self.chance.choice([1, 1, 2])))
-        elif chance < 1.3 * self.unrest:
+        rng = self.rng.random()
+        if rng < self.unrest:
+            self.fail_over(self.rng.sample(range(PARTITIONS), self.rng.choice([1, 1, 2])))
+        elif rng < 1.3 * self.unrest:
             raise Killed
 
     # The workers.
@@ -142,15 +142,15 @@ class World:
         self.do(worker.frontier.commit({"items": len(worker.items)}))
 
     def lease(self, worker: Worker) -> None:
-        worker.held += self.do(worker.frontier.lease(self.chance.choice([1, 6]), self.now))
+        worker.held += self.do(worker.frontier.lease(self.rng.choice([1, 6]), self.now))
 
     def settle(self, worker: Worker) -> None:
         if not worker.held:
             return
-        lease = worker.held.pop(self.chance.randrange(len(worker.held)))
+        lease = worker.held.pop(self.rng.randrange(len(worker.held)))
         number = int(lease.record.url.rpartition("/")[2])
         children = [self.record(child) for child in self.children[number]]
-        if self.chance.random() < 0.1:
+        if self.rng.random() < 0.1:
             self.do(worker.frontier.nack(lease, "503", self.now + 2, self.now))
         elif self.do(worker.frontier.ack(lease, "200", children, self.now)):
             worker.items.append(number)
@@ -185,15 +185,15 @@ class World:
         return True
 
     def step(self) -> None:
-        worker = self.chance.choice(self.workers)
+        worker = self.rng.choice(self.workers)
         happen = [self.lease, self.settle, self.settle, self.settle, self.commit, self.commit, self.is_over]
-        self.act(worker, *self.chance.sample(happen, 3))
+        self.act(worker, *self.rng.sample(happen, 3))
         for other in self.workers:
-            if other.frontier is not None and self.chance.random() < 0.6:
+            if other.frontier is not None and self.rng.random() < 0.6:
                 self.act(other, self.look)
-        if self.chance.random() < 0.4:
-            self.replicate(self.chance.randrange(PARTITIONS))
-        self.now += self.chance.choice([0.0, 0.1, 0.9])
+        if self.rng.random() < 0.4:
+            self.replicate(self.rng.randrange(PARTITIONS))
+        self.now += self.rng.choice([0.0, 0.1, 0.9])
 
     # What must be true.
 
@@ -210,7 +210,7 @@ class World:
     def end(self) -> None:
         """No more failovers: the rest is done in bounded time, even by one worker alone."""
         self.unrest = 0.0
-        alone = self.chance.random() < 0.5
+        alone = self.rng.random() < 0.5
         workers = self.workers[:1] if alone else self.workers
         for _ in range(ROUNDS_MAX):
             for worker in workers:

@@ -63,10 +63,10 @@ class Shared(Crawl):
 
     def on(self, redis: Any) -> Shared:
         print(f"seed {self.seed}")
-        self.chance = random.Random(self.seed)
+        self.rng = random.Random(self.seed)
         leases = RedisLeases(redis.url, self.policy, self.addresses)
         order = list(self.counts)
-        self.chance.shuffle(order)
+        self.rng.shuffle(order)
         leases.push(self.counts, order)
         self.run_until_empty(leases)  # type: ignore[arg-type]
         leases.do(leases.frontier.close())
@@ -110,9 +110,9 @@ def test_all_alike(redis, seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("delay_per_ip", "places_per_ip"), [(0.5, 0), (0.0, 2)])
 def test_hosts_that_share_addresses(redis, seed: int, delay_per_ip: float, places_per_ip: int) -> None:
-    chance = random.Random(seed)
-    counts = numbered([HOSTS // 4] + [chance.randint(1, 5) for _ in range(HOSTS - 1)])
-    addresses = {host: f"10.0.0.{chance.randrange(10 if chance.random() < 0.6 else 100)}" for host in counts}
+    rng = random.Random(seed)
+    counts = numbered([HOSTS // 4] + [rng.randint(1, 5) for _ in range(HOSTS - 1)])
+    addresses = {host: f"10.0.0.{rng.randrange(10 if rng.random() < 0.6 else 100)}" for host in counts}
     policy = Policy(robots=False, delay_s=1.0, delay_per_ip_s=delay_per_ip, concurrency_per_ip=places_per_ip)
     crawl = Shared(counts, policy, 24, seed, addresses).on(redis)
     assert crawl.now <= IDEAL_FACTOR * crawl.ideal() + SHORT_S

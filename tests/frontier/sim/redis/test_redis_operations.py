@@ -59,7 +59,7 @@ class Operated(History):
     def __init__(self, url: str, seed: int) -> None:
         super().__init__(url, seed)
         self.redis = real_redis.Redis.from_url(url)
-        self.keep_done = self.chance.random() < 0.7
+        self.keep_done = self.rng.random() < 0.7
         self.did: Counter[str] = Counter()
 
     @property
@@ -80,8 +80,8 @@ class Operated(History):
         """Do something, now and then, as long as there is trouble."""
         happen = [self.listed, self.listed_slowly, self.verified, self.found, self.again, self.imported]
         while self.troubled:
-            await asyncio.sleep(self.chance.uniform(0.0, 0.8))
-            act = self.chance.choice(happen)
+            await asyncio.sleep(self.rng.uniform(0.0, 0.8))
+            act = self.rng.choice(happen)
             try:
                 await act()
             except Exception as error:
@@ -102,10 +102,10 @@ class Operated(History):
         after: str | None = ""
         operations = self.operations
         while after is not None:
-            rows, after = await operations.rows(selection, after, self.chance.choice([1, 5, 100]))
+            rows, after = await operations.rows(selection, after, self.rng.choice([1, 5, 100]))
             found.update((number_of(row.record), "delayed" if row.state == "retry" else row.state) for row in rows)
             if pause_s:
-                await asyncio.sleep(self.chance.uniform(0, pause_s))
+                await asyncio.sleep(self.rng.uniform(0, pause_s))
         return found
 
     async def listed(self) -> None:
@@ -138,7 +138,7 @@ class Operated(History):
             for each in self.model.records.values()
             if each.state != "new" and each.key == (each.segment, number)
         }
-        rows = await self.operations.find(page.fingerprint, self.chance.choice([host, ""]))
+        rows = await self.operations.find(page.fingerprint, self.rng.choice([host, ""]))
         states = {row.record.segment: "delayed" if row.state == "retry" else row.state for row in rows}
         done = {"uncommitted": "done"}
         assert states == {name: done.get(each.state, each.state) for name, each in there.items()}
@@ -152,9 +152,9 @@ class Operated(History):
 
     async def again(self) -> None:
         """What is dead, and done, is queued again."""
-        states = self.chance.choice([("dead",), ("done",), ("dead", "done")])
+        states = self.rng.choice([("dead",), ("done",), ("dead", "done")])
         selection = Selection(
-            states=states, host=self.chance.choice(["", *HOSTS]), url=self.chance.choice(["", "*/1*"])
+            states=states, host=self.rng.choice(["", *HOSTS]), url=self.rng.choice(["", "*/1*"])
         )
         if "done" in states and not self.keep_done:
             with pytest.raises(UsageError):
@@ -163,9 +163,9 @@ class Operated(History):
         after: str | None = ""
         while after is not None and self.goes_on:
             before = self.raw_queued()
-            moved, after = await self.operations.requeue(selection, None, self.now, after, self.chance.choice([1, 7]))
+            moved, after = await self.operations.requeue(selection, None, self.now, after, self.rng.choice([1, 7]))
             self.queued_again(moved, states, before)
-            await asyncio.sleep(self.chance.choice([0.0, 0.05]))
+            await asyncio.sleep(self.rng.choice([0.0, 0.05]))
 
     def raw_queued(self) -> set[int]:
         """Return the numbers of all records that Redis has queued."""

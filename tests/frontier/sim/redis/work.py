@@ -48,7 +48,7 @@ class Work:
     """See `history.History`, which says what time it is and what trouble there is."""
 
     name: str
-    chance: random.Random
+    rng: random.Random
     loop: VirtualLoop
     policy: Policy
     model: Crawl
@@ -123,7 +123,7 @@ class Work:
             self.numbers[partition.key] = partition.number
             line.listen(partition)
         worker.held, worker.acked, worker.visits = [], [], {}
-        worker.frontier = RedisFrontier(session, self.policy, ahead=self.chance.choice([0, 0, 4]))
+        worker.frontier = RedisFrontier(session, self.policy, ahead=self.rng.choice([0, 0, 4]))
         session.callers_clock = not self.model.limits.punctual  # else the frontier takes it that all start at once
         await worker.frontier.open()
         session.callers_clock = True
@@ -134,16 +134,16 @@ class Work:
     async def work(self, worker: Worker, line: Line) -> None:
         """Lend, fetch, report, commit; look whether it is over."""
         while True:
-            leases = await worker.frontier.lease(self.chance.randint(1, 8), self.now)
+            leases = await worker.frontier.lease(self.rng.randint(1, 8), self.now)
             for lease in leases:
                 self.take(worker, lease)
             if not worker.held and not worker.visits:
                 if worker.acked:
                     await self.commit(worker)
-                worker.session._repaired_at = self.chance.choice([-inf, inf])  # no clock on the wall
+                worker.session._repaired_at = self.rng.choice([-inf, inf])  # no clock on the wall
                 if await worker.session.is_finished():
                     return self.finish(worker)
-            await self.rest(worker, self.chance.choice(BUSY_S if worker.held and self.troubled else IDLE_S))
+            await self.rest(worker, self.rng.choice(BUSY_S if worker.held and self.troubled else IDLE_S))
             await self.do_something(worker, line)
 
     def take(self, worker: Worker, lease: Lease) -> None:
@@ -153,9 +153,9 @@ class Work:
         if lease.record.kind == RecordKind.PAGE:
             assert transfer is self.model.records[number_of(lease.record)]
             assert transfer.state == "leased" or worker.name not in self.model.parts[0].heard
-        if lease.record.kind != RecordKind.RESOLVE and self.chance.random() < 0.7:
+        if lease.record.kind != RecordKind.RESOLVE and self.rng.random() < 0.7:
             worker.frontier.report_start(transfer.host, self.now)
-        if self.troubled and lease.record.kind == RecordKind.PAGE and self.chance.random() < self.often_claims:
+        if self.troubled and lease.record.kind == RecordKind.PAGE and self.rng.random() < self.often_claims:
             visit = self.loop.create_task(self.visit(worker, lease, transfer))
             worker.visits[visit] = None
             visit.add_done_callback(worker.visits.pop)
@@ -164,11 +164,11 @@ class Work:
 
     async def visit(self, worker: Worker, lease: Lease, record: Record) -> None:
         """A callback that fetches inline: one after the other, or several at a time."""
-        own = [record.host] if self.chance.random() < 0.8 else []
-        hosts = self.chance.sample(HOSTS, 2) + own * self.chance.randint(1, 5)
-        many = self.chance.sample(hosts, self.chance.randint(1, len(hosts)))
+        own = [record.host] if self.rng.random() < 0.8 else []
+        hosts = self.rng.sample(HOSTS, 2) + own * self.rng.randint(1, 5)
+        many = self.rng.sample(hosts, self.rng.randint(1, len(hosts)))
         try:
-            if self.chance.random() < 0.5:
+            if self.rng.random() < 0.5:
                 for host in many:
                     await self.inline(worker, host, lease)
             else:
@@ -186,21 +186,21 @@ class Work:
         async def find(host: str) -> None:
             await self.find(worker, host)
 
-        patience_s = self.chance.choice([0.3, 5.0, 1e3, 1e3, 1e3])
+        patience_s = self.rng.choice([0.3, 5.0, 1e3, 1e3, 1e3])
         with suppress(TimeoutError):
             async with (
                 asyncio.timeout(patience_s),
                 claim_host(host, frontier, self.clock, lease, find if finds else None),
             ):
-                if self.chance.random() < 0.7:
+                if self.rng.random() < 0.7:
                     frontier.report_start(host, self.now)
-                await self.rest(worker, self.chance.choice([0.0, 0.1, 0.5]))
+                await self.rest(worker, self.rng.choice([0.0, 0.1, 0.5]))
 
     async def do_something(self, worker: Worker, line: Line) -> None:
         """Settle some of what it holds, and whatever else there is to do."""
-        chance, few = self.chance, 0.1 if self.troubled else 0.0
-        for lease, record in chance.sample(worker.held, chance.randint(min(1, len(worker.held)), len(worker.held))):
-            if chance.random() < 2 * few:
+        rng, few = self.rng, 0.1 if self.troubled else 0.0
+        for lease, record in rng.sample(worker.held, rng.randint(min(1, len(worker.held)), len(worker.held))):
+            if rng.random() < 2 * few:
                 await self.push(worker, line, [self.any_record() for _ in range(8)])
             worker.held.remove((lease, record))
             if record.kind:
@@ -208,19 +208,19 @@ class Work:
             else:
                 await self.settle(worker, line, lease, record)
         now = self.now
-        host = chance.choice(worker.held)[1].host if worker.held else chance.choice(HOSTS)
-        if chance.random() < few:
+        host = rng.choice(worker.held)[1].host if worker.held else rng.choice(HOSTS)
+        if rng.random() < few:
             await self.recall(worker, host)
-        if chance.random() < few:
+        if rng.random() < few:
             await self.block(worker, line, host)
-        if chance.random() < few:
-            delay = chance.choice([0.0, 0.3, 1.0])
+        if rng.random() < few:
+            delay = rng.choice([0.0, 0.3, 1.0])
             self.mean(worker, line, host, "throttle", host, delay)
             await worker.frontier.set_delay(host, delay, now)
-        if chance.random() < few / 2:
+        if rng.random() < few / 2:
             await worker.session.leave()
             raise StateError("it has left")
-        if worker.acked and chance.random() < 0.4:
+        if worker.acked and rng.random() < 0.4:
             await self.commit(worker)
 
     async def push(self, worker: Worker, line: Line, records: list[UrlRecord]) -> None:
@@ -231,24 +231,24 @@ class Work:
 
     async def block(self, worker: Worker, line: Line, host: str) -> None:
         """A host rests."""
-        until = self.now + self.chance.choice([0.1, 0.2, 0.6, 3.0])
+        until = self.now + self.rng.choice([0.1, 0.2, 0.6, 3.0])
         self.mean(worker, line, host, "block", host, until)
         await worker.frontier.block_host(host, until)
 
     async def answer(self, worker: Worker, line: Line, lease: Lease, question: Transfer) -> None:
         """The end of a question about a host."""
         frontier, host, now = worker.frontier, question.host, self.clock.now()
-        contacted = self.chance.random() < 0.7
-        if self.troubled and self.chance.random() < 0.3:
-            again = now + self.chance.uniform(0.1, 2.0)
+        contacted = self.rng.random() < 0.7
+        if self.troubled and self.rng.random() < 0.3:
+            again = now + self.rng.uniform(0.1, 2.0)
             self.mean(worker, line, host, "unanswered", question, contacted, again)
             assert await frontier.nack(lease, "503", again, now, contacted=contacted)
             return
         if question.kind == RecordKind.RESOLVE:
             await self.find(worker, host)
         else:
-            delay = self.chance.choice([0.0, 0.0, 0.3, 1.0]) if self.troubled else 0.0
-            facts = HostFacts(host.encode(), 200, now - self.chance.choice([0.0, 0.0, 1.0]), delay)
+            delay = self.rng.choice([0.0, 0.0, 0.3, 1.0]) if self.troubled else 0.0
+            facts = HostFacts(host.encode(), 200, now - self.rng.choice([0.0, 0.0, 1.0]), delay)
             await frontier.set_host_facts(host, facts, now)
         self.mean(worker, line, host, "answered", question, contacted)
         assert await frontier.ack(lease, "answered", (), now, contacted=contacted)
@@ -256,8 +256,8 @@ class Work:
     async def find(self, worker: Worker, host: str) -> None:
         """Say where a host is, or that nobody knows."""
         now = self.clock.now()
-        until = now + self.chance.choice([1.0, 2.0, 1e6])
-        await worker.frontier.set_address(host, self.chance.choice(ADDRESSES), until, now)
+        until = now + self.rng.choice([1.0, 2.0, 1e6])
+        await worker.frontier.set_address(host, self.rng.choice(ADDRESSES), until, now)
 
     async def recall(self, worker: Worker, host: str) -> None:
         """What is known of a host is what was told last, by whoever."""
@@ -268,12 +268,12 @@ class Work:
     async def settle(self, worker: Worker, line: Line, lease: Lease, record: Record) -> None:
         """The end of a lease."""
         frontier, now = worker.frontier, self.now
-        contacted = self.chance.random() < 0.7
-        if self.troubled and not contacted and self.chance.random() < 0.2:
+        contacted = self.rng.random() < 0.7
+        if self.troubled and not contacted and self.rng.random() < 0.2:
             await self.block(worker, line, record.host)
-        how = self.chance.choice(["ack", "ack", "ack", "retry", "dead", "release"]) if self.troubled else "ack"
+        how = self.rng.choice(["ack", "ack", "ack", "retry", "dead", "release"]) if self.troubled else "ack"
         if how == "ack":
-            links = [self.any_record() for _ in range(self.chance.randrange(7))] if self.troubled else []
+            links = [self.any_record() for _ in range(self.rng.randrange(7))] if self.troubled else []
             children = [link for link in links if not self.is_known(frontier, link)]
             known = tuple(self.model.records[number_of(link)] for link in links if link not in children)
             told = [
@@ -287,14 +287,14 @@ class Work:
             self.mean(worker, line, record.host, "release", record)
             assert await frontier.release(lease, now)
         else:
-            again = now + self.chance.uniform(0.1, 4) if how == "retry" else None
+            again = now + self.rng.uniform(0.1, 4) if how == "retry" else None
             self.mean(worker, line, record.host, "nack", record, contacted, again)
             assert await frontier.nack(lease, "503", again, now, contacted=contacted)
 
     async def commit(self, worker: Worker) -> None:
         """What was acked is done: once that is answered, it stays so."""
         worker.session.now = self.now
-        await worker.frontier.commit({"items": self.chance.randrange(1000)})
+        await worker.frontier.commit({"items": self.rng.randrange(1000)})
         name = worker.name
         for record in worker.acked:
             prepared = record.commit is not None and record.worker == name
@@ -319,13 +319,13 @@ class Work:
 
     def any_record(self) -> UrlRecord:
         """Return a link."""
-        chance, page = self.chance, self.chance.randrange(PAGES)
-        key = chance.choice(SEGMENTS), page
-        if chance.random() < 0.03 and self.unfiltered < UNFILTERED_MAX:
+        rng, page = self.rng, self.rng.randrange(PAGES)
+        key = rng.choice(SEGMENTS), page
+        if rng.random() < 0.03 and self.unfiltered < UNFILTERED_MAX:
             self.unfiltered += 1
-            return self.record(chance.choice(HOSTS), key, unfiltered=True)
-        due = self.now + chance.uniform(-1, 4) if chance.random() < 0.1 else 0.0
-        return self.record(HOSTS[page % len(HOSTS)], key, chance.choice([0, 0, 0, 1, -5]), due)
+            return self.record(rng.choice(HOSTS), key, unfiltered=True)
+        due = self.now + rng.uniform(-1, 4) if rng.random() < 0.1 else 0.0
+        return self.record(HOSTS[page % len(HOSTS)], key, rng.choice([0, 0, 0, 1, -5]), due)
 
     def record(
         self, host: str, key: tuple[str, int], priority: int = 0, due: float = 0.0, *, unfiltered: bool = False

@@ -91,8 +91,8 @@ def test_the_exit_is_known_when_all_requests_have_the_same() -> None:
 
 def test_random_headers_have_a_level() -> None:
     seed = random.randrange(1 << 32)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     pieces = ["1", ".", ":", "f", "::", "[", "]", '"', "for=", "%", "198.51.100.7", "\0", "é", ",", " "]
     for _ in range(3000):
-        value = "".join(chance.choices(pieces, k=chance.randint(0, 12)))
+        value = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
         assert anonymity(through(("x-any", value)), DIRECT) in set(Anonymity), (seed, value)

@@ -88,12 +88,12 @@ def test_changed_answers_are_rejected() -> None:
 
 def test_random_answers_are_rejected_without_an_error() -> None:
     seed = random.randrange(1 << 32)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     body = encode_answer(KEY, NONCE, SEEN)
     for _ in range(2000):
         broken = bytearray(body)
-        broken[chance.randrange(len(body))] = chance.randrange(256)
-        found = decode_answer(bytes(broken[: chance.randint(0, 2 * len(body))]), KEY, NONCE)
+        broken[rng.randrange(len(body))] = rng.randrange(256)
+        found = decode_answer(bytes(broken[: rng.randint(0, 2 * len(body))]), KEY, NONCE)
         assert found in (None, SEEN), seed
     for made_up in (b"", b"[" * 100_000, b"null", b'{"signature": "", "seen": ""}', b"\xff" * 9):
         assert decode_answer(made_up, KEY, NONCE) is None

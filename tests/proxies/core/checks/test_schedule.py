@@ -70,20 +70,20 @@ def test_a_removed_item_does_not_come_back() -> None:
 
 def test_random_histories_run_each_item_once_at_a_time_and_keep_the_heap_small() -> None:
     seed = random.randrange(1 << 32)
-    chance, schedule, now = random.Random(seed), Schedule(5, 100), 0.0
+    rng, schedule, now = random.Random(seed), Schedule(5, 100), 0.0
     under_way: set[str] = set()
     for _ in range(5_000):
-        now += chance.random()
-        name = str(chance.randrange(20))
+        now += rng.random()
+        name = str(rng.randrange(20))
         schedule.add(name, now)
-        begun = schedule.start_due(now, chance.randint(0, 4))
+        begun = schedule.start_due(now, rng.randint(0, 4))
         assert under_way.isdisjoint(begun), seed
         under_way.update(begun)
-        if under_way and chance.random() < 0.3:
+        if under_way and rng.random() < 0.3:
             done = under_way.pop()
-            schedule.finish(done, now, chance.random(), 10, success=chance.random() < 0.5)
-        if chance.random() < 0.3:  # leaves an outdated entry behind
+            schedule.finish(done, now, rng.random(), 10, success=rng.random() < 0.5)
+        if rng.random() < 0.3:  # leaves an outdated entry behind
             schedule.remove(name)
             under_way.discard(name)
-            schedule.add(name, now + 1000 * chance.random())
+            schedule.add(name, now + 1000 * rng.random())
     assert len(schedule._heap) <= 4 * 20 + 64 + 1, seed

@@ -74,20 +74,20 @@ def test_the_error_for_invalid_json_has_the_line(text: str, message: str) -> Non
 def test_entries_equal_those_of_the_json_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_array, "ENTRY_MAX", 300)  # so that many windows are looked through
     seed = random.randrange(1 << 32)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     def anything(depth: int) -> Any:
-        kind = chance.randrange(8 if depth else 6)
+        kind = rng.randrange(8 if depth else 6)
         if kind < 2:
-            return "".join(chance.choices(string.printable + '"\\[]{},:é\U0001f577', k=chance.randrange(12)))
+            return "".join(rng.choices(string.printable + '"\\[]{},:é\U0001f577', k=rng.randrange(12)))
         if kind < 6:
-            return chance.choice([True, False, None, 0, -1, 80, 1.5, 2e30, 1 << 62])
-        several = [anything(depth - 1) for _ in range(chance.randrange(4))]
+            return rng.choice([True, False, None, 0, -1, 80, 1.5, 2e30, 1 << 62])
+        several = [anything(depth - 1) for _ in range(rng.randrange(4))]
         return several if kind == 6 else {str(each)[:8]: each for each in several}
 
     for _ in range(300):
-        data = [anything(2) for _ in range(chance.randrange(40))]
-        text = json.dumps(data, indent=chance.choice([None, 0, 2]), ensure_ascii=chance.random() < 0.5)
+        data = [anything(2) for _ in range(rng.randrange(40))]
+        text = json.dumps(data, indent=rng.choice([None, 0, 2]), ensure_ascii=rng.random() < 0.5)
         assert values(text) == data, (seed, text)
         assert values(f'{{"x": {text[:0]}{json.dumps(anything(0))}, "a b": {text}}}', ["a b"]) == data, (seed, text)
 

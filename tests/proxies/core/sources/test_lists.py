@@ -145,11 +145,11 @@ def test_other_texts_are_refused(text: str, message: str) -> None:
 
 def test_random_texts_are_read_or_refused() -> None:
     seed = random.randrange(1 << 32)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     pieces = ["1.2.3.4", ":", "80", "@", "user", " ", "\n", "#", "=", "{session}", "sessions=2", "[", "]", "::1", '"',
               "{", "}", "http://", "é", "\0", "%", "price_gb=", "1e999", ","]  # fmt: skip
     for _ in range(5000):
-        text = "".join(chance.choices(pieces, k=chance.randint(1, 14)))
+        text = "".join(rng.choices(pieces, k=rng.randint(1, 14)))
         try:
             found = list(read_list(text))
         except BadProxy:

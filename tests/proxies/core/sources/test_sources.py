@@ -255,7 +255,7 @@ def test_the_first_faults_are_kept_and_all_are_counted() -> None:
 
 def test_random_answers_are_read_or_refused() -> None:
     seed = random.randrange(1 << 32)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     sources = [
         one("kind='api'\nurl='http://x.example/'\nline='{host}:{port}'"),
         one("kind='api'\nurl='http://x.example/'\nitems='a[0]'\nfields={ host = 'h', port = 'p[1].x' }"),
@@ -263,9 +263,9 @@ def test_random_answers_are_read_or_refused() -> None:
     ]
     pieces = ["1.2.3.4", ":", "80", "{", "}", "[", "]", '"a"', '"h"', ",", "\n", "null", "é", "\0", " ", "{session}"]
     for _ in range(4000):
-        text = "".join(chance.choices(pieces, k=chance.randint(1, 14)))
+        text = "".join(rng.choices(pieces, k=rng.randint(1, 14)))
         try:
-            answered(chance.choice(sources), text)
+            answered(rng.choice(sources), text)
         except BadProxy:
             continue
         except Exception as wrong:
