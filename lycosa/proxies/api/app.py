@@ -1,20 +1,20 @@
 """The API and the pages of a proxy pool as one ASGI application.
 
     /api/...           the API (`operations`), described by /api/openapi.json
-    /metrics /healthz  for Prometheus, for whoever watches
-    /                  the pool, its targets
-    /target            one target: its proxies, and why each would be lent or not
+    /metrics /healthz  for Prometheus and for health checks
+    /                  the pool and its targets
+    /target            one target: its proxies, and why each would be leased or not
     /proxies           all proxies
 
-Pages need no JavaScript and change nothing; what they may load is in `infra.web.look.HEADERS`.
+Pages need no JavaScript and change nothing; what they may load is in `infra.web.pages.HEADERS`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from starlette.applications import Starlette
@@ -28,18 +28,17 @@ from starlette.staticfiles import StaticFiles
 from lycosa.core.errors import LycosaError, NoProxy, StateError, UsageError
 from lycosa.infra.web.pages import STATIC, SecurityHeaders
 from lycosa.proxies.api.access import Guard, wants_json
-from lycosa.proxies.api.api import Api
+from lycosa.proxies.api.api import Api, RulesOf
 from lycosa.proxies.api.history import History
 from lycosa.proxies.api.operations import OPERATIONS, openapi_document
 from lycosa.proxies.api.pages import Pages
-from lycosa.proxies.api.schemas import ErrorResponse, encode
+from lycosa.proxies.api.params import json_response
+from lycosa.proxies.api.schemas import ErrorResponse
 from lycosa.proxies.api.snapshot_cache import SnapshotCache
-from lycosa.proxies.core.outcomes.outcome import OutcomeRule
 from lycosa.proxies.core.pool.choices import Choices
 from lycosa.proxies.gateway.store_timeout import with_store_timeout
 from lycosa.proxies.ports import ProxyPool
 
-JSON = "application/json"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 STATUSES: tuple[tuple[type[LycosaError], int], ...] = ((UsageError, 400), (NoProxy, 409), (StateError, 503))
 
@@ -49,79 +48,75 @@ def build_app(
     *,
     key: str = "",
     name: str = "",
-    rules_of: Callable[[str], Sequence[OutcomeRule]] = lambda _: (),
+    rules_of: RulesOf = lambda _: (),
     now: Callable[[], float] = time.time,
 ) -> Starlette:
-    """Return the application over a pool, which stays its owner's to close.
+    """Return the application over a pool, which the caller closes.
 
-    `key` is what callers have to know (`proxies.core.api_key`), "" lets in this machine only. `name` is what the pages
-    call the pool, `rules_of` says what answers of a target mean.
+    `key` is the key of clients (`proxies.core.api_key`), "" allows this machine only. `name` is the name of the pool on
+    the pages, `rules_of(target)` returns the outcome rules of a target.
     """
-    looks, history, choices = SnapshotCache(pool), History(pool, now), Choices(now)
-    api, pages = Api(pool, looks, rules_of, now, choices), Pages(pool, looks, history, name, now, choices)
-    description = encode(openapi_document())
+    cache, history, choices = SnapshotCache(pool), History(pool, now), Choices(now)
+    api, pages = Api(pool, cache, rules_of, now, choices), Pages(pool, cache, history, name, now, choices)
+    description = openapi_document()
 
     async def describe(_: Request) -> Response:
-        return Response(description, media_type=JSON)
+        return json_response(description)
 
     async def favicon(_: Request) -> Response:
         return RedirectResponse("/static/favicon.svg", 301)
 
-    async def fail(request: Request, error: Exception) -> Response:
-        if wants_json(request.url.path):
-            status, line = error_line(error)
-            headers = error.headers if isinstance(error, HTTPException) else None
-            return Response(encode(ErrorResponse(line)), status, headers, JSON)
-        return pages.failed(*error_line(error))
+    async def handle_error(request: Request, error: Exception) -> Response:
+        status, text = status_and_text(error)
+        if not wants_json(request.url.path):
+            return pages.error(status, text)
+        return json_response(ErrorResponse(text), status, error.headers if isinstance(error, HTTPException) else None)
 
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        sampling = asyncio.create_task(history.run())
+        try:
+            yield
+        finally:
+            sampling.cancel()
+            with suppress(asyncio.CancelledError):
+                await sampling
+
+    operations = [
+        Route(each.path, _with_timeout(getattr(api, each.name), each.method), methods=[each.method])
+        for each in OPERATIONS
+    ]
     return Starlette(
         routes=[
-            *(
-                Route(each.path, _answers(getattr(api, each.name), each.method), methods=[each.method])
-                for each in OPERATIONS
-            ),
+            *operations,
             Route("/api/openapi.json", describe),
-            Route("/", _answers(pages.home)),
-            Route("/target", _answers(pages.target)),
-            Route("/proxies", _answers(pages.proxies)),
+            Route("/", _with_timeout(pages.home)),
+            Route("/target", _with_timeout(pages.target)),
+            Route("/proxies", _with_timeout(pages.proxies)),
             Route("/api", pages.api),
             Route("/favicon.ico", favicon),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
         ],
         middleware=[Middleware(SecurityHeaders), Middleware(Guard, key=key)],
-        exception_handlers={HTTPException: fail, LycosaError: fail, Exception: fail},
-        lifespan=_following(history),
+        exception_handlers={HTTPException: handle_error, LycosaError: handle_error, Exception: handle_error},
+        lifespan=lifespan,
     )
 
 
-def _answers(handler: Handler, method: str = "GET") -> Handler:
-    """Return a handler that says so when what it looks at does not answer. Who changes something is waited for."""
+def _with_timeout(handler: Handler, method: str = "GET") -> Handler:
+    """Return a handler that fails if the store does not respond. A change is waited for: it may be half done."""
     if method != "GET":
         return handler
 
-    async def answer(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         return await with_store_timeout(handler(request))
 
-    return answer
+    return handle
 
 
-def error_line(error: Exception) -> tuple[int, str]:
-    """Return the status and the line of an error. A bug shows nothing of the inside."""
+def status_and_text(error: Exception) -> tuple[int, str]:
+    """Return the status and the text of an error. A bug discloses nothing."""
     if isinstance(error, HTTPException):
         return error.status_code, str(error.detail)
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
-    return status, " ".join(str(error).split()) if status < 500 or isinstance(error, StateError) else "internal error"
-
-
-def _following(history: History) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        following = asyncio.create_task(history.follow())
-        try:
-            yield
-        finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
-
-    return lifespan
+    return status, "internal error" if status == 500 else " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""Small drawings as numbers for SVG: a line of latencies, a bar of states."""
+"""Numbers for small SVG drawings: a sparkline of latencies, a bar of states."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import NamedTuple
 from lycosa.proxies.core.pool.target_state import ProxyState
 
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
-SPREAD = 0.3
+RANGE_MIN = 0.3
+"""The range of a sparkline is at least this share of its maximum, so that small changes look small."""
+
 BAR = 100.0
 PART_MIN = 1.5
-"""Width of the smallest part of a bar, of BAR: one of a thousand is to be seen."""
+"""Minimum width of a part of a bar (of BAR): one of a thousand must be visible."""
 
 
 class Sparkline(NamedTuple):
-    """Points of the pieces of a line, and where it ends."""
+    """The points of each polyline, and the last point."""
 
     pieces: list[str]
     end: tuple[float, float] | None
@@ -31,40 +33,33 @@ class BarPart(NamedTuple):
 
 
 def sparkline(values: Sequence[float | None]) -> Sparkline | None:
-    """Return a line of values, broken where nothing is known. None when there is none.
-
-    It goes from the least to the greatest, but small changes stay small: the height is SPREAD of the greatest, or more.
-    """
+    """Return a line of values with a gap at each None, or None if there are no values."""
     known = [value for value in values if value is not None]
     if not known:
         return None
-    least, greatest = min(known), max(known)
-    height = max(greatest - least, SPREAD * greatest) or 1.0
-    bottom, step = (least + greatest - height) / 2, (WIDTH - 2 * EDGE) / max(1, len(values) - 1)
-    points = [
-        None if each is None else (EDGE + at * step, _y((each - bottom) / height)) for at, each in enumerate(values)
-    ]
+    low, high = min(known), max(known)
+    height = max(high - low, RANGE_MIN * high) or 1.0
+    bottom, step = (low + high - height) / 2, (WIDTH - 2 * EDGE) / max(1, len(values) - 1)
     pieces: list[list[tuple[float, float]]] = [[]]
-    for point in points:
-        if point is None:
+    point: tuple[float, float] | None = None
+    for index, value in enumerate(values):
+        if value is None:
+            point = None
             pieces.append([])
         else:
+            point = (EDGE + index * step, EDGE + (HEIGHT - 2 * EDGE) * (1 - (value - bottom) / height))
             pieces[-1].append(point)
     lines = [" ".join(f"{x:.1f},{y:.1f}" for x, y in piece) for piece in pieces if len(piece) > 1]
-    return Sparkline(lines, points[-1])
+    return Sparkline(lines, point)
 
 
 def bar(counts: Mapping[ProxyState, int]) -> list[BarPart]:
-    """Return the parts of a bar, all of them to be seen."""
-    there = [(state, counts.get(state, 0)) for state in ProxyState if counts.get(state, 0)]
-    total = sum(count for _, count in there)
-    widths = [max(PART_MIN, BAR * count / total) for _, count in there]
+    """Return the parts of a bar; states without proxies have none."""
+    present = [(state, counts[state]) for state in ProxyState if counts.get(state)]
+    total = sum(count for _, count in present)
+    widths = [max(PART_MIN, BAR * count / total) for _, count in present]
     scale, x, parts = BAR / sum(widths) if widths else 0.0, 0.0, []
-    for (state, count), width in zip(there, widths, strict=True):
+    for (state, count), width in zip(present, widths, strict=True):
         parts.append(BarPart(state, count, round(x, 2), round(width * scale, 2)))
         x += width * scale
     return parts
-
-
-def _y(share: float) -> float:
-    return EDGE + (HEIGHT - 2 * EDGE) * (1 - share)

@@ -1,7 +1,7 @@
-"""What a pool was like in the last minutes, for the pages: samples, taken while somebody looks.
+"""Recent latencies of a pool, for the sparklines of the pages: sampled while somebody views pages.
 
-Nobody looks for WATCHED_S: no samples. A pool that takes long to tell what it knows is asked less often, so that no
-more than SHARE of its time goes into this.
+Sampling stops IDLE_AFTER_S after the last view. A slow pool is sampled less often: at most LOAD_MAX of its time goes
+into samples.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ LOAD_MAX = 0.05
 IDLE_AFTER_S = 600.0
 SAMPLES_MAX = 60
 SERIES_MAX = 3_000
-"""Proxies and targets that are remembered; the one that was sampled longest ago is forgotten."""
+"""Series of proxies and targets; beyond that the one sampled longest ago is forgotten."""
 
 TARGETS_MAX = 50
-"""Targets that are sampled, those that lend most."""
+"""Targets that are sampled: those with most leases."""
 
 EVERYWHERE = ""
-
-Line = deque[float | None]
 
 
 class History:
@@ -39,54 +37,52 @@ class History:
     def __init__(self, pool: ProxyPool, now: Callable[[], float]) -> None:
         self._pool = pool
         self._now = now
-        self._lines: OrderedDict[tuple[str, str], Line] = OrderedDict()
-        self._watched_at = 0.0
-        self._watched = asyncio.Event()
+        self._series: OrderedDict[tuple[str, str], deque[float | None]] = OrderedDict()
+        self._viewed_at = 0.0
+        self._viewed = asyncio.Event()
 
-    def watch(self) -> None:
-        """Somebody looks."""
-        self._watched_at = self._now()
-        self._watched.set()
+    def note_view(self) -> None:
+        """Start or continue sampling, because somebody views a page."""
+        self._viewed_at = self._now()
+        self._viewed.set()
 
-    def line(self, target: str = EVERYWHERE, key: str = "") -> list[float | None]:
-        """Return the samples of a proxy on a target, or the medians of all of them. None: nothing was known."""
-        return list(self._lines.get((target, key), ()))
+    def series(self, target: str = EVERYWHERE, key: str = "") -> list[float | None]:
+        """Return the samples of a proxy on a target, or the medians of all its proxies. None: unknown at that time."""
+        return list(self._series.get((target, key), ()))
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         """Take samples until cancelled."""
         while True:
-            await self._watched.wait()
-            began = time.monotonic()
+            await self._viewed.wait()
+            started = time.monotonic()
             try:
                 await self.sample()
             except LycosaError as error:
-                log.warning("the pool was not sampled: %s", error)
-            await asyncio.sleep(max(INTERVAL_S, (time.monotonic() - began) / LOAD_MAX))
-            if self._now() - self._watched_at > IDLE_AFTER_S:
-                self._watched.clear()
+                log.warning("the latencies of the pool were not sampled: %s", error)
+            await asyncio.sleep(max(INTERVAL_S, (time.monotonic() - started) / LOAD_MAX))
+            if self._now() - self._viewed_at > IDLE_AFTER_S:
+                self._viewed.clear()
 
     async def sample(self) -> None:
-        """Take one sample of each line."""
-        self._take(EVERYWHERE, await self._pool.proxies())
+        """Add one sample to each series."""
+        self._add(EVERYWHERE, await self._pool.proxies())
         for view in busiest(await self._pool.targets())[:TARGETS_MAX]:
-            self._take(view.target, await self._pool.proxies(view.target))
+            self._add(view.target, await self._pool.proxies(view.target))
 
-    def _take(self, target: str, views: Iterable[ProxyView]) -> None:
-        known = {view.proxy.key: view.latency_s for view in views}
-        latencies = [each for each in known.values() if each is not None]
-        room = SERIES_MAX // 2
-        for key, latency_s in list(known.items())[:room]:
+    def _add(self, target: str, views: Iterable[ProxyView]) -> None:
+        latencies = {view.proxy.key: view.latency_s for view in views}
+        known = [each for each in latencies.values() if each is not None]
+        for key, latency_s in list(latencies.items())[: SERIES_MAX // 2]:  # leaves room for the other targets
             self._append((target, key), latency_s)
-        self._append((target, ""), median(latencies) if latencies else None)
+        self._append((target, ""), median(known) if known else None)
 
     def _append(self, name: tuple[str, str], value: float | None) -> None:
-        line = self._lines.setdefault(name, deque(maxlen=SAMPLES_MAX))
-        line.append(value)
-        self._lines.move_to_end(name)
-        while len(self._lines) > SERIES_MAX:
-            self._lines.popitem(last=False)
+        self._series.setdefault(name, deque(maxlen=SAMPLES_MAX)).append(value)
+        self._series.move_to_end(name)
+        while len(self._series) > SERIES_MAX:
+            self._series.popitem(last=False)
 
 
 def busiest(views: Iterable[TargetView]) -> list[TargetView]:
-    """Return targets, those that lend most first."""
+    """Return targets, those with most active leases first."""
     return sorted(views, key=lambda view: (-view.leases, -view.granted, view.target))

@@ -1,8 +1,8 @@
-"""The leases that an API gave away, by names that nobody can guess.
+"""The leases that an API server has granted, by ids that cannot be guessed.
 
-A lease of the pool has a target and a counted token: whoever can count could give back what others hold. So holders get
-a random name for it. The names are in the memory of this process: after a restart a lease is over for its holder, and
-its proxy comes back with its time.
+A token of the pool is a counter: a client that sees it could release the leases of others. So clients get a random id
+instead. Ids are in the memory of this process: after a restart they are unknown, and the proxies come back when their
+leases expire.
 """
 
 from __future__ import annotations
@@ -14,51 +14,49 @@ from lycosa.proxies.core.pool.choices import LeaseChoice
 from lycosa.proxies.ports import ProxyLease
 
 LEASES_MAX = 100_000
-"""Leases that are out at a time."""
 
 KEEP_S = 600.0
-"""So long after its deadline a lease is remembered: the pool then counts that it came back too late."""
+"""How long an expired lease is remembered, so that the pool can count a late release."""
 
-NAME_BYTES = 18
+ID_BYTES = 18
 
 
 class LeaseRegistry:
-    """Leases by name. `now` in unix seconds."""
+    """Leases by id. Times in unix seconds."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, tuple[ProxyLease, float, LeaseChoice]] = OrderedDict()
+        self._leases: OrderedDict[str, tuple[ProxyLease, float, LeaseChoice]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._leases)
 
     def room(self, now: float) -> int:
-        """Forget what is long over, as far as it stands in front; return how many more there may be."""
-        while self._held:
-            name, (_, deadline, _) = next(iter(self._held.items()))
+        """Forget leases that expired long ago. Return how many more can be added."""
+        while self._leases:  # in the order of adding or renewing; an old one behind a longer lease is forgotten later
+            lease_id, (_, deadline, _) = next(iter(self._leases.items()))
             if deadline + KEEP_S > now:
                 break
-            del self._held[name]
-        return LEASES_MAX - len(self._held)
+            del self._leases[lease_id]
+        return LEASES_MAX - len(self._leases)
 
-    def keep(self, lease: ProxyLease, choice: LeaseChoice) -> str:
-        """Remember a lease. Return its name."""
-        name = token_urlsafe(NAME_BYTES)
-        self._held[name] = (lease, lease.deadline, choice)
-        return name
+    def add(self, lease: ProxyLease, choice: LeaseChoice) -> str:
+        """Add a lease. Return its id."""
+        lease_id = token_urlsafe(ID_BYTES)
+        self._leases[lease_id] = (lease, lease.deadline, choice)
+        return lease_id
 
-    def get(self, name: str) -> ProxyLease | None:
-        """Return the lease of a name, None for one that is not out."""
-        found = self._held.get(name)
+    def get(self, lease_id: str) -> ProxyLease | None:
+        """Return a lease, None for an unknown id."""
+        found = self._leases.get(lease_id)
         return None if found is None else found[0]
 
-    def renewed(self, name: str, deadline: float) -> None:
-        """It has another deadline."""
-        found = self._held.get(name)
-        if found is not None:
-            self._held[name] = (found[0], deadline, found[2])
-            self._held.move_to_end(name)
+    def renew(self, lease_id: str, deadline: float) -> None:
+        """Set the deadline of a lease."""
+        if lease_id in self._leases:
+            lease, _, choice = self._leases.pop(lease_id)
+            self._leases[lease_id] = (lease, deadline, choice)
 
-    def take(self, name: str) -> LeaseChoice | None:
-        """Forget a lease. Return how it came about, None for one that is not out."""
-        found = self._held.pop(name, None)
+    def remove(self, lease_id: str) -> LeaseChoice | None:
+        """Remove a lease. Return its choice, None for an unknown id."""
+        found = self._leases.pop(lease_id, None)
         return None if found is None else found[2]

@@ -1,48 +1,45 @@
-"""A proxy pool as metrics. A label takes few values: states, and the TARGETS_MAX targets that lend most."""
+"""A proxy pool as metrics. Labels have few values: states, and the TARGETS_MAX targets with most leases."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from lycosa.core.metrics import Metric, Samples
+from lycosa.proxies.api.schemas import PoolStats
 from lycosa.proxies.core.pool.target_state import ProxyState
-from lycosa.proxies.ports import ProxyView, TargetView
+from lycosa.proxies.ports import TargetView
 
 TARGETS_MAX = 200
 
 
-def pool_metrics(proxies: Sequence[ProxyView], targets: Sequence[TargetView], held: int) -> list[Metric]:
-    """Return the metrics. `held`: leases that this process lent over HTTP."""
-    states = Counter(view.state for view in proxies)
-    latencies = [view.latency_s for view in proxies if view.latency_s is not None]
+def pool_metrics(stats: PoolStats, targets: Sequence[TargetView], api_leases: int) -> list[Metric]:
+    """Return the metrics. `api_leases`: active leases of this server."""
     shown = sorted(targets, key=lambda view: -view.granted)[:TARGETS_MAX]
+    median_s = stats.latency_median_s
+    latency: Samples = [] if median_s is None else [({}, median_s)]
     return [
-        Metric("lycosa_proxies", "gauge", "Proxies, by what is known of them everywhere.", _by_state(states, {})),
-        Metric("lycosa_proxy_latency_median_seconds", "gauge", "Half of them are nearer.", _one(latencies)),
-        _sum("uses_total", "Requests through proxies of the pool.", sum(view.uses for view in proxies)),
-        _sum("good_total", "Requests that went well.", sum(view.good for view in proxies)),
-        _sum("bad_total", "Requests that were refused or broke.", sum(view.bad for view in proxies)),
-        Metric("lycosa_proxy_targets", "gauge", "Targets.", [({}, len(targets))]),
-        Metric("lycosa_proxy_api_leases", "gauge", "Leases of the API that were not given back.", [({}, held)]),
+        Metric("lycosa_proxies", "gauge", "Proxies, by their state everywhere.", _by_state(stats.states, {})),
+        Metric("lycosa_proxy_latency_median_seconds", "gauge", "Median latency of the proxies.", latency),
+        _pool_metric("uses_total", "counter", "Requests through proxies of the pool.", stats.uses),
+        _pool_metric("good_total", "counter", "Requests that succeeded.", stats.good),
+        _pool_metric("bad_total", "counter", "Requests that were refused or broke.", stats.bad),
+        _pool_metric("targets", "gauge", "Targets.", len(targets)),
+        _pool_metric("api_leases", "gauge", "Leases of the API that are not released.", api_leases),
         Metric(
             "lycosa_proxy_target_proxies",
             "gauge",
-            "Proxies of a target.",
+            "Proxies of a target, by state.",
             [sample for view in shown for sample in _by_state(view.states, {"target": view.target})],
         ),
-        _of("leases", "gauge", "Leases under way.", [(view.target, view.leases) for view in shown]),
-        _of("granted_total", "counter", "Leases.", [(view.target, view.granted) for view in shown]),
-        _of(
-            "leaked_total", "counter", "Leases not given back in time.", [(view.target, view.leaked) for view in shown]
-        ),
-        _of("stale_total", "counter", "Leases given back too late.", [(view.target, view.stale) for view in shown]),
-        _of(
+        _target_metric("leases", "gauge", "Active leases.", {view.target: view.leases for view in shown}),
+        _target_metric("granted_total", "counter", "Leases granted.", {view.target: view.granted for view in shown}),
+        _target_metric("leaked_total", "counter", "Leases that expired.", {view.target: view.leaked for view in shown}),
+        _target_metric("stale_total", "counter", "Late releases.", {view.target: view.stale for view in shown}),
+        _target_metric(
             "interval_seconds",
             "gauge",
-            "Least time between two leases of one proxy.",
-            [(view.target, view.interval_s) for view in shown],
+            "Minimum time between two leases of one proxy.",
+            {view.target: view.interval_s for view in shown},
         ),
     ]
 
@@ -51,13 +48,10 @@ def _by_state(counts: Mapping[ProxyState, int], labels: Mapping[str, str]) -> Sa
     return [({**labels, "state": str(state)}, counts.get(state, 0)) for state in ProxyState]
 
 
-def _one(latencies: Sequence[float]) -> Samples:
-    return [({}, median(latencies))] if latencies else []
+def _pool_metric(name: str, kind: str, help_: str, value: float) -> Metric:
+    return Metric(f"lycosa_proxy_{name}", kind, help_, [({}, value)])
 
 
-def _sum(name: str, said: str, value: float) -> Metric:
-    return Metric(f"lycosa_proxy_{name}", "counter", said, [({}, value)])
-
-
-def _of(name: str, kind: str, said: str, values: Sequence[tuple[str, float]]) -> Metric:
-    return Metric(f"lycosa_proxy_target_{name}", kind, said, [({"target": target}, value) for target, value in values])
+def _target_metric(name: str, kind: str, help_: str, values: Mapping[str, float]) -> Metric:
+    samples = [({"target": target}, value) for target, value in values.items()]
+    return Metric(f"lycosa_proxy_target_{name}", kind, help_, samples)

@@ -1,115 +1,126 @@
-"""What a request to the API holds, with a bound for everything: its body, its parameters, its patience."""
+"""Reads requests to the API, with a limit for everything: body, parameters, time; and makes JSON responses.
+
+Invalid values raise `HTTPException` with status 400 and the reason.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from lycosa.proxies.api.schemas import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX, RequestBody
 from lycosa.proxies.core.pool.target import ProxyRequest
-from lycosa.proxies.core.proxy import PORTS
 
 BODY_MAX = 8_000_000
-"""Bytes of a question, or of what is given back."""
+"""Bytes of a JSON body."""
 
 LIST_MAX = 64_000_000
 """Bytes of a list of proxies."""
 
 BODY_TIMEOUT_S = 60.0
-"""A body has to be here after so long."""
+JSON = "application/json"
 
-A = TypeVar("A", bound=RequestBody)
+B = TypeVar("B", bound=RequestBody)
 T = TypeVar("T")
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """Return the body. Raises `HTTPException`."""
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with this value as JSON."""
+    return Response(msgspec.json.encode(value), status, headers, JSON)
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Return the body. Raises `HTTPException` if it is too large (413) or too slow (408)."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for part in request.stream():
                 body += part
-                if len(body) > most:
-                    raise HTTPException(413, f"a body of more than {most:,} bytes")
+                if len(body) > max_bytes:
+                    raise HTTPException(413, f"the body is larger than {max_bytes:,} bytes")
     except TimeoutError:
-        raise HTTPException(408, f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
+        raise HTTPException(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None
     return bytes(body)
 
 
-async def decode_body(request: Request, kind: type[A]) -> A:
-    """Return what the body says. Raises `HTTPException`."""
+async def decode_body(request: Request, kind: type[B]) -> B:
+    """Return the body as this type; an empty body counts as {}."""
     body = await read_body(request, BODY_MAX)
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
-    except msgspec.ValidationError as wrong:
-        raise HTTPException(400, _one_line(wrong)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        raise HTTPException(400, f"the body is not JSON: {_one_line(wrong)}") from None
+    except msgspec.ValidationError as error:
+        raise HTTPException(400, _one_line(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HTTPException(400, f"the body is not JSON: {_one_line(error)}") from None
 
 
-def text_param(request: Request, name: str, *, most: int = WORD_MAX, needed: bool = False) -> str:
-    """Return a parameter as text, "" when it is not there."""
+def text_param(request: Request, name: str, *, max_length: int = WORD_MAX, required: bool = False) -> str:
+    """Return a parameter, "" when it is missing."""
     text = request.query_params.get(name, "")
-    if len(text) > most:
-        raise HTTPException(400, f"{name} has {len(text):,} characters: write at most {most}")
-    if needed and not text:
+    if len(text) > max_length:
+        raise HTTPException(400, f"{name} has {len(text):,} characters: write at most {max_length}")
+    if required and not text:
         raise HTTPException(400, f"{name} is missing: write ?{name}=...")
     return text
 
 
-def target_param(request: Request, *, needed: bool = False) -> str:
+def target_param(request: Request, *, required: bool = False) -> str:
     """Return the parameter `target`."""
-    return text_param(request, "target", most=TARGET_MAX, needed=needed)
+    return text_param(request, "target", max_length=TARGET_MAX, required=required)
 
 
-def int_param(request: Request, name: str, default: int, least: int, most: int) -> int:
-    """Return a parameter as a number."""
+def int_param(request: Request, name: str, default: int, low: int, high: int) -> int:
+    """Return a parameter as a number from `low` to `high`."""
     text = request.query_params.get(name, str(default))
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
-    if not least <= number <= most:
-        raise HTTPException(400, f"{name} {text[:20]!r}: write a whole number from {least:,} to {most:,}")
+    if not low <= number <= high:
+        raise HTTPException(400, f"{name} {text[:20]!r}: write a whole number from {low:,} to {high:,}")
     return number
 
 
-def scheme_param(request: Request) -> str:
-    """Return which kind of proxy is meant where a list does not say."""
-    scheme = text_param(request, "scheme") or "http"
-    if scheme not in PORTS:
-        raise HTTPException(400, f"scheme {scheme[:20]!r}: write one of {', '.join(PORTS)}")
-    return scheme
+def choice_param(request: Request, name: str, choices: Collection[str], default: str = "") -> str:
+    """Return a parameter that must be one of these."""
+    text = text_param(request, name) or default
+    if text and text not in choices:
+        raise HTTPException(400, f"{name} {text[:20]!r}: write one of {', '.join(choices)}")
+    return text
 
 
 def tags_param(request: Request) -> dict[str, str]:
     """Return the parameters `tag=NAME=VALUE`."""
     tags = {}
-    given = [each for each in request.query_params.getlist("tag") if each.strip()]
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or not name or len(each) > 2 * WORD_MAX:
-            raise HTTPException(400, f"tag {each[:40]!r}: write tag=NAME=VALUE")
+    texts = [text for text in request.query_params.getlist("tag") if text.strip()]
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or len(text) > 2 * WORD_MAX:
+            raise HTTPException(400, f"tag {text[:40]!r}: write tag=NAME=VALUE")
         tags[name.strip()] = value.strip()
-    if len(given) > TAGS_MAX:
-        raise HTTPException(400, f"{len(given)} tags: write at most {TAGS_MAX}")
+    if len(texts) > TAGS_MAX:
+        raise HTTPException(400, f"{len(texts)} tags: write at most {TAGS_MAX}")
     return tags
 
 
 def proxy_request_params(request: Request) -> ProxyRequest:
-    """Return the wish that parameters tell: `tag`, `session`, `avoid`."""
+    """Return the proxy request in the parameters `tag`, `session` and `avoid`."""
     avoid = request.query_params.getlist("avoid")
     if len(avoid) > AVOID_MAX:
         raise HTTPException(400, f"avoid {len(avoid):,} times: write at most {AVOID_MAX:,}")
     return ProxyRequest(tags_param(request), text_param(request, "session"), frozenset(avoid))
 
 
-async def run_while_connected(request: Request, answer: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
-    """Wait for an answer as long as who asked is there. Return it, if there is one, and whether he has left."""
-    working, leaving = asyncio.create_task(answer), asyncio.create_task(_left(request))
+async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
+    """Run until done, or until the client disconnects, which cancels it. Return the result, and whether it left.
+
+    Both may happen at once: then there is a result, and nobody to send it to.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
         left = leaving.done()
@@ -122,12 +133,13 @@ async def run_while_connected(request: Request, answer: Coroutine[Any, Any, T]) 
         leaving.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     with suppress(ClientDisconnect):
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
 
-def _one_line(wrong: Exception) -> str:
-    text = " ".join(str(wrong).split())
+def _one_line(error: Exception) -> str:
+    """Return a message of msgspec in one line, in the case of our own."""
+    text = " ".join(str(error).split())
     return (text if text[1:2].isupper() else text[:1].lower() + text[1:])[:300]

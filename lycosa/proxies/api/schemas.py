@@ -1,21 +1,22 @@
-"""What the API of a proxy pool takes and answers, as types: they check what comes in, and are its description.
+"""The JSON of the proxy API as types: they check requests, describe the API (OpenAPI), and encode responses.
 
-Times are unix seconds, latencies seconds. The only place with a login is the `url` of a lease.
+Times are unix seconds, latencies seconds. Logins are secrets: only the `url` of a lease has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from lycosa.proxies.core.explain import Why
+from lycosa.proxies.core.explain import Why, verdict_text
 from lycosa.proxies.core.outcomes.outcome import Blame
 from lycosa.proxies.core.pool.choices import LeaseChoice
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
-from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 
 TARGET_MAX = 500
@@ -29,13 +30,15 @@ OUTCOMES_MAX = 1_000
 LEASE_MAX_S = 86_400.0
 WAIT_MAX_S = 60.0
 COUNT_MAX = 1_000
+"""Proxies of one lease request."""
+
 BODY_EXCERPT_MAX = 65_536
-"""Characters of a page that an outcome may tell, to look for captchas."""
+"""Characters of a page that are searched for captchas."""
 
 Target = Annotated[
     str, Meta(min_length=1, max_length=TARGET_MAX, description="A site, by default its registrable domain")
 ]
-Key = Annotated[str, Meta(pattern="^[0-9a-f]{16}$", description="Stands for the whole identity of a proxy")]
+Key = Annotated[str, Meta(pattern="^[0-9a-f]{16}$", description="Identifies a proxy: scheme, host, port and login")]
 Word = Annotated[str, Meta(max_length=WORD_MAX)]
 Seconds = Annotated[float, Meta(ge=0)]
 LeaseSeconds = Annotated[float, Meta(gt=0, le=LEASE_MAX_S)]
@@ -44,41 +47,41 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class RequestBody(Struct, forbid_unknown_fields=True):
-    """What comes in: unknown names are refused, since they may be meant for known ones."""
+    """The body of a request. Unknown fields are refused, as they may be misspelt."""
 
 
 class LeaseRequest(RequestBody):
-    """Proxies for a target: `count` different ones at once, or none."""
+    """Lease `count` different proxies for a target at once, or none."""
 
     target: Target
     count: Annotated[int, Meta(ge=1, le=COUNT_MAX)] = 1
     tags: Tags = {}
     session: Annotated[Word, Meta(description="The same proxy for the same word, as long as it works")] = ""
-    avoid: Annotated[list[Key], Meta(max_length=AVOID_MAX, description="Not these")] = []
+    avoid: Annotated[list[Key], Meta(max_length=AVOID_MAX, description="Exclude these proxies")] = []
     lease_s: Annotated[
-        LeaseSeconds | None, Meta(description="How long; left out: as the policy of the target says")
+        LeaseSeconds | None, Meta(description="Duration of the lease; default: that of the target's policy")
     ] = None
-    wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S, description="Wait so long for one, if none is free")] = 0.0
+    wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S, description="How long to wait for a free proxy")] = 0.0
 
 
 class RenewRequest(RequestBody):
-    """Another deadline, counted from now."""
+    """Renew a lease; its new duration counts from now."""
 
     lease_s: LeaseSeconds | None = None
 
 
 class OutcomeReport(RequestBody):
-    """How one request through the proxy ended: either `status` (with what helps to judge it), or `error`, or `blame`.
+    """The outcome of one request through the proxy: exactly one of `status`, `error` and `blame`.
 
-    `blame`: none (the page came), nobody (404, 5xx), miss (the connection broke), site (a ban), proxy (cannot be
-    reached), unfit (alters pages: it is lent no more until a check finds it well). `latency_s` is TCP and TLS connect,
-    without transfer.
+    `headers` and `body` help to judge a status. `blame`: none (the page came), nobody (404, 5xx), miss (the connection
+    broke), site (a ban), proxy (not reachable), unfit (it alters pages: not leased again until a check finds it
+    working). `latency_s` is the time of the TCP and TLS handshakes, without the transfer.
     """
 
     status: Annotated[int, Meta(ge=100, le=999)] | UnsetType = UNSET
     headers: Annotated[dict[str, Annotated[str, Meta(max_length=8192)]], Meta(max_length=200)] | UnsetType = UNSET
     body: (
-        Annotated[str, Meta(max_length=BODY_EXCERPT_MAX, description="The beginning of the page, to look for captchas")]
+        Annotated[str, Meta(max_length=BODY_EXCERPT_MAX, description="The start of the page, to detect captchas")]
         | UnsetType
     ) = UNSET
     error: Literal["connect", "lost", "timeout"] | UnsetType = UNSET
@@ -89,13 +92,13 @@ class OutcomeReport(RequestBody):
 
 
 class ReleaseRequest(RequestBody):
-    """An outcome for each use of the lease."""
+    """Release a lease, with one outcome per use."""
 
     outcomes: Annotated[list[OutcomeReport], Meta(max_length=OUTCOMES_MAX)] = []
 
 
 class BanRequest(RequestBody):
-    """A proxy that a target is not to get: for `for_s` seconds, or until somebody lifts it."""
+    """Ban a proxy for a target, for `for_s` seconds or until the ban is lifted."""
 
     target: Target
     key: Key
@@ -104,7 +107,7 @@ class BanRequest(RequestBody):
 
 
 class UnbanRequest(RequestBody):
-    """A proxy whose bans and rests on a target are lifted."""
+    """Lift the bans and cool-downs of a proxy for a target."""
 
     target: Target
     key: Key
@@ -114,7 +117,7 @@ class UnbanRequest(RequestBody):
 
 
 class ErrorResponse(Struct):
-    """What went wrong, in one line."""
+    """What is wrong, in one line."""
 
     error: str
 
@@ -126,15 +129,16 @@ class HealthResponse(Struct):
 
 
 class DoneResponse(Struct):
-    """It was done."""
+    """The request was carried out."""
 
     done: bool
 
 
 class LeaseInfo(Struct):
-    """A proxy, lent until `deadline`. `url` is what to connect through, with the login: a secret.
+    """A proxy, leased until `deadline`. `url` is its address with the login: a secret.
 
-    `rebound`: its session had another one before. It was drawn from `among`; 0: its session asked for it.
+    `rebound`: the session had another proxy before. The proxy was drawn from the best `drawn_from`; 0: it is that of
+    the session.
     """
 
     id: str
@@ -144,11 +148,11 @@ class LeaseInfo(Struct):
     url: str
     deadline: float
     rebound: bool
-    among: Count
+    drawn_from: Count
 
 
 class LeasesResponse(Struct):
-    """As many as were asked for."""
+    """As many leases as requested."""
 
     leases: list[LeaseInfo]
 
@@ -160,7 +164,7 @@ class RenewResponse(Struct):
 
 
 class ProxyInfo(Struct):
-    """What is known of a proxy, everywhere or on one target. `until`: when a rest ends, null for none."""
+    """The state of a proxy, everywhere or on one target. `until`: the end of a cool-down, null for none."""
 
     key: Key
     name: str
@@ -178,7 +182,7 @@ class ProxyInfo(Struct):
 
 
 class ProxiesResponse(Struct):
-    """A part of the proxies that were asked for; `total` is how many there are."""
+    """One page of the selected proxies; `total` counts all of them."""
 
     proxies: list[ProxyInfo]
     total: Count
@@ -186,7 +190,7 @@ class ProxiesResponse(Struct):
 
 
 class TargetInfo(Struct):
-    """What is known of a target. `interval_s` is the least time between two leases of one proxy."""
+    """The state of a target. `interval_s`: the minimum time between two leases of one proxy."""
 
     target: str
     states: dict[ProxyState, Count]
@@ -198,20 +202,20 @@ class TargetInfo(Struct):
 
 
 class TargetsResponse(Struct):
-    """All targets."""
+    """All targets, or the one requested."""
 
     targets: list[TargetInfo]
 
 
 class ListFault(Struct):
-    """What is wrong in a list, and in which line or entry, counted from 1."""
+    """A problem in a list, and its line or entry, from 1."""
 
     line: int
     problem: str
 
 
 class AddResponse(Struct):
-    """How many proxies of a list are new, how many were known, and the first faults; `faulty` counts all."""
+    """How many proxies of a list are new, known or faulty; `faults` has the first problems."""
 
     added: Count
     known: Count
@@ -220,12 +224,12 @@ class AddResponse(Struct):
 
 
 class VerdictInfo(Struct):
-    """Whether a proxy would be lent now: `why` as a word, `says` as a sentence. See docs/proxy-api.md."""
+    """Whether a proxy would be leased now: `why` as a word, `text` as a sentence. See docs/proxy-api.md."""
 
     key: Key
     name: str
     why: Why
-    says: str
+    text: str
     state: ProxyState
     until: float | None
     place: Count
@@ -237,18 +241,18 @@ class VerdictInfo(Struct):
 
 
 class ChoiceInfo(Struct):
-    """A lease that this server lent, or refused: `name` "" and `why`. `came`: what came of it, "" is not known yet."""
+    """A lease of this server, or a refused request for one (`name` is ""). `result` is "" while the lease lasts."""
 
     at: float
     name: str
     why: str
-    came: str
+    result: str
 
 
 class ExplainResponse(Struct):
-    """A verdict for each proxy that may be lent for a target or is kept from it, those that may be leased next first.
+    """A verdict for each proxy of a target, those that may be leased next first.
 
-    `choices` are the last leases that this server lent for the target, or could not lend, the newest first.
+    `choices`: the last leases of this server for the target, and refused requests, the newest first.
     """
 
     target: str
@@ -262,6 +266,7 @@ class PoolStats(Struct):
 
     proxies: Count
     states: dict[ProxyState, Count]
+    latency_median_s: float | None
     targets: Count
     leases: Count
     granted: Count
@@ -270,73 +275,79 @@ class PoolStats(Struct):
     uses: Count
     good: Count
     bad: Count
-    latency_median_s: float | None
+
+
+def select_proxies(views: Iterable[ProxyView], state: str | None, tags: Mapping[str, str]) -> list[ProxyView]:
+    """Return the proxies in this state (None: in any) that have all these tags."""
+    return [
+        view for view in views if (state is None or view.state == state) and tags.items() <= view.proxy.tags.items()
+    ]
+
+
+def pool_stats(proxies: Sequence[ProxyView], targets: Sequence[TargetView]) -> PoolStats:
+    """Return the numbers of a pool."""
+    states = Counter(view.state for view in proxies)
+    latencies = [view.latency_s for view in proxies if view.latency_s is not None]
+    return PoolStats(
+        proxies=len(proxies),
+        states={state: states[state] for state in ProxyState},
+        latency_median_s=median(latencies) if latencies else None,
+        targets=len(targets),
+        leases=sum(view.leases for view in targets),
+        granted=sum(view.granted for view in targets),
+        leaked=sum(view.leaked for view in targets),
+        stale=sum(view.stale for view in targets),
+        uses=sum(view.uses for view in proxies),
+        good=sum(view.good for view in proxies),
+        bad=sum(view.bad for view in proxies),
+    )
 
 
 def proxy_info(view: ProxyView) -> ProxyInfo:
-    """Return a view as it is shown to everybody."""
+    """Return a view without the login."""
     proxy = view.proxy
     return ProxyInfo(
-        proxy.key,
-        proxy.name,
-        view.state,
-        view.latency_s,
-        view.uses,
-        view.good,
-        view.bad,
-        view.until or None,
-        view.reason,
-        view.exit_ip,
-        dict(proxy.tags),
-        proxy.price_gb,
-        proxy.price_request,
+        key=proxy.key,
+        name=proxy.name,
+        state=view.state,
+        latency_s=view.latency_s,
+        uses=view.uses,
+        good=view.good,
+        bad=view.bad,
+        until=view.until or None,
+        reason=view.reason,
+        exit_ip=view.exit_ip,
+        tags=dict(proxy.tags),
+        price_gb=proxy.price_gb,
+        price_request=proxy.price_request,
     )
 
 
 def target_info(view: TargetView) -> TargetInfo:
-    """Return a target as it is shown."""
-    states = {state: view.states.get(state, 0) for state in ProxyState}
-    return TargetInfo(view.target, states, view.leases, view.granted, view.leaked, view.stale, view.interval_s)
+    """Return a target with all states, also those without proxies."""
+    return TargetInfo(**view._replace(states={state: view.states.get(state, 0) for state in ProxyState})._asdict())
 
 
-def verdict_info(told: ProxyExplanation, says: str) -> VerdictInfo:
-    """Return a verdict as it is shown."""
-    verdict = told.verdict
-    return VerdictInfo(
-        verdict.key,
-        told.proxy.name,
-        verdict.why,
-        says,
-        verdict.state,
-        verdict.until or None,
-        verdict.place,
-        verdict.weight,
-        verdict.share,
-        verdict.tier,
-        verdict.reason,
-        verdict.joins,
-    )
+def verdict_info(explanation: ProxyExplanation, text: str) -> VerdictInfo:
+    """Return a verdict; `text` is the verdict in words."""
+    proxy, verdict = explanation
+    return VerdictInfo(**{**verdict._asdict(), "until": verdict.until or None}, name=proxy.name, text=text)
 
 
-def lease_info(name: str, lease: ProxyLease) -> LeaseInfo:
-    """Return a lease for its holder, under the name by which he gives it back."""
-    proxy = lease.proxy
+def explanation_text(explanation: ProxyExplanation, request: ProxyRequest, format_time: Callable[[float], str]) -> str:
+    """Return a verdict in words."""
+    tags = ", ".join(f"{name}={value}" for name, value in request.tags.items())
+    return verdict_text(explanation.verdict, format_time, tags=tags)
+
+
+def lease_info(lease_id: str, lease: ProxyLease) -> LeaseInfo:
+    """Return a lease for its holder."""
+    proxy, drawn_from = lease.proxy, max(0, lease.drawn_from)
     return LeaseInfo(
-        name, lease.target, proxy.key, proxy.name, proxy.url, lease.deadline, lease.rebound, max(0, lease.drawn_from)
+        lease_id, lease.target, proxy.key, proxy.name, proxy.url, lease.deadline, lease.rebound, drawn_from
     )
-
-
-def export_row(proxy: Proxy) -> Mapping[str, object]:
-    """Return what a list says of a proxy beside its address."""
-    prices = {"price_gb": proxy.price_gb, "price_request": proxy.price_request}
-    return {**proxy.tags, **{name: price for name, price in prices.items() if price}}
 
 
 def choice_info(choice: LeaseChoice) -> ChoiceInfo:
-    """Return a choice as it is told."""
+    """Return a choice as JSON has it."""
     return ChoiceInfo(choice.at, choice.proxy, choice.why(), choice.result)
-
-
-def encode(value: object) -> bytes:
-    """Return JSON."""
-    return msgspec.json.encode(value)

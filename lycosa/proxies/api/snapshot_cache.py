@@ -1,6 +1,6 @@
-"""Looks at a pool for many who look: one at a time, and not all the time when it takes long.
+"""A cached list of all proxies, shared by the pages and the API: one query at a time, and none soon after a slow one.
 
-What was seen of a small pool is never old. A look that took more than QUICK_S is shown for REST times as long again.
+The list of a small pool is never old. One that took longer than FAST_S is reused for HOLD_FACTOR times as long.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ HOLD_FACTOR = 10.0
 
 
 class SnapshotCache:
-    """The proxies of a pool."""
+    """The proxies of a pool, as of now or of a moment ago."""
 
     def __init__(self, pool: ProxyPool) -> None:
         self._pool = pool
-        self._turn = asyncio.Lock()
-        self._seen: list[ProxyView] = []
-        self._until = 0.0
+        self._lock = asyncio.Lock()
+        self._proxies: list[ProxyView] = []
+        self._valid_until = 0.0
 
     async def proxies(self) -> list[ProxyView]:
-        """Return all proxies, the nearest first."""
-        async with self._turn:
-            began = time.monotonic()
-            if began >= self._until:
-                self._seen = await self._pool.proxies()
-                took_s = time.monotonic() - began
-                self._until = began + took_s * (1 + HOLD_FACTOR) if took_s > FAST_S else 0.0
-            return self._seen
+        """Return all proxies, the lowest latency first."""
+        async with self._lock:
+            started = time.monotonic()
+            if started >= self._valid_until:
+                self._proxies = await self._pool.proxies()
+                took_s = time.monotonic() - started
+                self._valid_until = started + took_s * (1 + HOLD_FACTOR) if took_s > FAST_S else 0.0
+            return self._proxies
 
-    async def explain(self, target: str, proxy_request: ProxyRequest) -> list[ProxyExplanation]:
-        """Return why proxies would be lent, or not, with the reason of what holds for a proxy everywhere."""
-        told = await self._pool.explain(target, proxy_request)
-        if not any(lacks_reason(each.verdict) for each in told):
-            return told
+    async def explain(self, target: str, request: ProxyRequest) -> list[ProxyExplanation]:
+        """Explain a target, including the reasons that only the global pool has."""
+        found = await self._pool.explain(target, request)
+        if not any(lacks_reason(each.verdict) for each in found):
+            return found
         reasons = {view.proxy.key: view.reason for view in await self.proxies()}
-        return [each._replace(verdict=with_reason(each.verdict, reasons)) for each in told]
+        return [each._replace(verdict=with_reason(each.verdict, reasons)) for each in found]

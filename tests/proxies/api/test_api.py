@@ -248,12 +248,12 @@ def play_broken() -> set[tuple[str, str, int]]:
     """The store of the pool is away; for leases one has to be out first."""
     with desk(Broken(now=Now())) as server:
         play = Player(server)
-        leases_kept = leases.LeaseRegistry.get
+        original_get = leases.LeaseRegistry.get
         try:
             leases.LeaseRegistry.get = lambda self, name: name  # type: ignore[method-assign,assignment,return-value]
             every(play, 503)
         finally:
-            leases.LeaseRegistry.get = leases_kept  # type: ignore[method-assign]
+            leases.LeaseRegistry.get = original_get  # type: ignore[method-assign]
         return play.played
 
 
@@ -355,14 +355,14 @@ def test_why_proxies_were_lent_is_told_afterwards() -> None:
         assert ask(server, "POST", f"/api/leases/{late['id']}/release", {"outcomes": []})[0] == 410
         _, told = ask(server, "GET", "/api/explain?target=a.example")
         page = server.get("/target?name=a.example").text
-    seen = [(each["name"], each["why"], each["came"]) for each in told["choices"]]
+    seen = [(each["name"], each["why"], each["result"]) for each in told["choices"]]
     assert seen == [
         (late["name"], "drawn from 1", "released too late"),
         ("", "no proxy for a.example is free (1 cooling)", ""),
         ("http://10.0.0.1:8080", "drawn from 1 with country=de", "403 (site)"),
     ]
     assert [each["at"] for each in told["choices"]] == [now.now - 100] * 3
-    for words in ("Lent by this server lately", "1 min 40 s ago", "drawn from 1 with country=de", "403 (site)"):
+    for words in ("Recent leases of this server", "1 min 40 s ago", "drawn from 1 with country=de", "403 (site)"):
         assert words in page
 
 

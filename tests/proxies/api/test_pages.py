@@ -129,7 +129,7 @@ def test_a_target_is_explained_for_a_wish(desk: Server) -> None:
 
 
 def test_a_target_that_nobody_asked_for_is_only_looked_at(desk: Server) -> None:
-    assert "Nobody has asked for a proxy for this target yet" in desk.get("/target?name=new.example").text
+    assert "No proxy was requested for this target yet" in desk.get("/target?name=new.example").text
     assert "new.example" not in desk.get("/").text
     evil = desk.get(f"/target?name={quote(EVIL)}")
     assert (evil.status, "<script>alert" in evil.text) == (200, False)
@@ -140,10 +140,10 @@ def test_all_proxies_with_filters(desk: Server) -> None:
     (dead,) = rows(desk.get("/proxies?state=dead").text)
     assert "connection refused" in dead
     assert len(rows(desk.get("/proxies?tag=provider%3Dacme").text)) == 1
-    assert "None is like that" in desk.get("/proxies?tag=a%3Db").text
+    assert "No proxy matches" in desk.get("/proxies?tag=a%3Db").text
     for bad in ("state=x", "tag=x", "page=x"):
         answer = desk.get(f"/proxies?{bad}")
-        assert (answer.status, "That makes no sense" in answer.text) == (400, True)
+        assert (answer.status, "Invalid request" in answer.text) == (400, True)
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -176,14 +176,14 @@ def test_samples_are_bounded_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         history = History(pool, now)
         for _ in range(SAMPLES_MAX + 5):
             await history.sample()
-        line = history.line("shop.example")
+        line = history.series("shop.example")
         assert len(line) == SAMPLES_MAX
-        assert len(history.line()) == SAMPLES_MAX
-        assert history.line()[-1] == pytest.approx(0.325)
-        assert history.line("nowhere") == []
+        assert len(history.series()) == SAMPLES_MAX
+        assert history.series()[-1] == pytest.approx(0.325)
+        assert history.series("nowhere") == []
         monkeypatch.setattr(history_module, "SERIES_MAX", 20)
         await history.sample()
-        assert len(history._lines) == 20
+        assert len(history._series) == 20
 
     asyncio.run(story())
 
