@@ -53,19 +53,19 @@ def lycosa(*arguments: object, cwd: Path, timeout_s: float = END_MAX_S) -> subpr
 
 @dataclass(slots=True)
 class Running:
-    """A command line that runs. `started_at` is in monotonic seconds; output and messages are in files."""
+    """A running command. `started_at` is in monotonic seconds; output and messages are in files."""
 
     process: subprocess.Popen[bytes]
     started_at: float
     home: Path
 
     @property
-    def said(self) -> str:
+    def stderr(self) -> str:
         """What it wrote to standard error so far."""
         return (self.home / "stderr").read_text(errors="replace")
 
     @property
-    def printed(self) -> bytes:
+    def stdout(self) -> bytes:
         """What it wrote to standard output so far."""
         return (self.home / "stdout").read_bytes()
 
@@ -75,7 +75,7 @@ class Running:
         while not happened():
             if self.process.poll() is not None:
                 return happened()
-            assert time.monotonic() < deadline, f"waited too long: {self.said}"
+            assert time.monotonic() < deadline, f"waited too long: {self.stderr}"
             time.sleep(POLL_S)
         return True
 
@@ -169,10 +169,10 @@ def assert_indexed_once(folder: Path, tree: Tree) -> None:
     assert [(n, urls) for n, urls in enumerate(found) if urls != [f"{base}{n}"]] == []
 
 
-def assert_one_line(said: str) -> str:
-    """Assert that a failure was told in one line. Return it without the name of the program."""
-    assert said.startswith("lycosa: ")
-    assert said.endswith("\n")
-    assert said.count("\n") == 1, said
-    assert "internal error" not in said
-    return said.removeprefix("lycosa: ").strip()
+def assert_one_line(stderr: str) -> str:
+    """Assert that standard error is one line of ours. Return it without the name of the program."""
+    assert stderr.startswith("lycosa: ")
+    assert stderr.endswith("\n")
+    assert stderr.count("\n") == 1, stderr
+    assert "internal error" not in stderr
+    return stderr.removeprefix("lycosa: ").strip()

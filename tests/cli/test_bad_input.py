@@ -138,7 +138,7 @@ def test_a_state_whose_database_is_damaged(tmp_path):
 
 def test_what_another_process_uses_is_refused_and_both_may_go_on_later(tmp_path):
     with grow(60, delay_s=0.1) as tree, started(*crawl(tree), cwd=tmp_path) as first:
-        assert first.until(lambda: len(tree.hits()) > 3), first.said
+        assert first.until(lambda: len(tree.hits()) > 3), first.stderr
         first.process.send_signal(signal.SIGSTOP)  # asleep, but alive
         owner = str(first.process.pid)
         line = refused(3, *crawl(tree, o="other.jsonl", index="other"), cwd=tmp_path)

@@ -59,10 +59,10 @@ def test_a_crawl_pauses_before_the_disk_is_full_and_resumes_when_there_is_space(
     ballast.write_bytes(b"x" * (free(disk) - FLOOR - 10 * MB))
     with grow(PAGES, text_bytes=TEXT_BYTES, delay_s=0.01) as tree:
         with started(*command(tree), cwd=tmp_path) as run:
-            assert run.until(lambda: "paused: " in run.said)
-            assert "MB free at" in run.said
-            assert "26 MB needed; the crawl resumes by itself when there is space" in run.said
-            assert run.until(lambda: "pages, paused (" in run.said)
+            assert run.until(lambda: "paused: " in run.stderr)
+            assert "MB free at" in run.stderr
+            assert "26 MB needed; the crawl resumes by itself when there is space" in run.stderr
+            assert run.until(lambda: "pages, paused (" in run.stderr)
             hits = settled(tree)
             time.sleep(4.0)
             assert len(tree.hits()) == hits < PAGES, "looked at again, and nothing was lent"
@@ -72,13 +72,13 @@ def test_a_crawl_pauses_before_the_disk_is_full_and_resumes_when_there_is_space(
             assert run.end() == 130
             assert time.monotonic() - at < 20.0
         with started(*command(tree), cwd=tmp_path) as run:
-            assert run.until(lambda: "paused: " in run.said), "from the start"
+            assert run.until(lambda: "paused: " in run.stderr), "from the start"
             assert len(tree.hits()) == hits
             ballast.unlink()
             assert run.end() == 0
-            assert "enough space again: the crawl resumes" in run.said
+            assert "enough space again: the crawl resumes" in run.stderr
         assert_exactly_once([item["url"] for item in items(disk / "items.jsonl")], tree.urls())
-        assert "Traceback" not in run.said
+        assert "Traceback" not in run.stderr
 
 
 def test_without_a_floor_a_full_disk_ends_the_crawl(tmp_path, disk):
@@ -91,7 +91,7 @@ def test_without_a_floor_a_full_disk_ends_the_crawl(tmp_path, disk):
 
 def test_a_floor_above_the_size_of_the_disk_pauses_the_crawl_until_interrupted(tmp_path):
     with grow(3) as tree, started("crawl", tree.url, "-o", "i.jsonl", "--free-space", "1000000GB", cwd=tmp_path) as run:
-        assert run.until(lambda: "paused: " in run.said)
+        assert run.until(lambda: "paused: " in run.stderr)
         assert tree.hits() == []
         assert run.until(lambda: any(tmp_path.glob(".lycosa/*/socket")))
         why = lycosa("frontier", "explain", tree.url, cwd=tmp_path).stdout.splitlines()

@@ -62,9 +62,9 @@ class Story:
             share = max(self.usual.total() - before, 0) / (left + 1)
             goal = before + 1 + int(rng.uniform(0, 1.5) * share)
             with started(*self.command, cwd=self.home) as run:
-                assert run.until(lambda goal=goal: self.shop.busy() >= goal), f"{left} kills were left: {run.said}"
-                assert run.kill_at(time.monotonic() + rng.uniform(0, LATER_S)), run.said
-                assert "Traceback" not in run.said
+                assert run.until(lambda goal=goal: self.shop.busy() >= goal), f"{left} kills were left: {run.stderr}"
+                assert run.kill_at(time.monotonic() + rng.uniform(0, LATER_S)), run.stderr
+                assert "Traceback" not in run.stderr
             self.assert_none_is_half()
 
     def ends(self) -> None:

@@ -99,7 +99,7 @@ class Told(NamedTuple):
     """The end of the crawl, and the frontier row of each URL, by path and query."""
 
     code: int
-    said: str
+    stderr: str
     log: str
     items: list[dict[str, Any]]
     rows: dict[str, dict[str, Any]]
@@ -145,11 +145,11 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_crawl_ends_with_a_proper_summary(told: Told) -> None:
-    assert told.code == 1, told.said
-    assert "Traceback" not in told.said
+    assert told.code == 1, told.stderr
+    assert "Traceback" not in told.stderr
     assert "Traceback" not in told.log
-    assert re.search(r"^finished: \d+ pages", told.said, re.MULTILINE), told.said
-    assert "hint: " in told.said, "a start URL redirects out of the scope"
+    assert re.search(r"^finished: \d+ pages", told.stderr, re.MULTILINE), told.stderr
+    assert "hint: " in told.stderr, "a start URL redirects out of the scope"
 
 
 def test_every_url_is_done_or_dead(told: Told) -> None:

@@ -55,11 +55,11 @@ def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, kind: str, how
         interrupt(crawl.process)
         began = time.monotonic()
         crawl.process.send_signal(signal.SIGINT)
-        assert crawl.end() == 130, crawl.said
+        assert crawl.end() == 130, crawl.stderr
         took_s = time.monotonic() - began
-        assert took_s < AT_ONCE_S, crawl.said
-        assert lost in crawl.said
-        assert "Traceback" not in crawl.said
+        assert took_s < AT_ONCE_S, crawl.stderr
+        assert lost in crawl.stderr
+        assert "Traceback" not in crawl.stderr
         if how == "pause":
             server.resume()
             done = lycosa(*words, cwd=tmp_path)
@@ -76,8 +76,8 @@ def test_a_second_interrupt_of_a_forward_proxy_waits_for_no_server(tmp_path: Pat
         assert lycosa("proxies", "add", proxy.url, *pool, cwd=tmp_path).returncode == 0
         words = ("proxies", "serve", *pool, "--bind", "127.0.0.1:0", "--ports", "1-65535", "--allow-private", "*")
         with started(*words, cwd=tmp_path) as gateway:
-            assert gateway.until(lambda: b"\n" in gateway.printed)
-            port = int(re.findall(rb"127\.0\.0\.1:(\d+)", gateway.printed)[0])
+            assert gateway.until(lambda: b"\n" in gateway.stdout)
+            port = int(re.findall(rb"127\.0\.0\.1:(\d+)", gateway.stdout)[0])
             client = asking(port, tree.url)
             assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
             getattr(server, how)()
@@ -86,10 +86,10 @@ def test_a_second_interrupt_of_a_forward_proxy_waits_for_no_server(tmp_path: Pat
             interrupt(gateway.process)
             began = time.monotonic()
             gateway.process.send_signal(signal.SIGINT)
-            assert gateway.end() == 130, gateway.said
-            assert time.monotonic() - began < AT_ONCE_S, gateway.said
-            assert PROXIES_LOST in gateway.said
-            assert "Traceback" not in gateway.said
+            assert gateway.end() == 130, gateway.stderr
+            assert time.monotonic() - began < AT_ONCE_S, gateway.stderr
+            assert PROXIES_LOST in gateway.stderr
+            assert "Traceback" not in gateway.stderr
             for each in (client, *others):
                 each.close()
 

@@ -89,10 +89,10 @@ def test_twenty_kills(tmp_path, rng):
             hits = len(tree.hits())
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
                 first = first_fetch(run, tree, hits)
-                assert first is not None, run.said
+                assert first is not None, run.stderr
                 resumed_s.append(run.cpu_s())
-                assert run.kill_at(first + rng.uniform(*LIVES_S)), f"run {number} ended: {run.said}"
-                assert run.said == ""
+                assert run.kill_at(first + rng.uniform(*LIVES_S)), f"run {number} ended: {run.stderr}"
+                assert run.stderr == ""
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
         counts = fetches(tree)
@@ -122,7 +122,7 @@ class Aim:
     def see_start(self, run: Running) -> None:
         """Wait for the first fetch of the first run."""
         first = first_fetch(run, self.tree, 0)
-        assert first is not None, run.said
+        assert first is not None, run.stderr
         self.start_s = min(self.start_s, first - run.started_at)
 
     def shares(self, lowest: float, *, often: int, early_min: int) -> Iterator[float]:
@@ -199,9 +199,9 @@ def test_items_written_but_not_committed_are_cut_off(tmp_path):
             size = output.stat().st_size if output.exists() else 0
             with started(*command(tree, *slow), cwd=tmp_path) as run:
                 assert run.until(lambda size=size: output.exists() and output.stat().st_size > size + MEGABYTES), (
-                    run.said
+                    run.stderr
                 )
-                assert run.kill(), run.said
+                assert run.kill(), run.stderr
             assert output.stat().st_size > MEGABYTES
             os.truncate(output, output.stat().st_size - 100)  # as if killed in the middle of a write
         finish(tree, tmp_path)
@@ -229,8 +229,8 @@ def test_robots_txt_and_scope_hold_across_kills(tmp_path, rng):
         for _ in range(3 if PROVE else 2):
             hits = len(tree.hits())
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
-                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
-                assert run.kill_at(time.monotonic() + rng.uniform(0, 0.2)), run.said
+                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.stderr
+                assert run.kill_at(time.monotonic() + rng.uniform(0, 0.2)), run.stderr
         finish(tree, tmp_path)
         asked = Counter(hit.path for hit in tree.hits())
         fetched = {f"{site}{path}" for path in asked if path != "/robots.txt"}
@@ -258,14 +258,14 @@ def test_kills_during_index_commits_lose_nothing(tmp_path, rng):
             step = STEPS[number % len(STEPS)]
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
                 hits = tree.hit_bytes()
-                assert run.until(lambda hits=hits: tree.hit_bytes() > hits + 500), run.said
+                assert run.until(lambda hits=hits: tree.hit_bytes() > hits + 500), run.stderr
                 before = signs(tmp_path / "index")[step]
                 # A draft may live for less time than we look away: then kill at the tantivy commit that precedes it.
                 deadline = time.monotonic() + 2.5
                 while signs(tmp_path / "index")[step] == before and time.monotonic() < deadline:
                     pass
                 time.sleep(rng.choice((0.0, 0.0, 0.002, 0.01)))
-                assert run.kill(), run.said
+                assert run.kill(), run.stderr
             index = TantivyIndex(tmp_path / "index")
             read = next(iter(index.positions().values()), 0)
             written = (tmp_path / "items.jsonl").read_bytes()[:read]
@@ -282,12 +282,12 @@ def test_a_signal_ends_the_crawl_cleanly_and_nothing_is_fetched_twice(tmp_path, 
         for _ in range(3 if PROVE else 2):
             hits = len(tree.hits())
             with started(*command(tree), cwd=tmp_path) as run:
-                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
+                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.stderr
                 run.process.send_signal(signal.Signals[name])
-                assert run.end() == 130, run.said
-                assert "Traceback" not in run.said
-                assert run.said.endswith("the state is saved: the same command resumes the crawl\n")
-                assert run.printed == b""
+                assert run.end() == 130, run.stderr
+                assert "Traceback" not in run.stderr
+                assert run.stderr.endswith("the state is saved: the same command resumes the crawl\n")
+                assert run.stdout == b""
             assert len(items(tmp_path / "items.jsonl")) == len(fetches(tree))
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
@@ -300,26 +300,26 @@ def test_two_quick_interrupts(tmp_path):
         for between_s in (0.0, 0.01, 0.2):
             hits = len(tree.hits())
             with started(*command(tree), cwd=tmp_path) as run:
-                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 5), run.said
+                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 5), run.stderr
                 run.process.send_signal(signal.SIGINT)
                 time.sleep(between_s)
                 run.process.send_signal(signal.SIGINT)
-                assert run.end() == 130, run.said
-                assert "Traceback" not in run.said
+                assert run.end() == 130, run.stderr
+                assert "Traceback" not in run.stderr
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
 
 
 def test_the_second_interrupt_waits_for_no_server(tmp_path):
     with grow(10, delay_s=30) as tree, started(*command(tree), cwd=tmp_path) as run:
-        assert run.until(lambda: tree.hit_bytes() > 0), run.said
+        assert run.until(lambda: tree.hit_bytes() > 0), run.stderr
         run.process.send_signal(signal.SIGINT)
-        assert run.until(lambda: "stopping: " in run.said)
+        assert run.until(lambda: "stopping: " in run.stderr)
         at = time.monotonic()
         run.process.send_signal(signal.SIGINT)
-        assert run.end() == 130, run.said
+        assert run.end() == 130, run.stderr
         assert time.monotonic() - at < 4.5  # a single one leaves five seconds to transfers under way
-        assert "Traceback" not in run.said
+        assert "Traceback" not in run.stderr
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
@@ -328,12 +328,12 @@ def test_the_second_interrupt_ends_a_blocked_loop(tmp_path, name):
     with grow(1) as tree:
         (tmp_path / "b.py").write_text(f"{blocks}    start_urls = ['{tree.url}']\n")
         with started("runspider", "b.py", "-s", "robots=false", cwd=tmp_path) as run:
-            assert run.until(lambda: "has blocked the crawl" in run.said), run.said
+            assert run.until(lambda: "has blocked the crawl" in run.stderr), run.stderr
             run.process.send_signal(getattr(signal, name))
             time.sleep(1.5)  # `DEAF_S`, and more: a signal may be heard of late
             run.process.send_signal(getattr(signal, name))
-            assert run.end() == 130, run.said
-            assert "Traceback" not in run.said
+            assert run.end() == 130, run.stderr
+            assert "Traceback" not in run.stderr
 
 
 def test_interrupts_during_the_start_exit_with_130(tmp_path):
@@ -341,7 +341,7 @@ def test_interrupts_during_the_start_exit_with_130(tmp_path):
     with grow(100) as tree:
         with started(*command(tree, "--max-pages", 1), cwd=tmp_path) as run:
             first = first_fetch(run, tree, 0)
-            assert first is not None, run.said
+            assert first is not None, run.stderr
             start_s = first - run.started_at
             run.end()
         codes = []
@@ -353,8 +353,8 @@ def test_interrupts_during_the_start_exit_with_130(tmp_path):
                 time.sleep(start_s * part / 10)
                 run.process.send_signal(signal.SIGINT)
                 code = run.end()
-                codes.append(-signal.SIGINT if code == 1 and "Fatal Python error: init" in run.said else code)
-                assert codes[-1] != 130 or "Traceback" not in run.said, run.said
+                codes.append(-signal.SIGINT if code == 1 and "Fatal Python error: init" in run.stderr else code)
+                assert codes[-1] != 130 or "Traceback" not in run.stderr, run.stderr
         assert set(codes) <= {130, -signal.SIGINT}
         assert codes.count(130) >= 4
         finish(tree, tmp_path)
@@ -373,11 +373,11 @@ def test_kills_lose_no_items_on_standard_output(tmp_path, rng):
             with started(*options, cwd=tmp_path) as run:
                 if number < kills:
                     first = first_fetch(run, tree, hits)
-                    assert first is not None, run.said
-                    assert run.kill_at(first + rng.uniform(0.1, 0.5)), run.said
+                    assert first is not None, run.stderr
+                    assert run.kill_at(first + rng.uniform(0.1, 0.5)), run.stderr
                 else:
                     assert run.end() == 0
-                (tmp_path / "whole").write_bytes(run.printed[: run.printed.rfind(b"\n") + 1])
+                (tmp_path / "whole").write_bytes(run.stdout[: run.stdout.rfind(b"\n") + 1])
             seen.update(item["url"] for item in items(tmp_path / "whole"))
         assert set(seen) == tree.urls()
         assert_indexed_once(tmp_path / "index", tree)
@@ -393,7 +393,7 @@ def test_a_hundred_kills_at_any_moment(tmp_path, rng):
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
                 ended = not run.kill_at(run.started_at + rng.uniform(0.0, 2.0))
                 kills += not ended
-                assert run.said == ""
+                assert run.stderr == ""
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
         assert kills == 100

@@ -127,9 +127,7 @@ def test_images_and_files_come_with_the_items_each_asked_for_once(server: Any, t
     assert "/404/x: status 404" in done.stderr
 
 
-def test_after_kills_every_item_and_every_image_is_there_once(
-    server: Any, tmp_path: Path, rng: random.Random
-) -> None:
+def test_after_kills_every_item_and_every_image_is_there_once(server: Any, tmp_path: Path, rng: random.Random) -> None:
     server.pages = PAGES
     line = command(server, tmp_path)
     kills = 0

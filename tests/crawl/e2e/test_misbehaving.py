@@ -209,7 +209,7 @@ def test_a_redirect_out_of_scope_is_not_followed_and_is_reported(tmp_path):
         start = server.url("/redirect-out")
         crawled = crawl(tmp_path, start)
         hint = f"hint: {start} redirects to {other.url('/good')}, outside the scope: start there, or widen --scope"
-        assert hint in crawled.said.splitlines()
+        assert hint in crawled.stderr.splitlines()
         assert (crawled.code, crawled.items, crawled.done) == (0, {}, {"redirect out of scope": 1})
         assert other.hits == []
 
@@ -265,7 +265,7 @@ def test_an_endless_calendar_ends_at_max_pages_and_resumes(server, tmp_path, at_
         crawled = crawl(tmp_path, *command, "--max-pages", pages)
         assert crawled.code == 0
         assert len(server.hits) == len(set(server.paths())) == len(crawled.items) == pages
-        assert f"stopped at --max-pages {pages}" in crawled.said
+        assert f"stopped at --max-pages {pages}" in crawled.stderr
 
 
 def test_failures_do_not_count_as_pages(server, tmp_path):

@@ -170,7 +170,7 @@ def test_a_forbidden_start_url_is_done_and_reported(server, tmp_path):
     server.robots = "User-agent: *\nDisallow: /\n"
     crawled = crawl(tmp_path, server.url("/good"))
     assert (crawled.code, crawled.done, crawled.items) == (0, {"robots": 1}, {})
-    assert f"hint: robots.txt forbids the start URL {server.url('/good')}" in crawled.said
+    assert f"hint: robots.txt forbids the start URL {server.url('/good')}" in crawled.stderr
     assert server.paths() == ["/robots.txt"]
 
 

@@ -173,25 +173,25 @@ def test_sessions_redirects_retries_and_images_across_kills(tmp_path, rng, inlin
 @pytest.mark.prove
 def test_those_that_die_are_started_again_and_told_of_in_one_line(tmp_path):
     with grow(120, delay_s=0.05) as tree, started(*of_tree(tree, "--concurrency", 4), cwd=tmp_path) as run:
-        assert run.until(lambda: len(tree.hits()) > 20), run.said
+        assert run.until(lambda: len(tree.hits()) > 20), run.stderr
         first = others(run)
         for pid in first:
             os.kill(pid, signal.SIGKILL)
-        assert run.end() == 0, run.said
-        assert run.said.count("a process of the crawl died (SIGKILL)") == PROCESSES
+        assert run.end() == 0, run.stderr
+        assert run.stderr.count("a process of the crawl died (SIGKILL)") == PROCESSES
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls())
 
 
 def test_ctrl_c_saves_all_and_ends_all(tmp_path):
     with grow(300, delay_s=0.1) as tree:
         with started(*of_tree(tree), cwd=tmp_path) as run:
-            assert run.until(lambda: len(tree.hits()) > 40), run.said
+            assert run.until(lambda: len(tree.hits()) > 40), run.stderr
             there = others(run)
             os.killpg(run.process.pid, signal.SIGINT)
-            assert run.end() == 130, run.said
+            assert run.end() == 130, run.stderr
             wait_for_the_end_of(there)
-            assert run.said.count("interrupted") == 1, run.said
-            assert "died" not in run.said
+            assert run.stderr.count("interrupted") == 1, run.stderr
+            assert "died" not in run.stderr
         hits = len(tree.hits())
         done = lycosa(*of_tree(tree), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -204,7 +204,7 @@ def test_ctrl_c_saves_all_and_ends_all(tmp_path):
 def test_those_that_are_blocked_die_with_their_owner_too(tmp_path):
     spider = PAGES_OF_A_TREE.replace('yield {"url"', 'time.sleep(1e6)\n        yield {"url"')
     with grow(30) as tree, started(*of_spider(tree, tmp_path, spider), cwd=tmp_path) as run:
-        assert run.until(lambda: len(tree.hits()) > 0), run.said
+        assert run.until(lambda: len(tree.hits()) > 0), run.stderr
         there = others(run)
         assert run.kill()
         assert len(there) == PROCESSES
@@ -213,12 +213,12 @@ def test_those_that_are_blocked_die_with_their_owner_too(tmp_path):
 
 def test_interrupted_before_it_has_begun(tmp_path):
     with grow(30) as tree, started(*of_tree(tree), cwd=tmp_path) as run:
-        assert run.until(lambda: len(others(run)) == PROCESSES), run.said
+        assert run.until(lambda: len(others(run)) == PROCESSES), run.stderr
         there = others(run)
         os.killpg(run.process.pid, signal.SIGINT)
-        assert run.end() == 130, run.said
+        assert run.end() == 130, run.stderr
         wait_for_the_end_of(there)
-        assert "Traceback" not in run.said
+        assert "Traceback" not in run.stderr
 
 
 def test_the_delay_holds_for_all_together_however_busy_they_are(tmp_path):

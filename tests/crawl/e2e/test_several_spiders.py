@@ -143,8 +143,8 @@ def test_repeated_kills_lose_nothing(tmp_path):
         for _ in range(3):
             with started(*command("a", "b", site=tree.url), cwd=tmp_path) as run:
                 seen = tree.hit_bytes()
-                assert run.until(lambda seen=seen: tree.hit_bytes() > seen), run.said
-                assert run.kill_at(time.monotonic() + rng.uniform(0.05, 0.3)), run.said
+                assert run.until(lambda seen=seen: tree.hit_bytes() > seen), run.stderr
+                assert run.kill_at(time.monotonic() + rng.uniform(0.05, 0.3)), run.stderr
         crawled(tmp_path, "a", "b", site=tree.url)
         assert_exactly_once([each for each in found(tmp_path) if "away" not in each], [*of(tree, "a"), *of(tree, "b")])
 

@@ -312,7 +312,7 @@ def test_not_before_waits_even_across_a_kill(tree, tmp_path):
     """
     write(tmp_path, spider)
     with started(*command(tree), cwd=tmp_path) as run:
-        assert run.until(lambda: (tmp_path / "items.jsonl").exists() and len(written(tmp_path)) == 1), run.said
+        assert run.until(lambda: (tmp_path / "items.jsonl").exists() and len(written(tmp_path)) == 1), run.stderr
         assert run.until(lambda: "/2" in paths(tree))
         assert run.kill_at(tree.hits()[0].at + 1.0)
     assert lycosa(*command(tree), cwd=tmp_path).returncode == 0
@@ -366,8 +366,8 @@ def test_what_a_request_carries_survives_kills(tmp_path):
         for _ in range(4):
             hits = len(tree.hits())
             with started(*command(tree), cwd=tmp_path) as run:
-                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 9), run.said
-                assert run.kill(), run.said
+                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 9), run.stderr
+                assert run.kill(), run.stderr
         done = lycosa(*command(tree), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = sorted(written(tmp_path), key=lambda item: item["branch"])
@@ -387,7 +387,7 @@ def test_an_interrupt_calls_closed_with_shutdown(tmp_path):
     """
     write(tmp_path, spider)
     with grow(100, delay_s=0.1) as tree, started(*command(tree), cwd=tmp_path) as run:
-        assert run.until(lambda: len(tree.hits()) > 5), run.said
+        assert run.until(lambda: len(tree.hits()) > 5), run.stderr
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130
     assert (tmp_path / "reason").read_text() == "shutdown"

@@ -82,8 +82,8 @@ def test_a_crawl_spider_that_was_killed_goes_on_by_its_rules(tmp_path):
     with grow(60, delay_s=0.1) as tree:
         site = tree.url.removesuffix("/0")
         with started(*command(site, "--no-robots"), cwd=tmp_path) as run:
-            assert run.until(lambda: len(tree.hits()) > 12), run.said
-            assert run.kill(), run.said
+            assert run.until(lambda: len(tree.hits()) > 12), run.stderr
+            assert run.kill(), run.stderr
         runs(site, tmp_path, TREE, "--no-robots")
     evens = [item["url"] for item in written(tmp_path) if item["kind"] == "even"]
     assert_exactly_once(evens, {f"{site}/{n}" for n in range(2, 60, 2)})
@@ -94,8 +94,8 @@ def test_a_resumed_crawl_says_which_rule_is_gone(tmp_path):
     with grow(60, delay_s=0.2) as tree:
         site = tree.url.removesuffix("/0")
         with started(*command(site, "--no-robots"), cwd=tmp_path) as run:
-            assert run.until(lambda: len(tree.hits()) > 16), run.said
-            assert run.kill(), run.said
+            assert run.until(lambda: len(tree.hits()) > 16), run.stderr
+            assert run.kill(), run.stderr
         said = runs(site, tmp_path, TREE.replace(SECOND_RULE, ""), "--no-robots", code=1)
     assert "was found by rule 1, and Tree has 1 rules (counted from 0): put the rule back to resume" in said
 

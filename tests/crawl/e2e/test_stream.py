@@ -186,7 +186,7 @@ def test_a_restart_of_the_server_loses_nothing(tmp_path, port):
             run.until(lambda: length(output) > 50)
             server.kill()
             server.start()
-            assert run.end() == 0, run.said
+            assert run.end() == 0, run.stderr
         assert_once(entries(output))
 
 
@@ -197,8 +197,8 @@ def test_a_failover_to_a_replica_loses_nothing(tmp_path, port, failing):
     with failing() as (output, master, replica), started(*spider(port, output), cwd=tmp_path) as run:
         run.until(lambda: int(master.cli("XLEN", "s")) > PAGES // 4)
         master.fail(replica, 0.4)
-        assert run.end() == 0, run.said
-        assert "they are sent again" in run.said
+        assert run.end() == 0, run.stderr
+        assert "they are sent again" in run.stderr
         assert_once(Stream(replica, "s").entries())
 
 
@@ -208,11 +208,11 @@ def test_a_full_server_pauses_the_crawl(tmp_path, port):
         with started(*spider(port, output), cwd=tmp_path) as run:
             run.until(lambda: length(output) > 50)
             server.cli("CONFIG", "SET", "maxmemory", "1mb")
-            assert run.until(lambda: "has reached its maxmemory" in run.said)
+            assert run.until(lambda: "has reached its maxmemory" in run.stderr)
             assert run.process.poll() is None
             server.cli("CONFIG", "SET", "maxmemory", "0")
-            assert run.end() == 0, run.said
-            assert "the server answers again" in run.said
+            assert run.end() == 0, run.stderr
+            assert "the server answers again" in run.stderr
         assert_once(entries(output))
 
 

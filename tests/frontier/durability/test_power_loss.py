@@ -164,9 +164,7 @@ def describe(operation: Operation) -> str:
     )
 
 
-def lose_power_everywhere(
-    before: Tree, operations: list[Operation], losses: PowerLosses, rng: random.Random
-) -> Tree:
+def lose_power_everywhere(before: Tree, operations: list[Operation], losses: PowerLosses, rng: random.Random) -> Tree:
     """Lose power after each operation. Return one of the resulting trees; `losses.committed` is what it must hold."""
     disk, chosen = Disk(before), rng.randrange(len(operations))
     found, committed = before, losses.committed

@@ -64,15 +64,15 @@ def used_s(run: Running) -> float:
 def test_waiting_crawl_uses_no_cpu_and_ends_at_once_on_ctrl_c(tree, tmp_path):
     later(tmp_path, DAY_S)
     with started(*command(tree), cwd=tmp_path) as run:
-        assert run.until(lambda: "waiting, next due at" in run.said)
+        assert run.until(lambda: "waiting, next due at" in run.stderr)
         # It may still be finishing its start, for longer on a busy machine.
         assert any(used_s(run) < CPU_MAX_S for _ in range(4))
-        assert run.said.count("\n") == 1, "a crawl that waits says so once"
+        assert run.stderr.count("\n") == 1, "a crawl that waits says so once"
         at = time.monotonic()
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130
         assert time.monotonic() - at < SOON_S
-        assert "the state is saved" in run.said
+        assert "the state is saved" in run.stderr
     assert tree.hits() == []
     idle = lycosa(*command(tree, "--exit-when-idle"), cwd=tmp_path)
     assert "next due at" in idle.stderr, "the request is still there"
@@ -105,7 +105,7 @@ def test_url_imported_into_a_waiting_crawl_is_fetched_at_once(tree, tmp_path):
     later(tmp_path, DAY_S)
     site = tree.url.removesuffix("/0")
     with started(*command(tree), cwd=tmp_path) as run:
-        assert run.until(lambda: "waiting, next due at" in run.said)
+        assert run.until(lambda: "waiting, next due at" in run.stderr)
         (tmp_path / "urls").write_text(f"{site}/3\n")
         imported = lycosa("frontier", "import", "urls", "--state", "state", cwd=tmp_path)
         assert imported.returncode == 0, imported.stderr
@@ -114,7 +114,7 @@ def test_url_imported_into_a_waiting_crawl_is_fetched_at_once(tree, tmp_path):
         assert time.monotonic() - at < SOON_S
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130
-        assert "stopping" not in run.said, "nothing was under way"
+        assert "stopping" not in run.stderr, "nothing was under way"
 
 
 def test_request_due_tomorrow_is_queued_in_the_segment_of_tomorrow(tree, tmp_path):

@@ -90,7 +90,7 @@ def test_running_crawl_can_be_inspected_without_being_disturbed(tmp_path: Path) 
         assert crawl.until(lambda: tree.hit_bytes() > size_bytes)
         crawl.process.terminate()
         assert crawl.end() == 130
-        assert "Traceback" not in crawl.said
+        assert "Traceback" not in crawl.stderr
     found = urls(tmp_path)
     assert len(found) == len(set(found))
     assert not (tmp_path / "state" / "socket").exists()

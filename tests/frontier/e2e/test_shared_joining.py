@@ -43,7 +43,7 @@ def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_p
                 while server.zcard(f"lycosa:{{{name}.0}}:workers") < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             await asyncio.sleep(WAITS_S)
-            assert worker.process.poll() is None, worker.said
+            assert worker.process.poll() is None, worker.stderr
             await other.close()
             assert await asyncio.to_thread(worker.end) == 0
 

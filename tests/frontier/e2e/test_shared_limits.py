@@ -27,7 +27,7 @@ def test_workers_stop_together_when_they_have_as_many_pages_as_were_asked_for(tm
 
         (tmp_path / "other").mkdir()
         with started(*worker(1), cwd=tmp_path) as one, started(*worker(2), cwd=tmp_path / "other") as two:
-            assert (one.end(), two.end()) == (0, 0), one.said + two.said
+            assert (one.end(), two.end()) == (0, 0), one.stderr + two.stderr
     urls = [item["url"] for item in [*items(tmp_path / "1.jsonl"), *items(tmp_path / "other" / "2.jsonl")]]
     assert len(urls) == len(set(urls))
     assert MOST <= len(urls) <= MOST + MORE

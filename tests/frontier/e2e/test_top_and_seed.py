@@ -174,8 +174,8 @@ def check_looks(watching: Running) -> None:
 def check_metrics(running: Crawl, seen: dict, port: int) -> None:
     """Check that the metrics of the crawl and of one of its workers agree with the view."""
     with started("top", running.frontier, "--crawl-name", running.name, "--metrics", "0", cwd=running.home) as watching:
-        until(lambda: "metrics of" in watching.said)
-        found = scraped(watching.said.split()[-1])
+        until(lambda: "metrics of" in watching.stderr)
+        found = scraped(watching.stderr.split()[-1])
         assert found["lycosa_pages_total"] == {running.name: seen["totals"]["pages"]}
         assert found["lycosa_worker_pages_total"] == {each["worker"]: each["pages"] for each in seen["workers"]}
         assert found["lycosa_frontier_urls"]["done"] == seen["urls"]["done"]
@@ -202,7 +202,7 @@ def test_local_crawl_serves_metrics_and_accepts_seeds(tmp_path: Path) -> None:
             (pages,), (failed,) = found["lycosa_pages_total"].values(), found["lycosa_failures_total"].values()
             return pages == 0 and failed > 0
 
-        until(answered, lambda: running.said)
+        until(answered, lambda: running.stderr)
         seen = lycosa("top", "--state", "state", "--once", "--json", cwd=tmp_path)
         assert (seen.returncode, seen.stderr) == (0, "")
         told = json.loads(seen.stdout)

@@ -537,9 +537,7 @@ def test_whatever_is_asked_is_answered_as_described() -> None:
         ]
         for _ in range(300):
             path, method, operation = rng.choice(known)
-            query = "&".join(
-                f"{rng.choice(WORDS)}={quote(str(odd(rng, 0)))}" for _ in range(rng.randint(0, 3))
-            )
+            query = "&".join(f"{rng.choice(WORDS)}={quote(str(odd(rng, 0)))}" for _ in range(rng.randint(0, 3)))
             body = odd_body(rng) if method == "post" else None
             answer = server.ask(method.upper(), f"{path.format(id='x', key='y')}?{query}", body)
             assert str(answer.status) in operation["responses"], (method, path, query, body, answer.text)

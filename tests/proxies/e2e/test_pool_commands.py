@@ -233,7 +233,7 @@ def test_the_crawl_can_be_told_to_stop_while_it_waits(tmp_path):
     """Ctrl-C is heard, and the proxies' absence is no reason to stay."""
 
     def interrupted(run: Running) -> int:
-        assert run.until(lambda: "the crawl waits" in run.said)
+        assert run.until(lambda: "the crawl waits" in run.stderr)
         run.process.send_signal(2)
         return run.end()
 

@@ -68,8 +68,8 @@ def test_everything_goes_through_proxies_at_an_ipv6_address(tmp_path: Path) -> N
 
             options = ("--bind", "[::1]:0", "--ports", "1-65535", "--allow-private", "*")
             with started("proxies", "serve", *pool, *options, cwd=tmp_path) as process:
-                assert await asyncio.to_thread(process.until, lambda: SERVES.search(process.printed) is not None)
-                port = int(SERVES.search(process.printed)[1])  # type: ignore[index]
+                assert await asyncio.to_thread(process.until, lambda: SERVES.search(process.stdout) is not None)
+                port = int(SERVES.search(process.stdout)[1])  # type: ignore[index]
                 for number in range(6):
                     assert await asyncio.to_thread(answered, port, server.url(f"/page/{number + 1}")) == 200
             used = Counter(server.by_client()) - Counter(before)

@@ -25,8 +25,8 @@ OPEN = ("--ports", "1-65535", "--allow-private", "*")
 
 
 def port_of(process: Running) -> int:
-    assert process.until(lambda: SERVES.search(process.printed) is not None), process.said
-    found = SERVES.search(process.printed)
+    assert process.until(lambda: SERVES.search(process.stdout) is not None), process.stderr
+    found = SERVES.search(process.stdout)
     assert found
     return int(found[1])
 
@@ -67,14 +67,14 @@ def test_a_pool_in_a_folder_is_lent_and_learns(tmp_path: Path):
         with serving(tmp_path, *OPEN, "--metrics", "127.0.0.1:0") as (process, port):
             for _ in range(6):
                 assert get(port, site.url("/good"))
-            assert process.until(lambda: "metrics: http" in process.said)
-            address = re.search(r"metrics: (\S+)", process.said)
+            assert process.until(lambda: "metrics: http" in process.stderr)
+            address = re.search(r"metrics: (\S+)", process.stderr)
             assert address
             page = urlopen(address[1], timeout=20).read().decode()
             assert 'lycosa_gateway_requests_total{status="200"} 6' in page
             process.process.send_signal(signal.SIGTERM)
             assert process.end() == 0
-            assert "secret" not in process.said + page
+            assert "secret" not in process.stderr + page
         known = {str(each["name"]).partition("#")[0]: each for each in states(tmp_path)}
         assert [known[each.url_without_login]["good"] for each in proxies] == [3, 3]
         assert known["http://127.0.0.1:1"]["state"] != "ready"

@@ -23,7 +23,7 @@ def newest_page(output: Path) -> int:
 
 def seconds_until_found(index: TantivyIndex, number: int, run: Running) -> float:
     since = time.monotonic()
-    assert run.until(lambda: index.search(word(number)).total == 1), run.said
+    assert run.until(lambda: index.search(word(number)).total == 1), run.stderr
     return time.monotonic() - since
 
 
@@ -32,7 +32,7 @@ def test_pages_are_found_while_the_crawl_runs(tmp_path):
     with grow(3000, delay_s=0.1) as tree:
         command = ["crawl", tree.url, "-o", output, "--index", tmp_path / "index", "--concurrency", 16]
         with started(*command, cwd=tmp_path) as run:
-            assert run.until(lambda: output.exists() and b"\n" in output.read_bytes()), run.said
+            assert run.until(lambda: output.exists() and b"\n" in output.read_bytes()), run.stderr
             index = TantivyIndex(tmp_path / "index")
             try:
                 waits = [seconds_until_found(index, newest_page(output), run) for _ in range(SAMPLES)]

@@ -153,9 +153,7 @@ class Operated(History):
     async def again(self) -> None:
         """What is dead, and done, is queued again."""
         states = self.rng.choice([("dead",), ("done",), ("dead", "done")])
-        selection = Selection(
-            states=states, host=self.rng.choice(["", *HOSTS]), url=self.rng.choice(["", "*/1*"])
-        )
+        selection = Selection(states=states, host=self.rng.choice(["", *HOSTS]), url=self.rng.choice(["", "*/1*"]))
         if "done" in states and not self.keep_done:
             with pytest.raises(UsageError):
                 await self.operations.requeue(selection, None, self.now, "", 5)
