@@ -1,4 +1,4 @@
-"""Resolve host names to IP addresses: `SystemResolver` asks the operating system, `StaticResolver` a table.
+"""Resolve host names to IP addresses: `SystemResolver` asks the operating system.
 
 A name is the host of a canonical URL: ASCII, internationalised names as `xn--...`, an IPv6 address in brackets. Numeric
 names need no look-up. Equal sets of addresses have the same order: IPv6 or IPv4 first as the system prefers, ascending
@@ -15,13 +15,13 @@ import asyncio
 import re
 import socket
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from threading import Thread
 from typing import NamedTuple
 
-from lycosa.core.errors import BadSetting, ConnectFailed
+from lycosa.core.errors import ConnectFailed
 
 TTL_S = 300.0
 FAILURE_TTL_S = 30.0
@@ -119,28 +119,6 @@ class SystemResolver:
         if not lookup.done():
             lookup.set_result(answer)
         self._start_threads()
-
-
-class StaticResolver:
-    """The `Resolver` port by a table of names; numeric names are resolved, too. Raises `BadSetting`."""
-
-    def __init__(self, table: Mapping[str, Sequence[str]], ttl_s: float = TTL_S) -> None:
-        for name, addresses in table.items():
-            for address in addresses:
-                if not numeric_address(address):
-                    raise BadSetting(
-                        f"{address!r}, an address of {name}, is not an IP address: write one like 192.0.2.1"
-                    )
-        self._table = {name: tuple(map(numeric_address, addresses)) for name, addresses in table.items()}
-        self._ttl_s = ttl_s
-
-    async def resolve(self, name: str) -> tuple[Sequence[str], float]:
-        if numeric := numeric_address(name):
-            return (numeric,), NUMERIC_TTL_S
-        addresses = self._table.get(name, ())
-        if not addresses:
-            raise ConnectFailed(NOT_FOUND)
-        return addresses, self._ttl_s
 
 
 def numeric_address(name: str) -> str:

@@ -31,8 +31,8 @@ from lycosa.frontier.operations import LocalOperations
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra.clock import Clock
-from lycosa.storage.keystore.memory import MemoryKeyStore
 from lycosa.storage.sinks.memory import MemorySink
+from tests.storage.memory_keystore import MemoryKeyStore
 
 
 class Crawl(NamedTuple):

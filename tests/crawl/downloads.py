@@ -13,7 +13,7 @@ from lycosa.crawl.items.media.pipeline import MediaInfo, MediaPipeline, MediaSet
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
-from lycosa.storage.keystore.memory import MemoryKeyStore
+from tests.storage.memory_keystore import MemoryKeyStore
 
 PIECE = 1000
 TRIES = 3

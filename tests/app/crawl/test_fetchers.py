@@ -21,8 +21,8 @@ from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
-from lycosa.storage.keystore.memory import MemoryKeyStore
 from tests.crawl.fetching.recording import StartedHosts
+from tests.storage.memory_keystore import MemoryKeyStore
 
 OWN = OpenFrontier(object(), object()).report_starts(Clock())  # type: ignore[arg-type]
 ALONE = ["SignallingFetcher", "ResolvedHostFetcher", "CurlFetcher"]

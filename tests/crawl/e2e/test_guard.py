@@ -22,9 +22,9 @@ from lycosa.core.errors import HttpError, PrivateAddress, StopDownload
 from lycosa.crawl.events.stats import Summary
 from lycosa.crawl.items.media.images import ImagesPipeline
 from lycosa.http.core import private_addresses
-from lycosa.http.resolver import StaticResolver
 from tests.conftest import need
 from tests.http.contracts.test_fetcher import _has_ipv6
+from tests.http.static_resolver import StaticResolver
 from tests.servers.misbehaving import Server, serving
 from tests.servers.ports import LOCALHOST
 

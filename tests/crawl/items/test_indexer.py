@@ -14,9 +14,9 @@ from lycosa.core.errors import IndexFailure
 from lycosa.crawl.items import indexer as module
 from lycosa.crawl.items.indexer import COMMIT_S, Indexer, read_batch, source_name
 from lycosa.crawl.items.page_item import PageItem
-from lycosa.search.memory import MemoryIndex
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.storage.sinks.jsonl import JsonlSink
+from tests.search.memory_index import MemoryIndex
 
 SOURCE = "jsonl:items"
 DEADLINE_S = 30.0

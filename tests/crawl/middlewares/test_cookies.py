@@ -24,8 +24,8 @@ from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.http.public_suffixes import is_suffix
 from lycosa.infra.clock import Clock
-from lycosa.storage.keystore.memory import MemoryKeyStore
 from tests.servers.misbehaving import serving
+from tests.storage.memory_keystore import MemoryKeyStore
 
 SITE = "http://site.org/"
 

@@ -24,13 +24,13 @@ from lycosa.crawl.middlewares.httpcache import HttpCache
 from lycosa.crawl.middlewares.redirect import Redirect
 from lycosa.crawl.spiders.response import Response
 from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
-from lycosa.http.cache.memory import MemoryCache
 from lycosa.http.cache.sqlite import SqliteCache
 from lycosa.http.core.cache_rules import PrivateRules, ReplayRules
 from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 from tests.http.contracts.fetching import fetching
+from tests.http.memory_cache import MemoryCache
 from tests.servers.misbehaving import serving
 from tests.servers.sins import SINS
 

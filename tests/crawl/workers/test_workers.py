@@ -39,8 +39,8 @@ from lycosa.frontier.ports import VisitFrontier
 from lycosa.http.core.model import Validators
 from lycosa.infra.rpc.connection import Connection, Message, encode
 from lycosa.infra.rpc.methods import Service
-from lycosa.storage.keystore.memory import MemoryKeyStore
 from lycosa.storage.keystore.sqlite import SqliteKeyStore
+from tests.storage.memory_keystore import MemoryKeyStore
 
 HOST = "http://a.example:80"
 RECORD = UrlRecord(1, 2**64 - 1, f"{HOST}/é", HOST, "day", 3, extras=Extras("POST", body=b"\0\xff", meta={"a": [1]}))

@@ -13,8 +13,8 @@ import pytest
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.memory import memory_frontier
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.frontier.contracts.redis.redis_client import LooplessClient
+from tests.frontier.simulated import simulated_frontier
 
 Open = Callable[[Policy], Any]
 PARTITIONS = {"redis": 1, "redis, 3 partitions": 3, "valkey": 1}

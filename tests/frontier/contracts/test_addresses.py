@@ -13,11 +13,11 @@ import pytest
 
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.model import HostFacts, RecordKind
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.conftest import PROVE
 from tests.frontier.contracts.conftest import Open, at_once
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import HOST, PLAIN, run, url
+from tests.frontier.simulated import simulated_frontier
 
 HOSTS = [f"http://h{number}.example:80" for number in range(5)]
 ADDRESS = "10.0.0.1"

@@ -29,11 +29,11 @@ from lycosa.frontier.memory import memory_frontier
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from lycosa.frontier.remote import connect
 from lycosa.frontier.server import serve
 from lycosa.http.core.model import Validators
 from tests.frontier.contracts.redis.redis_client import LooplessClient
+from tests.frontier.simulated import simulated_frontier
 
 HOST, OTHER = "http://a.example:80", "https://b.example:443"
 PLAIN = Policy(robots=False, concurrency_per_host=1000)

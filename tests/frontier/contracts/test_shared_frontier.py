@@ -22,12 +22,13 @@ from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.shared_crawl import RedisCrawl
 from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
-from lycosa.frontier.redis.worker.join import redis_frontier, simulated_frontier
+from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
 from lycosa.frontier.redis.worker.session import key_of
 from tests.frontier.contracts.conftest import PARTITIONS
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import OTHER, PLAIN, run, url
+from tests.frontier.simulated import simulated_frontier
 from tests.servers.redis import RedisServer, redis_server
 
 pytestmark = pytest.mark.redis

@@ -40,10 +40,10 @@ from lycosa.frontier.lsm import filters, frontier, levels, memtable, open_segmen
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.state_dir import StateDir
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.keystore.memory import MemoryKeyStore
 from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from lycosa.storage.ports import KeyStore
 from lycosa.storage.sinks.jsonl import JsonlSink
+from tests.storage.memory_keystore import MemoryKeyStore
 
 CONCURRENCY = 8
 POLICY = Policy(robots=False, delay_s=0.2, concurrency_per_host=3)

@@ -19,8 +19,8 @@ from lycosa.app.crawl import wiring
 from lycosa.app.crawl.spec import crew_of
 from lycosa.config import Settings
 from lycosa.crawl.events.stats import Summary
-from lycosa.http.resolver import StaticResolver
 from tests.cli.crawled import crawl
+from tests.http.static_resolver import StaticResolver
 from tests.pace import assert_paced, gaps_of
 from tests.servers.misbehaving import Server, running
 

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from lycosa.core.errors import StorageError
-from lycosa.http.cache.memory import MemoryCache
 from lycosa.http.cache.sqlite import SqliteCache
 from lycosa.http.core.cache_rules import StoredResponse
 from lycosa.http.ports import HttpCacheStore
 from tests.conftest import ROOT
+from tests.http.memory_cache import MemoryCache
 
 HTML = [("content-type", "text/html; charset=utf-8")]
 Open = Callable[..., HttpCacheStore]

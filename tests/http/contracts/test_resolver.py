@@ -17,8 +17,9 @@ import pytest
 from lycosa.core.errors import BadSetting, ConnectFailed
 from lycosa.http import resolver as module
 from lycosa.http.ports import Resolver
-from lycosa.http.resolver import NUMERIC_TTL_S, StaticResolver, SystemResolver, sort_addresses
+from lycosa.http.resolver import NUMERIC_TTL_S, SystemResolver, sort_addresses
 from tests.http.contracts.fetching import LOOPS
+from tests.http.static_resolver import StaticResolver
 
 KINDS: dict[str, Callable[[], Resolver]] = {
     "system": SystemResolver,

@@ -23,7 +23,6 @@ import uvloop
 
 from lycosa.app.proxies.gateway import parts_of
 from lycosa.http.core.private_addresses import AllowedPrivate
-from lycosa.http.resolver import StaticResolver
 from lycosa.proxies.core.gateway.access_rules import AccessRules
 from lycosa.proxies.core.gateway.accounts import Accounts
 from lycosa.proxies.core.gateway.limits import Limits
@@ -33,6 +32,7 @@ from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.gateway.gateway import Gateway, listening, serving
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import ProxyLease
+from tests.http.static_resolver import StaticResolver
 from tests.servers.ports import closed_port
 
 TEST_MAX_S = 60.0

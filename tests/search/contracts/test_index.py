@@ -13,9 +13,9 @@ import pytest
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.query import LIMIT_MAX, OFFSET_MAX, QUERY_MAX, QUERY_WORDS_MAX
 from lycosa.search.core.results import Document
-from lycosa.search.memory import MemoryIndex
 from lycosa.search.ports import Index
 from lycosa.search.tantivy import TantivyIndex
+from tests.search.memory_index import MemoryIndex
 
 PAGES = [
     Document(

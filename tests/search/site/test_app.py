@@ -12,10 +12,10 @@ import pytest
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
 from lycosa.search.core.results import Hit
-from lycosa.search.memory import MemoryIndex
 from lycosa.search.site.app import API_LIMIT_MAX, PAGE_MAX, PAGE_SIZE, page_numbers, took
 from lycosa.search.site.app import _result as result_of
 from tests.proxies.api.server import sample_pages, serving
+from tests.search.memory_index import MemoryIndex
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from lycosa.core.errors import StorageError, StorageFull
-from lycosa.storage.keystore.memory import MemoryKeyStore
 from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from lycosa.storage.ports import KeyStore
 from tests.conftest import ROOT
+from tests.storage.memory_keystore import MemoryKeyStore
 
 Open = Callable[[], KeyStore]
 

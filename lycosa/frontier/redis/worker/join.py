@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from lycosa.core.errors import StorageFull
 from lycosa.frontier.core.states import Policy
@@ -80,25 +79,3 @@ async def redis_frontier(
     first = session.partitions[0]
     frontier.heartbeat = WorkerHeartbeat(clients.blocking, first.key, first.worker, lambda: first.answered_at)
     return frontier
-
-
-async def simulated_frontier(
-    client: Any,
-    name: str,
-    policy: Policy,
-    now: float,
-    *,
-    worker: str = "worker",
-    partitions: int = 1,
-    keep_done: bool = False,
-) -> RedisFrontier:
-    """Join a crawl by the clock of the caller, without a heartbeat."""
-    session = Session(client, name, worker, _call_once, partitions, callers_clock=True, keep_done=keep_done)
-    session.now = now
-    frontier = RedisFrontier(session, policy)
-    await frontier.open()
-    return frontier
-
-
-async def _call_once(call: Callable[[], Awaitable[Any]]) -> Any:
-    return await call()

@@ -20,10 +20,10 @@ from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.memory.pool import LocalPool
-from lycosa.storage.keystore.memory import MemoryKeyStore
 from tests.servers.banning import Banning, How, banning
 from tests.servers.ports import closed_port
 from tests.servers.proxy import proxying
+from tests.storage.memory_keystore import MemoryKeyStore
 
 SHORT = OutcomeRule(Blame.SITE, "short", shorter=10_000)
 

@@ -37,11 +37,11 @@ from lycosa.crawl.items.media.pipeline import MEDIA_PER_ITEM_MAX, MEDIA_TIMEOUT_
 from lycosa.crawl.items.media.store import PARTIAL_FOLDER, FileException, FolderStore
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.http.core.request import Request
-from lycosa.storage.keystore.memory import MemoryKeyStore
 from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from tests.crawl.downloads import opened
 from tests.servers.misbehaving import running, serving
 from tests.servers.sins import SINS, Exchange
+from tests.storage.memory_keystore import MemoryKeyStore
 
 DATA = bytes(range(256)) * 100
 

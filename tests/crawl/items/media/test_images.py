@@ -18,11 +18,11 @@ from PIL import Image, ImageDraw
 
 from lycosa.crawl.items.media.images import ImageException, ImagesPipeline
 from lycosa.crawl.items.media.pipeline import settings_of
-from lycosa.storage.keystore.memory import MemoryKeyStore
 from tests.conftest import ROOT
 from tests.crawl.downloads import opened
 from tests.servers.misbehaving import serving
 from tests.servers.sins import SINS, Exchange
+from tests.storage.memory_keystore import MemoryKeyStore
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 

@@ -15,8 +15,8 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.repair import deliver_lost_records
 from lycosa.frontier.redis.scripts import WORKER_SCRIPT
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.frontier.contracts.redis.redis_client import LooplessClient
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

@@ -11,9 +11,9 @@ import pytest
 
 from lycosa.core.errors import WorkerLost
 from lycosa.frontier.redis.layout import Key
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import PLAIN, run, url
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

@@ -14,12 +14,13 @@ from lycosa.core.errors import WorkerLost
 from lycosa.crawl.fetching.start_reporter import StartReportingFetcher
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.layout import Key
-from lycosa.frontier.redis.worker.join import redis_frontier, simulated_frontier
+from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import PLAIN, run, url
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

@@ -22,8 +22,8 @@ from lycosa.frontier.redis.admin.watcher import HOSTS_SHOWN, Watcher
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.scripts import WORKER_SCRIPT, keys_of
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from lycosa.frontier.redis.worker.session import Session, key_of
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

@@ -20,10 +20,10 @@ from lycosa.frontier.redis.admin import verify
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.scripts import WORKER_SCRIPT
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from lycosa.frontier.redis.worker.session import key_of
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_operations import HOST, OTHER, PLAIN, all_rows, brief, url
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

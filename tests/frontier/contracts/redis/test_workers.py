@@ -16,12 +16,12 @@ from lycosa.frontier.core.model import Lease
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.scripts import WORKER_SCRIPT
 from lycosa.frontier.redis.worker.cookies import RedisCookies
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import HOST, OTHER, PLAIN, run, url
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

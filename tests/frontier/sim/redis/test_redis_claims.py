@@ -25,7 +25,6 @@ import pytest
 
 from lycosa.frontier.core.model import Lease, UrlRecord
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.conftest import PROVE
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.sim.claiming import (
@@ -40,6 +39,7 @@ from tests.frontier.sim.claiming import (
     no_claims,
 )
 from tests.frontier.sim.test_fairness import numbered
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

@@ -23,10 +23,10 @@ import redis as driver
 from lycosa.core.errors import StateError, WorkerLost
 from lycosa.frontier.core.model import Lease, UrlRecord
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from lycosa.frontier.redis.worker.membership import Membership
 from tests.conftest import PROVE
 from tests.frontier.contracts.redis.redis_client import LooplessClient
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

@@ -16,10 +16,10 @@ import pytest
 from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S
 from lycosa.frontier.core.model import Lease, UrlRecord
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.conftest import PROVE
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.sim.test_fairness import BIG_HOST, FAST_S, IDEAL_FACTOR, SLOW_S, Crawl, numbered, turn_bound
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

@@ -13,9 +13,9 @@ from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.repair import expire_unknown_workers
-from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.sim.redis.test_redis_history import shrunk
+from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 

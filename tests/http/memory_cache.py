@@ -1,4 +1,4 @@
-"""An HTTP cache in memory, for tests and for crawls without a folder; the least recently used response leaves first."""
+"""An HTTP cache in memory, for tests; the least recently used response leaves first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search index in memory, for tests and small sites. It has the same results as the embedded one, by a full scan.
+"""A search index in memory, for tests. It has the same results as the embedded one, by a full scan.
 
 A field is stored as " word word word ", so that a word or a phrase is found as the text " word " or " word word ".
 """

@@ -1,4 +1,4 @@
-"""A key store in memory, for tests and for crawls without a state."""
+"""A key store in memory, for tests."""
 
 from __future__ import annotations
 
