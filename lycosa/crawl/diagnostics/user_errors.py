@@ -169,6 +169,14 @@ def _is_delegated_to(owner: type, name: str) -> bool:
     return False
 
 
+def check_missing_method(spider: object, name: str, advice: str = "write it") -> str:
+    """Explain that the spider lacks a method; suggest a method of the user's that looks like a misspelling of it."""
+    owner = type(spider)
+    methods = {method for each in _user_classes(owner) for method, value in vars(each).items() if callable(value)}
+    near = _nearest(name, sorted(methods), SIMILARITY_MIN)
+    return f"{owner.__name__} has no {name}()" + (f"; did you mean {near}?" if near else f": {advice}")
+
+
 def check_start(spider: object) -> str:
     """Check that `start` is an async generator, and that `start_requests` is not there without it."""
     owner = type(spider)

@@ -52,9 +52,9 @@ from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
 from lycosa.crawl.fetching.request_delays import RequestDelays
 from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.validators import make_conditional, update_validators
+from lycosa.crawl.items.items import is_item
 from lycosa.crawl.middlewares.chain import DownloaderChain, Method
 from lycosa.crawl.spiders.response import Response
-from lycosa.crawl.spiders.results import is_item
 from lycosa.http.core import model
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Accept, Fetcher, Into

@@ -1,4 +1,4 @@
-"""What the spiders here share: methods that users name, and what becomes of their results."""
+"""Helpers of the spider classes: find methods that users name, and change and yield the results of their callbacks."""
 
 from __future__ import annotations
 
@@ -10,46 +10,44 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import Results, collect_now
 
 
-def find_method(spider: object, given: Any, where: str) -> Callable[..., Any]:
-    """Return the method that was given, by name or as a function. Raises `BadSpider` when the spider has none.
+def find_method(spider: object, method: Any, where: str) -> Callable[..., Any]:
+    """Return the bound method for a name or a function. Raises `BadSpider` if the spider has none of that name.
 
-    A function of the class body is not bound to a spider yet; a function of its own stays what it is.
+    Other functions are returned as they are. `where` begins the error message.
     """
-    if isinstance(given, str):
-        found = getattr(spider, given, None)
+    if isinstance(method, str):
+        found = getattr(spider, method, None)
         if not callable(found):
-            raise BadSpider(f"{where}: {type(spider).__name__} has no method {given!r}")
+            raise BadSpider(f"{where}: {type(spider).__name__} has no method {method!r}")
         return found  # type: ignore[no-any-return]
-    if not callable(given):
-        raise BadSpider(f"{where}: {given!r:.60} is no method: write the name of one")
-    name = getattr(given, "__name__", "")
-    of_class = any(vars(each).get(name) is given for each in type(spider).__mro__)
-    return getattr(spider, name) if of_class else given  # type: ignore[no-any-return]
+    if not callable(method):
+        raise BadSpider(f"{where}: {method!r:.60} is no method: write the name of one")
+    name = getattr(method, "__name__", "")
+    # In a class body, as in `rules = [Rule(callback=parse_item)]`, a method is still a plain function.
+    is_unbound = any(vars(each).get(name) is method for each in type(spider).__mro__)
+    return getattr(spider, name) if is_unbound else method  # type: ignore[no-any-return]
 
 
-def stored_method_name(spider: object, given: Any, where: str) -> str:
-    """Return the name of a method, for a request that is stored. Raises `BadSpider` for any other function."""
-    method = find_method(spider, given, where)
+def stored_method_name(spider: object, method: Any, where: str) -> str:
+    """Return the name of a method, to be stored with a request. Raises `BadSpider` for other functions."""
+    method = find_method(spider, method, where)
     name = getattr(method, "__name__", "")
     if getattr(spider, name, None) != method:
-        message = f"{where}: {name or given!r} is not a method of {type(spider).__name__}"
+        message = f"{where}: {name or method!r} is not a method of {type(spider).__name__}"
         raise BadSpider(message + ", so it could not be found again after a restart: make it one")
     return name
 
 
 def apply_process_results(
-    process: Callable[[Response, list[Any]], Any], response: Response, results: Results
+    process_results: Callable[[Response, list[Any]], Any], response: Response, results: Results
 ) -> Results:
-    """Return the results as a method of the user's wants them. What ended the callback early still counts."""
-    everything = [*results.items, *results.requests, *results.links]
-    found: Results = collect_now(lambda: process(response, everything), "process_results")
+    """Return the results as the user's method changes them. A `CloseSpider` of the callback is kept."""
+    found: Results = collect_now(lambda: process_results(response, results.elements()), "process_results")
     return found._replace(closing=found.closing or results.closing)
 
 
 def yield_results(results: Results) -> Iterator[Any]:
     """Yield the results one by one. Raises the `CloseSpider` that they end with."""
-    yield from results.items
-    yield from results.requests
-    yield from results.links
+    yield from results.elements()
     if results.closing:
         raise CloseSpider(results.closing)

@@ -11,8 +11,8 @@
         def parse_book(self, response):
             yield {"title": response.css("h1::text").get()}
 
-A link belongs to the first rule that takes it. Which rule that was travels in the request (`meta["rule"]`, its number),
-so that a crawl that is resumed goes on by it; `meta["link_text"]` is the text of the link.
+A link belongs to the first rule that extracts it. The request stores the number of the rule (`meta["rule"]`), which a
+resumed crawl needs, and the text of the link (`meta["link_text"]`).
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from lycosa.crawl.spiders.callbacks import apply_process_results, find_method, y
 from lycosa.crawl.spiders.failure import Failure
 from lycosa.crawl.spiders.link_extractor import Link, LinkExtractor
 from lycosa.crawl.spiders.response import Response
-from lycosa.crawl.spiders.results import Results, collect, collect_now
+from lycosa.crawl.spiders.results import Results, collect, collect_now, name_of
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.http.core.request import Request
 
 LINK_TEXT_MAX = 500
-"""Characters of the text of a link that travel with its request."""
+"""Maximum characters of a link's text that are stored with its request."""
 
 PAGES = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"})
-"""Content types of what is searched for links."""
+"""Content types of responses that are searched for links."""
 
 Method = Callable[..., Any] | str | None
 
 
 @public
 class Rule:
-    """Which links to follow, and what to do with their pages. Methods are given by name, or as functions.
+    """Which links to follow, and how to handle their pages. Methods are names or functions.
 
-    `callback(response, **cb_kwargs)` makes items and requests of a page. `follow`: whether links on it are followed
-    too; by default if there is no callback. `process_links(links)` returns the links to keep, `process_request(request,
-    response)` the request to make for a link found on that response, or None. `errback(failure)`: as of a request.
+    `callback(response, **cb_kwargs)` returns items and requests of a page. `follow`: whether its links are followed
+    too; by default only without a callback. `process_links(links)` returns the links to keep. `process_request(request,
+    response)` returns the request for a link on that response, or None to skip it. `errback(failure)` is the errback of
+    the requests.
     """
 
     def __init__(
@@ -69,16 +70,16 @@ class Rule:
 
 @public
 class CrawlSpider(Spider):
-    """Follows links by `rules`, from the pages of `start_urls` on. Raises `BadSpider` for rules that cannot work."""
+    """Follows links by `rules`, starting at `start_urls`. Raises `BadSpider` for rules that cannot work."""
 
     rules: Sequence[Rule] = ()
 
     def __init__(self, **arguments: str) -> None:
         super().__init__(**arguments)
         if type(self).parse is not CrawlSpider.parse:
-            name = type(self).__name__
             raise BadSpider(
-                f"{name}.parse hides how a CrawlSpider follows links: call it parse_item, or parse_start_url"
+                f"{type(self).__name__}.parse overrides the method that follows links: "
+                "rename it to parse_item or parse_start_url"
             )
         self._compile_rules()
 
@@ -87,11 +88,11 @@ class CrawlSpider(Spider):
         return self.parse_with_rules(response, self.parse_start_url, cb_kwargs)
 
     def parse_start_url(self, response: Response, **cb_kwargs: Any) -> Any:
-        """Make items and requests of a page that no rule led to. Yours to write."""
+        """Return the items and requests of a page that no rule led to. Override it for start pages."""
         return ()
 
     def process_results(self, response: Response, results: list[Any]) -> Iterable[Any]:
-        """Return the items and requests of a page as they are to be. Links to follow come later. Yours to write."""
+        """Return the results of a page, without the links to follow. Override it to change them."""
         return results
 
     def parse_with_rules(
@@ -101,24 +102,24 @@ class CrawlSpider(Spider):
         cb_kwargs: Mapping[str, Any],
         follow: bool = True,
     ) -> Results | AsyncIterator[Any]:
-        """Return what the callback makes of a page, and requests for its links."""
+        """Return the results of the callback, and requests for the links of the page."""
         if callback is None:
-            return self._with_links(response, Results([], [], []), follow)
-        name = getattr(callback, "__name__", "the callback")
-        found = collect_now(lambda: callback(response, **cb_kwargs), name)
-        if type(found) is Results:
-            return self._with_links(response, found, follow)
-        return self._parsed_later(response, found, name, follow)
+            return self._add_links(response, Results([], [], []), follow)
+        name = name_of(callback)
+        returned = collect_now(lambda: callback(response, **cb_kwargs), name)
+        if type(returned) is Results:
+            return self._add_links(response, returned, follow)
+        return self._parse_async(response, returned, name, follow)
 
-    def _with_links(self, response: Response, results: Results, follow: bool) -> Results:
+    def _add_links(self, response: Response, results: Results, follow: bool) -> Results:
         if type(self).process_results is not CrawlSpider.process_results:
             results = apply_process_results(self.process_results, response, results)
         if follow and not results.closing:
             results.requests.extend(self._requests_to_follow(response))
         return results
 
-    async def _parsed_later(self, response: Response, found: Any, name: str, follow: bool) -> AsyncIterator[Any]:
-        for result in yield_results(self._with_links(response, await collect(found, name), follow)):
+    async def _parse_async(self, response: Response, returned: Any, name: str, follow: bool) -> AsyncIterator[Any]:
+        for result in yield_results(self._add_links(response, await collect(returned, name), follow)):
             yield result
 
     def _by_rule(self, response: Response, **cb_kwargs: Any) -> Any:
@@ -127,7 +128,7 @@ class CrawlSpider(Spider):
         return self.parse_with_rules(response, rule.callback, {**rule.cb_kwargs, **cb_kwargs}, rule.follow)
 
     def _failed_by_rule(self, failure: Failure) -> Any:
-        """Hand a failure to the errback of the rule."""
+        """Call the errback of the rule."""
         errback = self._rule_of(failure.request).errback if failure.request is not None else None
         return None if errback is None else errback(failure)
 
@@ -147,24 +148,27 @@ class CrawlSpider(Spider):
                 if request is not None:
                     yield request
 
-    def _request_for(self, number: int, rule: _Compiled, link: Link) -> Request:
+    def _request_for(self, number: int, rule: _CompiledRule, link: Link) -> Request:
         meta = {"rule": number, "link_text": link.text[:LINK_TEXT_MAX]}
         return Request(link.url, "_by_rule", meta=meta, errback="_failed_by_rule" if rule.errback else None)
 
     def _compile_rules(self) -> None:
-        """Look up the methods that the rules name. Call it again where rules were changed."""
-        self._rules = [_Compiled(self, rule, number) for number, rule in enumerate(self.rules)]
+        """Look up the methods of the rules. Call it again after changing `rules`."""
+        self._rules = [_CompiledRule(self, rule, number) for number, rule in enumerate(self.rules)]
 
-    def _rule_of(self, request: Request) -> _Compiled:
+    def _rule_of(self, request: Request) -> _CompiledRule:
         number = request.meta.get("rule")
         if type(number) is int and 0 <= number < len(self._rules):
             return self._rules[number]
-        what = f"{request.url} was found by rule {number!r}, and {type(self).__name__} has {len(self._rules)} rules"
-        raise BadSpider(f"{what} (counted from 0): put the rule back to resume this crawl, or start it afresh")
+        count = f"{type(self).__name__} has {len(self._rules)} rules"
+        raise BadSpider(
+            f"{request.url} was found by rule {number!r} (counted from 0), and {count}: "
+            "restore the rule to resume this crawl, or start it afresh"
+        )
 
 
-class _Compiled:
-    """A rule of one spider, its methods looked up."""
+class _CompiledRule:
+    """A rule with the methods of its spider."""
 
     __slots__ = ("callback", "cb_kwargs", "errback", "follow", "link_extractor", "process_links", "process_request")
 
@@ -173,13 +177,11 @@ class _Compiled:
         if not isinstance(rule, Rule):
             raise BadSpider(f"{where} is a {type(rule).__name__}: write Rule(LinkExtractor(...), ...)")
         if rule.callback == "parse" or getattr(rule.callback, "__name__", "") == "parse":
-            raise BadSpider(
-                f"{where} has the callback parse, which follows links itself: name another, like parse_item"
-            )
+            raise BadSpider(f"{where} has the callback parse, which follows links: use another name, like parse_item")
 
         def method(name: str) -> Callable[..., Any] | None:
-            given = getattr(rule, name)
-            return None if given is None else find_method(spider, given, f"{name} of {where}")
+            value = getattr(rule, name)
+            return None if value is None else find_method(spider, value, f"{name} of {where}")
 
         self.link_extractor = rule.link_extractor
         self.callback = method("callback")

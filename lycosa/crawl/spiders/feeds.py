@@ -1,4 +1,4 @@
-"""Spiders that go through a feed node by node, or row by row.
+"""Spiders that parse a feed node by node, or a table row by row.
 
     class News(XMLFeedSpider):                              class Prices(CSVFeedSpider):
         name = "news"                                           name = "prices"
@@ -8,8 +8,8 @@
         def parse_node(self, response, node):                   def parse_row(self, response, row):
             yield {"title": node.xpath("title/text()").get()}       yield {"sku": row["sku"]}
 
-A feed that breaks off gives what is before the break, and a warning in the log. Nothing that a document refers
-to is fetched, and iternodes expands nothing that it defines.
+A broken feed yields the nodes before the error, and a warning is logged. External references of a document are never
+fetched, and `iternodes` expands no entities that it defines.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from lycosa.core.errors import BadSpider
 from lycosa.core.public import public
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.spiders.callbacks import apply_process_results, yield_results
 from lycosa.crawl.spiders.response import Response
-from lycosa.crawl.spiders.results import Results, collect, collect_now
+from lycosa.crawl.spiders.results import Results, collect, collect_now, name_of
 from lycosa.crawl.spiders.spider import Spider
 
 if TYPE_CHECKING:
@@ -36,43 +37,42 @@ ITERATORS = ("iternodes", "xml", "html")
 
 
 class _FeedSpider(Spider):
-    """What both have in common: parts of a response that a method of the user's is called with, one by one."""
+    """Calls a method of the user's with each part of a response."""
 
     def adapt_response(self, response: Response) -> Response:
-        """Return the response to parse, where the feed has to be put right first. Yours to write."""
+        """Return the response to parse. Override it to repair a feed first."""
         return response
 
     def process_results(self, response: Response, results: list[Any]) -> Iterable[Any]:
-        """Return the items and requests of a part as they are to be. Yours to write."""
+        """Return the results of one part. Override it to change them."""
         return results
 
-    def _each(self, response: Response, method: Any, parts: Iterable[Any]) -> Iterator[Any] | AsyncIterator[Any]:
-        """Yield what the method makes of each part."""
+    def _parse_parts(self, response: Response, method: Any, parts: Iterable[Any]) -> Iterator[Any] | AsyncIterator[Any]:
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-            return self._each_later(response, method, parts)
-        return self._each_now(response, method, parts)
+            return self._parse_parts_async(response, method, parts)
+        return self._parse_parts_sync(response, method, parts)
 
-    def _each_now(self, response: Response, method: Any, parts: Iterable[Any]) -> Iterator[Any]:
-        name = _name_of(method)
+    def _parse_parts_sync(self, response: Response, method: Any, parts: Iterable[Any]) -> Iterator[Any]:
+        name = name_of(method)
         for part in parts:
-            found = collect_now(partial(method, response, part), name)
-            if type(found) is not Results:
-                raise BadSpider(f"{name} returns what has to be awaited: write async def {name}")
-            yield from yield_results(apply_process_results(self.process_results, response, found))
+            results = collect_now(partial(method, response, part), name)
+            if type(results) is not Results:
+                raise BadSpider(f"{name} returns an awaitable: write async def {name}")
+            yield from yield_results(apply_process_results(self.process_results, response, results))
 
-    async def _each_later(self, response: Response, method: Any, parts: Iterable[Any]) -> AsyncIterator[Any]:
+    async def _parse_parts_async(self, response: Response, method: Any, parts: Iterable[Any]) -> AsyncIterator[Any]:
         for part in parts:
-            found = await collect(method(response, part), _name_of(method))
-            for result in yield_results(apply_process_results(self.process_results, response, found)):
+            results = await collect(method(response, part), name_of(method))
+            for result in yield_results(apply_process_results(self.process_results, response, results)):
                 yield result
 
 
 @public
 class XMLFeedSpider(_FeedSpider):
-    """Calls `parse_node` with each element called `itertag`, as a parsel selector of its own.
+    """Calls `parse_node` with a parsel selector for each element called `itertag`.
 
-    `itertag` is a name as it is written in the document, or with a prefix of `namespaces`: (prefix, URI) pairs, which
-    the selectors know too. `iterator`: "iternodes" reads on as it goes, "xml" and "html" parse the document first.
+    `itertag` is a name as the document writes it, or has a prefix of `namespaces`: (prefix, URI) pairs, which the
+    selectors know too. `iterator`: "iternodes" parses incrementally, "xml" and "html" parse the document first.
     """
 
     iterator: str = "iternodes"
@@ -82,30 +82,30 @@ class XMLFeedSpider(_FeedSpider):
     def __init__(self, **arguments: str) -> None:
         super().__init__(**arguments)
         if self.iterator not in ITERATORS:
-            what = f"iterator of {type(self).__name__} is {self.iterator!r}"
-            raise BadSpider(f"{what}: write one of {', '.join(ITERATORS)}")
+            raise BadSpider(
+                f"iterator of {type(self).__name__} is {self.iterator!r}: write one of {', '.join(ITERATORS)}"
+            )
 
     def parse_node(self, response: Response, selector: Selector) -> Any:
-        """Make items and requests of a node. Yours to write."""
-        raise BadSpider(f"{type(self).__name__}.parse_node is not written")
+        """Return the items and requests of a node."""
+        raise BadSpider(user_errors.check_missing_method(self, "parse_node"))
 
     def parse_nodes(self, response: Response, nodes: Iterable[Selector]) -> Any:
-        """Yield what `parse_node` makes of each node."""
-        return self._each(response, self.parse_node, nodes)
+        """Yield the results of `parse_node` for each node."""
+        return self._parse_parts(response, self.parse_node, nodes)
 
     def parse(self, response: Response, **cb_kwargs: Any) -> Any:
         """Handle a feed."""
         response = self.adapt_response(response)
-        nodes = self._iternodes(response) if self.iterator == "iternodes" else self._selected(response)
+        nodes = self._iternodes(response) if self.iterator == "iternodes" else self._select_nodes(response)
         return self.parse_nodes(response, nodes)
 
-    def _selected(self, response: Response) -> Iterator[Selector]:
+    def _select_nodes(self, response: Response) -> Iterator[Selector]:
         from parsel import Selector
 
-        kind = self.iterator
-        document = Selector(text=response.text, type=kind, namespaces=dict(self.namespaces))
-        prefix = self.itertag.rpartition(":")[0]
-        if kind == "html" or (prefix and prefix in dict(self.namespaces)):
+        namespaces = dict(self.namespaces)
+        document = Selector(text=response.text, type=self.iterator, namespaces=namespaces)
+        if self.iterator == "html" or self.itertag.rpartition(":")[0] in namespaces:
             yield from document.xpath(f"//{self.itertag}")
         else:
             yield from document.xpath("//*[name()=$name]", name=self.itertag)
@@ -121,18 +121,19 @@ class XMLFeedSpider(_FeedSpider):
         try:
             for _, element in etree.iterparse(body, tag=f"{{*}}{name}", encoding="utf-8", resolve_entities=False):
                 if element.tag == f"{{{uri}}}{name}" if uri else element.prefix == (prefix or None):
-                    # A copy is a document of its own: a selector cannot leave it, and outlives the element.
+                    # The copy is a separate document: XPath cannot leave it, and it stays valid after _free().
                     yield Selector(root=deepcopy(element), type="xml", namespaces=namespaces)
-                    _forget(element)
+                    _free(element)
         except etree.XMLSyntaxError as error:
-            self.logger.warning("%s is not read further than line %d: %s", response.url, error.lineno or 0, error.msg)
+            self.logger.warning("%s: the rest of the feed is skipped: %s", response.url, error.msg)
 
 
 @public
 class CSVFeedSpider(_FeedSpider):
     """Calls `parse_row` with each row, as a dictionary.
 
-    `headers` names the columns; by default the first row does. Rows of another length are left out, with a warning.
+    `headers` are the names of the columns; without them the first row has the names. Rows of another length are
+    skipped with a warning.
     """
 
     delimiter: str | None = None
@@ -140,15 +141,15 @@ class CSVFeedSpider(_FeedSpider):
     headers: Sequence[str] | None = None
 
     def parse_row(self, response: Response, row: dict[str, str]) -> Any:
-        """Make items and requests of a row. Yours to write."""
-        raise BadSpider(f"{type(self).__name__}.parse_row is not written")
+        """Return the items and requests of a row."""
+        raise BadSpider(user_errors.check_missing_method(self, "parse_row"))
 
     def parse_rows(self, response: Response) -> Any:
-        """Yield what `parse_row` makes of each row."""
-        return self._each(response, self.parse_row, self._rows(response))
+        """Yield the results of `parse_row` for each row."""
+        return self._parse_parts(response, self.parse_row, self._rows(response))
 
     def parse(self, response: Response, **cb_kwargs: Any) -> Any:
-        """Handle a feed."""
+        """Handle a table."""
         return self.parse_rows(self.adapt_response(response))
 
     def _rows(self, response: Response) -> Iterator[dict[str, str]]:
@@ -160,9 +161,9 @@ class CSVFeedSpider(_FeedSpider):
                     yield dict(zip(headers, row, strict=True))
                 elif row:
                     counts = f"{len(row)} fields, not {len(headers)}"
-                    self.logger.warning("%s: the row of %r has %s: it is left out", response.url, row[0][:40], counts)
+                    self.logger.warning("%s: the row of %r is skipped: it has %s", response.url, row[0][:40], counts)
         except csv.Error as error:
-            self.logger.warning("%s is not read further: %s", response.url, error)
+            self.logger.warning("%s: the rest of the table is skipped: %s", response.url, error)
 
     def _reader(self, text: str) -> Iterator[list[str]]:
         try:
@@ -173,12 +174,8 @@ class CSVFeedSpider(_FeedSpider):
             raise BadSpider(f"{type(self).__name__}: {error}") from error
 
 
-def _name_of(method: Any) -> str:
-    return getattr(method, "__name__", "the method")
-
-
-def _forget(element: Any) -> None:
-    """Free the memory of an element and of all that came before it."""
+def _free(element: Any) -> None:
+    """Free the memory of an element and of everything before it."""
     element.clear()
     parent = element.getparent()
     while parent is not None and element.getprevious() is not None:

@@ -1,4 +1,4 @@
-"""The crawl that needs no spider: one `PageItem` a page, and every link that the scope lets through."""
+"""The spider of a crawl without one: yields a `PageItem` for each page, and all of its links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lycosa.html.page import extract_page, parse_html
 
 
 class SiteSpider(Spider):
-    """Crawls whole sites. `nofollow` says whether links marked rel=nofollow are left alone."""
+    """Crawls whole sites. With `nofollow` links with rel=nofollow are not followed."""
 
     name = "site"
 
@@ -25,16 +25,16 @@ class SiteSpider(Spider):
         self._nofollow = nofollow
 
     def parse(self, response: Response) -> Results:
-        """Return the page's item and its links, sorted already."""
+        """Return the item and the links of the page."""
         raw, record = response.raw, response.record
-        assert record is not None, "a page of a crawl is lent by its frontier"
+        assert record is not None, "a page of a crawl has a frontier record"
         encoding = detect_encoding(raw.body, raw.headers.get("content-type"))
         tree = parse_html(raw.body, encoding)
         links = extract_links(tree, record.url, encoding)
         page = extract_page(tree, raw.headers.get("content-language"))
-        trail = response.request.get_meta(REDIRECT_URLS)
+        redirects = response.request.get_meta(REDIRECT_URLS)
         item = PageItem(
-            url=trail[0] if trail else record.url,
+            url=redirects[0] if redirects else record.url,
             final_url=record.url,
             status=raw.status,
             content_type=response.content_type,
@@ -53,5 +53,5 @@ class SiteSpider(Spider):
 
 @lru_cache(maxsize=8)
 def iso_utc(second: int) -> str:
-    """Return ISO 8601 of a unix time; many pages share a second."""
+    """Format a unix time as ISO 8601. Cached, because many pages share a second."""
     return datetime.fromtimestamp(second, UTC).isoformat().replace("+00:00", "Z")

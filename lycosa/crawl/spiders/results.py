@@ -1,12 +1,12 @@
-"""What a callback gave back, whatever its form: split into items, requests and links.
+"""Sorts the results of a callback into items, requests and links.
 
-| the callback is or returns          | it means                        |
+| the callback is or returns          | results                         |
 |-------------------------------------|---------------------------------|
-| None                                | nothing                         |
+| None                                | none                            |
 | a `Request`, a link or an item      | that one                        |
 | a list, tuple, generator, iterator  | each of its elements            |
 | an async generator                  | each of its elements            |
-| a coroutine                         | what it returns, as above       |
+| a coroutine                         | as above, of what it returns    |
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from lycosa.crawl.items.items import is_item
 from lycosa.html.links import PageLink
 from lycosa.http.core.request import Request
 
-__all__ = ["RESULTS_MAX", "Results", "collect", "collect_now", "is_item"]
-
 RESULTS_MAX = 1_000_000
-"""Results of one callback; they are held in memory until it ends."""
+"""Maximum results of one callback: they are held in memory until it ends."""
 
 
 class Results(NamedTuple):
-    """The results of one callback. `closing` is the reason of a `CloseSpider` that it ended with, "" for none."""
+    """The results of one callback. `closing` is the reason if it ended with `CloseSpider`, else ""."""
 
     items: list[Any]
     requests: list[Request]
     links: list[PageLink]
     closing: str = ""
 
+    def elements(self) -> list[Any]:
+        """Return all results: items, then requests, then links."""
+        return [*self.items, *self.requests, *self.links]
+
 
 async def collect(returned: Any, name: str) -> Results:
-    """Sort what the callback `name` returned. Raises `BadSpider` for what is neither item nor request."""
+    """Sort the return value of the callback `name`. Raises `BadSpider` for anything but items and requests."""
     if type(returned) is Results:
         return returned
     results = Results([], [], [])
@@ -46,27 +48,32 @@ async def collect(returned: Any, name: str) -> Results:
             returned = await returned
         if inspect.isasyncgen(returned) or isinstance(returned, AsyncIterable):
             async for result in returned:
-                _sort(result, results, name)
+                _add(result, results, name)
         else:
             for result in _elements(returned):
-                _sort(result, results, name)
+                _add(result, results, name)
     except CloseSpider as close:
         return results._replace(closing=close.reason)
     return results
 
 
 def collect_now(call: Callable[[], Any], name: str) -> Any:
-    """Call a plain function and sort what it returned, in the thread that runs; what has to be awaited is returned."""
+    """Call a plain function and sort what it returns, all in this thread. An awaitable is returned unchanged."""
     results = Results([], [], [])
     try:
         returned = call()
         if type(returned) is Results or inspect.isawaitable(returned) or isinstance(returned, AsyncIterable):
             return returned
         for result in _elements(returned):
-            _sort(result, results, name)
+            _add(result, results, name)
     except CloseSpider as close:
         return results._replace(closing=close.reason)
     return results
+
+
+def name_of(callback: object) -> str:
+    """Return the name of a callback, for messages."""
+    return getattr(callback, "__name__", "the callback")
 
 
 def _elements(returned: Any) -> Iterable[Any]:
@@ -77,7 +84,7 @@ def _elements(returned: Any) -> Iterable[Any]:
     return (returned,)
 
 
-def _sort(result: Any, results: Results, name: str) -> None:
+def _add(result: Any, results: Results, name: str) -> None:
     if type(result) is PageLink:
         results.links.append(result)
     elif isinstance(result, Request):

@@ -1,7 +1,7 @@
-"""Callbacks by decorator: a spider made of functions.
+"""Routes of `lycosa.Crawl`: callbacks that are registered by a decorator.
 
-A request that names a route goes there; one that names none goes to the first route whose glob matches its URL, else to
-the default route.
+A request may name its route. Otherwise its response goes to the first route whose glob matches the URL, else to the
+default route.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class Routes:
-    """The functions by name and by glob, in the order of their decoration."""
+    """Handlers by name and by glob, in the order of registration."""
 
     def __init__(self) -> None:
         self.named: dict[str, Callable[..., Any]] = {}
@@ -30,19 +30,19 @@ class Routes:
         return bool(self.named)
 
     def add(self, name: str | None, match: str | None) -> Callable[[Handler], Handler]:
-        """Return the decorator of `Crawl.route`. Raises `BadSpider` for a name that is taken."""
+        """Return the decorator of `Crawl.route`. It raises `BadSpider` for a name that exists already."""
 
         def register(handler: Handler) -> Handler:
             for each in {name, handler.__name__} - {None}:
                 if hasattr(Spider, str(each)) and each != "parse":
-                    raise BadSpider(f"a route cannot be called {each!r}: every spider has something of that name")
+                    raise BadSpider(f"a route cannot be called {each!r}: this is an attribute of every spider")
                 if self.named.setdefault(str(each), handler) is not handler:
-                    raise BadSpider(f"there are two routes {each!r}: give one another name")
+                    raise BadSpider(f"there are two routes {each!r}: rename one")
             if match is not None:
                 self.matching.append((re.compile(translate(match)), handler))
             elif name is None:
                 if self.default is not None:
-                    raise BadSpider(f"{handler.__name__} would be a second default route: give it a name or a match")
+                    raise BadSpider(f"{handler.__name__} is a second default route: give it a name or a match")
                 self.default = handler
             return handler
 
@@ -61,10 +61,9 @@ class RoutedSpider(Spider):
         self.__dict__.update({name: each for name, each in routes.named.items() if name != "parse"})
 
     def parse(self, response: Response) -> Any:
-        """Give the response to the route that its URL matches."""
-        for pattern, handler in self._routes.matching:
-            if pattern.match(response.url):
-                return handler(response, **response.request.callback_arguments())
-        if self._routes.default is None:
+        """Call the route that the URL matches."""
+        matching = (handler for pattern, handler in self._routes.matching if pattern.match(response.url))
+        handler = next(matching, self._routes.default)
+        if handler is None:
             raise BadSpider(f"no route for {response.url}: write one with @crawl.route()")
-        return self._routes.default(response, **response.request.callback_arguments())
+        return handler(response, **response.request.callback_arguments())

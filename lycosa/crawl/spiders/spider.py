@@ -1,4 +1,4 @@
-"""What a scraper writer subclasses: where to start, and what to make of a page.
+"""The base class of spiders: where to start, and what to extract from a page.
 
     class Quotes(Spider):
         name = "quotes"
@@ -10,8 +10,8 @@
             yield from response.follow_all(response.css("a.next::attr(href)").getall())
 
 A callback may be a generator, an async generator, a coroutine, or a function that returns one result, a list or None.
-It yields items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. What it yields counts when it has ended
-without an exception: then the items are written and the requests queued in one step.
+It yields items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. Results count only if the callback ends
+without an exception: then the items are written and the requests are queued in one step.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 @public
 class Spider:
-    """Base class. Arguments given with `-a` become attributes. Raises `BadSpider` when it has no name.
+    """Base class. Arguments given with `-a` become attributes. Raises `BadSpider` if it has no name.
 
-    `key_resolver` says what identifies a request, `segment_resolver` what segment a run belongs to: methods, where the
-    spider has them.
+    A subclass may define two methods: `key_resolver` returns what identifies a request, `segment_resolver` the segment
+    of a run.
     """
 
     name: str = ""
@@ -50,35 +50,37 @@ class Spider:
     key_resolver: KeyResolver | None = None
     segment_resolver: SegmentResolver | None = None
     crawler: Any = None
-    """The crawl that the spider takes part in: settings, stats, signals."""
+    """The crawl: settings, stats, signals."""
     settings: Mapping[str, Any] = {}
-    """The settings of the crawl, by our names and Scrapy's."""
+    """The settings of the crawl, by Lycosa's and by Scrapy's names."""
     state: dict[str, Any]
-    """What the spider remembers from run to run: plain data."""
+    """Plain data that is kept from run to run."""
 
     def __init__(self, **arguments: str) -> None:
         self.__dict__.update(arguments)
-        if not self.name:
-            raise BadSpider(f"{type(self).__name__} has no name: write name = '...' in the class")
         owner = type(self).__name__
-        wrong = user_errors.check_start_urls(self.start_urls, owner)
-        wrong = wrong or user_errors.check_allowed_domains(self.allowed_domains, owner)
-        if wrong := wrong or (user_errors.check_start_requests(self) if self.start_urls else ""):
-            raise BadSpider(wrong)
-        if suspicious := user_errors.check_attributes(self):
-            log.warning("%s", suspicious)
-        for lost in user_errors.check_lost_returns(self):
-            log.warning("%s", lost)
+        if not self.name:
+            raise BadSpider(f"{owner} has no name: write name = '...' in the class")
+        mistake = (
+            user_errors.check_start_urls(self.start_urls, owner)
+            or user_errors.check_allowed_domains(self.allowed_domains, owner)
+            or (user_errors.check_start_requests(self) if self.start_urls else "")
+        )
+        if mistake:
+            raise BadSpider(mistake)
+        for warning in (user_errors.check_attributes(self), *user_errors.check_lost_returns(self)):
+            if warning:
+                log.warning("%s", warning)
 
     @classmethod
     def from_crawler(cls, crawler: Any, **arguments: Any) -> Self:
-        """Make the spider of a crawl. Overridden, it may connect receivers of `crawler.signals`."""
+        """Create the spider of a crawl. Override it to connect receivers to `crawler.signals`."""
         spider = cls(**arguments)
         spider.set_crawler(crawler)
         return spider
 
     def set_crawler(self, crawler: Any) -> None:
-        """Take part in a crawl: `self.crawler`, `self.settings`."""
+        """Set `self.crawler` and `self.settings`."""
         self.crawler = crawler
         self.settings = crawler.settings
 
@@ -88,16 +90,16 @@ class Spider:
         return logging.getLogger(self.name)
 
     async def fetch(self, request: Request | str) -> Response:
-        """Fetch something now, and wait for it: through the middlewares, politely, with retries and redirects.
+        """Fetch a response now: through the middlewares, with the delays of its host, retries and redirects.
 
-        Raises `FetchError` or `IgnoreRequest`, or `BadSpider` where no crawl runs.
+        Raises `FetchError` or `IgnoreRequest`, or `BadSpider` if no crawl runs.
         """
         if self.crawler is None or self.crawler.download is None:
-            raise BadSpider("fetch works while a crawl runs: in callbacks, errbacks and pipelines")
+            raise BadSpider("fetch works only while a crawl runs: in callbacks, errbacks and pipelines")
         return await self.crawler.download(request)  # type: ignore[no-any-return]
 
     def fetch_sync(self, request: Request | str) -> Response:
-        """Fetch something now, from a callback that runs in a thread (`callback_mode = "thread"`); see `fetch`."""
+        """Do the same as `fetch`, in a callback that runs in a thread (`callback_mode = "thread"`)."""
         return on_loop(self.fetch(request))
 
     async def start(self) -> AsyncIterator[Request]:
@@ -106,22 +108,22 @@ class Spider:
             yield Request(url)
 
     def parse(self, response: Response) -> Any:
-        """Make items and requests of a response. The callback of requests that name no other."""
-        raise BadSpider(f"{type(self).__name__}.parse is not written: write it, or give each Request a callback")
+        """Return items and requests: the callback of requests without one."""
+        raise BadSpider(user_errors.check_missing_method(self, "parse", "write it, or give each Request a callback"))
 
     def closed(self, reason: str) -> Any:
-        """Called at the end with "finished", "shutdown" (interrupted), "failed", or why it was closed."""
+        """Handle the end of the run. `reason`: "finished", "shutdown" (interrupted), "failed", or that of the close."""
 
 
 def domains_as_urls(domains: Iterable[str]) -> list[str]:
-    """Return the seeds whose `domain` scope is what `allowed_domains` means."""
+    """Return a URL for each entry of `allowed_domains`: its `domain` scope is that entry."""
     return [f"http://{domain.strip().removeprefix('.')}/" for domain in domains]
 
 
-async def start_requests(spider: Spider, through: Sequence[Callable[..., Any]] = ()) -> AsyncIterator[Request]:
-    """Yield what `spider.start` yields, if these are requests, `through` the `process_start` of middlewares.
+async def start_requests(spider: Spider, process_start: Sequence[Callable[..., Any]] = ()) -> AsyncIterator[Request]:
+    """Yield the requests of `spider.start` after they passed through the `process_start` methods of middlewares.
 
-    Raises `BadSpider`.
+    Raises `BadSpider` or `BadMiddleware` for anything but requests.
     """
     where = f"{type(spider).__name__}.start"
     with wrap_user_errors(where):
@@ -131,7 +133,7 @@ async def start_requests(spider: Spider, through: Sequence[Callable[..., Any]] =
             user_errors.check_start(spider)
             or f"{where} returned a {type(started).__name__}: write async def start(self)"
         )
-    for method in through:
+    for method in process_start:
         where = method.__qualname__
         with wrap_user_errors(where):
             started = method(started)
@@ -150,12 +152,12 @@ async def start_requests(spider: Spider, through: Sequence[Callable[..., Any]] =
 
 @contextmanager
 def wrap_user_errors(name: str) -> Iterator[None]:
-    """Turn what a spider's or pipeline's own code raises into one line that says where; the log has the traceback."""
+    """Turn an exception of the user's code `name` into a `BadSpider` that says where; the log has the traceback."""
     try:
         yield
     except (LycosaError, StopAsyncIteration):
         raise
     except Exception as error:
-        logging.getLogger(__name__).info("%s failed", name, exc_info=True)
+        log.info("%s failed", name, exc_info=True)
         place = user_line(error)
         raise BadSpider(f"{name} failed{place and f' ({place})'}: {type(error).__name__}: {error}") from error

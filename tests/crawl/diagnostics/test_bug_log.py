@@ -205,8 +205,8 @@ def test_wrong_arguments_and_a_missing_parse_are_explained_in_one_line() -> None
     )
     nothing = "takes_nothing takes no response: write def takes_nothing(self, response)"
     assert played.of("/echo/2") == ("dead", nothing)
-    unwritten = "Mistaken.parse is not written: write it, or give each Request a callback"
-    assert played.of("/echo/3") == ("dead", unwritten)
+    missing = "Mistaken has no parse(): write it, or give each Request a callback"
+    assert played.of("/echo/3") == ("dead", missing)
 
 
 class Forgets(Spider):

@@ -325,6 +325,12 @@ def test_start(kind: type[Spider], line: str) -> None:
     assert user_errors.check_start(kind()) == line
 
 
+@pytest.mark.parametrize(("method", "hint"), [("prase", "; did you mean prase?"), ("parse_item", ": write it")])
+def test_a_missing_method_is_named_with_its_misspelling(method: str, hint: str) -> None:
+    spider = type("A", (Spider,), {"name": "a", method: lambda self, response: None})()
+    assert user_errors.check_missing_method(spider, "parse") == f"A has no parse(){hint}"
+
+
 @pytest.mark.parametrize(
     ("urls", "line"),
     [

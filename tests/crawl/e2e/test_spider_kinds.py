@@ -97,7 +97,7 @@ def test_a_resumed_crawl_says_which_rule_is_gone(tmp_path):
             assert run.until(lambda: len(tree.hits()) > 16), run.stderr
             assert run.kill(), run.stderr
         said = runs(site, tmp_path, TREE.replace(SECOND_RULE, ""), "--no-robots", code=1)
-    assert "was found by rule 1, and Tree has 1 rules (counted from 0): put the rule back to resume" in said
+    assert "was found by rule 1 (counted from 0), and Tree has 1 rules: restore the rule to resume" in said
 
 
 PAGES = {

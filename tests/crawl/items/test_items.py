@@ -111,8 +111,7 @@ def test_everybodys_item_adapter_knows_all_kinds() -> None:
 def test_telling_an_item_loads_no_library() -> None:
     code = """
 import sys, dataclasses
-from lycosa.crawl.spiders.results import is_item
-from lycosa.crawl.items.items import Item, Field
+from lycosa.crawl.items.items import Field, Item, is_item
 from lycosa.storage.sinks.json_lines import to_line
 class Own(Item):
     a = Field()

@@ -1,4 +1,4 @@
-"""`CrawlSpider` and its rules (C2): what they follow, what they call, and what a resumed crawl finds again."""
+"""`CrawlSpider` and its rules (C2): the links they follow, the methods they call, and resumed crawls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stored(request: Request, spider: CrawlSpider) -> Request:
 
 
 def visit(spider: CrawlSpider, request: Request, body: str = PAGE) -> Results:
-    """Call what the request names, after it was stored."""
+    """Call the callback of the request after it was stored."""
     request = stored(request, spider)
     return results(resolve_callback(spider, request.callback)(page(request, body), **request.cb_kwargs))
 
@@ -64,7 +64,7 @@ def shop(*rules: Any, **attributes: Any) -> Any:
     return type("Shop", (Shop,), {"rules": rules or Shop.rules, **attributes})()
 
 
-def test_the_first_page_and_what_the_rules_find_on_it() -> None:
+def test_the_first_page_is_parsed_and_its_links_become_requests() -> None:
     found = results(Shop().parse(page()))
     assert found.items == [{"start": f"{SITE}/"}]
     assert paths(found) == ["/item/1", "/item/2", "/list/1"]
@@ -84,7 +84,7 @@ def test_a_rule_with_a_callback_does_not_follow_and_one_without_does() -> None:
 
 
 @pytest.mark.parametrize(("follow", "expected"), [(True, ["/item/1", "/item/2"]), (False, [])])
-def test_follow_can_be_said(follow: bool, expected: list[str]) -> None:
+def test_follow_overrides_the_default(follow: bool, expected: list[str]) -> None:
     spider = shop(Rule(LinkExtractor("/item/"), follow=follow))
     assert paths(visit(spider, results(spider.parse(page())).requests[0])) == expected
     spider = shop(Rule(LinkExtractor("/item/"), "parse_item", {"kind": "k"}, follow=follow))
@@ -92,7 +92,7 @@ def test_follow_can_be_said(follow: bool, expected: list[str]) -> None:
     assert (len(found.items), paths(found)) == (1, ["/more", *expected])
 
 
-def test_a_link_belongs_to_the_first_rule_that_takes_it() -> None:
+def test_a_link_belongs_to_the_first_rule_that_extracts_it() -> None:
     spider = shop(Rule(LinkExtractor("item/1")), Rule(), Rule())
     found = results(spider.parse(page()))
     assert [(request.meta["rule"], request.url.removeprefix(SITE)) for request in found.requests] == [
@@ -103,7 +103,7 @@ def test_a_link_belongs_to_the_first_rule_that_takes_it() -> None:
     ]
 
 
-def test_links_and_requests_are_processed() -> None:
+def test_process_links_and_process_request_change_links_and_requests() -> None:
     class Processed(Shop):
         def links(self, links: list[Link]) -> Any:
             for link in links:
@@ -141,7 +141,7 @@ def one(self: Any, response: Response) -> Any:
 
 
 @pytest.mark.parametrize("callback", [coroutine, asynchronous, one])
-def test_callbacks_of_every_form_and_process_results(callback: Callable[..., Any]) -> None:
+def test_process_results_works_with_every_form_of_callback(callback: Callable[..., Any]) -> None:
     def process_results(self: Any, response: Response, results: Any) -> Any:
         return [{**result, "from": response.url} for result in results]
 
@@ -163,13 +163,13 @@ async def closing_later(self: Any, response: Response) -> Any:
 
 @pytest.mark.parametrize("callback", [closing, closing_later])
 @pytest.mark.parametrize("more", [{}, {"process_results": lambda self, response, results: results}])
-def test_a_callback_that_closes_the_spider_keeps_what_it_yielded(callback: Any, more: dict[str, Any]) -> None:
+def test_results_before_close_spider_are_kept(callback: Any, more: dict[str, Any]) -> None:
     spider = shop(Rule(LinkExtractor("item/1"), "callback", follow=True), callback=callback, **more)
     found = visit(spider, results(spider.parse(page())).requests[0])
     assert (found.items, paths(found), found.closing) == ([{"n": 1}], [], "enough")
 
 
-def test_what_a_callback_should_not_yield_is_told_with_its_name() -> None:
+def test_an_error_about_a_wrong_result_names_the_callback() -> None:
     spider = shop(Rule(LinkExtractor("item/1"), "callback"), callback=one)
     with pytest.raises(BadSpider, match=r"wrong yielded an? int"):
         results(spider.parse_with_rules(page(), wrong, {}))
@@ -185,7 +185,7 @@ def test_plain_callbacks_need_no_loop() -> None:
     assert len(found.requests) == 3
 
 
-def test_callbacks_are_given_as_functions_too() -> None:
+def test_callbacks_may_be_functions() -> None:
     class Functions(CrawlSpider):
         name = "functions"
 
@@ -209,7 +209,7 @@ def test_callbacks_are_given_as_functions_too() -> None:
         assert (visit(spider, first).items, visit(spider, second).items) == ([{"by": by}], [{"by": 0}])
 
 
-def test_an_errback_by_rule() -> None:
+def test_a_rule_has_its_own_errback() -> None:
     class Failing(Shop):
         rules = (Rule(LinkExtractor("item/1"), errback="failed"), Rule(LinkExtractor("item/2")))
 
@@ -226,38 +226,38 @@ def test_an_errback_by_rule() -> None:
 @pytest.mark.parametrize(
     ("kind", "found"), [("application/xhtml+xml", 3), ("", 3), ("application/json", 0), ("image/png", 0)]
 )
-def test_only_pages_are_searched_for_links(kind: str, found: int) -> None:
+def test_only_html_is_searched_for_links(kind: str, found: int) -> None:
     assert len(results(Shop().parse(page(kind=kind))).requests) == found
 
 
-def test_a_binary_without_a_type_is_not_searched() -> None:
+def test_a_binary_body_without_content_type_is_not_searched() -> None:
     assert results(Shop().parse(page(body="\x00" + PAGE, kind=""))).requests == []
 
 
-def test_the_text_of_a_link_is_bounded() -> None:
+def test_the_stored_text_of_a_link_is_bounded() -> None:
     (request,) = results(Shop().parse(page(body=f"<a href=/item/1>{'x' * 9000}</a>"))).requests
     assert len(request.meta["link_text"]) == LINK_TEXT_MAX
 
 
-def test_a_resumed_crawl_finds_its_rule_by_number_and_says_so_when_it_is_gone() -> None:
+def test_a_resumed_crawl_finds_its_rule_by_number_or_reports_its_absence() -> None:
     request = results(Shop().parse(page())).requests[2]
     changed = shop(Rule(LinkExtractor("x")), Rule(LinkExtractor("about"), lambda response: {"new": response.url}))
     assert visit(changed, request).items == [{"new": f"{SITE}/list/1"}]
-    with pytest.raises(BadSpider) as told:
+    with pytest.raises(BadSpider) as caught:
         visit(shop(Shop.rules[0]), request)
-    assert str(told.value) == (
-        "http://shop.example/list/1 was found by rule 1, and Shop has 1 rules (counted from 0): "
-        "put the rule back to resume this crawl, or start it afresh"
+    assert str(caught.value) == (
+        "http://shop.example/list/1 was found by rule 1 (counted from 0), and Shop has 1 rules: "
+        "restore the rule to resume this crawl, or start it afresh"
     )
 
 
 @pytest.mark.parametrize("number", [-1, 2, "0", None, True])
-def test_a_rule_that_is_no_number_of_ours(number: Any) -> None:
+def test_a_wrong_rule_number_is_reported(number: Any) -> None:
     with pytest.raises(BadSpider, match="was found by rule"):
         Shop()._by_rule(page(Request(f"{SITE}/", meta={"rule": number})))
 
 
-def test_rules_made_by_hand() -> None:
+def test_rules_may_be_created_in_the_constructor() -> None:
     class Late(Shop):
         rules = ()
 
@@ -269,22 +269,24 @@ def test_rules_made_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "says"),
+    ("rule", "message"),
     [
         (Rule(callback="parse_itm"), "callback of rule 0 of Shop: Shop has no method 'parse_itm'"),
         (Rule(process_links="links"), "process_links of rule 0 of Shop: Shop has no method 'links'"),
         (Rule(process_request=3), "process_request of rule 0 of Shop: 3 is no method"),
-        (Rule(callback="parse"), "rule 0 of Shop has the callback parse, which follows links itself: name another"),
+        (Rule(callback="parse"), "rule 0 of Shop has the callback parse, which follows links: use another name"),
         (Rule(callback=CrawlSpider.parse), "rule 0 of Shop has the callback parse"),
         (LinkExtractor(), "rule 0 of Shop is a LinkExtractor: write Rule(LinkExtractor(...), ...)"),
     ],
 )
-def test_rules_that_cannot_work_are_told_at_once(rule: Any, says: str) -> None:
-    with pytest.raises(BadSpider) as told:
+def test_rules_that_cannot_work_are_refused_at_once(rule: Any, message: str) -> None:
+    with pytest.raises(BadSpider) as caught:
         shop(rule)
-    assert says in str(told.value)
+    assert message in str(caught.value)
 
 
-def test_a_parse_of_ones_own_is_told_at_once() -> None:
-    with pytest.raises(BadSpider, match=r"Shop\.parse hides how a CrawlSpider follows links: call it parse_item"):
+def test_an_overridden_parse_is_refused_at_once() -> None:
+    with pytest.raises(
+        BadSpider, match=r"Shop\.parse overrides the method that follows links: rename it to parse_item"
+    ):
         shop(parse=lambda self, response: None)

@@ -1,4 +1,4 @@
-"""`XMLFeedSpider` and `CSVFeedSpider` (C2): node by node, row by row, up to where a feed breaks."""
+"""`XMLFeedSpider` and `CSVFeedSpider` (C2): nodes and rows, up to the first error in the feed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from lxml import etree
 
 from lycosa.core.errors import BadSpider, CloseSpider
-from lycosa.crawl.spiders.feeds import CSVFeedSpider, XMLFeedSpider, _forget
+from lycosa.crawl.spiders.feeds import CSVFeedSpider, XMLFeedSpider, _free
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import collect
 
@@ -47,7 +47,7 @@ def texts(response: Response, node: Any) -> Any:
 
 
 @pytest.mark.parametrize("iterator", ["iternodes", "xml", "html"])
-def test_every_node_by_itself(iterator: str) -> None:
+def test_every_node_is_parsed_separately(iterator: str) -> None:
     found = items(news(iterator=iterator, parse_node=lambda self, response, node: texts(response, node)), RSS)
     assert found == [{"text": "One1"}, {"text": "Two & more2"}]
 
@@ -69,7 +69,7 @@ def test_a_selector_of_iternodes_cannot_leave_its_node() -> None:
         ("nothing", [], RSS, []),
     ],
 )
-def test_names_are_as_written_or_by_namespace(
+def test_itertag_is_a_written_name_or_has_a_namespace_prefix(
     iterator: str, itertag: str, namespaces: Any, body: str, expected: list[str]
 ) -> None:
     spider = news(itertag=itertag, namespaces=namespaces, iterator=iterator, parse_node=lambda s, r, n: texts(r, n))
@@ -87,7 +87,7 @@ def test_selectors_know_the_namespaces(iterator: str) -> None:
     assert items(news(Priced, iterator=iterator), RSS) == [{"price": "1"}, {"price": "2"}]
 
 
-def test_the_feed_and_its_results_are_adapted() -> None:
+def test_the_feed_and_its_results_can_be_changed() -> None:
     class Adapted(News):
         def adapt_response(self, response: Response) -> Response:
             return response.replace(body=response.body.replace(b"record", b"item"))
@@ -115,7 +115,7 @@ def generator(self: Any, response: Response, node: Any) -> Any:
 
 
 @pytest.mark.parametrize("method", [coroutine, asynchronous, generator])
-def test_methods_of_every_form(method: Any) -> None:
+def test_parse_node_may_have_every_form_of_callback(method: Any) -> None:
     assert items(news(itertag="title", parse_node=method), RSS) == [
         {"text": "Channel"},
         {"text": "One"},
@@ -123,7 +123,7 @@ def test_methods_of_every_form(method: Any) -> None:
     ]
 
 
-def test_a_method_that_closes_the_spider_keeps_what_it_yielded() -> None:
+def test_results_before_close_spider_are_kept() -> None:
     def closing(self: Any, response: Response, node: Any) -> Any:
         yield texts(response, node)
         if "One" in str(texts(response, node)):
@@ -134,31 +134,32 @@ def test_a_method_that_closes_the_spider_keeps_what_it_yielded() -> None:
     assert (found.items, found.closing) == ([{"text": "Channel"}, {"text": "One"}], "enough")
 
 
-def test_a_method_that_returns_what_has_to_be_awaited_is_told() -> None:
+def test_a_plain_method_that_returns_an_awaitable_is_refused() -> None:
     def hidden(self: Any, response: Response, node: Any) -> Any:
         return asynchronous(self, response, node)
 
     spider = news(parse_node=hidden)
-    with pytest.raises(BadSpider, match="returns what has to be awaited: write async def"):
+    with pytest.raises(BadSpider, match="returns an awaitable: write async def"):
         items(spider, RSS)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-2"])
-def test_encodings(encoding: str) -> None:
+def test_feeds_of_several_encodings_are_decoded(encoding: str) -> None:
     declared = encoding if encoding == "iso-8859-2" else "utf-8"
     body = f'\n<?xml version="1.0" encoding="{declared}"?><r><item><title>Łódź</title></item></r>'
     body = body.lstrip() if encoding != "utf-8" else body
     assert items(News(), body.encode(encoding)) == [{"titles": ["Łódź"]}]
 
 
-def test_a_feed_that_breaks_off_gives_what_is_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_feed_yields_the_nodes_before_the_error(caplog: pytest.LogCaptureFixture) -> None:
     body = RSS[: RSS.index("<title>Two")] + "<title>Two & more</wrong>"
     assert items(News(), body) == [{"titles": ["One"]}]
-    assert "http://news.example/feed is not read further than line 4" in caplog.text
+    assert "http://news.example/feed: the rest of the feed is skipped: " in caplog.text
+    assert "line 4" in caplog.text
     assert items(News(), "") == []
 
 
-def test_entities_stay_closed(tmp_path: Any) -> None:
+def test_entities_are_not_expanded(tmp_path: Any) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
     bomb = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 10))
@@ -171,20 +172,20 @@ def test_entities_stay_closed(tmp_path: Any) -> None:
         assert "haha" not in str(found)
 
 
-def test_a_small_entity_stays_closed_too() -> None:
+def test_a_small_entity_is_not_expanded() -> None:
     body = '<!DOCTYPE r [<!ENTITY e "haha">]><r><item><title>&e;x</title></item></r>'
     assert items(news(parse_node=lambda s, r, n: texts(r, n)), body) == [{"text": "x"}]
 
 
-def test_what_was_read_is_forgotten() -> None:
+def test_parsed_elements_are_freed() -> None:
     root = etree.fromstring("<r><title>t</title><item><title>1</title></item>tail<item><title>2</title></item></r>")
-    _forget(root[1])
+    _free(root[1])
     assert etree.tostring(root) == b"<r><item/><item><title>2</title></item></r>"
-    _forget(root)
+    _free(root)
     assert etree.tostring(root) == b"<r/>"
 
 
-def test_an_iterator_that_is_none_is_told() -> None:
+def test_an_unknown_iterator_is_refused() -> None:
     with pytest.raises(BadSpider, match="iterator of News is 'sax': write one of iternodes, xml, html"):
         news(iterator="sax")
 
@@ -211,7 +212,7 @@ ROWS = [{"sku": "1", "name": "One"}, {"sku": "2", "name": "Two, or\r\nmore"}]
         ({}, "sku,name\n", []),
     ],
 )
-def test_rows(attributes: dict[str, Any], body: str, expected: list[Any]) -> None:
+def test_rows_become_dictionaries(attributes: dict[str, Any], body: str, expected: list[Any]) -> None:
     assert items(news(Prices, **attributes), body, "text/csv; charset=utf-8") == expected
 
 
@@ -219,18 +220,18 @@ def test_rows_in_another_charset() -> None:
     assert items(Prices(), "name\nGröße\n".encode("cp1252"), "text/csv; charset=windows-1252") == [{"name": "Größe"}]
 
 
-def test_rows_of_another_length_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_of_another_length_are_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert items(Prices(), "a,b\n1\n1,2,3\n1,2\n", "text/csv") == [{"a": "1", "b": "2"}]
-    assert "http://news.example/feed: the row of '1' has 3 fields, not 2: it is left out" in caplog.text
+    assert "http://news.example/feed: the row of '1' is skipped: it has 3 fields, not 2" in caplog.text
 
 
-def test_a_table_that_cannot_be_read_gives_what_is_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_table_yields_the_rows_before_the_error(caplog: pytest.LogCaptureFixture) -> None:
     assert items(Prices(), "a\n1\n" + "x" * 200_000 + "\n2\n", "text/csv") == [{"a": "1"}]
-    assert "http://news.example/feed is not read further" in caplog.text
+    assert "http://news.example/feed: the rest of the table is skipped" in caplog.text
 
 
-def test_rows_are_adapted_and_may_be_parsed_later() -> None:
+def test_rows_can_be_changed_and_parsed_asynchronously() -> None:
     class Adapted(Prices):
         def adapt_response(self, response: Response) -> Response:
             return response.replace(body=b"a\n1\n")
@@ -245,13 +246,13 @@ def test_rows_are_adapted_and_may_be_parsed_later() -> None:
     assert items(Adapted(), "", "text/csv") == [{"a": "1", "b": "2"}]
 
 
-def test_a_delimiter_that_is_none_is_told() -> None:
+def test_a_wrong_delimiter_is_refused() -> None:
     with pytest.raises(BadSpider, match='News: "delimiter" must be'):
         items(news(Prices, delimiter="--"), "a--b", "text/csv")
 
 
 @pytest.mark.parametrize(("base", "method"), [(XMLFeedSpider, "parse_node"), (CSVFeedSpider, "parse_row")])
-def test_a_method_that_is_not_written_is_told(base: type, method: str) -> None:
+def test_a_missing_method_is_reported(base: type, method: str) -> None:
     spider = news(base, name="x")
-    with pytest.raises(BadSpider, match=f"News.{method} is not written"):
+    with pytest.raises(BadSpider, match=rf"News has no {method}\(\): write it"):
         items(spider, RSS if method == "parse_node" else "a\n1\n")

@@ -1,4 +1,4 @@
-"""What callbacks may return (C1): each form means the same results, and nonsense is named."""
+"""What callbacks may return (C1): every form gives the same results, and errors name the callback."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ async def coroutine_of_generator() -> Any:
     "make",
     [generator, agenerator, coroutine, coroutine_of_generator, lambda: [A, B], lambda: (A, B), lambda: iter([A, B])],
 )
-def test_every_form_of_callback(make: Any) -> None:
+def test_every_form_of_callback_gives_the_same_results(make: Any) -> None:
     assert collected(make()) == Results([A], [B], [])
 
 
-def test_single_results_and_none() -> None:
+def test_a_single_result_or_none_may_be_returned() -> None:
     assert collected(None) == Results([], [], [])
     assert collected(A) == Results([A], [], [])
     assert collected(B) == Results([], [B], [])
@@ -68,12 +68,12 @@ class Film(msgspec.Struct):
 
 
 @pytest.mark.parametrize("item", [Book("x"), Film("x"), {"title": "x"}])
-def test_kinds_of_items(item: Any) -> None:
+def test_items_may_be_dicts_dataclasses_or_structs(item: Any) -> None:
     assert collected([item]).items == [item]
 
 
 @pytest.mark.parametrize(
-    ("nonsense", "told"),
+    ("result", "message"),
     [
         (5, "an int (5): yield items"),
         ("http://a.example/", "a str ('http://a.example/'): yield response.follow("),
@@ -82,12 +82,12 @@ def test_kinds_of_items(item: Any) -> None:
         (1.5, "a float (1.5): yield items"),
     ],
 )
-def test_nonsense_is_named(nonsense: Any, told: str) -> None:
-    with pytest.raises(BadSpider, match=re.escape(f"parse yielded {told}")):
-        collected([nonsense])
+def test_a_wrong_result_is_refused_with_advice(result: Any, message: str) -> None:
+    with pytest.raises(BadSpider, match=re.escape(f"parse yielded {message}")):
+        collected([result])
 
 
-def test_an_error_in_the_middle_comes_out() -> None:
+def test_an_exception_of_a_generator_is_raised() -> None:
     def broken() -> Any:
         yield A
         raise ZeroDivisionError
