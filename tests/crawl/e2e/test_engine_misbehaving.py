@@ -1,7 +1,7 @@
-"""One crawl over every sin of the servers with all parts of the engine: it ends, with a reason for each URL (C2, C7).
+"""One crawl of every misbehaving page with all parts of the engine: it ends, with a reason for each URL (C2, C7).
 
 Cookies, HTTP cache, auto-throttle, meta refresh, referrers, all spider and downloader middlewares; callbacks on the
-loop and in threads. What became of each URL is read from the frontier.
+loop and in threads. The results of the URLs are read from the frontier.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Brave(Spider):
     def failed(self, failure):
         yield {"failed": failure.request.url, "why": repr(failure.value)}
 """
-WITH_MORE = {
+VARIANTS = {
     "/503-date": ["/503-date?after=1"],
     "/charset": [f"/charset/{name}" for name in CHARSETS],
     "/coded": [f"/coded/{how}" for how in ("gzip", "deflate", "raw-deflate", "br", "twice", "wrong", "none", "cut")],
@@ -70,7 +70,7 @@ WITH_MORE = {
     "/site": ["/site/5"],
     "/tree": ["/tree/5/0"],
 }
-"""Sins with several variants."""
+"""Misbehaving pages with several variants."""
 
 DEAD = {
     **{path: reason for path, (reason, _) in FATAL.items()},
@@ -81,7 +81,7 @@ DEAD = {
     "/redirect-self": "redirect loop",
     "/video": "body over 1000000 bytes",
 }
-"""By path, the reason to be dead."""
+"""By path, why the URL is dead."""
 
 DONE = {
     **{f"/{status}": str(status) for status in (204, 304, 401, 403, 404, 410)},
@@ -92,10 +92,10 @@ DONE = {
     "/redirect-out": "redirect out of scope",
 }
 REDIRECTED = re.compile(r"/(redirect-(loop|good|chain|to)|account|redirects|meta-refresh)(?![^/])")
-"""Start URLs that lead elsewhere."""
+"""Start URLs that redirect."""
 
 
-class Told(NamedTuple):
+class CrawlResult(NamedTuple):
     """The end of the crawl, and the frontier row of each URL, by path and query."""
 
     code: int
@@ -108,7 +108,7 @@ class Told(NamedTuple):
 
 
 def targets() -> list[str]:
-    return [target for path in SINS for target in WITH_MORE.get(path, [path])]
+    return [target for path in SINS for target in VARIANTS.get(path, [path])]
 
 
 def run(home: Path, mode: str) -> tuple[int, str]:
@@ -119,7 +119,7 @@ def run(home: Path, mode: str) -> tuple[int, str]:
 
 
 def rows(home: Path) -> dict[str, dict[str, Any]]:
-    """Return a row for each URL; of one that redirected to itself, the last one."""
+    """Return the row of each URL: the last one, for a URL that redirected to itself."""
     listed = lycosa("frontier", "list", "--limit", 0, "--json", "--state", "state", cwd=home)
     found = [json.loads(line) for line in listed.stdout.splitlines()]
     return {path_of(row["url"]): row for row in found}
@@ -131,41 +131,41 @@ def path_of(url: str) -> str:
 
 
 @pytest.fixture(scope="module", params=["loop", "thread"])
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CrawlResult:
     home = tmp_path_factory.mktemp("brave")
     with running(host="127.0.0.2") as other, running(out=other.url("/good")) as server:
         (home / "spider.py").write_text(SPIDER)
         (home / "urls").write_text("\n".join(map(server.url, targets())))
-        code, said = run(home, request.param)
+        code, stderr = run(home, request.param)
         hits = len(server.hits)
-        again, _ = run(home, request.param)
-        assert (again, other.hits) == (code, [])
+        second_code, _ = run(home, request.param)
+        assert (second_code, other.hits) == (code, [])
         log = (home / "log").read_text(errors="replace")
-        return Told(code, said, log, items(home / "items.jsonl"), rows(home), hits, len(server.hits) - hits)
+        return CrawlResult(code, stderr, log, items(home / "items.jsonl"), rows(home), hits, len(server.hits) - hits)
 
 
-def test_the_crawl_ends_with_a_proper_summary(told: Told) -> None:
-    assert told.code == 1, told.stderr
-    assert "Traceback" not in told.stderr
-    assert "Traceback" not in told.log
-    assert re.search(r"^finished: \d+ pages", told.stderr, re.MULTILINE), told.stderr
-    assert "hint: " in told.stderr, "a start URL redirects out of the scope"
+def test_the_crawl_ends_with_a_proper_summary(result: CrawlResult) -> None:
+    assert result.code == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Traceback" not in result.log
+    assert re.search(r"^finished: \d+ pages", result.stderr, re.MULTILINE), result.stderr
+    assert "hint: " in result.stderr, "a start URL redirects out of the scope"
 
 
-def test_every_url_is_done_or_dead(told: Told) -> None:
-    assert {row["state"] for row in told.rows.values()} == {"done", "dead"}
-    assert {path_of(target) for target in targets()} <= {path_of("http://x" + path) for path in told.rows}
+def test_every_url_is_done_or_dead(result: CrawlResult) -> None:
+    assert {row["state"] for row in result.rows.values()} == {"done", "dead"}
+    assert {path_of(target) for target in targets()} <= {path_of("http://x" + path) for path in result.rows}
 
 
-def test_each_dead_url_has_the_expected_reason(told: Told) -> None:
-    dead = {path.partition("?")[0]: row["reason"] for path, row in told.rows.items() if row["state"] == "dead"}
-    # What closes without an answer is heard as a reset, when the request was not read to its end by then.
+def test_each_dead_url_has_the_expected_reason(result: CrawlResult) -> None:
+    dead = {path.partition("?")[0]: row["reason"] for path, row in result.rows.items() if row["state"] == "dead"}
+    # Closing a connection before the request is read to its end resets it.
     assert dead == DEAD | ({"/drop": "connection lost"} if dead["/drop"] == "connection lost" else {})
 
 
-def test_each_done_url_has_the_expected_reason(told: Told) -> None:
+def test_each_done_url_has_the_expected_reason(result: CrawlResult) -> None:
     for target in targets():
-        path, row = target.partition("?")[0], told.rows[target]
+        path, row = target.partition("?")[0], result.rows[target]
         if path in DEAD:
             continue
         expected = DONE.get(path) or ("redirect" if REDIRECTED.match(path) else "200")
@@ -174,22 +174,22 @@ def test_each_done_url_has_the_expected_reason(told: Told) -> None:
         assert row["reason"] == expected, target
 
 
-def test_links_are_followed_within_depth_and_scope_only(told: Told) -> None:
-    assert {row["depth"] for row in told.rows.values()} == {0, 1}
-    assert {urlsplit(row["url"]).hostname for row in told.rows.values()} == {"127.0.0.1"}
-    longest = max(len(row["url"]) for row in told.rows.values())
+def test_links_are_followed_within_depth_and_scope_only(result: CrawlResult) -> None:
+    assert {row["depth"] for row in result.rows.values()} == {0, 1}
+    assert {urlsplit(row["url"]).hostname for row in result.rows.values()} == {"127.0.0.1"}
+    longest = max(len(row["url"]) for row in result.rows.values())
     assert 2000 <= longest <= 2083
 
 
-def test_every_page_is_one_item_and_failures_go_to_the_errback(told: Told) -> None:
-    pages = Counter(path_of(item["url"]) for item in told.items if "url" in item)
+def test_every_page_is_one_item_and_failures_go_to_the_errback(result: CrawlResult) -> None:
+    pages = Counter(path_of(item["url"]) for item in result.items if "url" in item)
     assert set(pages.values()) == {1}
-    fetched = {path for path, row in told.rows.items() if row["reason"] in {"200", "204"} and not row["depth"]}
+    fetched = {path for path, row in result.rows.items() if row["reason"] in {"200", "204"} and not row["depth"]}
     assert len(pages) == len(fetched)
-    failed = [item for item in told.items if "failed" in item]
+    failed = [item for item in result.items if "failed" in item]
     assert {item["why"] for item in failed} == {"HttpError('404')"}
 
 
-def test_a_second_run_requests_nothing(told: Told) -> None:
-    assert told.hits > len(told.rows)
-    assert told.hits_of_second_run == 0
+def test_a_second_run_requests_nothing(result: CrawlResult) -> None:
+    assert result.hits > len(result.rows)
+    assert result.hits_of_second_run == 0

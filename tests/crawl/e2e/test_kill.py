@@ -1,4 +1,4 @@
-"""kill -9 and Ctrl-C at any moment: every page is written and indexed exactly once, and work resumes at once (C1, F4).
+"""kill -9 and Ctrl-C at any moment: every page is written and indexed exactly once, and a restart is quick (C1, F4).
 
 The bound on pages fetched again, "K x (concurrency + acks of one commit window)", is computed in `refetches_max`. The
 server answers after `DELAY_S`, so each of the crawler's transfers ends at most once in any span shorter than that; a
@@ -29,13 +29,13 @@ from tests.servers.tree import Tree, grow, links
 
 DELAY_S = 0.2
 PAGES = 3000 if PROVE else 800
-LIVES_S = (0.5, 1.5) if PROVE else (0.2, 0.6)
-"""How long after its first fetch a run is killed: the shorter, the fewer pages 20 kills need."""
+LIFETIMES_S = (0.5, 1.5) if PROVE else (0.2, 0.6)
+"""Bounds of the time from the first fetch of a run to its kill; short ones need fewer pages for 20 kills."""
 MEGABYTES = 1_000_000
 """Bytes written without a commit."""
 CONCURRENCY = 16
 RESUME_MAX_S = 2.0
-"""From the start of the process to its first fetch, in CPU time, since the machine has other load too."""
+"""From the start of the process to its first fetch, in CPU time: the machine may have other load."""
 FAST = ("--concurrency", CONCURRENCY, "--concurrency-per-host", CONCURRENCY)
 
 
@@ -68,7 +68,7 @@ def assert_complete(tree: Tree, cwd: Path) -> None:
 
 
 def finish(tree: Tree, cwd: Path, *more: object) -> None:
-    """Run the command to its end, and once more: the second time nothing is left."""
+    """Run the command to its end, then once more: the second run has nothing to do."""
     done = lycosa(*command(tree, *more), cwd=cwd)
     assert done.returncode == 0, done.stderr
     assert_nothing_to_do(tree, cwd, *more)
@@ -82,7 +82,7 @@ def assert_nothing_to_do(tree: Tree, cwd: Path, *more: object) -> None:
     assert len(tree.hits()) == hits
 
 
-def test_twenty_kills(tmp_path, rng):
+def test_after_twenty_kills_everything_is_written_and_indexed_once(tmp_path, rng):
     kills, resumed_s = 20, []
     with grow(PAGES, delay_s=DELAY_S) as tree:
         for number in range(kills):
@@ -91,25 +91,25 @@ def test_twenty_kills(tmp_path, rng):
                 first = first_fetch(run, tree, hits)
                 assert first is not None, run.stderr
                 resumed_s.append(run.cpu_s())
-                assert run.kill_at(first + rng.uniform(*LIVES_S)), f"run {number} ended: {run.stderr}"
+                assert run.kill_at(first + rng.uniform(*LIFETIMES_S)), f"run {number} ended: {run.stderr}"
                 assert run.stderr == ""
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
         counts = fetches(tree)
-        again = counts.total() - tree.pages
-        print(f"{again} pages fetched again, first fetch after {median(resumed_s):.2f} s of processor time")
+        refetched = counts.total() - tree.pages
+        print(f"{refetched} pages fetched again, first fetch after {median(resumed_s):.2f} s of processor time")
         assert set(counts) == {f"/{n}" for n in range(tree.pages)}
-        assert again <= refetches_max(kills)
+        assert refetched <= refetches_max(kills)
         assert median(resumed_s) <= RESUME_MAX_S
 
 
-class Aim:
+class StartupKiller:
     """Kills runs while they start, until enough of them were killed before their first fetch.
 
-    It goes by the shortest start seen so far: the first one, with nothing in the caches, may take much longer.
+    The times of the kills are shares of the shortest start so far: the first one has cold caches and may take longer.
     """
 
-    LAST = 1.1
+    LAST_SHARE = 1.1
     TRIES_MAX = 40
 
     def __init__(self, tree: Tree, rng: random.Random) -> None:
@@ -117,57 +117,58 @@ class Aim:
         self.rng = rng
         self.start_s = math.inf
         self.early = 0
-        """So many were killed before their first fetch."""
+        """How many runs were killed before their first fetch."""
 
-    def see_start(self, run: Running) -> None:
+    def measure_start(self, run: Running) -> None:
         """Wait for the first fetch of the first run."""
         first = first_fetch(run, self.tree, 0)
         assert first is not None, run.stderr
         self.start_s = min(self.start_s, first - run.started_at)
 
-    def shares(self, lowest: float, *, often: int, early_min: int) -> Iterator[float]:
-        """Yield when to kill the next run, spread evenly, as a share of the time that a start takes."""
+    def shares(self, lowest: float, *, count: int, early_min: int) -> Iterator[float]:
+        """Yield when to kill the next run, as a share of the duration of a start, spread evenly."""
         for part in range(self.TRIES_MAX):
-            if part >= often and self.early >= early_min:
+            if part >= count and self.early >= early_min:
                 print(f"{self.early} of {part} kills before the first fetch, which comes after {self.start_s:.2f} s")
                 return
-            yield lowest + (self.LAST - lowest) * (part % often + self.rng.random()) / often
+            yield lowest + (self.LAST_SHARE - lowest) * (part % count + self.rng.random()) / count
         raise AssertionError(f"{self.early} kills before the first fetch, which came after {self.start_s:.2f} s")
 
     def kill(self, run: Running, share: float) -> None:
         before = len(self.tree.hits())
         run.kill_at(run.started_at + self.start_s * share)
-        seen = [hit.at - run.started_at for hit in self.tree.hits()[before:]]
-        seen = [after_s for after_s in seen if after_s > self.start_s / 2]  # sooner: the server heard of it late
-        self.early += not seen
-        self.start_s = min([self.start_s, *seen])
+        delays_s = [hit.at - run.started_at for hit in self.tree.hits()[before:]]
+        # A shorter one is a request of the run before, which the server noticed late.
+        delays_s = [delay_s for delay_s in delays_s if delay_s > self.start_s / 2]
+        self.early += not delays_s
+        self.start_s = min([self.start_s, *delays_s])
 
 
 def test_kills_before_the_first_fetch_lose_nothing(tmp_path, rng):
-    """Before the first fetch: while it imports, opens the state, the output and the index, pushes the seeds."""
+    """Kills while the process imports, opens the state, the output and the index, and pushes the seeds."""
     with grow(60) as tree:
-        aim = Aim(tree, rng)
+        killer = StartupKiller(tree, rng)
         with started(*command(tree, "--max-pages", 20), cwd=tmp_path) as run:
-            aim.see_start(run)
+            killer.measure_start(run)
             assert run.end() == 0
-        for share in aim.shares(0.25, often=12 if PROVE else 8, early_min=6):
+        for share in killer.shares(0.25, count=12 if PROVE else 8, early_min=6):
             with started(*command(tree, "--delay", 1), cwd=tmp_path) as run:
-                aim.kill(run, share)
+                killer.kill(run, share)
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
 
 
 def test_kills_while_starting_afresh_leave_a_usable_state(tmp_path, rng):
-    """Afterwards -o either refuses the state and recommends -O, or finds nothing of the old crawl."""
+    """After the kill, -o either refuses the state and recommends -O, or finds a complete new crawl."""
     with grow(40) as tree:
-        aim = Aim(tree, rng)
+        killer = StartupKiller(tree, rng)
         fresh = ["-O" if part == "-o" else part for part in command(tree)]
         with started(*fresh, cwd=tmp_path) as run:
-            aim.see_start(run)
+            killer.measure_start(run)
             assert run.end() == 0
-        for share in aim.shares(0.4, often=6 if PROVE else 4, early_min=3):
+        for share in killer.shares(0.4, count=6 if PROVE else 4, early_min=3):
             with started(*fresh, cwd=tmp_path) as run:
-                aim.kill(run, share)
+                killer.kill(run, share)
             again = lycosa(*command(tree), cwd=tmp_path)
             if again.returncode:
                 assert re.search(r"start (the crawl )?afresh with -O", assert_one_line(again.stderr))
@@ -178,14 +179,14 @@ def test_kills_while_starting_afresh_leave_a_usable_state(tmp_path, rng):
 
 def test_kills_during_the_first_start_lose_nothing(tmp_path, rng):
     with grow(20) as tree:
-        aim = Aim(tree, rng)
+        killer = StartupKiller(tree, rng)
         with started(*command(tree), cwd=tmp_path) as run:
-            aim.see_start(run)
-        for part, share in enumerate(aim.shares(0.5, often=6 if PROVE else 4, early_min=2)):
+            killer.measure_start(run)
+        for part, share in enumerate(killer.shares(0.5, count=6 if PROVE else 4, early_min=2)):
             folder = tmp_path / str(part)
             folder.mkdir()
             with started(*command(tree), cwd=folder) as run:
-                aim.kill(run, share)
+                killer.kill(run, share)
             finish(tree, folder)
             assert_complete(tree, folder)
 
@@ -211,8 +212,8 @@ def test_items_written_but_not_committed_are_cut_off(tmp_path):
 STEPS = ("a new segment", "tantivy's commit", "the positions' draft")
 
 
-def signs(folder: Path) -> dict[str, object]:
-    """The file names that show how far the commit of an index is."""
+def commit_markers(folder: Path) -> dict[str, object]:
+    """Return the files that show which step of its commit an index has reached."""
     meta, draft = folder / "tantivy/meta.json", folder / "positions.json.new"
     return {
         STEPS[0]: frozenset(path.stem for path in folder.glob("tantivy/*.term")),
@@ -221,7 +222,7 @@ def signs(folder: Path) -> dict[str, object]:
     }
 
 
-def test_robots_txt_and_scope_hold_across_kills(tmp_path, rng):
+def test_robots_txt_applies_after_kills_too(tmp_path, rng):
     """robots.txt is part of the stored state."""
     with grow(200, delay_s=DELAY_S, robots="User-agent: *\nDisallow: /2\nAllow: /20\n") as tree:
         site = tree.url.removesuffix("/0")
@@ -232,26 +233,26 @@ def test_robots_txt_and_scope_hold_across_kills(tmp_path, rng):
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.stderr
                 assert run.kill_at(time.monotonic() + rng.uniform(0, 0.2)), run.stderr
         finish(tree, tmp_path)
-        asked = Counter(hit.path for hit in tree.hits())
-        fetched = {f"{site}{path}" for path in asked if path != "/robots.txt"}
+        requests = Counter(hit.path for hit in tree.hits())
+        fetched = {f"{site}{path}" for path in requests if path != "/robots.txt"}
         assert fetched == reachable(tree, forbidden)
-        assert asked["/robots.txt"] <= 2  # the first kill may come before the first commit
+        assert requests["/robots.txt"] <= 2  # the first kill may precede the first commit
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], fetched)
 
 
 def reachable(tree: Tree, forbidden: set[str]) -> set[str]:
-    """Return the pages that can be reached from the root without passing a forbidden one."""
-    base, found, ahead = tree.url.removesuffix("0"), set(), [0]
-    while ahead:
-        number = ahead.pop()
+    """Return the pages that links from the root reach without a forbidden page on the way."""
+    base, found, pending = tree.url.removesuffix("0"), set(), [0]
+    while pending:
+        number = pending.pop()
         if f"{base}{number}" not in found | forbidden:
             found.add(f"{base}{number}")
-            ahead += links(number, tree.pages)
+            pending += links(number, tree.pages)
     return found
 
 
 def test_kills_during_index_commits_lose_nothing(tmp_path, rng):
-    """Kills at three steps of a commit. The position of the index is never ahead of its content."""
+    """Kill at three steps of a commit: the stored position of the index is never ahead of its content."""
     kills = 6 if PROVE else 3
     with grow(2000 if PROVE else 900, delay_s=DELAY_S / 2 if PROVE else DELAY_S) as tree:
         for number in range(kills):
@@ -259,10 +260,10 @@ def test_kills_during_index_commits_lose_nothing(tmp_path, rng):
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
                 hits = tree.hit_bytes()
                 assert run.until(lambda hits=hits: tree.hit_bytes() > hits + 500), run.stderr
-                before = signs(tmp_path / "index")[step]
-                # A draft may live for less time than we look away: then kill at the tantivy commit that precedes it.
+                before = commit_markers(tmp_path / "index")[step]
+                # A draft may exist for less time than one poll takes: then kill at the next one, or after the deadline.
                 deadline = time.monotonic() + 2.5
-                while signs(tmp_path / "index")[step] == before and time.monotonic() < deadline:
+                while commit_markers(tmp_path / "index")[step] == before and time.monotonic() < deadline:
                     pass
                 time.sleep(rng.choice((0.0, 0.0, 0.002, 0.01)))
                 assert run.kill(), run.stderr
@@ -294,8 +295,8 @@ def test_a_signal_ends_the_crawl_cleanly_and_nothing_is_fetched_twice(tmp_path, 
         assert fetches(tree).most_common(1)[0][1] == 1
 
 
-def test_two_quick_interrupts(tmp_path):
-    """The second finds a crawl that is stopping, not one that has stopped: pages take longer than any of the pauses."""
+def test_two_quick_interrupts_end_the_crawl_cleanly(tmp_path):
+    """The second interrupt comes while the crawl is stopping: a page takes longer than any of the pauses."""
     with grow(90, delay_s=0.5) as tree:
         for between_s in (0.0, 0.01, 0.2):
             hits = len(tree.hits())
@@ -310,7 +311,7 @@ def test_two_quick_interrupts(tmp_path):
         assert_complete(tree, tmp_path)
 
 
-def test_the_second_interrupt_waits_for_no_server(tmp_path):
+def test_after_the_second_interrupt_the_crawl_does_not_wait_for_servers(tmp_path):
     with grow(10, delay_s=30) as tree, started(*command(tree), cwd=tmp_path) as run:
         assert run.until(lambda: tree.hit_bytes() > 0), run.stderr
         run.process.send_signal(signal.SIGINT)
@@ -318,7 +319,7 @@ def test_the_second_interrupt_waits_for_no_server(tmp_path):
         at = time.monotonic()
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130, run.stderr
-        assert time.monotonic() - at < 4.5  # a single one leaves five seconds to transfers under way
+        assert time.monotonic() - at < 4.5  # after a single one, transfers under way have five seconds
         assert "Traceback" not in run.stderr
 
 
@@ -330,7 +331,7 @@ def test_the_second_interrupt_ends_a_blocked_loop(tmp_path, name):
         with started("runspider", "b.py", "-s", "robots=false", cwd=tmp_path) as run:
             assert run.until(lambda: "has blocked the crawl" in run.stderr), run.stderr
             run.process.send_signal(getattr(signal, name))
-            time.sleep(1.5)  # `DEAF_S`, and more: a signal may be heard of late
+            time.sleep(1.5)  # more than `DEAF_S`: a signal may be handled late
             run.process.send_signal(getattr(signal, name))
             assert run.end() == 130, run.stderr
             assert "Traceback" not in run.stderr
@@ -345,7 +346,7 @@ def test_interrupts_during_the_start_exit_with_130(tmp_path):
             start_s = first - run.started_at
             run.end()
         codes = []
-        # Until it was interrupted often enough: it may start more slowly now.
+        # Go on until enough interrupts came late enough: the command may start more slowly now.
         for part in range(3, 40, 1 if PROVE else 2):
             if part > 10 and codes.count(130) >= 4:
                 break
@@ -364,7 +365,7 @@ def test_interrupts_during_the_start_exit_with_130(tmp_path):
 def test_kills_lose_no_items_on_standard_output(tmp_path, rng):
     """Every page is written at least once; a reader that drops an incomplete last line has them all."""
     options = ["crawl", None, "--state", "state", "--index", "index", *FAST]
-    seen: Counter[str] = Counter()
+    written: Counter[str] = Counter()
     with grow(400, delay_s=0.1) as tree:
         options[1] = tree.url
         kills = 4
@@ -377,11 +378,11 @@ def test_kills_lose_no_items_on_standard_output(tmp_path, rng):
                     assert run.kill_at(first + rng.uniform(0.1, 0.5)), run.stderr
                 else:
                     assert run.end() == 0
-                (tmp_path / "whole").write_bytes(run.stdout[: run.stdout.rfind(b"\n") + 1])
-            seen.update(item["url"] for item in items(tmp_path / "whole"))
-        assert set(seen) == tree.urls()
+                (tmp_path / "complete").write_bytes(run.stdout[: run.stdout.rfind(b"\n") + 1])
+            written.update(item["url"] for item in items(tmp_path / "complete"))
+        assert set(written) == tree.urls()
         assert_indexed_once(tmp_path / "index", tree)
-        assert seen.total() - tree.pages <= kills * 2 * CONCURRENCY
+        assert written.total() - tree.pages <= kills * 2 * CONCURRENCY
 
 
 @pytest.mark.prove

@@ -1,6 +1,6 @@
-"""Crawls of the misbehaving server: every sin has one outcome (C2, C5; issue 2, "A misbehaving server").
+"""Crawls of the misbehaving server: each kind of misbehaviour has one outcome (C2, C5).
 
-The command runs in a process of its own. What it did is judged by what it wrote and by the record of the server.
+The command runs in a process of its own; its output and the log of the server are compared with what is expected.
 Robots.txt, waiting and scope are in `test_polite.py`.
 """
 
@@ -21,9 +21,9 @@ from tests.servers.charsets import CHARSETS
 from tests.servers.misbehaving import Server, running
 from tests.servers.sins import LINKS
 
-IMPATIENT = ("--timeout", 1, "--retries", 1, "--max-body", "1MB", "--concurrency-per-host", 64, "--no-robots")
-SHOWN = 10
-"""Dead URLs in a summary."""
+QUICK_OPTIONS = ("--timeout", 1, "--retries", 1, "--max-body", "1MB", "--concurrency-per-host", 64, "--no-robots")
+SUMMARY_MAX = 10
+"""Dead URLs listed in a summary."""
 MIB = 2**20
 
 DEAD = {
@@ -44,7 +44,7 @@ DEAD = {
     "/http-0.9": ("not HTTP", 1),
     "/500": ("500", 2),
 }
-"""By sin, why its URL is dead and after how many requests: one retry where it may help, one without decoding."""
+"""By path, why its URL is dead and after how many requests: one retry if it may help, and one without decoding."""
 
 DONE = {
     "/304": "304",
@@ -57,7 +57,7 @@ DONE = {
     "/redirect-nowhere": "redirect to nowhere",
     "/redirect-bad": "redirect to nowhere",
 }
-"""By sin, why its URL is done without an item, after one request."""
+"""By path, why its URL is done without an item, after one request."""
 
 PAGES = {
     "/204": ("", ""),
@@ -74,7 +74,7 @@ PAGES = {
     "/slow?ms=300": ("Slow", "Slow"),
     "/flaky/1": ("Flaky", "Flaky"),
 }
-"""By forgivable sin, the title and the text of its item."""
+"""Pages that are read in spite of their faults: by path, the title and the text of the item."""
 
 
 @pytest.fixture
@@ -87,56 +87,56 @@ def links_to(server: Server, *targets: str) -> str:
     return server.url("/links?" + urlencode({"to": "\n".join(targets)}))
 
 
-# ----------------------------------------------------------------------------------------------- one resource, one sin
+# ------------------------------------------------------------------------------------- the outcome of each resource
 
 
 @pytest.fixture(scope="module")
 def dead(tmp_path_factory) -> dict[str, tuple[str, int]]:
-    """Crawl the deadly sins, as many at a time as a summary lists. Return reason and number of requests by path."""
+    """Crawl the pages that end dead, as many at a time as a summary lists. Return reason and requests by path."""
     found = {}
     paths = list(DEAD)
-    for start in range(0, len(paths), SHOWN):
-        some = paths[start : start + SHOWN]
+    for start in range(0, len(paths), SUMMARY_MAX):
+        batch = paths[start : start + SUMMARY_MAX]
         with running() as server:
-            crawled = crawl(tmp_path_factory.mktemp("dead"), *map(server.url, some), *IMPATIENT)
+            crawled = crawl(tmp_path_factory.mktemp("dead"), *map(server.url, batch), *QUICK_OPTIONS)
             assert (crawled.code, crawled.items, crawled.done) == (1, {}, {})
-            assert set(server.paths()) == set(some)
+            assert set(server.paths()) == set(batch)
             assert crawled.took_s < 25
-            found |= {path: (crawled.dead.get(path, ""), server.tries[path]) for path in some}
+            found |= {path: (crawled.dead.get(path, ""), server.tries[path]) for path in batch}
     return found
 
 
 @pytest.mark.parametrize("path", DEAD)
-def test_each_sin_has_its_reason_to_be_dead(dead, path):
+def test_each_dead_page_has_the_expected_reason(dead, path):
     assert dead[path] == DEAD[path]
 
 
 @pytest.fixture(scope="module")
-def forgiven(tmp_path_factory) -> tuple[Crawled, Server]:
-    """Crawl the forgivable sins."""
+def tolerated(tmp_path_factory) -> tuple[Crawled, Server]:
+    """Crawl the misbehaving pages that do not end dead."""
     with running() as server:
         urls = [server.url(path) for path in [*DONE, *PAGES]]
         options = ("--retries", 1, "--depth", 0, "--concurrency-per-host", 64)
-        return crawl(tmp_path_factory.mktemp("forgiven"), *urls, *options), server
+        return crawl(tmp_path_factory.mktemp("tolerated"), *urls, *options), server
 
 
-def test_no_forgivable_sin_is_dead(forgiven):
-    crawled, _ = forgiven
+def test_tolerated_pages_are_not_dead(tolerated):
+    crawled, _ = tolerated
     reasons = [*DONE.values(), "204", *["200"] * (len(PAGES) - 1)]
     assert (crawled.code, crawled.dead) == (0, {})
     assert crawled.done == {reason: reasons.count(reason) for reason in set(reasons)}
 
 
 @pytest.mark.parametrize("path", DONE)
-def test_each_sin_has_its_reason_to_be_done_without_an_item(forgiven, path):
-    crawled, server = forgiven
+def test_pages_without_an_item_are_done_after_one_request(tolerated, path):
+    crawled, server = tolerated
     assert path not in crawled.items
     assert server.tries[path] == 1
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_forgivable_pages_become_items(forgiven, path):
-    crawled, server = forgiven
+def test_tolerated_pages_become_items(tolerated, path):
+    crawled, server = tolerated
     item = crawled.items[path]
     assert (item["title"], item["text"], item["status"]) == (*PAGES[path], 204 if path == "/204" else 200)
     assert server.tries[path] == (2 if path.startswith(("/flaky", "/not-gzip")) else 1)
@@ -147,31 +147,31 @@ def test_forgivable_pages_become_items(forgiven, path):
 
 def peak_mib(home: Path, *arguments: object) -> float:
     """Run the command to its end. Return its peak memory."""
-    with (home / "said").open("wb") as said:
+    with (home / "output").open("wb") as output:
         process = subprocess.Popen(
-            [*LYCOSA, "crawl", *map(str, arguments)], cwd=home, env=environment(), stdout=said, stderr=said
+            [*LYCOSA, "crawl", *map(str, arguments)], cwd=home, env=environment(), stdout=output, stderr=output
         )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode in {0, 1}, (home / "said").read_text()
+    assert process.returncode in {0, 1}, (home / "output").read_text()
     return usage.ru_maxrss / 1024
 
 
 @pytest.mark.parametrize("path", ["/endless", "/gzip-bomb", "/endless-headers", "/video"])
 def test_memory_stays_bounded(server, tmp_path, path):
-    (tmp_path / "usual").mkdir()
-    usual = peak_mib(tmp_path / "usual", server.url("/good"))
-    most = peak_mib(tmp_path, server.url(path), "--timeout", 20)
+    (tmp_path / "baseline").mkdir()
+    baseline = peak_mib(tmp_path / "baseline", server.url("/good"))
+    peak = peak_mib(tmp_path, server.url(path), "--timeout", 20)
     assert server.tries[path] == 1
-    assert most - usual < 3 * 16, f"{most:.0f} MiB, {usual:.0f} for a small page"
+    assert peak - baseline < 3 * 16, f"{peak:.0f} MiB, {baseline:.0f} for a small page"
 
 
-def test_many_bombs_at_once_use_at_most_their_limit_each(server, tmp_path):
+def test_concurrent_gzip_bombs_use_at_most_max_body_each(server, tmp_path):
     bombs = [server.url(f"/gzip-bomb?{number}") for number in range(16)]
-    (tmp_path / "usual").mkdir()
-    usual = peak_mib(tmp_path / "usual", server.url("/good"))
-    most = peak_mib(tmp_path, *bombs, "--concurrency-per-host", 16, "--max-body", 2 * MIB, "--timeout", 20)
-    assert most - usual < 16 * 2 * 2
+    (tmp_path / "baseline").mkdir()
+    baseline = peak_mib(tmp_path / "baseline", server.url("/good"))
+    peak = peak_mib(tmp_path, *bombs, "--concurrency-per-host", 16, "--max-body", 2 * MIB, "--timeout", 20)
+    assert peak - baseline < 16 * 2 * 2
 
 
 # ---------------------------------------------------------------------------------------------------------- redirects
@@ -185,7 +185,7 @@ def test_many_bombs_at_once_use_at_most_their_limit_each(server, tmp_path):
         ("/redirect-chain/0", "/redirect-chain/20", "more than 20 redirects", 21),
     ],
 )
-def test_loops_end_with_their_reason(server, tmp_path, path, last, reason, requests):
+def test_redirect_loops_are_dead_with_their_reason(server, tmp_path, path, last, reason, requests):
     crawled = crawl(tmp_path, server.url(path), "--no-robots")
     assert (crawled.code, crawled.items, crawled.dead) == (1, {}, {last: reason})
     assert (len(server.hits), len(set(server.paths()))) == (requests, requests)
@@ -199,7 +199,7 @@ def test_a_site_that_redirects_until_it_receives_its_cookie_works(server, tmp_pa
     assert (refused.code, refused.dead) == (1, {"/cookies-required": "redirect loop"})
 
 
-def test_a_cookie_that_is_required_can_be_given(server, tmp_path):
+def test_a_required_cookie_can_be_set_on_the_command_line(server, tmp_path):
     crawled = crawl(tmp_path, server.url("/cookies-required"), "--header", "Cookie: session=7")
     assert (crawled.code, crawled.items["/cookies-required"]["title"]) == (0, "With cookie")
 
@@ -225,7 +225,7 @@ def test_a_redirect_within_the_scope_is_one_page(server, tmp_path):
 # -------------------------------------------------------------------------------------------------------------- links
 
 
-def test_broken_links(server, tmp_path):
+def test_broken_links_are_repaired_like_a_browser_does_or_skipped(server, tmp_path):
     crawled = crawl(tmp_path, server.url("/broken-links"), "--depth", 1, "--no-robots")
     below = ["", "relative", "spaced%20out", "?query", "%C3%BCn%C3%AFcode/%E6%97%A5%E6%9C%AC", "unquoted"]
     expected = {f"/linked/{name}" for name in below} | {"/good", "/up?a=1&b=2", "/back/slash", "/single", "/upper"}
@@ -235,7 +235,7 @@ def test_broken_links(server, tmp_path):
     assert crawled.skipped == {"scope": 3}  # //127.0.0.2/, http://bücher.example/ and http:///three
 
 
-def test_ten_thousand_links_on_a_page(server, tmp_path):
+def test_a_page_with_ten_thousand_links_is_crawled(server, tmp_path):
     """`make prove` fetches all of them."""
     pages = LINKS + 1 if PROVE else 1_000
     crawled = crawl(tmp_path, server.url("/many-links"), "--no-robots", "--max-pages", pages)
@@ -293,8 +293,8 @@ def test_the_text_matches_what_a_browser_shows(decoded, name):
     assert decoded[name] == CHARSETS[name].shown
 
 
-@pytest.mark.parametrize("said", ["utf-8", "ascii"])
-def test_wrong_charset(server, tmp_path, said):
-    crawled = crawl(tmp_path, server.url(f"/wrong-charset/{said}"))
-    shown = "文字化け".encode("shift_jis").decode("utf-8", "replace") if said == "utf-8" else "•¶Žš‰»‚¯"
-    assert crawled.items[f"/wrong-charset/{said}"]["title"] == shown
+@pytest.mark.parametrize("label", ["utf-8", "ascii"])
+def test_a_wrong_charset_label_is_used_as_by_a_browser(server, tmp_path, label):
+    crawled = crawl(tmp_path, server.url(f"/wrong-charset/{label}"))
+    shown = "文字化け".encode("shift_jis").decode("utf-8", "replace") if label == "utf-8" else "•¶Žš‰»‚¯"
+    assert crawled.items[f"/wrong-charset/{label}"]["title"] == shown

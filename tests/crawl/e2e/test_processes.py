@@ -1,7 +1,7 @@
-"""One crawl over several processes of a machine: one output, one summary, the same promises (C3, C5, C6, F8).
+"""One crawl in several processes of a machine: one output, one summary, the same guarantees (C3, C5, C6, F8).
 
-Whoever of them is killed, at whatever instant: every page is fetched, each item is there once, hosts are asked as
-slowly as they want to be, and the same command goes on.
+Whichever process is killed, at any moment: every page is fetched, every item is written once, the delays of hosts hold,
+and the same command resumes the crawl.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.command import Running, assert_exactly_once, assert_indexed_once, assert_one_line, items, lycosa, started
 from tests.conftest import PROVE
-from tests.crawl.e2e.test_engine_killed import Story
+from tests.crawl.e2e.test_engine_killed import KilledCrawl
 from tests.pace import assert_paced, gaps_of
 from tests.servers.misbehaving import running
 from tests.servers.shop import opened
@@ -35,7 +35,7 @@ HEAD = """
 import os, signal, time
 from lycosa import Request, Spider
 """
-PAGES_OF_A_TREE = """
+TREE_SPIDER = """
 class Pages(Spider):
     name = "pages"
     async def start(self):
@@ -46,8 +46,8 @@ class Pages(Spider):
 """
 
 
-def others(run: Running) -> list[int]:
-    """Return the processes that a crawl has started."""
+def workers(run: Running) -> list[int]:
+    """Return the process ids of the workers of a crawl."""
     return children(run.process.pid)
 
 
@@ -58,47 +58,47 @@ def children(pid: int) -> list[int]:
         return []
 
 
-def is_there(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def wait_for_the_end_of(pids: list[int]) -> None:
+def wait_until_ended(pids: list[int]) -> None:
     deadline = time.monotonic() + 30.0
-    while any(map(is_there, pids)):
+    while any(map(is_running, pids)):
         assert time.monotonic() < deadline, "a process outlives its crawl"
         time.sleep(0.01)
 
 
-def of_tree(tree: Tree, *more: object) -> list[object]:
+def tree_command(tree: Tree, *more: object) -> list[object]:
     options = ["--processes", PROCESSES, "--concurrency", CONCURRENCY, "--concurrency-per-host", CONCURRENCY]
     return ["crawl", tree.url, "--state", "state", "-o", "items.jsonl", "--index", "index", *options, *more]
 
 
-def of_spider(tree: Tree, cwd: Path, spider: str, *more: object) -> list[object]:
+def spider_command(tree: Tree, cwd: Path, spider: str, *more: object) -> list[object]:
     (cwd / "spider.py").write_text(HEAD + dedent(spider))
     site = tree.url.removesuffix("/0")
-    told = ["-a", f"site={site}", "-o", "items.jsonl", "--no-robots", "--processes", PROCESSES]
-    return ["runspider", "spider.py", "--state", "state", *told, *more]
+    options = ["-a", f"site={site}", "-o", "items.jsonl", "--no-robots", "--processes", PROCESSES]
+    return ["runspider", "spider.py", "--state", "state", *options, *more]
 
 
 def test_one_output_one_index_one_summary(tmp_path):
     with grow(150) as tree:
-        done = lycosa(*of_tree(tree), cwd=tmp_path)
+        done = lycosa(*tree_command(tree), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("finished: 150 pages, 150 items") == 1
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls())
         assert_indexed_once(tmp_path / "index", tree)
-        again = lycosa(*of_tree(tree), cwd=tmp_path)
-        assert (again.returncode, "nothing to do" in again.stderr) == (0, True)
-        assert len(tree.hits()) == 151, "one robots.txt"
+        second = lycosa(*tree_command(tree), cwd=tmp_path)
+        assert (second.returncode, "nothing to do" in second.stderr) == (0, True)
+        assert len(tree.hits()) == 151, "robots.txt is fetched once"
 
 
-def test_all_take_part_and_count_together(tmp_path):
+def test_all_workers_crawl_and_their_counts_are_summed(tmp_path):
     spider = (
-        PAGES_OF_A_TREE
+        TREE_SPIDER
         + """
         self.crawler.stats.inc_value("mine", 2)
         self.crawler.stats.max_value("longest", len(response.url))
@@ -107,7 +107,7 @@ def test_all_take_part_and_count_together(tmp_path):
     """
     )
     with grow(120, delay_s=0.02) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider, "-L", "INFO"), cwd=tmp_path)
+        done = lycosa(*spider_command(tree, tmp_path, spider, "-L", "INFO"), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         written = items(tmp_path / "items.jsonl")
         assert_exactly_once([item["url"] for item in written], tree.urls())
@@ -121,114 +121,113 @@ def test_all_take_part_and_count_together(tmp_path):
         assert {reason for _, reason, _ in closed} == {"finished"}
 
 
-def goes_on(run: Running, tree: Tree, rng: random.Random) -> bool:
-    """Wait for some more pages, and a little; False when there are none."""
+def progresses(run: Running, tree: Tree, rng: random.Random) -> bool:
+    """Wait for some more pages, then for a moment. False when no page or no worker is left."""
     goal = len(tree.hits()) + rng.randrange(2, PAGES // KILLS // 2)
-    there = run.until(lambda: len(tree.hits()) >= goal)
+    progressed = run.until(lambda: len(tree.hits()) >= goal)
     time.sleep(rng.uniform(0, 0.03))
-    return there and bool(others(run))
+    return progressed and bool(workers(run))
 
 
-def killed(pid: int) -> bool:
+def kill(pid: int) -> bool:
     os.kill(pid, signal.SIGKILL)
     return True
 
 
-def test_killed_at_random_and_resumed(tmp_path, rng):
+def test_random_kills_lose_and_duplicate_nothing(tmp_path, rng):
     kills = 0
     with grow(PAGES, delay_s=0.1) as tree:
         while kills < KILLS and len(tree.hits()) < PAGES:
-            with started(*of_tree(tree), cwd=tmp_path) as run:
+            with started(*tree_command(tree), cwd=tmp_path) as run:
                 for _ in range(rng.randrange(1, 4)):
-                    kills += goes_on(run, tree, rng) and killed(rng.choice(others(run)))
-                there = others(run)
-                kills += goes_on(run, tree, rng) and run.kill()
-                wait_for_the_end_of(there)
-        assert kills >= KILLS, "there were not pages enough"
-        done = lycosa(*of_tree(tree), cwd=tmp_path)
+                    kills += progresses(run, tree, rng) and kill(rng.choice(workers(run)))
+                pids = workers(run)
+                kills += progresses(run, tree, rng) and run.kill()
+                wait_until_ended(pids)
+        assert kills >= KILLS, "the site has too few pages"
+        done = lycosa(*tree_command(tree), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls())
         assert_indexed_once(tmp_path / "index", tree)
         counts = Counter(hit.path for hit in tree.hits() if hit.path != "/robots.txt")
         print(f"{kills} kills, {counts.total() - PAGES} pages fetched again")
-        assert counts.total() > PAGES, "nothing was under way when they died"
+        assert counts.total() > PAGES, "no kill interrupted a fetch"
         assert counts.total() - PAGES <= kills * (CONCURRENCY + ACKS_OF_A_COMMIT)
 
 
 @pytest.mark.parametrize(
     "inline", [pytest.param((), marks=pytest.mark.prove), ("-a", "inline=1")], ids=["pages", "inline"]
 )
-def test_sessions_redirects_retries_and_images_across_kills(tmp_path, rng, inline):
+def test_after_kills_sessions_items_and_images_are_complete(tmp_path, rng, inline):
     kills = 3 if PROVE else 2
     with opened(180 if PROVE else 90) as shop:
-        story = Story(shop, tmp_path, *inline, "--processes", 3 if PROVE else PROCESSES)
-        story.is_killed(kills, rng)
-        story.ends()
-        story.assert_session_kept(kills)
-        story.assert_images(story.assert_items())
-        bound = kills * (CONCURRENCY + story.commit_acks)
-        assert story.again("/s/") <= bound * (1 + story.inline)
+        crawl = KilledCrawl(shop, tmp_path, *inline, "--processes", 3 if PROVE else PROCESSES)
+        crawl.kill_times(kills, rng)
+        crawl.finish()
+        crawl.assert_session_kept(kills)
+        crawl.assert_images(crawl.assert_items())
+        bound = kills * (CONCURRENCY + crawl.commit_acks)
+        assert crawl.refetches("/s/") <= bound * (1 + crawl.inline)
 
 
 @pytest.mark.prove
-def test_those_that_die_are_started_again_and_told_of_in_one_line(tmp_path):
-    with grow(120, delay_s=0.05) as tree, started(*of_tree(tree, "--concurrency", 4), cwd=tmp_path) as run:
+def test_killed_workers_are_restarted_with_one_line_each(tmp_path):
+    with grow(120, delay_s=0.05) as tree, started(*tree_command(tree, "--concurrency", 4), cwd=tmp_path) as run:
         assert run.until(lambda: len(tree.hits()) > 20), run.stderr
-        first = others(run)
-        for pid in first:
+        for pid in workers(run):
             os.kill(pid, signal.SIGKILL)
         assert run.end() == 0, run.stderr
         assert run.stderr.count("a process of the crawl died (SIGKILL)") == PROCESSES
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls())
 
 
-def test_ctrl_c_saves_all_and_ends_all(tmp_path):
+def test_ctrl_c_saves_the_state_and_ends_all_processes(tmp_path):
     with grow(300, delay_s=0.1) as tree:
-        with started(*of_tree(tree), cwd=tmp_path) as run:
+        with started(*tree_command(tree), cwd=tmp_path) as run:
             assert run.until(lambda: len(tree.hits()) > 40), run.stderr
-            there = others(run)
+            pids = workers(run)
             os.killpg(run.process.pid, signal.SIGINT)
             assert run.end() == 130, run.stderr
-            wait_for_the_end_of(there)
+            wait_until_ended(pids)
             assert run.stderr.count("interrupted") == 1, run.stderr
             assert "died" not in run.stderr
         hits = len(tree.hits())
-        done = lycosa(*of_tree(tree), cwd=tmp_path)
+        done = lycosa(*tree_command(tree), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls())
         assert hits < 300
-        assert len(tree.hits()) <= 302, "what was under way had its time to end; robots.txt is known"
+        assert len(tree.hits()) <= 302, "transfers under way were completed; robots.txt is stored"
 
 
 @pytest.mark.prove
-def test_those_that_are_blocked_die_with_their_owner_too(tmp_path):
-    spider = PAGES_OF_A_TREE.replace('yield {"url"', 'time.sleep(1e6)\n        yield {"url"')
-    with grow(30) as tree, started(*of_spider(tree, tmp_path, spider), cwd=tmp_path) as run:
+def test_blocked_workers_end_when_the_main_process_is_killed(tmp_path):
+    spider = TREE_SPIDER.replace('yield {"url"', 'time.sleep(1e6)\n        yield {"url"')
+    with grow(30) as tree, started(*spider_command(tree, tmp_path, spider), cwd=tmp_path) as run:
         assert run.until(lambda: len(tree.hits()) > 0), run.stderr
-        there = others(run)
+        pids = workers(run)
         assert run.kill()
-        assert len(there) == PROCESSES
-        wait_for_the_end_of(there)
+        assert len(pids) == PROCESSES
+        wait_until_ended(pids)
 
 
-def test_interrupted_before_it_has_begun(tmp_path):
-    with grow(30) as tree, started(*of_tree(tree), cwd=tmp_path) as run:
-        assert run.until(lambda: len(others(run)) == PROCESSES), run.stderr
-        there = others(run)
+def test_an_interrupt_before_the_first_fetch_ends_the_crawl_cleanly(tmp_path):
+    with grow(30) as tree, started(*tree_command(tree), cwd=tmp_path) as run:
+        assert run.until(lambda: len(workers(run)) == PROCESSES), run.stderr
+        pids = workers(run)
         os.killpg(run.process.pid, signal.SIGINT)
         assert run.end() == 130, run.stderr
-        wait_for_the_end_of(there)
+        wait_until_ended(pids)
         assert "Traceback" not in run.stderr
 
 
-def test_the_delay_holds_for_all_together_however_busy_they_are(tmp_path):
-    """Callbacks hold their process up for longer than the delay, so that what was lent starts late."""
+def test_the_delay_of_a_host_holds_across_busy_workers(tmp_path):
+    """Callbacks block their process for longer than the delay, so leased requests start late."""
     busy = 'time.sleep(0.6 * (int(response.url.rpartition("/")[2]) % 3 == 0))'
-    spider = PAGES_OF_A_TREE.replace('yield {"url"', busy + '\n        yield {"url"')
+    spider = TREE_SPIDER.replace('yield {"url"', busy + '\n        yield {"url"')
     delay_s = 0.2
     with grow(25) as tree:
         done = lycosa(
-            *of_spider(tree, tmp_path, spider, "--delay", delay_s, "-s", "slow_callback_after=0"), cwd=tmp_path
+            *spider_command(tree, tmp_path, spider, "--delay", delay_s, "-s", "slow_callback_after=0"), cwd=tmp_path
         )
         assert done.returncode == 0, done.stderr
         assert len(tree.hits()) == 25
@@ -238,24 +237,22 @@ def test_the_delay_holds_for_all_together_however_busy_they_are(tmp_path):
 @pytest.mark.prove
 def test_the_delay_of_an_address_holds_for_all_its_hosts(tmp_path):
     busy = 'time.sleep(0.5 * (int(response.url.rpartition("/")[2]) % 3 == 0))'
-    spider = PAGES_OF_A_TREE.replace('yield {"url"', busy + '\n        yield {"url"')
+    spider = TREE_SPIDER.replace('yield {"url"', busy + '\n        yield {"url"')
     spider = spider.replace("def parse", '    yield Request(f"{self.other}/0")\n    def parse', 1)
     with grow(9) as tree, grow(9) as other:
         options = ("--delay-per-ip", 0.2, "-s", "slow_callback_after=0", "-a", f"other={other.url.removesuffix('/0')}")
-        done = lycosa(*of_spider(tree, tmp_path, spider, *options), cwd=tmp_path)
+        done = lycosa(*spider_command(tree, tmp_path, spider, *options), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls() | other.urls())
         assert_paced(gaps_of(hit.at for hit in (*tree.hits(), *other.hits())), 0.2)
 
 
 @pytest.mark.prove
-def test_a_callback_that_never_returns_costs_its_process_and_not_the_crawl(tmp_path):
-    spider = PAGES_OF_A_TREE.replace(
-        'yield {"url"', 'time.sleep(1e6 * response.url.endswith("/7"))\n        yield {"url"'
-    )
+def test_a_callback_that_never_returns_costs_its_worker_but_not_the_crawl(tmp_path):
+    spider = TREE_SPIDER.replace('yield {"url"', 'time.sleep(1e6 * response.url.endswith("/7"))\n        yield {"url"')
     with grow(30) as tree:
         options = ("-s", "max_lease=15", "-s", "slow_callback_after=0")
-        done = lycosa(*of_spider(tree, tmp_path, spider, *options), cwd=tmp_path, timeout_s=400.0)
+        done = lycosa(*spider_command(tree, tmp_path, spider, *options), cwd=tmp_path, timeout_s=400.0)
         assert done.returncode == 1, done.stderr
         assert "its process died again and again" in done.stderr
         urls = tree.urls() - {f"{tree.url.removesuffix('0')}7"}
@@ -263,7 +260,7 @@ def test_a_callback_that_never_returns_costs_its_process_and_not_the_crawl(tmp_p
 
 
 @pytest.mark.prove
-def test_a_callback_that_waits_too_long_is_given_up(tmp_path):
+def test_a_callback_that_outlives_its_lease_is_cancelled(tmp_path):
     spider = """
     import asyncio
     class Slow(Spider):
@@ -274,31 +271,31 @@ def test_a_callback_that_waits_too_long_is_given_up(tmp_path):
             await asyncio.sleep(60)
     """
     with grow(1) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider, "-s", "max_lease=1"), cwd=tmp_path)
+        done = lycosa(*spider_command(tree, tmp_path, spider, "-s", "max_lease=1"), cwd=tmp_path)
         assert done.returncode == 1, done.stderr
         assert "lease expired" in done.stderr
         assert (len(tree.hits()), "hangs" in done.stderr) == (5, False)
 
 
 @pytest.mark.prove
-def test_what_a_spider_keeps_is_not_kept_and_that_is_told(tmp_path):
+def test_changes_of_spider_state_in_workers_are_reported_as_not_saved(tmp_path):
     spider = (
-        PAGES_OF_A_TREE
+        TREE_SPIDER
         + """
         self.state["seen"] = response.url
     """
     )
     with grow(3) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider), cwd=tmp_path)
+        done = lycosa(*spider_command(tree, tmp_path, spider), cwd=tmp_path)
         assert done.returncode == 0
         assert "pages.state was changed by callbacks: with several processes it is not kept" in done.stderr
 
 
-def test_a_login_is_known_to_all(tmp_path):
+def test_all_workers_share_the_cookies_of_a_login(tmp_path):
     log_in = """
     def log_in(self, response):
-        filled, again = {"name": "USER", "password": "PASSWORD"}, {"callback": self.account, "dont_filter": True}
-        yield FormRequest.from_response(response, formid="login", formdata=filled, **again)
+        fields, options = {"name": "USER", "password": "PASSWORD"}, {"callback": self.account, "dont_filter": True}
+        yield FormRequest.from_response(response, formid="login", formdata=fields, **options)
     def account(self, response):
         for number in range(20):
             yield Request(f"{self.site}/account?{number}", self.seen)
@@ -306,13 +303,11 @@ def test_a_login_is_known_to_all(tmp_path):
         time.sleep(0.05)
         yield {"pid": os.getpid(), "path": response.url.removeprefix(self.site), "says": response.css("p::text").get()}
     """.replace("USER", USER).replace("PASSWORD", PASSWORD)
-    start = PAGES_OF_A_TREE.partition("    def parse")[0].replace(
-        '{self.site}/0")', '{self.site}/account", self.log_in)'
-    )
+    start = TREE_SPIDER.partition("    def parse")[0].replace('{self.site}/0")', '{self.site}/account", self.log_in)')
     with running() as server:
         (tmp_path / "spider.py").write_text("from lycosa import FormRequest\n" + HEAD + start + log_in)
-        told = ["-a", f"site={server.url('')}", "-o", "items.jsonl", "--no-robots", "--processes", PROCESSES]
-        done = lycosa("runspider", "spider.py", *told, cwd=tmp_path)
+        options = ["-a", f"site={server.url('')}", "-o", "items.jsonl", "--no-robots", "--processes", PROCESSES]
+        done = lycosa("runspider", "spider.py", *options, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         found = items(tmp_path / "items.jsonl")
         assert {item["says"] for item in found} == {f"Welcome, {USER}."}
@@ -320,7 +315,7 @@ def test_a_login_is_known_to_all(tmp_path):
         assert len({item["pid"] for item in found}) == PROCESSES
 
 
-def test_what_is_fetched_inline_waits_for_its_turn(tmp_path):
+def test_inline_requests_keep_the_delay_of_their_host(tmp_path):
     spider = """
     class Inline(Spider):
         name = "inline"
@@ -336,7 +331,7 @@ def test_what_is_fetched_inline_waits_for_its_turn(tmp_path):
             yield {"url": response.url}
     """
     with grow(30) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider, "--delay", 0.2), cwd=tmp_path)
+        done = lycosa(*spider_command(tree, tmp_path, spider, "--delay", 0.2), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         site = tree.url.removesuffix("/0")
         found = {item["url"]: item.get("title") for item in items(tmp_path / "items.jsonl")}
@@ -346,7 +341,7 @@ def test_what_is_fetched_inline_waits_for_its_turn(tmp_path):
         assert_paced(gaps_of(hit.at for hit in tree.hits()), 0.2)
 
 
-def test_a_middleware_that_fetches_from_the_host_of_its_request_does_not_wait_for_itself(tmp_path):
+def test_a_middleware_may_fetch_from_the_host_of_its_request(tmp_path):
     token = """
 class Token:
     async def process_request(self, request, spider):
@@ -354,67 +349,67 @@ class Token:
             await spider.fetch(f"{spider.site}/1")
 """
     uses = 'name = "pages"\n    custom_settings = {"downloader_middlewares": {Token: 50}}'
-    spider = token + PAGES_OF_A_TREE.replace('name = "pages"', uses)
+    spider = token + TREE_SPIDER.replace('name = "pages"', uses)
     with grow(3) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider, "--delay", 0.05), cwd=tmp_path)
+        done = lycosa(*spider_command(tree, tmp_path, spider, "--delay", 0.05), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls())
 
 
-def test_a_page_that_kills_its_process_is_dead_and_nothing_else_is(tmp_path):
+def test_only_a_page_that_kills_its_worker_is_dead(tmp_path):
     spider = (
-        PAGES_OF_A_TREE
+        TREE_SPIDER
         + """
         if response.url.endswith("/7"):
             os.kill(os.getpid(), signal.SIGKILL)
     """
     )
     with grow(30) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider, "-s", "backoff_base=0.1"), cwd=tmp_path)
+        done = lycosa(*spider_command(tree, tmp_path, spider, "-s", "backoff_base=0.1"), cwd=tmp_path)
         assert done.returncode == 1, done.stderr
         assert "its process died again and again" in done.stderr
-        lost = {f"{tree.url.removesuffix('0')}{n}" for n in (7,)}
+        lost = {f"{tree.url.removesuffix('0')}7"}
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls() - lost)
 
 
 @pytest.mark.prove
-def test_one_that_cannot_start_ends_the_crawl_in_one_line(tmp_path):
+def test_a_worker_that_cannot_start_ends_the_crawl_with_one_line(tmp_path):
     spider = (
-        PAGES_OF_A_TREE
+        TREE_SPIDER
         + """
     if "lycosa.app.crawl.worker_main" in __import__("sys").modules:
         os._exit(7)
     """
     )
     with grow(5) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider, "-q"), cwd=tmp_path)
+        done = lycosa(*spider_command(tree, tmp_path, spider, "-q"), cwd=tmp_path)
         assert done.returncode == 3
         assert re.search(r"lycosa: a process of the crawl died \(exit code 7\), 4 times in a row", done.stderr), (
             done.stderr
         )
 
 
-def test_what_a_pipeline_cannot_open_is_told_as_ever(tmp_path):
+def test_an_error_of_open_spider_reads_the_same_as_in_one_process(tmp_path):
     spider = """
     class Broken:
         def open_spider(self, spider):
             raise ValueError("no database")
-    """ + dedent(PAGES_OF_A_TREE).replace('name = "pages"', 'name = "pages"\n    pipelines = [Broken]')
+    """ + dedent(TREE_SPIDER).replace('name = "pages"', 'name = "pages"\n    pipelines = [Broken]')
     with grow(5) as tree:
-        alone = lycosa(*of_spider(tree, tmp_path, spider, "--processes", 1), cwd=tmp_path)
-        done = lycosa(*of_spider(tree, tmp_path, spider), cwd=tmp_path)
-        assert (done.returncode, done.stderr) == (alone.returncode, alone.stderr)
+        single = lycosa(*spider_command(tree, tmp_path, spider, "--processes", 1), cwd=tmp_path)
+        done = lycosa(*spider_command(tree, tmp_path, spider), cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (single.returncode, single.stderr)
         assert_one_line(done.stderr)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (("--processes", 0), "processes"),
         (("--processes", 2, "--frontier", "redis://127.0.0.1:1/0"), "start several workers"),
     ],
 )
-def test_what_is_refused(tmp_path, options, says):
+def test_invalid_options_are_refused(tmp_path, options, message):
     done = lycosa("crawl", "http://127.0.0.1:9/", *options, cwd=tmp_path)
     assert done.returncode == 2
-    assert says in assert_one_line(done.stderr)
+    assert message in assert_one_line(done.stderr)

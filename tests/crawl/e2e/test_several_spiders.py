@@ -64,13 +64,13 @@ def command(*names: str, site: str, more: tuple[object, ...] = ()) -> list[objec
     return ["crawl", *names, "-a", f"site={site}", "-o", "items.jsonl", "--state", "state", "--no-robots", *more]
 
 
-def crawled(cwd: Path, *names: str, site: str, code: int = 0, more: tuple[object, ...] = ()) -> str:
+def crawl(cwd: Path, *names: str, site: str, code: int = 0, more: tuple[object, ...] = ()) -> str:
     done = lycosa(*command(*names, site=site, more=more), cwd=cwd)
     assert done.returncode == code, done.stderr
     return done.stderr
 
 
-def of(tree: Tree, spider: str) -> list[str]:
+def items_of(tree: Tree, spider: str) -> list[str]:
     return [f"{spider} {url}" for url in tree.urls()]
 
 
@@ -81,26 +81,28 @@ def found(cwd: Path) -> list[str]:
 def test_each_spider_fetches_each_url_once_with_its_own_parts(tmp_path):
     write(tmp_path, PAIR)
     with grow(30) as tree:
-        said = crawled(tmp_path, "a", "b", site=tree.url)
-        assert "finished: 60 pages, 60 items" in said
+        stderr = crawl(tmp_path, "a", "b", site=tree.url)
+        assert "finished: 60 pages, 60 items" in stderr
         assert Counter(hit.path for hit in tree.hits()) == {f"/{n}": 2 for n in range(30)} | {"/away": 2}
-        assert_exactly_once([each for each in found(tmp_path) if "away" not in each], [*of(tree, "a"), *of(tree, "b")])
+        assert_exactly_once(
+            [each for each in found(tmp_path) if "away" not in each], [*items_of(tree, "a"), *items_of(tree, "b")]
+        )
         assert all(item["mark"] == f"of {item['spider']}" for item in items(tmp_path / "items.jsonl"))
-        assert "nothing to do" in crawled(tmp_path, "b", "a", site=tree.url), "the order of names is no matter"
+        assert "nothing to do" in crawl(tmp_path, "b", "a", site=tree.url), "the order of the names does not matter"
 
 
-def test_one_host_keeps_one_delay_between_the_spiders(tmp_path):
+def test_spiders_share_the_delay_of_a_host(tmp_path):
     write(tmp_path, PAIR)
     delay_s = 0.12
     with grow(6) as tree:
-        crawled(tmp_path, "a", "b", site=tree.url, more=("--delay", delay_s))
+        crawl(tmp_path, "a", "b", site=tree.url, more=("--delay", delay_s))
         starts = [hit.at for hit in tree.hits() if hit.path != "/away"]
     assert len(starts) == 12
     assert_paced(gaps_of(starts), delay_s)
     assert starts[-1] - starts[0] > 10.5 * delay_s
 
 
-def test_each_spider_has_its_own_user_agent_headers_middlewares_cookies_and_domains(tmp_path, server):
+def test_each_spider_has_its_own_user_agent_middlewares_cookies_and_domains(tmp_path, server):
     write(
         tmp_path,
         """
@@ -125,13 +127,13 @@ def test_each_spider_has_its_own_user_agent_headers_middlewares_cookies_and_doma
         """,
     )
     site = server.url("/set-cookies?line=jar=a%3B+Path=/")
-    crawled(tmp_path, "a", "b", site=site, code=1)
+    crawl(tmp_path, "a", "b", site=site, code=1)
     a, b = sorted(items(tmp_path / "items.jsonl"), key=lambda item: item["spider"])
     assert (a["user-agent"], b["user-agent"]) == ("Agent-A", "Agent-B")
     assert (a.get("x-spider"), b.get("x-spider")) == ("a", None)
-    assert (a["cookie"], b["cookie"]) == ("jar=a", "jar=b"), "each has a jar of its own"
+    assert (a["cookie"], b["cookie"]) == ("jar=a", "jar=b"), "each has its own cookie jar"
     dead = lycosa("frontier", "list", "--state", "state", "--status", "dead", "--json", cwd=tmp_path).stdout
-    assert [json.loads(line)["spider"] for line in dead.splitlines()] == ["b"], "a may not go there"
+    assert [json.loads(line)["spider"] for line in dead.splitlines()] == ["b"], "the domain is not allowed for a"
 
 
 def test_repeated_kills_lose_nothing(tmp_path):
@@ -142,15 +144,17 @@ def test_repeated_kills_lose_nothing(tmp_path):
     with grow(150, delay_s=0.1) as tree:
         for _ in range(3):
             with started(*command("a", "b", site=tree.url), cwd=tmp_path) as run:
-                seen = tree.hit_bytes()
-                assert run.until(lambda seen=seen: tree.hit_bytes() > seen), run.stderr
+                before = tree.hit_bytes()
+                assert run.until(lambda before=before: tree.hit_bytes() > before), run.stderr
                 assert run.kill_at(time.monotonic() + rng.uniform(0.05, 0.3)), run.stderr
-        crawled(tmp_path, "a", "b", site=tree.url)
-        assert_exactly_once([each for each in found(tmp_path) if "away" not in each], [*of(tree, "a"), *of(tree, "b")])
+        crawl(tmp_path, "a", "b", site=tree.url)
+        assert_exactly_once(
+            [each for each in found(tmp_path) if "away" not in each], [*items_of(tree, "a"), *items_of(tree, "b")]
+        )
 
 
 class Good(Spider):
-    """Gets its name in the test."""
+    """Its subclasses in the test have names."""
 
     async def start(self):
         yield Request(self.site)
@@ -160,7 +164,7 @@ class Good(Spider):
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "whose"),
+    ("first", "second", "owners"),
     [
         (("a", "b"), ("a",), "the spiders 'a', 'b'"),
         (("a",), ("a", "b"), "the spider 'a'"),
@@ -168,18 +172,18 @@ class Good(Spider):
         (("a", "b"), ("a+b",), "the spiders 'a', 'b'"),
     ],
 )
-def test_the_state_of_other_spiders_is_refused_in_one_line(tmp_path, server, first, then, whose):
-    async def crawled_by(names: tuple[str, ...]) -> None:
+def test_the_state_of_other_spiders_is_refused_in_one_line(tmp_path, server, first, second, owners):
+    async def run(names: tuple[str, ...]) -> None:
         spiders = [type("Named", (Good,), {"name": name}) for name in names]
         site = {"site": server.url("/good")}
         async with Crawl(spiders, spider_args=site, state=str(tmp_path / "state"), robots=False) as crawl:
             await crawl.run()
 
-    asyncio.run(crawled_by(first))
+    asyncio.run(run(first))
     with pytest.raises(ForeignState) as caught:
-        asyncio.run(crawled_by(then))
-    told = f"{tmp_path / 'state'} is the state of {whose}; give another --state, or -O to start afresh"
-    assert str(caught.value) == told
+        asyncio.run(run(second))
+    message = f"{tmp_path / 'state'} is the state of {owners}; give another --state, or -O to start afresh"
+    assert str(caught.value) == message
 
 
 def test_shared_settings_must_agree(tmp_path, server):
@@ -189,12 +193,12 @@ def test_shared_settings_must_agree(tmp_path, server):
             'name = "b"', 'name = "b"\n    custom_settings = {"delay": 3}'
         ),
     )
-    line = assert_one_line(crawled(tmp_path, "a", "b", site=server.url("/good"), code=2))
+    line = assert_one_line(crawl(tmp_path, "a", "b", site=server.url("/good"), code=2))
     assert line.startswith("the spiders a and b want different values of delay (2.0, 3.0), which they share in one run")
-    crawled(tmp_path, "a", "b", site=server.url("/good"), more=("--delay", "0"))
+    crawl(tmp_path, "a", "b", site=server.url("/good"), more=("--delay", "0"))
 
 
-def test_explain_list_and_export_tell_the_spiders_apart(tmp_path, server):
+def test_explain_list_and_export_name_the_spider(tmp_path, server):
     write(
         tmp_path,
         """
@@ -209,22 +213,22 @@ def test_explain_list_and_export_tell_the_spiders_apart(tmp_path, server):
         """,
     )
     url = server.url("/good")
-    crawled(tmp_path, "a", "b", site=url, code=1)
+    crawl(tmp_path, "a", "b", site=url, code=1)
 
-    def told(url: str) -> list[str]:
+    def explain(url: str) -> list[str]:
         done = lycosa("frontier", "explain", url, "--state", "state", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return [line.strip() for line in done.stdout.splitlines()[1:]]
 
-    lines = told(url)
+    lines = explain(url)
     assert [line.partition(" at ")[0] for line in lines if " at " in line] == ["a: done", "b: marked dead"]
     assert any("ValueError in parse" in line for line in lines)
-    never = told(server.url("/nowhere"))
-    assert "a: never seen" in never
-    assert "b: --deny */nowhere matches it" in never
-    assert not any(line.startswith("a: --deny") for line in never)
-    assert any(line.startswith("a: out of scope") for line in told("http://elsewhere.example/"))
-    assert not any(line.startswith("b: out of scope") for line in told("http://elsewhere.example/"))
+    unseen = explain(server.url("/nowhere"))
+    assert "a: never seen" in unseen
+    assert "b: --deny */nowhere matches it" in unseen
+    assert not any(line.startswith("a: --deny") for line in unseen)
+    assert any(line.startswith("a: out of scope") for line in explain("http://elsewhere.example/"))
+    assert not any(line.startswith("b: out of scope") for line in explain("http://elsewhere.example/"))
     exported = lycosa("frontier", "export", "-", "--state", "state", cwd=tmp_path).stdout
     rows = [json.loads(line) for line in exported.splitlines()]
     assert sorted(row["spider"] for row in rows if row["url"] == url) == ["a", "b"]
@@ -234,13 +238,13 @@ def test_spiders_share_the_cache(tmp_path, server):
     write(tmp_path, PAIR)
     url = server.url("/cached?control=max-age=900")
     for state in ("one", "other"):
-        more = ("-s", "http_cache=rfc9111", "--concurrency", "1", "--state", state)
-        crawled(tmp_path, "a", "b", site=url, more=more)
+        options = ("-s", "http_cache=rfc9111", "--concurrency", "1", "--state", state)
+        crawl(tmp_path, "a", "b", site=url, more=options)
     assert Counter(found(tmp_path)) == {f"a {url}": 2, f"b {url}": 2}
     assert server.paths().count("/cached?control=max-age=900") == 1
 
 
-def test_a_record_of_a_missing_spider_is_dead_with_the_reason():
+def test_a_record_of_a_spider_that_is_not_running_is_dead_with_the_reason():
     lease = Lease(
         1, UrlRecord(RECORD_VERSION, 1, "http://a.example/", "http://a.example:80", extras=Extras(spider="c")), 0
     )
@@ -250,7 +254,7 @@ def test_a_record_of_a_missing_spider_is_dead_with_the_reason():
 
 def test_imported_records_belong_to_a_spider(tmp_path, server):
     write(tmp_path, PAIR)
-    crawled(tmp_path, "a", "b", site=server.url("/good"))
+    crawl(tmp_path, "a", "b", site=server.url("/good"))
     (tmp_path / "bare").write_text(server.url("/slow?ms=1") + "\n")
     done = lycosa("frontier", "import", "bare", "--state", "state", "--strict", cwd=tmp_path)
     assert (done.returncode, "this crawl has several spiders: name one, with spider: a or b" in done.stderr) == (
@@ -262,6 +266,6 @@ def test_imported_records_belong_to_a_spider(tmp_path, server):
     )
     done = lycosa("frontier", "import", "rows", "--state", "state", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    crawled(tmp_path, "a", "b", site=server.url("/good"))
+    crawl(tmp_path, "a", "b", site=server.url("/good"))
     assert Counter(found(tmp_path))[f"b {server.url('/slow?ms=1')}"] == 1
-    assert Counter(found(tmp_path))[f"b {server.url('/good')}"] == 1, "b had it, and its key is the same"
+    assert Counter(found(tmp_path))[f"b {server.url('/good')}"] == 1, "b has fetched it already"

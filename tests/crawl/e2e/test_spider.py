@@ -1,4 +1,4 @@
-"""Spider files run by the command, up to their items (C2, C5; issue 2, `lycosa runspider`)."""
+"""Spider files run by `lycosa runspider`, up to their items (C2, C5)."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def command(tree: Tree, *more: object) -> list[object]:
     return ["runspider", "spider.py", "-a", f"site={site}", "-o", "items.jsonl", "--no-robots", *more]
 
 
-def runs(tree: Tree, cwd: Path, spider: str, *more: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Write a spider and run it; it must end with this exit code and a proper summary."""
+def run_spider(tree: Tree, cwd: Path, spider: str, *more: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Write a spider and run it: it ends with this exit code and prints nothing to standard output."""
     write(cwd, spider)
     done = lycosa(*command(tree, *more), cwd=cwd)
     assert done.returncode == code, done.stderr
@@ -62,7 +62,7 @@ def paths(tree: Tree) -> list[str]:
     return [hit.path for hit in tree.hits()]
 
 
-def test_ten_lines_are_enough(tree, tmp_path):
+def test_a_spider_of_ten_lines_crawls_a_site(tree, tmp_path):
     spider = """
     @dataclass
     class Page:
@@ -77,12 +77,12 @@ def test_ten_lines_are_enough(tree, tmp_path):
             yield Page(response.url, response.css("h1::text").get())
             yield from response.follow_all(css="li a")
     """
-    done = runs(tree, tmp_path, spider)
+    done = run_spider(tree, tmp_path, spider)
     assert "finished: 60 pages, 60 items" in done.stderr
     assert_exactly_once([item["url"] for item in written(tmp_path)], tree.urls())
     assert {item["heading"] for item in written(tmp_path)} == {f"Heading {n}" for n in range(60)}
-    again = lycosa(*command(tree), cwd=tmp_path)
-    assert (again.returncode, "nothing to do" in again.stderr, len(written(tmp_path))) == (0, True, 60)
+    second = lycosa(*command(tree), cwd=tmp_path)
+    assert (second.returncode, "nothing to do" in second.stderr, len(written(tmp_path))) == (0, True, 60)
 
 
 KINDS = {
@@ -102,7 +102,7 @@ LIBRARIES = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_items_of_every_kind(tree, tmp_path, kind):
+def test_items_of_every_kind_are_written(tree, tmp_path, kind):
     if kind in LIBRARIES and find_spec("attr" if kind == "attrs" else kind) is None:
         pytest.skip(f"{kind} is not installed")
     spider = LIBRARIES.get(kind, "@dataclass\nclass D:\n    n: int") + dedent(f"""
@@ -115,7 +115,7 @@ def test_items_of_every_kind(tree, tmp_path, kind):
         def parse(self, response):
             return {KINDS[kind]}
     """)
-    runs(tree, tmp_path, spider)
+    run_spider(tree, tmp_path, spider)
     assert written(tmp_path) == [{"n": 1}]
 
 
@@ -143,7 +143,7 @@ def test_callbacks_of_every_form_work_by_method_and_by_name(tree, tmp_path):
         def nothing(self, response):
             pass
     """
-    runs(tree, tmp_path, spider)
+    run_spider(tree, tmp_path, spider)
     assert sorted(written(tmp_path), key=lambda item: item["by"]) == [
         {"by": "coroutine", "given": "kwarg", "status": 200},
         {"by": "generator", "meta": 1, "depth": 1},
@@ -180,7 +180,7 @@ def test_pipelines_change_and_drop_items_in_their_order(tree, tmp_path):
         def closed(self, reason):
             open("calls", "a").write(f"closed {reason}\\n")
     """
-    done = runs(tree, tmp_path, spider)
+    done = run_spider(tree, tmp_path, spider)
     assert "1 page, 3 items (2 dropped)" in done.stderr
     assert written(tmp_path) == [{"n": n, "by": "ab", "spider": "piped"} for n in (0, 2, 4)]
     calls = (tmp_path / "calls").read_text().splitlines()
@@ -189,7 +189,7 @@ def test_pipelines_change_and_drop_items_in_their_order(tree, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("statement", "message"),
     [
         ("yield {'n': 1}; raise ValueError('oh no')", "ValueError in parse: oh no"),
         ("yield {'n': 1}; yield response.follow('/1', cb_kwargs={'x': object()}); yield 1", "yielded an int (1)"),
@@ -200,7 +200,7 @@ def test_pipelines_change_and_drop_items_in_their_order(tree, tmp_path):
         ("yield {'n': 1}; yield response.follow('javascript:1')", "not a URL that can be fetched"),
     ],
 )
-def test_a_page_whose_callback_fails_is_dead_and_writes_nothing(tree, tmp_path, wrong, says):
+def test_a_page_whose_callback_fails_is_dead_and_writes_nothing(tree, tmp_path, statement, message):
     spider = f"""
     class Wrong(Spider):
         name = "wrong"
@@ -209,19 +209,19 @@ def test_a_page_whose_callback_fails_is_dead_and_writes_nothing(tree, tmp_path, 
             yield Request(f"{{self.site}}/1", callback=self.fine)
         def parse(self, response):
             yield response.follow("/7", self.fine)
-            {wrong}
+            {statement}
         def fine(self, response):
             yield {{"n": 0}}
     """
-    done = runs(tree, tmp_path, spider, code=1)
+    done = run_spider(tree, tmp_path, spider, code=1)
     assert written(tmp_path) == [{"n": 0}]
     assert sorted(paths(tree)) == ["/0", "/1"]
     (dead,) = [line for line in done.stderr.splitlines() if line.strip().startswith(f"{tree.url}  ")]
-    assert says in dead
+    assert message in dead
     assert "internal error" not in done.stderr
 
 
-def test_a_pipeline_that_fails_kills_the_page_and_not_the_crawl(tree, tmp_path):
+def test_a_failing_pipeline_makes_its_page_dead_and_the_crawl_continues(tree, tmp_path):
     spider = """
     class Picky:
         def process_item(self, item, spider):
@@ -235,12 +235,12 @@ def test_a_pipeline_that_fails_kills_the_page_and_not_the_crawl(tree, tmp_path):
         def parse(self, response, n):
             yield {"n": n}
     """
-    done = runs(tree, tmp_path, spider, code=1)
+    done = run_spider(tree, tmp_path, spider, code=1)
     assert written(tmp_path) == [{"n": 1}]
     assert "Picky.process_item returned None: return the item, or raise DropItem" in done.stderr
 
 
-def test_a_callback_that_never_returns_is_dead_in_the_end_and_blocks_no_other_page(tree, tmp_path):
+def test_a_page_whose_callback_never_returns_is_dead_in_the_end(tree, tmp_path):
     spider = """
     import asyncio
     class Hangs(Spider):
@@ -253,13 +253,13 @@ def test_a_callback_that_never_returns_is_dead_in_the_end_and_blocks_no_other_pa
                 await asyncio.sleep(3600)
             yield {"url": response.url}
     """
-    done = runs(tree, tmp_path, spider, "--max-lease", 1, code=1)
+    done = run_spider(tree, tmp_path, spider, "--max-lease", 1, code=1)
     assert f"{tree.url[:-1]}2  lease expired" in [line.strip() for line in done.stderr.splitlines()]
     assert len(written(tmp_path)) == 3
     assert Counter(paths(tree)) == {"/0": 1, "/1": 1, "/2": 5, "/3": 1}
 
 
-def test_priority_determines_the_order(tree, tmp_path):
+def test_requests_with_a_higher_priority_are_fetched_first(tree, tmp_path):
     spider = """
     class Ordered(Spider):
         name = "ordered"
@@ -272,11 +272,11 @@ def test_priority_determines_the_order(tree, tmp_path):
         def end(self, response):
             return {"url": response.url}
     """
-    runs(tree, tmp_path, spider)
+    run_spider(tree, tmp_path, spider)
     assert paths(tree) == ["/0", "/5", "/3", "/4", "/7", "/1", "/2", "/6"]
 
 
-def test_a_url_is_fetched_once_unless_dont_filter_says_so(tree, tmp_path):
+def test_a_url_is_fetched_once_without_dont_filter(tree, tmp_path):
     spider = """
     class Again(Spider):
         name = "again"
@@ -292,12 +292,12 @@ def test_a_url_is_fetched_once_unless_dont_filter_says_so(tree, tmp_path):
         def end(self, response):
             return {"round": 0}
     """
-    runs(tree, tmp_path, spider)
+    run_spider(tree, tmp_path, spider)
     assert Counter(paths(tree)) == {"/0": 4, "/1": 1, "/2": 1}
     assert sorted(item["round"] for item in written(tmp_path)) == [0, 0, 0, 1, 2, 3]
 
 
-def test_not_before_waits_even_across_a_kill(tree, tmp_path):
+def test_not_before_applies_after_a_kill_too(tree, tmp_path):
     spider = """
     import time
     class Later(Spider):
@@ -330,18 +330,18 @@ def test_allowed_domains_limit_the_spider(tree, tmp_path):
             yield Request(f"{self.site}/0")
         def parse(self, response):
             yield {"url": response.url}
-            away = self.site.replace("127.0.0.1", "localhost")
-            yield Request(f"{away}/1")
+            offsite = self.site.replace("127.0.0.1", "localhost")
+            yield Request(f"{offsite}/1")
             yield response.follow("/2", self.end)
         def end(self, response):
             yield {"url": response.url}
     """
-    done = runs(tree, tmp_path, spider + "    allowed_domains = ['127.0.0.1']\n    ")
+    done = run_spider(tree, tmp_path, spider + "    allowed_domains = ['127.0.0.1']\n    ")
     assert paths(tree) == ["/0", "/2"]
     assert "skipped 1 link (scope: 1)" in done.stderr
 
 
-def test_what_a_request_carries_survives_kills(tmp_path):
+def test_callback_meta_and_cb_kwargs_survive_kills(tmp_path):
     """Callback, meta and cb_kwargs of every page in a chain of branches, killed four times on the way."""
     spider = """
     class Chain(Spider):
@@ -376,8 +376,8 @@ def test_what_a_request_carries_survives_kills(tmp_path):
 
 def test_an_interrupt_calls_closed_with_shutdown(tmp_path):
     spider = """
-    class Told(Spider):
-        name = "told"
+    class Interrupted(Spider):
+        name = "interrupted"
         async def start(self):
             yield Request(f"{self.site}/0")
         def parse(self, response):

@@ -1,4 +1,4 @@
-"""The kinds of spiders (C2), each from a file through the command to its items, against a local site."""
+"""The kinds of spiders (C2): each is a file run by the command against a local site."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def write(cwd: Path, spider: str) -> None:
     (cwd / "spider.py").write_text(HEAD + dedent(spider))
 
 
-def runs(site: str, cwd: Path, spider: str, *more: object, code: int = 0) -> str:
-    """Write a spider and run it to this exit code. Return what it said."""
+def run_spider(site: str, cwd: Path, spider: str, *more: object, code: int = 0) -> str:
+    """Write a spider and run it to this exit code. Return its standard error."""
     write(cwd, spider)
     done = lycosa(*command(site, *more), cwd=cwd)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
@@ -43,7 +43,7 @@ def written(cwd: Path) -> list[dict[str, Any]]:
 
 
 def paths(cwd: Path) -> list[str]:
-    """Return the paths of the items, in order of the alphabet."""
+    """Return the sorted paths of the items."""
     return sorted(urlsplit(item["url"]).path for item in written(cwd))
 
 
@@ -69,7 +69,7 @@ class Tree(CrawlSpider):
 def test_a_crawl_spider_follows_its_rules(tmp_path):
     with grow(60) as tree:
         site = tree.url.removesuffix("/0")
-        runs(site, tmp_path, TREE, "--no-robots")
+        run_spider(site, tmp_path, TREE, "--no-robots")
         assert sorted({hit.path for hit in tree.hits()}) == sorted(f"/{n}" for n in range(60))
     evens = [item for item in written(tmp_path) if item["kind"] == "even"]
     assert_exactly_once([item["url"] for item in evens], {f"{site}/{n}" for n in range(2, 60, 2)})
@@ -77,27 +77,27 @@ def test_a_crawl_spider_follows_its_rules(tmp_path):
     assert [item["url"] for item in written(tmp_path) if item["kind"] == "start"] == [f"{site}/0"]
 
 
-def test_a_crawl_spider_that_was_killed_goes_on_by_its_rules(tmp_path):
+def test_a_killed_crawl_spider_resumes_by_its_rules(tmp_path):
     write(tmp_path, TREE)
     with grow(60, delay_s=0.1) as tree:
         site = tree.url.removesuffix("/0")
         with started(*command(site, "--no-robots"), cwd=tmp_path) as run:
             assert run.until(lambda: len(tree.hits()) > 12), run.stderr
             assert run.kill(), run.stderr
-        runs(site, tmp_path, TREE, "--no-robots")
+        run_spider(site, tmp_path, TREE, "--no-robots")
     evens = [item["url"] for item in written(tmp_path) if item["kind"] == "even"]
     assert_exactly_once(evens, {f"{site}/{n}" for n in range(2, 60, 2)})
 
 
-def test_a_resumed_crawl_says_which_rule_is_gone(tmp_path):
+def test_a_resumed_crawl_names_a_missing_rule(tmp_path):
     write(tmp_path, TREE)
     with grow(60, delay_s=0.2) as tree:
         site = tree.url.removesuffix("/0")
         with started(*command(site, "--no-robots"), cwd=tmp_path) as run:
             assert run.until(lambda: len(tree.hits()) > 16), run.stderr
             assert run.kill(), run.stderr
-        said = runs(site, tmp_path, TREE.replace(SECOND_RULE, ""), "--no-robots", code=1)
-    assert "was found by rule 1 (counted from 0), and Tree has 1 rules: restore the rule to resume" in said
+        stderr = run_spider(site, tmp_path, TREE.replace(SECOND_RULE, ""), "--no-robots", code=1)
+    assert "was found by rule 1 (counted from 0), and Tree has 1 rules: restore the rule to resume" in stderr
 
 
 PAGES = {
@@ -143,27 +143,27 @@ EVERYTHING = ["/a", "/b", "/c", "/d", "/news/1", "/news/2", "/old"]
 
 
 @pytest.fixture
-def shelf() -> Any:
-    with serve(SITEMAPS) as shelf:
-        yield shelf
+def site() -> Any:
+    with serve(SITEMAPS) as site:
+        yield site
 
 
 @pytest.mark.parametrize("start", ["/robots.txt", ""])
-def test_a_sitemap_spider_from_robots_txt(shelf: Shelf, tmp_path, start):
-    said = runs(shelf.url, tmp_path, SITEMAP_SPIDER, "-a", f"start={start}")
+def test_a_sitemap_spider_reads_the_sitemaps_of_robots_txt(site: Shelf, tmp_path, start):
+    stderr = run_spider(site.url, tmp_path, SITEMAP_SPIDER, "-a", f"start={start}")
     assert paths(tmp_path) == EVERYTHING
-    assert "/e" not in shelf.hits, "robots.txt forbids it"
-    assert "robots" in said
-    assert shelf.hits.count("/pages.xml.gz") == 1
+    assert "/e" not in site.hits, "robots.txt forbids it"
+    assert "robots" in stderr
+    assert site.hits.count("/pages.xml.gz") == 1
 
 
-def test_a_sitemap_spider_with_rules_alternates_and_a_date(shelf: Shelf, tmp_path):
+def test_a_sitemap_spider_applies_rules_alternate_links_and_a_date(site: Shelf, tmp_path):
     more = """
     sitemap_rules = [("/news/", "parse_news"), ("/[a-d]", "parse")]
     sitemap_alternate_links = True
     sitemap_since = "2020-01-01"
     """
-    runs(shelf.url, tmp_path, SITEMAP_SPIDER + more, "--no-robots")
+    run_spider(site.url, tmp_path, SITEMAP_SPIDER + more, "--no-robots")
     assert {(urlsplit(item["url"]).path, item["by"]) for item in written(tmp_path)} == {
         ("/a", "parse"),
         ("/b", "parse"),
@@ -171,23 +171,23 @@ def test_a_sitemap_spider_with_rules_alternates_and_a_date(shelf: Shelf, tmp_pat
         ("/de/a", "parse"),
         ("/news/1", "parse_news"),
     }
-    assert "/2019.xml" not in shelf.hits
+    assert "/2019.xml" not in site.hits
 
 
-def test_a_sitemap_at_the_usual_place_of_a_site_without_robots_txt(tmp_path):
+def test_without_robots_txt_the_sitemap_at_its_usual_path_is_read(tmp_path):
     files = {"/sitemap.xml": (XML, "<urlset><url><loc>/a</loc></url></urlset>"), "/a": (HTML, "<h1>a</h1>")}
-    with serve(files) as shelf:
-        runs(shelf.url, tmp_path, SITEMAP_SPIDER, "-a", "start=")
+    with serve(files) as site:
+        run_spider(site.url, tmp_path, SITEMAP_SPIDER, "-a", "start=")
     assert paths(tmp_path) == ["/a"]
 
 
-def test_a_date_that_is_none_is_told_before_the_crawl(shelf: Shelf, tmp_path):
-    said = runs(shelf.url, tmp_path, SITEMAP_SPIDER, "-a", "sitemap_since=soon", code=2)
-    assert "sitemap_since of Shop is 'soon': write a date, like '2026-01-31'" in said
-    assert shelf.hits == []
+def test_an_invalid_date_is_reported_before_the_crawl(site: Shelf, tmp_path):
+    stderr = run_spider(site.url, tmp_path, SITEMAP_SPIDER, "-a", "sitemap_since=soon", code=2)
+    assert "sitemap_since of Shop is 'soon': write a date, like '2026-01-31'" in stderr
+    assert site.hits == []
 
 
-def test_an_xml_feed_spider(shelf: Shelf, tmp_path):
+def test_an_xml_feed_spider_calls_parse_node_for_each_element(site: Shelf, tmp_path):
     spider = """
     class News(XMLFeedSpider):
         name = "news"
@@ -201,7 +201,7 @@ def test_an_xml_feed_spider(shelf: Shelf, tmp_path):
         def parse_page(self, response):
             return {"url": response.url, "by": response.css("h1::text").get()}
     """
-    runs(shelf.url, tmp_path, spider, "--no-robots")
+    run_spider(site.url, tmp_path, spider, "--no-robots")
     assert sorted((item["by"], urlsplit(item["url"]).path) for item in written(tmp_path)) == [
         ("news/1", "/news/1"),
         ("news/2", "/news/2"),
@@ -210,7 +210,7 @@ def test_an_xml_feed_spider(shelf: Shelf, tmp_path):
     ]
 
 
-def test_a_csv_feed_spider(tmp_path):
+def test_a_csv_feed_spider_calls_parse_row_for_each_valid_row(tmp_path):
     spider = """
     class Prices(CSVFeedSpider):
         name = "prices"
@@ -221,8 +221,8 @@ def test_a_csv_feed_spider(tmp_path):
         def parse_row(self, response, row):
             return {"sku": row["sku"], "price": float(row["price"])}
     """
-    with serve({"/prices.csv": ("text/csv", "sku;price\n1;1.5\nbroken\n2;2\n")}) as shelf:
-        runs(shelf.url, tmp_path, spider, "--no-robots")
+    with serve({"/prices.csv": ("text/csv", "sku;price\n1;1.5\nbroken\n2;2\n")}) as site:
+        run_spider(site.url, tmp_path, spider, "--no-robots")
     assert written(tmp_path) == [{"sku": "1", "price": 1.5}, {"sku": "2", "price": 2.0}]
 
 
@@ -230,23 +230,23 @@ HREF = re.compile(r"""<a\s[^>]*?\bhref\s*=\s*["']?([^"'\s>]*)""", re.IGNORECASE)
 
 
 def reachable(root: Path, start: str, followed: re.Pattern[str]) -> set[str]:
-    """Return the paths of the pages that the links lead to, as regular expressions read them."""
-    found, waiting = {start}, [start]
-    while waiting:
-        path = waiting.pop()
+    """Return the paths of all pages that links lead to, as found by regular expressions."""
+    found, pending = {start}, [start]
+    while pending:
+        path = pending.pop()
         for href in HREF.findall((root / unquote(path).lstrip("/")).read_text(encoding="utf-8")):
             target = urldefrag(urljoin(f"http://site{path}", unescape(href))).url
-            there = urlsplit(target)
-            wanted = there.netloc == "site" and followed.search(target) and there.path not in found
-            if wanted and (root / unquote(there.path).lstrip("/")).is_file():
-                found.add(there.path)
-                waiting.append(there.path)
+            parts = urlsplit(target)
+            is_new = parts.netloc == "site" and followed.search(target) and parts.path not in found
+            if is_new and (root / unquote(parts.path).lstrip("/")).is_file():
+                found.add(parts.path)
+                pending.append(parts.path)
     return found
 
 
 @pytest.mark.nginx
 @pytest.mark.site
-def test_a_crawl_spider_on_real_pages(docs_root, tmp_path):
+def test_a_crawl_spider_fetches_all_linked_real_pages(docs_root, tmp_path):
     (folder,) = [each for each in docs_root.iterdir() if re.fullmatch(r"python3\.\d+", each.name)]
     start = f"/{folder.name}/html/library/index.html"
     followed = re.compile(rf"/html/library/{'' if PROVE else '[a-e]'}[^/]*\.html(\?|$)")
@@ -264,7 +264,7 @@ def test_a_crawl_spider_on_real_pages(docs_root, tmp_path):
             return {{"url": response.url, "title": response.css("title::text").get()}}
     """
     with serve_folder(docs_root) as server:
-        runs(server.url, tmp_path, spider, "--no-robots", "-q")
+        run_spider(server.url, tmp_path, spider, "--no-robots", "-q")
     assert len(expected) > (250 if PROVE else 80)
     assert_exactly_once([urlsplit(item["url"]).path for item in written(tmp_path)], expected)
     assert all(item["title"] for item in written(tmp_path))

@@ -1,7 +1,7 @@
-"""A process that shares a pool of proxies: `python -m tests.proxies.e2e.pool_members POOL DIARY HELD`. SIGTERM ends it.
+"""A process that shares a pool of proxies until SIGTERM: `python -m tests.proxies.e2e.pool_members POOL DIARY LOCKS`.
 
-A line is written to the diary with one `write`, so it is there when the process is killed right afterwards. While it
-holds a proxy it has a lock on a file in HELD, which the system drops when it dies: a second holder is seen at once.
+Each line of the diary is one `write`, so it survives a kill right afterwards. A leased proxy has a locked file in the
+folder LOCKS; the system drops the lock when the process dies. So a second lease of the same proxy is seen at once.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ LEASE_S = 5.0
 WAIT_S = 60.0
 
 
-async def borrow(pool: ProxyPool, diary: Diary, held: Path, stop: asyncio.Event) -> None:
-    """Borrow proxies for ever, and note what is asked, what is lent, what is given back, and what was heard of it."""
+async def lease_repeatedly(pool: ProxyPool, diary: Diary, locks: Path, stop: asyncio.Event) -> None:
+    """Lease proxies until stopped, and write each request, lease, release and its result to the diary."""
     while not stop.is_set():
-        diary.write("ask")
+        diary.write("acquire")
         try:
             (lease,) = await pool.acquire(random.choice(TARGETS), lease_s=LEASE_S, wait_s=WAIT_S)
         except NoProxy as error:
             diary.write("none", error)
             return
-        diary.write("got", lease.target, lease.token, lease.proxy.key)
+        diary.write("leased", lease.target, lease.token, lease.proxy.key)
         uses = random.randrange(4)
-        await hold(lease, diary, held)
-        diary.write("return", lease.target, lease.proxy.key, uses)
+        await use(lease, diary, locks)
+        diary.write("release", lease.target, lease.proxy.key, uses)
         was_in_time = await pool.release(lease, [Outcome()] * uses)
-        diary.write("returned" if was_in_time else "late")
+        diary.write("released" if was_in_time else "late")
 
 
-async def hold(lease: ProxyLease, diary: Diary, held: Path) -> None:
-    """Be the only one who uses it."""
-    handle = os.open(held / f"{lease.target}-{lease.proxy.key}", os.O_RDWR | os.O_CREAT)
+async def use(lease: ProxyLease, diary: Diary, locks: Path) -> None:
+    """Lock the proxy for a moment; write `double` if it is locked already."""
+    handle = os.open(locks / f"{lease.target}-{lease.proxy.key}", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         await asyncio.sleep(random.choice([0.0, 0.0, 0.001, 0.01, 0.3]))
@@ -55,14 +55,16 @@ async def hold(lease: ProxyLease, diary: Diary, held: Path) -> None:
         os.close(handle)
 
 
-async def main(address: str, name: str, held: str) -> None:
-    """Join the pool, and borrow from it in several tasks."""
+async def main(address: str, name: str, locks: str) -> None:
+    """Join the pool, and lease proxies in several tasks."""
     diary, stop = Diary(name), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     pool = await open_pool(address)
     diary.write("joined")
     try:
-        await asyncio.gather(*(borrow(pool, Diary(f"{name}.{task}"), Path(held), stop) for task in range(TASKS)))
+        await asyncio.gather(
+            *(lease_repeatedly(pool, Diary(f"{name}.{task}"), Path(locks), stop) for task in range(TASKS))
+        )
     finally:
         await pool.close()
     diary.write("end")

@@ -1,6 +1,6 @@
 """Processes that share a pool of proxies in a folder (P2, P3, P5), killed with `kill -9` at random, the owner too.
 
-No proxy is lent twice, counts are exact, leases of who was killed come back in time, and the others go on.
+No proxy is leased twice, counts are exact, leases of killed processes expire, and the other processes go on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEMBERS = 3
 PROXIES = [Proxy("http", f"10.0.0.{number}", 8080, "ann", f"secret{number}") for number in range(1, 7)]
 LONG_S = 60.0
 STEP = 20
-"""So many returns between two kills."""
+"""Releases between two kills."""
 
 
 class Members:
@@ -36,15 +36,15 @@ class Members:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.pool, self.held, self.diaries = path / "pool", path / "held", path / "diaries"
-        self.held.mkdir()
+        self.pool, self.locks, self.diaries = path / "pool", path / "locks", path / "diaries"
+        self.locks.mkdir()
         self.diaries.mkdir()
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         self.started = 0
 
     def start(self) -> None:
         diary = self.diaries / f"{self.started:03}"
-        command = [sys.executable, "-m", "tests.proxies.e2e.pool_members", str(self.pool), str(diary), str(self.held)]
+        command = [sys.executable, "-m", "tests.proxies.e2e.pool_members", str(self.pool), str(diary), str(self.locks)]
         process = subprocess.Popen(command, cwd=ROOT)
         self.started += 1
         self.running[process.pid] = process
@@ -57,43 +57,44 @@ class Members:
     def lines(self) -> list[str]:
         return [line for diary in self.diaries.iterdir() for line in diary.read_text().splitlines()]
 
-    def returned(self) -> int:
-        return sum(line == "returned" for line in self.lines())
+    def released(self) -> int:
+        return sum(line == "released" for line in self.lines())
 
     def owner(self) -> int:
         return int((self.pool / "lock").read_text())
 
     def wait_for(self, count: int) -> None:
-        until = time.monotonic() + LONG_S
-        while self.returned() < count:
-            assert time.monotonic() < until, f"{self.returned()} of {count} leases: the others stand still"
-            assert all(process.poll() is None for process in self.running.values()), "one has ended by itself"
+        deadline = time.monotonic() + LONG_S
+        while self.released() < count:
+            assert time.monotonic() < deadline, f"{self.released()} of {count} leases were released in time"
+            assert all(process.poll() is None for process in self.running.values()), "a process ended by itself"
             time.sleep(0.02)
 
     def end(self) -> None:
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
-            assert process.wait(LONG_S) in {0, -signal.SIGTERM}, "the latter of who had not begun yet"
+            assert process.wait(LONG_S) in {0, -signal.SIGTERM}, "the latter if the handler was not set yet"
         self.running.clear()
 
 
 @pytest.fixture
 def members(tmp_path: Path):
-    made = Members(tmp_path)
-    yield made
-    for pid in list(made.running):
-        made.kill(pid)
+    members = Members(tmp_path)
+    yield members
+    for pid in list(members.running):
+        members.kill(pid)
 
 
-class Account:
-    """What the diaries say happened on each proxy of each target: at least, and at most."""
+class ExpectedCounts:
+    """The uses that the diaries record for each target and proxy: certain ones, and `unsure` ones on top."""
 
     def __init__(self, diaries: Path) -> None:
         self.uses: Counter[tuple[str, str]] = Counter()
         self.good: Counter[tuple[str, str]] = Counter()
         self.unsure: Counter[tuple[str, str]] = Counter()
-        self.unheard = 0
+        self.unanswered = 0
+        """Calls for a lease whose answer was never recorded."""
         for diary in diaries.glob("*.*"):
             self._read([line.split() for line in diary.read_text().splitlines()])
 
@@ -101,22 +102,22 @@ class Account:
         pair, uses = ("", ""), 0
         for number, (word, *rest) in enumerate(lines):
             is_last = number == len(lines) - 1
-            if word == "ask":
-                self.unheard += is_last
-            elif word == "got":
+            if word == "acquire":
+                self.unanswered += is_last
+            elif word == "leased":
                 self.uses[rest[0], rest[2]] += 1
-            elif word == "return":
+            elif word == "release":
                 pair, uses = (rest[0], rest[1]), int(rest[2])
                 if is_last:
                     self.unsure[pair] += uses
-            elif word == "returned":
+            elif word == "released":
                 self.good[pair] += uses
                 self.uses[pair] += max(0, uses - 1)
-            elif word == "late":  # it was heard, and the answer lost with the owner
+            elif word == "late":  # the owner counted it, and was killed before it answered
                 self.unsure[pair] += uses
 
 
-def test_kill_at_random(members: Members) -> None:
+def test_random_kills_lose_no_lease_and_no_count(members: Members) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -125,18 +126,18 @@ def test_kill_at_random(members: Members) -> None:
         members.start()
     owners = 0
     for number in range(KILLS):
-        members.wait_for(members.returned() + STEP)
+        members.wait_for(members.released() + STEP)
         owner = members.owner()
         victim = owner if number % 2 and owner in members.running else rng.choice(list(members.running))
         owners += victim == owner
         members.kill(victim)
         members.start()
-    members.wait_for(members.returned() + STEP)
+    members.wait_for(members.released() + STEP)
     members.end()
     assert owners >= KILLS // 2
     lines = members.lines()
     assert [line for line in lines if line.startswith(("double", "none"))] == []
-    asyncio.run(check(members, Account(members.diaries), owners))
+    asyncio.run(check(members, ExpectedCounts(members.diaries), owners))
 
 
 async def fill(path: Path) -> None:
@@ -145,37 +146,37 @@ async def fill(path: Path) -> None:
     await pool.close()
 
 
-async def check(members: Members, account: Account, owners: int) -> None:
-    """All proxies come back in time, and what was counted is what was answered."""
+async def check(members: Members, expected: ExpectedCounts, owners: int) -> None:
+    """Assert that all proxies are available in time and that the counts of the pool match the diaries."""
     pool = await open_pool(members.pool)
     try:
-        unheard = 0
+        unanswered = 0
         for target in TARGETS:
             lease = await pool.acquire(target, len(PROXIES), lease_s=LEASE_S, wait_s=LEASE_S + 1.0)
             assert len({each.proxy.key for each in lease}) == len(PROXIES)
             for view in await pool.proxies(target):
-                unheard += compare(view, (target, view.proxy.key), account)
-        # A lease that was given and never heard of: by who was killed, or by who lost the owner.
-        assert 0 <= unheard <= account.unheard + owners * MEMBERS * TASKS
+                unanswered += compare(view, (target, view.proxy.key), expected)
+        # Leases whose answer was lost: the caller was killed, or the owner was.
+        assert 0 <= unanswered <= expected.unanswered + owners * MEMBERS * TASKS
         views = await pool.targets()
         assert sum(view.leaked for view in views) <= members.started * TASKS
-        assert sum(view.granted for view in views) >= members.returned()
+        assert sum(view.granted for view in views) >= members.released()
     finally:
         await pool.close()
 
 
-def compare(view: ProxyView, pair: tuple[str, str], account: Account) -> int:
-    """Return how many leases nobody has heard of; the one that is under way now is not counted."""
-    unsure = account.unsure[pair]
-    assert account.good[pair] <= view.good <= account.good[pair] + unsure
+def compare(view: ProxyView, pair: tuple[str, str], expected: ExpectedCounts) -> int:
+    """Return how many leases of a proxy had no recorded answer, without the one that is open now."""
+    unsure = expected.unsure[pair]
+    assert expected.good[pair] <= view.good <= expected.good[pair] + unsure
     assert view.bad == 0
-    uses = view.uses - 1 - account.uses[pair]
-    assert uses >= 0, "a use that was answered is not counted"
+    uses = view.uses - 1 - expected.uses[pair]
+    assert uses >= 0, "a recorded use was not counted"
     return max(0, uses - unsure)
 
 
-def test_leases_outlive_the_owner_and_are_returned_to_the_next(tmp_path: Path) -> None:
-    """The owner is killed while others hold proxies: they return them to a third process, counted, and only once."""
+def test_leases_outlive_the_owner_and_are_released_at_the_next_one(tmp_path: Path) -> None:
+    """The owner is killed while another process has leases: it releases them at the next owner, counted once."""
     members = Members(tmp_path)
     asyncio.run(fill(members.pool))
     members.start()
@@ -192,7 +193,7 @@ def test_leases_outlive_the_owner_and_are_returned_to_the_next(tmp_path: Path) -
         assert {each.proxy.key for each in more}.isdisjoint({lease[1].proxy.key, lease[2].proxy.key})
         assert min(each.token for each in more) > lease[2].token
         uses = {view.proxy.key: view.uses for view in await pool.proxies("c.example")}
-        assert uses[lease[0].proxy.key] == 6, "five, and the lease of now"
+        assert uses[lease[0].proxy.key] == 6, "five, and the open lease"
         await pool.close()
 
     try:

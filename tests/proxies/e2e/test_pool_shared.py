@@ -1,4 +1,4 @@
-"""A pool in a folder that a program uses, and `lycosa proxies` beside it (P3, P5)."""
+"""`lycosa proxies` on a pool in a folder while a program uses it (P3, P5)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LONG_S = 60.0
 
 
 async def lycosa(*words: str) -> tuple[int, str]:
-    """Run a command beside this process."""
+    """Run a command in another process. Return its exit code and output."""
     command = [sys.executable, "-m", "lycosa", *words]
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     async with asyncio.timeout(LONG_S):
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     assert process.returncode is not None
-    return process.returncode, said.decode()
+    return process.returncode, output.decode()
 
 
 def test_commands_work_on_a_pool_that_is_in_use(tmp_path: Path) -> None:
@@ -34,42 +34,42 @@ def test_commands_work_on_a_pool_that_is_in_use(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with open_pool(path, create=True) as pool:
-            waiting = asyncio.create_task(lent(pool))
-            status, said = await lycosa("proxies", "add", str(tmp_path / "list.txt"), "--pool", str(path))
-            assert status == 0, said
+            waiting = asyncio.create_task(lease_one(pool))
+            status, output = await lycosa("proxies", "add", str(tmp_path / "list.txt"), "--pool", str(path))
+            assert status == 0, output
             async with asyncio.timeout(LONG_S):
-                assert (await waiting).startswith("http://10.0.0."), "who waited has it at once"
-            status, said = await lycosa("proxies", "list", "--pool", str(path))
-            assert (status, "10.0.0.2" in said, "secret" in said) == (0, True, False), said
+                assert (await waiting).startswith("http://10.0.0."), "the waiting caller gets it at once"
+            status, output = await lycosa("proxies", "list", "--pool", str(path))
+            assert (status, "10.0.0.2" in output, "secret" in output) == (0, True, False), output
 
     asyncio.run(story())
-    status, said = asyncio.run(lycosa("proxies", "list", "--pool", str(path)))
-    assert (status, "10.0.0.2" in said) == (0, True), "the pool is there without its owner"
+    status, output = asyncio.run(lycosa("proxies", "list", "--pool", str(path)))
+    assert (status, "10.0.0.2" in output) == (0, True), "the pool outlives its owner"
 
 
-async def lent(pool: object) -> str:
+async def lease_one(pool: object) -> str:
     async with pool.lease("a.example", wait_s=LONG_S) as proxy:  # type: ignore[attr-defined]
         return str(proxy.name)
 
 
-async def made(path: Path) -> None:
-    """Let there be a pool, which nobody has then."""
+async def create_pool(path: Path) -> None:
+    """Create a pool without an owner."""
     async with open_pool(path, create=True):
         pass
 
 
 @pytest.mark.prove
-def test_an_owner_that_was_stopped_is_told_of(tmp_path: Path) -> None:
+def test_a_stopped_owner_is_named_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "pool"
-    (tmp_path / "held").mkdir()
-    asyncio.run(made(path))
+    (tmp_path / "locks").mkdir()
+    asyncio.run(create_pool(path))
     command = [
         sys.executable,
         "-m",
         "tests.proxies.e2e.pool_members",
         str(path),
         str(tmp_path / "diary"),
-        str(tmp_path / "held"),
+        str(tmp_path / "locks"),
     ]
     with subprocess.Popen(command, cwd=ROOT) as owner:
         try:
@@ -77,9 +77,9 @@ def test_an_owner_that_was_stopped_is_told_of(tmp_path: Path) -> None:
                 assert owner.poll() is None
                 time.sleep(0.01)
             os.kill(owner.pid, signal.SIGSTOP)
-            status, said = asyncio.run(lycosa("proxies", "list", "--pool", str(path)))
+            status, output = asyncio.run(lycosa("proxies", "list", "--pool", str(path)))
             assert status != 0
-            assert f"process {owner.pid}, which owns the pool, does not answer: it hangs or was stopped" in said
-            assert said.count("\n") == 1
+            assert f"process {owner.pid}, which owns the pool, does not answer: it hangs or was stopped" in output
+            assert output.count("\n") == 1
         finally:
             owner.kill()
