@@ -91,19 +91,19 @@ async def be_other(_: str) -> None:
 
 async def be_gateway(port: str) -> None:
     """Serve a pool in memory with PROXIES proxies."""
-    from lycosa.app.proxies.gateway import allow_connections, parts_of
+    from lycosa.app.proxies.gateway import allow_connections, gateway_context
     from lycosa.proxies.core.gateway.access_rules import AccessRules, NamePolicy
     from lycosa.proxies.core.gateway.limits import Limits
     from lycosa.proxies.core.policy import TargetPolicy
     from lycosa.proxies.core.proxy import parse_proxy
-    from lycosa.proxies.gateway.gateway import listening, serving
+    from lycosa.proxies.gateway.gateway import open_listener, run_gateway
     from lycosa.proxies.memory.pool import LocalPool
 
     pool = LocalPool(lambda _: TargetPolicy(concurrency=0))
     await pool.add(parse_proxy(f"127.1.{number // 250}.{1 + number % 250}:{port}") for number in range(PROXIES))
     allow_connections(Limits())
-    with listening("127.0.0.1:0", has_accounts=False) as listener:
-        async with serving(parts_of(pool, reach=AccessRules(names=NamePolicy.TRUST)), listener):
+    with open_listener("127.0.0.1:0", has_accounts=False) as listener:
+        async with run_gateway(gateway_context(pool, access=AccessRules(names=NamePolicy.TRUST)), listener):
             print(listener.getsockname()[1], flush=True)
             await asyncio.Event().wait()
 

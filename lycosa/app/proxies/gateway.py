@@ -19,11 +19,11 @@ from lycosa.proxies.core.gateway.access_rules import AccessRules
 from lycosa.proxies.core.gateway.accounts import Accounts
 from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.project_policies import Policies
-from lycosa.proxies.gateway.counts import Counts
-from lycosa.proxies.gateway.gateway import Gateway, listening, serving
+from lycosa.proxies.gateway.counts import GatewayCounts
+from lycosa.proxies.gateway.gateway import Gateway, open_listener, run_gateway
 from lycosa.proxies.gateway.leases import GatewayLeases
-from lycosa.proxies.gateway.routing import Parts
-from lycosa.proxies.gateway.upstream import Dialer, Kept
+from lycosa.proxies.gateway.routing import GatewayContext
+from lycosa.proxies.gateway.upstream import Dialer, IdleConnections
 from lycosa.proxies.ports import ProxyPool
 
 
@@ -33,49 +33,49 @@ async def gateway_over(
     bind: str,
     policies: Policies,
     accounts: Accounts,
-    reach: AccessRules,
+    access: AccessRules,
     limits: Limits,
     authorities: Path | None,
     report: Callable[[str], None],
 ) -> AsyncIterator[Gateway]:
     """Serve the pool at an address, on the ADDRESS:PORT of `bind`, while the block runs.
 
-    Raises as `listening` and `open_for_leasing`. `authorities`: a file of trusted certificates for proxies over TLS; by
-    default those of the system.
+    `authorities`: a file of trusted certificates for proxies over TLS; by default those of the system. Raises as
+    `open_listener` and `open_for_leasing`.
     """
     tls = trusting(authorities) if authorities else None
     allow_connections(limits)
-    with listening(bind, has_accounts=bool(accounts)) as listener, hurrying(say=report) as deadline:
+    with open_listener(bind, has_accounts=bool(accounts)) as listener, hurrying(say=report) as deadline:
         pool = await open_for_leasing(address, policies, Path(), report)
         try:
-            async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:
-                gateway.hurried = deadline.start
+            async with run_gateway(gateway_context(pool, policies, accounts, access, limits, tls), listener) as gateway:
+                gateway.on_fast_stop = deadline.start
                 yield gateway
         finally:
             await pool.close()
 
 
-def parts_of(
+def gateway_context(
     pool: ProxyPool,
     policies: Policies | None = None,
     accounts: Accounts | None = None,
-    reach: AccessRules | None = None,
+    access: AccessRules | None = None,
     limits: Limits | None = None,
     tls: ssl.SSLContext | None = None,
     resolver: Resolver | None = None,
-) -> Parts:
-    """Return the parts of a gateway over a pool."""
+) -> GatewayContext:
+    """Return the context of a gateway over a pool."""
     limits = limits or Limits()
-    counts = Counts()
+    counts = GatewayCounts()
     now = clock.Clock().now
-    return Parts(
+    return GatewayContext(
         limits=limits,
         counts=counts,
         accounts=accounts or Accounts(),
-        reach=reach or AccessRules(),
-        holds=GatewayLeases(pool, limits, counts, now),
+        access=access or AccessRules(),
+        leases=GatewayLeases(pool, limits, counts, now),
         dialer=Dialer(limits, tls),
-        kept=Kept(),
+        idle_connections=IdleConnections(),
         resolver=resolver or SystemResolver(),
         target_of=registrable,
         rules_of=(policies or Policies()).rules_of,

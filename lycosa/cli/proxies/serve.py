@@ -95,9 +95,9 @@ def command(
     lycosa proxies serve --pool redis://localhost:6379/0 --bind 0.0.0.0:3128 --users users.txt
     """
     accounts = Accounts(_accounts(users, users_file))
-    reach = AccessRules(parse_ports(ports), _allowed(allow_private), NamePolicy(names))
+    access = AccessRules(parse_ports(ports), _allowed(allow_private), NamePolicy(names))
     where = pool_address(address)
-    return _run(_serve(where, bind, accounts, reach, Limits(**limits), proxy_ca, metrics))
+    return _run(_serve(where, bind, accounts, access, Limits(**limits), proxy_ca, metrics))
 
 
 def _accounts(users: tuple[str, ...], file: str | None) -> dict[str, str]:
@@ -139,7 +139,7 @@ async def _serve(
     where: str,
     bind: str,
     accounts: Accounts,
-    reach: AccessRules,
+    access: AccessRules,
     limits: Limits,
     proxy_ca: str | None,
     metrics: str | None,
@@ -154,20 +154,20 @@ async def _serve(
     authorities = Path(proxy_ca) if proxy_ca else None
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(
-            gateway_over(where, bind, project_policies(Path()), accounts, reach, limits, authorities, say_aside)
+            gateway_over(where, bind, project_policies(Path()), accounts, access, limits, authorities, say_aside)
         )
 
         def end(number: int) -> None:
             if received.done():
-                gateway.hurry()
+                gateway.stop_fast()
             else:
                 received.set_result(number)
 
         if metrics is not None:
-            await _metrics(stack, metrics, gateway.parts.counts)
+            await _metrics(stack, metrics, gateway.context.counts)
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, end, each)
-        host, port = gateway.place
+        host, port = gateway.address
         print(f"Forward proxy: http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)
         number = await received
     return INTERRUPTED if number == signal.SIGINT else DONE

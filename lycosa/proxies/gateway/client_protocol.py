@@ -1,4 +1,4 @@
-"""What a client's connection and the protocol spoken on it know of each other."""
+"""The ports between a client's connection and the protocol spoken on it."""
 
 from __future__ import annotations
 
@@ -11,77 +11,52 @@ from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.gateway.leases import GatewayLease
 
 
-class Speaker(Protocol):
+class ClientProtocol(Protocol):
     """A protocol that clients speak."""
 
-    def came(self, data: bytes) -> None:
-        """Bytes came."""
-        ...
+    def on_data(self, data: bytes) -> None: ...
 
-    def ended(self) -> bool:
-        """No more bytes come. Return whether something is still to be said."""
-        ...
+    def on_writable(self, *, is_writable: bool) -> None: ...
 
-    def writable(self, *, yes: bool) -> None:
-        """Whether the client takes more bytes now."""
-        ...
+    def on_task_done(self) -> None:
+        """The task of `start` or `open_tunnel` has ended; without an open tunnel."""
 
-    def next(self) -> None:
-        """What was under way is over."""
-        ...
+    def is_stalled(self, now: float) -> bool:
+        """Whether the client blocks the running task. `now` in the loop's time."""
 
-    def is_stuck(self, now: float) -> bool:
-        """Whether the client holds up what is under way. `now` in the loop's time."""
-        ...
-
-    def too_slow(self) -> None:
-        """Nothing is under way, and nothing came in time."""
-        ...
+    def on_timeout(self) -> None:
+        """The deadline has passed without a task."""
 
 
-class SpeakerConnection(Protocol):
-    """The connection, as speakers use it."""
+class ClientTransport(Protocol):
+    """The connection of a client, as its protocol uses it."""
 
-    @property
-    def is_ending(self) -> bool:
-        """Whether the gateway takes no more requests."""
-        ...
-
-    def send(self, data: bytes) -> None:
-        """Write."""
-        ...
+    def send(self, data: bytes) -> None: ...
 
     def pause(self) -> None:
-        """Read nothing for now."""
-        ...
+        """Stop reading for now."""
 
     def resume(self) -> None:
-        """Read on."""
-        ...
+        """Continue to read."""
 
-    def wait(self, seconds: float) -> None:
-        """Something has to come within this time."""
-        ...
+    def set_deadline(self, seconds: float) -> None:
+        """Call `on_timeout` after so many seconds, unless a task runs then."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this, which must not raise; then `next` is called."""
-        ...
+        """Run the only task of this connection, which must not raise; then call `on_task_done`."""
 
     def close(self) -> None:
-        """Write no more."""
-        ...
+        """Close after everything is written."""
 
-    def cut(self) -> None:
-        """End it at once, in the middle of whatever it is."""
-        ...
+    def abort(self) -> None:
+        """Close at once."""
 
-    def open(
+    def open_tunnel(
         self,
-        asked: GatewayUser,
+        user: GatewayUser,
         to: Destination,
         early: bytes,
         opened: Callable[[GatewayLease], bytes],
         failed: Callable[[LycosaError], None],
     ) -> None:
-        """Open a tunnel; `early` is what came behind the request for it."""
-        ...
+        """Open a tunnel. `early` is what the client sent after its request; `opened` returns the reply to it."""

@@ -1,9 +1,9 @@
-"""One connection, of a client or to a proxy: bytes for whoever handles them, or straight into another connection.
+"""A TCP connection, of a client or to a proxy: received bytes go to a handler, or to another connection (a tunnel).
 
-All connections read into one buffer, because what was read is sent before the next one reads: nothing is copied between
-the two sides of a tunnel, and a tunnel that stands still holds no memory. Only when the other side does not take all at
-once does it keep that buffer, and the next one reads into a new one; that happens once, since then nothing is read for
-it any more (back-pressure).
+All connections read into one shared buffer, since received bytes are written before the next connection reads: nothing
+is copied between the two sides of a tunnel, and an idle tunnel holds no memory. Only when the other side does not take
+all bytes at once does it keep that buffer, and the next connection reads into a new one. That happens once, because
+back-pressure then stops reading for that side.
 """
 
 from __future__ import annotations
@@ -11,124 +11,112 @@ from __future__ import annotations
 import asyncio
 
 READ_MAX = 262_144
-"""Bytes that are read at once."""
+"""Bytes of one read."""
 
 
-class _Shared:
-    """The buffer that all read into."""
+class _SharedBuffer:
+    """The buffer that all connections read into."""
 
     view = memoryview(bytearray(READ_MAX))
 
 
-class Wire(asyncio.BufferedProtocol):
-    """See the module. `into`: the other side of a tunnel; `moved`: bytes that went there."""
+class BufferedConnection(asyncio.BufferedProtocol):
+    """See the module. `forward_to` is the other side of a tunnel; `forwarded` counts the bytes written there."""
 
     transport: asyncio.Transport
 
     def __init__(self) -> None:
-        self.into: Wire | None = None
-        self.moved = 0
+        self.forward_to: BufferedConnection | None = None
+        self.forwarded = 0
         self.closed = self.is_paused = False
-        self.at_end = False
+        self.at_eof = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is there."""
         self.transport = transport  # type: ignore[assignment]  # uvloop's are no subclasses of asyncio's
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where to read to."""
-        return _Shared.view
+        return _SharedBuffer.view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much was read."""
-        into = self.into
-        if into is None:
-            self.came(_Shared.view[:nbytes].tobytes())
+        other = self.forward_to
+        if other is None:
+            self.on_data(_SharedBuffer.view[:nbytes].tobytes())
             return
-        self.moved += nbytes
-        if into.closed:
+        self.forwarded += nbytes
+        if other.closed:
             return
-        into.transport.write(_Shared.view[:nbytes])
-        if into.transport.get_write_buffer_size():
-            _Shared.view = memoryview(bytearray(READ_MAX))
+        other.transport.write(_SharedBuffer.view[:nbytes])
+        if other.transport.get_write_buffer_size():  # it still refers to these bytes
+            _SharedBuffer.view = memoryview(bytearray(READ_MAX))
 
     def eof_received(self) -> bool:
-        """Nothing more comes. Return whether the other direction goes on."""
-        self.at_end = True
-        into = self.into
-        if into is None:
-            return self.ended()
-        if into.closed:
+        """Return whether the other direction stays open."""
+        self.at_eof = True
+        other = self.forward_to
+        if other is None or other.closed:
             return False
-        if into.at_end or not into.transport.can_write_eof():
-            into.transport.close()
+        if other.at_eof or not other.transport.can_write_eof():
+            other.transport.close()
             return False
-        into.end_writing()
+        other.send_eof()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
         self.closed = True
-        if self.into is not None:
-            self.into.transport.close()
-        self.lost("lost" if exc else "closed")
+        if self.forward_to is not None:
+            self.forward_to.transport.close()
+        self.on_close("lost" if exc else "closed")
 
     def pause_writing(self) -> None:
-        """It takes no more for now."""
-        if self.into is not None:
-            self.into.pause()
+        if self.forward_to is not None:
+            self.forward_to.pause()
         else:
-            self.writable(yes=False)
+            self.on_writable(is_writable=False)
 
     def resume_writing(self) -> None:
-        """It does again."""
-        if self.into is not None:
-            self.into.resume()
+        if self.forward_to is not None:
+            self.forward_to.resume()
         else:
-            self.writable(yes=True)
+            self.on_writable(is_writable=True)
 
     def send(self, data: bytes) -> None:
-        """Write; who is gone gets nothing."""
+        """Write, unless the connection is closed."""
         if not self.closed:
             self.transport.write(data)
 
-    def end_writing(self) -> None:
-        """Tell the other end that no more comes, behind what is written."""
+    def send_eof(self) -> None:
+        """Close the writing side after what is already written."""
         try:
             self.transport.write_eof()
-        except OSError:  # it went just now
+        except OSError:  # the connection was lost just now
             self.transport.abort()
 
     def pause(self) -> None:
-        """Read nothing for now."""
+        """Stop reading for now."""
         if not self.is_paused and not self.closed and not self.transport.is_closing():
             self.is_paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue to read."""
         if self.is_paused and not self.closed and not self.transport.is_closing():
             self.is_paused = False
             self.transport.resume_reading()
 
-    def join(self, other: Wire) -> None:
-        """Be the two sides of a tunnel from now on; both are read."""
-        for one, two in ((self, other), (other, self)):
-            one.into = two
-            # What does not go at once is not kept beside it. Over TLS nothing at all would be "too much" already.
-            one.transport.set_write_buffer_limits(1 if one.transport.get_extra_info("sslcontext") else 0, 0)
-        for each in (self, other):
-            each.resume()
+    def join(self, other: BufferedConnection) -> None:
+        """Make the two connections the sides of a tunnel, and read from both."""
+        for source, sink in ((self, other), (other, self)):
+            source.forward_to = sink
+            # One unsent byte pauses the other side, so that nothing piles up. With TLS a limit of 0 would always pause.
+            source.transport.set_write_buffer_limits(1 if source.transport.get_extra_info("sslcontext") else 0, 0)
+        self.resume()
+        other.resume()
 
-    def came(self, data: bytes) -> None:
-        """Bytes came, and there is no tunnel."""
+    def on_data(self, data: bytes) -> None:
+        """Handle received bytes, outside a tunnel."""
 
-    def ended(self) -> bool:
-        """No more bytes come, and there is no tunnel. Return whether we still write."""
-        return False
+    def on_close(self, how: str) -> None:
+        """Handle the end of the connection: `how` is "lost" or "closed"."""
 
-    def lost(self, why: str) -> None:
-        """The connection is over: `why` is a participle."""
-
-    def writable(self, *, yes: bool) -> None:
-        """Whether it takes more bytes now, and there is no tunnel."""
+    def on_writable(self, *, is_writable: bool) -> None:
+        """Handle that the connection takes no more bytes for now, or takes them again, outside a tunnel."""

@@ -1,18 +1,20 @@
-"""What a gateway has done, as numbers; none of them names a client, a site or a login."""
+"""The counters of a gateway. None of them names a client, a site or a login."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lycosa.core.metrics import Metric
 
 
 @dataclass(slots=True)
-class Counts:
-    """`requests` by status (0: given up), `tunnels` by how they were asked for, `failures` of proxies by blame.
+class GatewayCounts:
+    """`requests` by status (0: no response), opened `tunnels` by protocol, `outcomes` of proxies by blame.
 
-    `clients` and `tunnels_open` are now; `tunnels` are those that were opened.
+    `clients` and `tunnels_open` are current values, all others totals.
     """
 
     clients: int = 0
@@ -29,30 +31,24 @@ class Counts:
 
     def metrics(self) -> list[Metric]:
         """Return them for Prometheus."""
-        up, down = {"direction": "up"}, {"direction": "down"}
+        traffic = {"up": self.bytes_up, "down": self.bytes_down}
         return [
-            Metric("lycosa_gateway_clients", "gauge", "Connections of clients.", [({}, self.clients)]),
-            Metric("lycosa_gateway_tunnels", "gauge", "Tunnels that are open.", [({}, self.tunnels_open)]),
-            _by("requests", "Plain requests, by status of the answer.", "status", self.requests),
-            _by("tunnels_opened", "Tunnels, by what asked for them.", "by", self.tunnels),
-            _by("outcomes", "Uses of proxies, by whom the outcome blames.", "blame", self.outcomes),
-            _by("refused", "What clients were refused, by status.", "status", self.refused),
-            Metric("lycosa_gateway_retries_total", "counter", "Requests sent again.", [({}, self.retries)]),
-            Metric("lycosa_gateway_reports_total", "counter", "Reports of clients.", [({}, self.reports)]),
-            Metric(
-                "lycosa_gateway_leases_lost_total", "counter", "Leases the pool took back.", [({}, self.leases_lost)]
-            ),
-            Metric(
-                "lycosa_gateway_tunnel_bytes_total",
-                "counter",
-                "Bytes through tunnels.",
-                [(up, self.bytes_up), (down, self.bytes_down)],
-            ),
+            Metric("lycosa_gateway_clients", "gauge", "Client connections.", [({}, self.clients)]),
+            Metric("lycosa_gateway_tunnels", "gauge", "Open tunnels.", [({}, self.tunnels_open)]),
+            _labelled("requests", "Plain requests, by status of the response.", "status", self.requests),
+            _labelled("tunnels_opened", "Opened tunnels, by protocol.", "by", self.tunnels),
+            _labelled("outcomes", "Uses of proxies, by blame of the outcome.", "blame", self.outcomes),
+            _labelled("refused", "Refused requests, by status.", "status", self.refused),
+            _total("retries", "Requests sent again.", [({}, self.retries)]),
+            _total("reports", "Reports of clients.", [({}, self.reports)]),
+            _total("leases_lost", "Leases that the pool took back.", [({}, self.leases_lost)]),
+            _labelled("tunnel_bytes", "Bytes through tunnels.", "direction", traffic),
         ]
 
 
-def _by(name: str, said: str, label: str, counts: Counter[int] | Counter[str]) -> Metric:
-    samples = [
-        ({label: str(key)}, float(count)) for key, count in sorted(counts.items(), key=lambda each: str(each[0]))
-    ]
-    return Metric(f"lycosa_gateway_{name}_total", "counter", said, samples)
+def _total(name: str, help_text: str, samples: list[tuple[dict[str, str], float]]) -> Metric:
+    return Metric(f"lycosa_gateway_{name}_total", "counter", help_text, samples)
+
+
+def _labelled(name: str, help_text: str, label: str, counts: Mapping[Any, float]) -> Metric:
+    return _total(name, help_text, [({label: str(key)}, float(count)) for key, count in sorted(counts.items())])

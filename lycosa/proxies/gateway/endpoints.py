@@ -1,4 +1,4 @@
-"""What the gateway answers itself, to requests that are not for a proxy: reports of clients, and why they got which."""
+"""The gateway's own endpoints: reports of clients on their leases, and why they got which proxy."""
 
 from __future__ import annotations
 
@@ -7,80 +7,72 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from lycosa.core.errors import Forbidden, LycosaError
+from lycosa.core.errors import BadMessage, Forbidden, LycosaError
 from lycosa.http.core.destination import parse_authority
 from lycosa.http.core.http1.head import RequestHead
 from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.reports import read_report
-from lycosa.proxies.gateway.responses import status_of
-from lycosa.proxies.gateway.routing import Parts
+from lycosa.proxies.gateway.responses import TEXT, status_of
+from lycosa.proxies.gateway.routing import GatewayContext
 
 REPORT, CHOICES = b"/v1/report", b"/v1/choices"
+METHODS = {REPORT: b"POST", CHOICES: b"GET"}
 JSON = "application/json"
-WHAT = "this is a proxy: send requests through it, and reports to POST /v1/report; GET /v1/choices?site=SITE says why\n"
+HELP = "this is a proxy: send requests through it, and reports to POST /v1/report; GET /v1/choices?site=SITE says why\n"
 
 
 class EndpointResponse(NamedTuple):
-    """An answer."""
+    """The response of an endpoint."""
 
     status: int
     text: str
-    kind: str = "text/plain; charset=utf-8"
+    content_type: str = TEXT
 
 
-async def respond(parts: Parts, head: RequestHead, body: bytes) -> EndpointResponse:
-    """Return the answer to a request."""
+async def respond(context: GatewayContext, head: RequestHead, body: bytes) -> EndpointResponse:
+    """Return the response to a request."""
+    path, _, query = head.target.partition(b"?")
+    if path not in METHODS:
+        return EndpointResponse(404, HELP)
+    if head.method != METHODS[path]:
+        return EndpointResponse(405, f"{METHODS[path].decode()} only\n")
     try:
-        path, _, query = head.target.partition(b"?")
-        if path not in (REPORT, CHOICES):
-            return EndpointResponse(404, WHAT)
-        method = b"POST" if path == REPORT else b"GET"
-        if head.method != method:
-            return EndpointResponse(405, f"{method.decode()} only\n")
-        return await _reported(parts, head, body) if path == REPORT else _chosen(parts, head, query)
+        user = context.accounts.log_in_basic(head.values(b"authorization") or head.values(b"proxy-authorization"))
+    except Forbidden as error:
+        return _json(401, error=str(error))
+    try:
+        return await _report(context, user, head, body) if path == REPORT else _choices(context, user, head, query)
     except LycosaError as error:
-        return EndpointResponse(status_of(error), _json(error=str(error)), JSON)
+        return _json(status_of(error), error=str(error))
 
 
-async def _reported(parts: Parts, head: RequestHead, body: bytes) -> EndpointResponse:
-    """Take a report. JSON only: a page in a browser of this machine could send a form, but no JSON without asking."""
-    kinds = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
-    if kinds != [JSON.encode()]:
-        return EndpointResponse(415, _json(error=f"send {JSON}"), JSON)
-    try:
-        asked = _who(parts, head)
-    except Forbidden as error:
-        return EndpointResponse(401, _json(error=str(error)), JSON)
-    return EndpointResponse(200, _json(result=await parts.holds.report(asked, read_report(body))), JSON)
+async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead, body: bytes) -> EndpointResponse:
+    # JSON only: a web page in a browser of this machine can post a form here, but no JSON without CORS consent.
+    types = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
+    if types != [JSON.encode()]:
+        raise Forbidden(f"send {JSON}", 415)
+    return _json(200, result=await context.leases.report(user, read_report(body)))
 
 
-def _chosen(parts: Parts, head: RequestHead, query: bytes) -> EndpointResponse:
-    """Tell which proxies were lent last for a site, and why: to an account its own, without accounts all of them."""
-    try:
-        asked = _who(parts, head)
-    except Forbidden as error:
-        return EndpointResponse(401, _json(error=str(error)), JSON)
-    if not parts.accounts and not _by_address(head):
-        return EndpointResponse(403, _json(error="ask by the address of this machine, or as localhost"), JSON)
+def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, query: bytes) -> EndpointResponse:
+    """Return the last leases for a site, with the reasons: those of the account, or all without accounts."""
+    if not context.accounts and not _is_local(head):
+        raise Forbidden("use the address of this machine, or localhost")
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]
     if not site:
-        return EndpointResponse(400, _json(error="which site? Write /v1/choices?site=SITE"), JSON)
-    told = [
-        {"at": each.at, "proxy": each.proxy, "why": each.why(), "came": each.result}
-        for each in parts.holds.choices.of(site.lower(), asked.account)
+        raise BadMessage("no site: write /v1/choices?site=SITE")
+    choices = [
+        {"at": each.at, "proxy": each.proxy, "why": each.why(), "result": each.result}
+        for each in context.leases.choices.of(site.lower(), user.account)
     ]
-    return EndpointResponse(200, _json(choices=told), JSON)
+    return _json(200, choices=choices)
 
 
-def _by_address(head: RequestHead) -> bool:
-    """Whether no name was used that leads here for a page of another site (DNS rebinding)."""
+def _is_local(head: RequestHead) -> bool:
+    """Whether the Host is an address or localhost: any other name could be that of a hostile page (DNS rebinding)."""
     to = parse_authority(b"".join(head.values(b"host")), 80)
     return to.is_address or to.host == "localhost"
 
 
-def _who(parts: Parts, head: RequestHead) -> GatewayUser:
-    return parts.accounts.log_in_basic(head.values(b"authorization") or head.values(b"proxy-authorization"))
-
-
-def _json(**values: object) -> str:
-    return msgspec.json.encode(values).decode() + "\n"
+def _json(status: int, **values: object) -> EndpointResponse:
+    return EndpointResponse(status, msgspec.json.encode(values).decode() + "\n", JSON)

@@ -1,14 +1,13 @@
-"""One plain HTTP request: sent on through a proxy, perhaps another one, and its answer brought back as it comes.
+"""One plain HTTP request: sent through a proxy, if need be again through another one, and its response passed on.
 
-What was sent of the body is kept as long as it is small, so that it can be sent again. A request is sent again when it
-was the proxy's fault: it could not be reached, or wanted another login, whatever the method; it broke off before the
-answer, for methods that may be sent twice (RFC 9110 §9.2.2). Never when the client has seen a byte of an answer.
+The request body is kept while it is small, so that it can be sent again. A request is sent again if the proxy failed:
+whatever the method if it could not be reached or refused our login; for idempotent methods (RFC 9110 §9.2.2) if the
+connection ended before the response. Never after the client has received a byte of a response.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 from lycosa.core.errors import PROXY_LOGIN_REFUSED, BadMessage, BadResponse, ConnectionLost, FetchTimeout, ProxyFailed
 from lycosa.http.core import codings
@@ -35,77 +34,63 @@ from lycosa.proxies.core.gateway.limits import BUFFER_MAX
 from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
 from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.gateway.client_protocol import ClientTransport
 from lycosa.proxies.gateway.leases import GatewayLease
-from lycosa.proxies.gateway.responses import LEASE
-from lycosa.proxies.gateway.routing import Parts, Route, attempt, located, route
-from lycosa.proxies.gateway.upstream import Key, Upstream
-
-
-class ExchangeClient(Protocol):
-    """The client, as far as its request needs it."""
-
-    def send(self, data: bytes) -> None:
-        """Write to it."""
-        ...
-
-    def pause(self) -> None:
-        """Read no more of it for now."""
-        ...
-
-    def resume(self) -> None:
-        """Read on."""
-        ...
+from lycosa.proxies.gateway.responses import LEASE_FIELD
+from lycosa.proxies.gateway.routing import GatewayContext, Route, destination_for, find_route, run_attempts
+from lycosa.proxies.gateway.upstream import Upstream, UpstreamKey
 
 
 class Exchange:
-    """See the module. `keep`: the client's connection can be used again; `began`: the client has seen some of it.
+    """A `ProxyTask` and an `UpstreamListener`, see the module.
 
-    `moved_at` is when anything happened last, in the loop's time.
+    `keep_alive`: the client's connection can be reused. `started`: the client has received part of the response.
+    `active_at`: the time of the last progress, in the loop's time.
     """
 
     def __init__(
         self,
-        parts: Parts,
-        client: ExchangeClient,
+        context: GatewayContext,
+        client: ClientTransport,
         head: RequestHead,
         body: BodyReader,
-        asked: GatewayUser,
+        user: GatewayUser,
         to: Destination,
         path: bytes,
     ) -> None:
-        self.began = False
+        self.started = False
         self.status = 0
         self.body = body
-        self.keep = is_kept(head)
-        self.moved_at = 0.0
-        self._parts = parts
+        self.keep_alive = is_kept(head)
+        self.active_at = 0.0
+        self._context = context
         self._client = client
         self._head = head
-        self._asked = asked
+        self._user = user
         self._to = to
         self._path = path
-        self._target = asked.site or parts.target_of(to.host)
-        self._rules = parts.rules_of(self._target)
+        self._target = user.site or context.target_of(to.host)
+        self._rules = context.rules_of(self._target)
         self._loop = asyncio.get_running_loop()
-        self._way: Route | None = None
+        self._route: Route  # set by `run`
         self._replay: bytearray | None = bytearray()
         self._sent = False
         self._upstream: Upstream | None = None
-        self._hold: GatewayLease | None = None
+        self._lease: GatewayLease  # set by `attempt`
         self._done: asyncio.Future[None] | None = None
-        self._broken: BadMessage | None = None
-        self._stalled = False
-        self._came = b""
-        self._answer: ResponseHead | None = None
-        self._answer_body: BodyReader = ContentLengthReader(0)
+        self._body_error: BadMessage | None = None
+        self._client_stalled = False
+        self._received = b""
+        self._response: ResponseHead | None = None
+        self._response_body: BodyReader = ContentLengthReader(0)
         self._sample: bytearray | None = None
         self._latency_s: float | None = None
 
     # ------------------------------------------------------------------------------------------------ the client's side
 
-    def take(self, data: bytes) -> bytes:
-        """Take what came of the client. Return what is behind the end of the body. Raises `BadMessage`."""
-        self.moved_at = self._loop.time()
+    def feed(self, data: bytes) -> bytes:
+        """Send on a piece of the request body, and return the bytes after its end. Raises `BadMessage`."""
+        self.active_at = self._loop.time()
         payload, rest = self.body.feed(data)
         out = payload
         if isinstance(self.body, ChunkedReader):
@@ -122,77 +107,73 @@ class Exchange:
             self._client.pause()
         return rest
 
-    def client_writable(self, *, yes: bool) -> None:
-        """The client takes no more of the answer for now, or does again."""
-        self._stalled = not yes
-        if self._upstream is not None and yes:
+    def on_client_writable(self, *, is_writable: bool) -> None:
+        """Pause the response while the client does not read it."""
+        self._client_stalled = not is_writable
+        if self._upstream is not None and is_writable:
             self._upstream.resume()
         elif self._upstream is not None:
             self._upstream.pause()
 
-    def give_up(self, error: BadMessage) -> None:
-        """The body cannot be read to its end."""
-        self._broken = error
+    def fail(self, error: BadMessage) -> None:
+        """End the exchange: the request body cannot be read to its end."""
+        self._body_error = error
         self._fail(error)
 
-    def timed_out(self) -> bool:
-        """Nothing moved for too long. Return whether that is the client's fault, who neither sends nor reads.
+    def handle_timeout(self) -> bool:
+        """Return whether the client is to blame for a lack of progress; if not, blame the proxy.
 
-        Waiting for a lease or a connection has limits of its own.
+        Waiting for a lease or a connection has its own time limits.
         """
         if self._upstream is None:
             return False
-        if self._stalled or not self.body.done:
+        if self._client_stalled or not self.body.done:
             return True
-        error = FetchTimeout(f"the proxy brought nothing for {self._parts.limits.answer_s:g} s")
+        error = FetchTimeout(f"the proxy sent nothing for {self._context.limits.answer_s:g} s")
         error.reached = True
         self._fail(error)
         return False
 
     async def run(self) -> None:
-        """Do it. Raises what `attempt` and `route` raise."""
-        self.moved_at = self._loop.time()
-        self._way = await route(self._parts, self._to)
-        await attempt(self._parts, self._asked, self._target, self)
+        """Send the request, and pass the response on. Raises as `find_route` and `run_attempts`."""
+        self.active_at = self._loop.time()
+        self._route = await find_route(self._context, self._to)
+        await run_attempts(self._context, self._user, self._target, self)
 
     # ------------------------------------------------------------------------------------------------- the proxy's side
 
     @property
     def outcome(self) -> Outcome | None:
-        """See `Use`: what the answer says, as far as it has come."""
-        return None if self._answer is None else self._judged(self._answer)
+        return None if self._response is None else self._judge(self._response)
 
-    async def go(self, hold: GatewayLease) -> Outcome | None:
-        """See `Use`."""
-        assert self._way is not None
-        self._hold, self._latency_s = hold, None
-        proxy = hold.lease.proxy
-        whole = proxy.scheme in ("http", "https") and not self._way.pinned
-        key = (proxy.key, "" if whole else self._way.to.authority)
-        login = proxy_authorization(proxy) if whole else b""
-        asks = encode_request(self._head, self._to, self._path, self.body, absolute_form=whole, login=login)
+    async def attempt(self, lease: GatewayLease) -> Outcome | None:
+        self._lease, self._latency_s = lease, None
+        proxy = lease.proxy_lease.proxy
+        # An HTTP proxy takes the request itself, all others a connection to the host.
+        absolute = proxy.scheme in ("http", "https") and not self._route.pinned
+        key = (proxy.key, "" if absolute else self._to.authority)
+        login = proxy_authorization(proxy) if absolute else b""
+        request = encode_request(self._head, self._to, self._path, self.body, absolute_form=absolute, login=login)
         while True:
-            upstream = self._kept(key) or await self._opened(proxy, self._way, whole=whole)
+            upstream = self._take_idle(key) or await self._connect(proxy, absolute=absolute)
             upstream.key = key
             try:
-                await self._ask(upstream, asks)
+                await self._send(upstream, request)
             except ConnectionLost:
-                if not upstream.is_reused or not self.may_repeat():
+                if not upstream.is_reused or not self.can_repeat():
                     raise
-                continue  # it was closed while nobody used it: that is no fault
+                continue  # it was closed while it was idle: not a fault of the proxy
             return self.outcome
 
-    def may_repeat(self) -> bool:
-        """See `Use`."""
-        safe = not self._sent or self._head.method in IDEMPOTENT
-        return safe and not self.began and self._replay is not None
+    def can_repeat(self) -> bool:
+        is_safe = not self._sent or self._head.method in IDEMPOTENT
+        return is_safe and not self.started and self._replay is not None
 
-    def came(self, data: bytes) -> None:
-        """Bytes of the proxy."""
-        self.moved_at = self._loop.time()
+    def on_data(self, data: bytes) -> None:
+        self.active_at = self._loop.time()
         try:
-            if self._answer is None:
-                self._came += data
+            if self._response is None:
+                self._received += data
                 self._read_heads()
             else:
                 self._pass_on(b"", data)
@@ -201,54 +182,52 @@ class Exchange:
         except ProxyFailed as error:
             self._fail(error)
 
-    def lost(self, why: str) -> None:
-        """The proxy's connection is over."""
-        if self._answer is not None and self._answer_body.open_ended and why == "closed":
+    def on_close(self, how: str) -> None:
+        if self._response is not None and self._response_body.open_ended and how == "closed":
             self._finish(reusable=False)
         else:
-            when = "before the answer" if self._answer is None else "in the middle of the answer"
-            self._fail(ConnectionLost(f"the connection was {why} {when}"))
+            when = "before the answer" if self._response is None else "in the middle of the answer"
+            self._fail(ConnectionLost(f"the connection was {how} {when}"))
 
-    def writable(self, *, yes: bool) -> None:
-        """The proxy takes no more of the body for now, or does again."""
-        if yes:
+    def on_writable(self, *, is_writable: bool) -> None:
+        if is_writable:
             self._client.resume()
         else:
             self._client.pause()
 
-    def _kept(self, key: Key) -> Upstream | None:
-        """Return a connection that is there, for what may be sent twice: the proxy may be closing it just now."""
-        twice = self._head.method in IDEMPOTENT and self._replay is not None
-        return self._parts.kept.take(key) if twice else None
+    def _take_idle(self, key: UpstreamKey) -> Upstream | None:
+        """Return an idle connection if the request may be repeated: the proxy may be closing it right now."""
+        is_repeatable = self._head.method in IDEMPOTENT and self._replay is not None
+        return self._context.idle_connections.take(key) if is_repeatable else None
 
-    async def _opened(self, proxy: Proxy, way: Route, *, whole: bool) -> Upstream:
+    async def _connect(self, proxy: Proxy, *, absolute: bool) -> Upstream:
         """Return a new connection, to the proxy or through it."""
-        if whole:
-            upstream = await self._parts.dialer.open(proxy)
+        if absolute:
+            upstream = await self._context.dialer.connect(proxy)
         else:
-            way = await located(self._parts, way, proxy)
-            upstream, early = await self._parts.dialer.through(proxy, way.through(proxy))
+            to = await destination_for(self._context, self._route, proxy)
+            upstream, early = await self._context.dialer.connect_through(proxy, to)
             if early:
                 upstream.abort()
-                raise ProxyFailed("proxy sent bytes before it was asked")
+                raise ProxyFailed("proxy sent bytes before the request")
         self._latency_s = upstream.latency_s
         return upstream
 
-    async def _ask(self, upstream: Upstream, asks: bytes) -> None:
-        """Send the request, and wait until the answer is with the client."""
+    async def _send(self, upstream: Upstream, request: bytes) -> None:
+        """Send the request, and wait until the response is passed on."""
         assert self._replay is not None
         self._upstream, self._sent = upstream, True
         self._done = self._loop.create_future()
-        self._came, self._answer = b"", None
-        self.moved_at = self._loop.time()
+        self._received, self._response = b"", None
+        self.active_at = self._loop.time()
         upstream.listen(self)
-        upstream.send(asks + self._replay if self._replay else asks)
+        upstream.send(request + self._replay if self._replay else request)
         if len(self._replay) > BUFFER_MAX:
             self._replay = None
         upstream.resume()
         self._client.resume()
-        if self._broken is not None:
-            self._fail(self._broken)
+        if self._body_error is not None:
+            self._fail(self._body_error)
         try:
             await self._done
         except BaseException:
@@ -258,58 +237,56 @@ class Exchange:
             self._upstream = None
 
     def _read_heads(self) -> None:
-        """Read what stands before the body: perhaps interim answers first (RFC 9110 §15.2)."""
-        while self._answer is None and (end := head_end(self._came)):
-            head, self._came = read_response(self._came[:end]), self._came[end:]
+        """Read the head of the response, and those of interim responses before it (RFC 9110 §15.2)."""
+        while self._response is None and (end := head_end(self._received)):
+            head, self._received = read_response(self._received[:end]), self._received[end:]
             if head.status >= 200:
-                self._begin(head)
+                self._start_response(head)
             elif head.status == 101:
-                raise BadMessage("another protocol that nobody asked for")
-            elif self._head.minor:
+                raise BadMessage("a switch to another protocol, which was not requested")
+            elif self._head.minor:  # HTTP/1.0 has no interim responses
                 self._client.send(encode_response(head))
 
-    def _begin(self, head: ResponseHead) -> None:
-        """Begin the answer for the client."""
-        if head.status == 407:
+    def _start_response(self, head: ResponseHead) -> None:
+        if head.status == 407:  # it concerns our login, not that of the client
             raise ProxyFailed(f"{PROXY_LOGIN_REFUSED} (407)")
-        assert self._hold is not None
-        self._answer_body = body = response_body_reader(head, self._head.method)
-        self.keep &= not body.open_ended and self.body.done
+        self._response_body = body = response_body_reader(head, self._head.method)
+        self.keep_alive &= not body.open_ended and self.body.done
         chunked = isinstance(body, ChunkedReader)
-        if chunked and not self._head.minor:
-            chunked = self.keep = False
-        self._answer, self.status = head, head.status
+        if chunked and not self._head.minor:  # HTTP/1.0 has no chunks: the body ends with the connection
+            chunked = self.keep_alive = False
+        self._response, self.status = head, head.status
         if head.status in CHALLENGE_STATUSES or self._rules:
             self._sample = bytearray()
-        lines = (LEASE + self._hold.id.encode(),)
-        out = encode_response(head, lines, chunked=chunked, close=not self.keep)
-        came, self._came = self._came, b""
-        self._pass_on(out, came)
+        lines = (LEASE_FIELD + self._lease.id.encode(),)
+        out = encode_response(head, lines, chunked=chunked, close=not self.keep_alive)
+        received, self._received = self._received, b""
+        self._pass_on(out, received)
 
     def _pass_on(self, out: bytes, data: bytes) -> None:
-        """Bring a piece of the answer to the client, behind `out`."""
-        body = self._answer_body
+        """Send the client a piece of the response body, after `out`."""
+        body = self._response_body
         payload, rest = body.feed(data) if data and not body.done else (b"", data)
         if self._sample is not None and len(self._sample) < LOOKED_AT:
             self._sample += payload[: LOOKED_AT - len(self._sample)]
         if isinstance(body, ChunkedReader) and self._head.minor:
             payload = encode_chunk(payload) + (LAST_CHUNK if body.done else b"")
         if out or payload:
-            self.began = True
+            self.started = True
             self._client.send(out + payload if out else payload)
         if body.done:
-            assert self._answer is not None
-            self._finish(reusable=not rest and is_reusable(self._answer, body) and self.body.done)
+            assert self._response is not None
+            self._finish(reusable=not rest and is_reusable(self._response, body) and self.body.done)
 
     def _finish(self, *, reusable: bool) -> None:
-        """The answer is complete."""
+        """Finish after the complete response."""
         upstream = self._upstream
         if upstream is None or self._done is None or self._done.done():
             return
-        assert self._answer is not None
-        if reusable and not is_connection_bound(self._head) and not is_connection_bound(self._answer):
+        assert self._response is not None
+        if reusable and not is_connection_bound(self._head) and not is_connection_bound(self._response):
             upstream.resume()
-            self._parts.kept.keep(upstream, self._loop.time())
+            self._context.idle_connections.add(upstream, self._loop.time())
         else:
             upstream.abort()
         self._upstream = None
@@ -319,26 +296,22 @@ class Exchange:
         if self._done is not None and not self._done.done():
             self._done.set_exception(error)
 
-    def _judged(self, head: ResponseHead) -> Outcome:
-        """Return what the answer says of the proxy."""
-        waits, leads = head.values(b"retry-after"), head.values(b"location")
+    def _judge(self, head: ResponseHead) -> Outcome:
+        """Return what the response says about the proxy."""
+        retry_after = head.values(b"retry-after")
+        url = b"http://" + self._to.authority.encode() + self._path
         return judge(
             head.status,
-            {"retry-after": waits[-1].decode("latin-1")} if waits else {},
-            self._sampled(head),
-            locations=self._locations(leads) if self._rules else (),
+            {"retry-after": retry_after[-1].decode("latin-1")} if retry_after else {},
+            self._decode_sample(head),
+            locations=[each.decode("latin-1") for each in (url, *head.values(b"location"))] if self._rules else (),
             rules=self._rules,
-            now=self._parts.now(),
+            now=self._context.now(),
             latency_s=self._latency_s,
         )
 
-    def _locations(self, leads: list[bytes]) -> list[str]:
-        """Return the address that answered, and where the answer leads."""
-        asked = b"http://" + self._to.authority.encode() + self._path
-        return [each.decode("latin-1") for each in (asked, *leads)]
-
-    def _sampled(self, head: ResponseHead) -> bytes:
-        """Return the beginning of the body, readable if it can be made so."""
+    def _decode_sample(self, head: ResponseHead) -> bytes:
+        """Return the start of the body, decompressed if possible."""
         if not self._sample:
             return b""
         sample = bytes(self._sample)

@@ -1,4 +1,4 @@
-"""The gateway: listens, knows its clients, looks at their times, renews leases, and ends in good order."""
+"""The gateway: accepts clients, enforces their limits and timeouts, renews leases, and stops in good order."""
 
 from __future__ import annotations
 
@@ -13,128 +13,128 @@ from ipaddress import ip_address
 from lycosa.core.errors import LycosaError, StateError, UsageError
 from lycosa.infra.web.bind_errors import bind_error_text
 from lycosa.proxies.core.gateway.limits import SWEEP_S
-from lycosa.proxies.gateway.client import Client
-from lycosa.proxies.gateway.routing import Parts
+from lycosa.proxies.gateway.client import ClientConnection
+from lycosa.proxies.gateway.routing import GatewayContext
 
 BACKLOG = 1_024
 RENEW_S = 5.0
-"""How often leases are looked at."""
+"""Interval of lease renewals."""
+
+POLL_S = 0.01
+"""Interval of looks whether all clients have left."""
 
 log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """See the module. `place` is the address and the port that it listens on. `ending`: no more requests are taken."""
+    """A `ClientOwner`, see the module. `address`: the host and port that it listens on."""
 
-    def __init__(self, parts: Parts, place: tuple[str, int]) -> None:
-        self.parts = parts
-        self.place = place
-        self.ending = self._hurried = False
-        self.hurried: Callable[[], None] = lambda: None
-        """Called when nothing is to be waited for any more."""
-        self._clients: set[Client] = set()
+    def __init__(self, context: GatewayContext, address: tuple[str, int]) -> None:
+        self.context = context
+        self.address = address
+        self.stopping = self._is_fast = False
+        self.on_fast_stop: Callable[[], None] = lambda: None
+        """Called when a stop is to wait for nothing any more."""
+        self._clients: set[ClientConnection] = set()
         self._by_address: Counter[str] = Counter()
 
-    def joined(self, client: Client) -> bool:
-        """See `Owner`."""
-        limits, counts = self.parts.limits, self.parts.counts
+    def add(self, client: ClientConnection) -> bool:
+        limits, counts = self.context.limits, self.context.counts
         self._clients.add(client)
         self._by_address[client.address] += 1
         counts.clients = len(self._clients)
-        if len(self._clients) > limits.clients or self._by_address[client.address] > limits.per_client or self.ending:
+        too_many = counts.clients > limits.clients or self._by_address[client.address] > limits.per_client
+        if too_many or self.stopping:
             counts.refused["connection"] += 1
             return False
         return True
 
-    def left(self, client: Client) -> None:
-        """See `Owner`."""
+    def remove(self, client: ClientConnection) -> None:
         if client in self._clients:
             self._clients.remove(client)
             self._by_address[client.address] -= 1
             if not self._by_address[client.address]:
                 del self._by_address[client.address]
-        self.parts.counts.clients = len(self._clients)
+        self.context.counts.clients = len(self._clients)
 
-    async def keep_time(self) -> None:
-        """Look at all times, for ever."""
+    async def check_timeouts(self) -> None:
+        """End what takes too long, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_S)
             now = loop.time()
             for client in list(self._clients):
                 if not client.closed:
-                    client.sweep(now)
-            self.parts.kept.sweep(now)
+                    client.check_timeouts(now)
+            self.context.idle_connections.close_expired(now)
 
-    async def keep_leases(self) -> None:
-        """Renew leases, for ever. A store that is away for a while does no harm."""
+    async def renew_leases(self) -> None:
+        """Renew leases until cancelled; a store that is unreachable for a while does no harm."""
         while True:
             await asyncio.sleep(RENEW_S)
             try:
-                await self.parts.holds.renew()
+                await self.context.leases.renew()
             except LycosaError as error:
                 log.warning("leases could not be renewed: %s", error)
 
-    def hurry(self) -> None:
-        """Wait for nobody at the end, clients or servers."""
-        self._hurried = True
-        self.hurried()
+    def stop_fast(self) -> None:
+        """Wait for neither clients nor servers in `stop`."""
+        self._is_fast = True
+        self.on_fast_stop()
 
-    async def end(self) -> None:
-        """Let what is under way come to its end, but not for long; then end all, and return the leases."""
-        self.ending = True
+    async def stop(self) -> None:
+        """Wait for open requests and tunnels for the grace period, then close all, and release the leases."""
+        self.stopping = True
         loop = asyncio.get_running_loop()
-        until = loop.time() + self.parts.limits.grace_s
+        grace_end = loop.time() + self.context.limits.grace_s
         for client in list(self._clients):
             client.stop()
-        while self._clients and loop.time() < until and not self._hurried:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # clients come and go
+        while self._clients and loop.time() < grace_end and not self._is_fast:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
         for client in list(self._clients):
-            client.cut()
-        while self._clients and loop.time() < until + 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        self.parts.kept.close()
-        await self.parts.holds.end_all()
+            client.abort()
+        while self._clients and loop.time() < grace_end + 1:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        self.context.idle_connections.close()
+        await self.context.leases.end_all()
 
 
 @asynccontextmanager
-async def serving(parts: Parts, listener: socket.socket) -> AsyncIterator[Gateway]:
-    """Serve on a listening socket while the block runs; then end in good order."""
-    gateway = Gateway(parts, listener.getsockname()[:2])
+async def run_gateway(context: GatewayContext, listener: socket.socket) -> AsyncIterator[Gateway]:
+    """Serve on a listening socket while the block runs, then stop."""
+    gateway = Gateway(context, listener.getsockname()[:2])
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Client(gateway), sock=listener, backlog=BACKLOG)
-    tasks = [asyncio.create_task(gateway.keep_time()), asyncio.create_task(gateway.keep_leases())]
+    server = await loop.create_server(lambda: ClientConnection(gateway), sock=listener, backlog=BACKLOG)
+    tasks = [asyncio.create_task(gateway.check_timeouts()), asyncio.create_task(gateway.renew_leases())]
     try:
         yield gateway
     finally:
         server.close()
-        await gateway.end()
+        await gateway.stop()
         for task in tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
 
-def listening(where: str, *, has_accounts: bool) -> socket.socket:
-    """Return a socket that listens at ADDRESS:PORT, on loopback without an address.
+def open_listener(bind: str, *, has_accounts: bool) -> socket.socket:
+    """Return a socket that listens at ADDRESS:PORT, by default on loopback.
 
-    Raises `UsageError` for what is no such place, and for an address that others can reach without a password: an open
-    proxy is found within hours, and used for what its owner answers for. `StateError` for one that cannot be had.
+    Raises `UsageError` for an invalid address, and for one that is reachable from outside if there are no accounts: an
+    open proxy is found within hours, and its owner answers for the abuse. Raises `StateError` if it is not available.
     """
-    address, _, port = where.rpartition(":")
+    address, _, port = bind.rpartition(":")
     host = address.strip("[]") or "127.0.0.1"
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise UsageError(f"--bind {where}: write ADDRESS:PORT such as 127.0.0.1:3128")
+        raise UsageError(f"--bind {bind}: write ADDRESS:PORT such as 127.0.0.1:3128")
     try:
-        family, *_, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        family, *_, resolved = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "no such address"
-        raise UsageError(f"--bind {where}: {why.lower()}") from None
-    if not has_accounts and not ip_address(str(place[0]).partition("%")[0]).is_loopback:
-        raise UsageError(
-            f"--bind {where} would be open to everybody: give a --user NAME:PASSWORD, or bind to 127.0.0.1"
-        )
+        raise UsageError(f"--bind {bind}: {why.lower()}") from None
+    if not has_accounts and not ip_address(str(resolved[0]).partition("%")[0]).is_loopback:
+        raise UsageError(f"--bind {bind} would be open to everybody: add --user NAME:PASSWORD, or bind to 127.0.0.1")
     try:
-        return socket.create_server(place[:2], family=family, backlog=BACKLOG)
+        return socket.create_server(resolved[:2], family=family, backlog=BACKLOG)
     except OSError as error:
-        raise StateError(f"--bind {where}: cannot listen there: {bind_error_text(error)}") from None
+        raise StateError(f"--bind {bind}: cannot listen there: {bind_error_text(error)}") from None

@@ -1,8 +1,6 @@
-"""HTTP/1.1 as clients of the gateway speak it (RFC 9112): requests in absolute form, CONNECT, and the gateway's own."""
+"""HTTP/1.1 as clients of the gateway speak it (RFC 9112): requests in absolute form, CONNECT, and our own endpoints."""
 
 from __future__ import annotations
-
-import asyncio
 
 from lycosa.core.errors import BadMessage, Forbidden, LycosaError
 from lycosa.http.core.destination import parse_authority
@@ -11,200 +9,185 @@ from lycosa.http.core.http1.framing import BodyReader, request_body_reader
 from lycosa.http.core.http1.head import RequestHead, elements, head_end, read_request
 from lycosa.proxies.core.gateway.limits import BUFFER_MAX
 from lycosa.proxies.core.outcomes.reports import REPORT_MAX
-from lycosa.proxies.gateway.client_protocol import SpeakerConnection
+from lycosa.proxies.gateway.client_protocol import ClientTransport
 from lycosa.proxies.gateway.endpoints import respond
 from lycosa.proxies.gateway.exchange import Exchange
 from lycosa.proxies.gateway.leases import GatewayLease
-from lycosa.proxies.gateway.responses import LEASE, answer, says, status_of
-from lycosa.proxies.gateway.routing import Parts
+from lycosa.proxies.gateway.responses import LEASE_FIELD, encode_own_response, error_text, status_of
+from lycosa.proxies.gateway.routing import GatewayContext
 
-LOGINS_MAX = 5
-"""Refused logins of one connection."""
+REFUSALS_MAX = 5
+"""Refused requests, such as wrong logins, after which a connection is closed."""
 
-OPEN = b"HTTP/1.1 200 Connection established\r\n"
+TUNNEL_OPENED = b"HTTP/1.1 200 Connection established\r\n"
 
 
-class HttpSpeaker:
-    """See the module."""
+class HttpProtocol:
+    """A `ClientProtocol`, see the module. One request at a time; pipelined ones wait in a buffer."""
 
-    def __init__(self, line: SpeakerConnection, parts: Parts) -> None:
-        self._line = line
-        self._parts = parts
-        self._loop = asyncio.get_running_loop()
-        self._came = b""
-        self._looked_at = 0
+    def __init__(self, client: ClientTransport, context: GatewayContext) -> None:
+        self._client = client
+        self._context = context
+        self._received = b""
+        self._searched = 0
         self._is_busy = False
-        self._keep = False
+        self._keep_alive = False
         self._exchange: Exchange | None = None
-        self._own: Own | None = None
-        self._refused = 0
+        self._own_request: OwnRequest | None = None
+        self._refusals = 0
 
-    def came(self, data: bytes) -> None:
-        """See `Speaker`."""
+    def on_data(self, data: bytes) -> None:
         try:
             if self._exchange is not None and not self._exchange.body.done:
-                data = self._exchange.take(data)
-            elif self._own is not None and not self._own.body.done:
-                data = self._own.take(data)
-                self._respond(self._own)
+                data = self._exchange.feed(data)
+            elif self._own_request is not None and not self._own_request.body.done:
+                data = self._own_request.feed(data)
+                self._respond_if_complete(self._own_request)
         except BadMessage as error:
-            self._broken(error)
+            self._abandon_body(error)
             return
         if self._is_busy:
-            self._came += data
-            if len(self._came) > BUFFER_MAX:
-                self._line.pause()
+            self._received += data
+            if len(self._received) > BUFFER_MAX:
+                self._client.pause()
         elif data:
-            self._read(data)
+            self._read_head(data)
 
-    def ended(self) -> bool:
-        """A client that closes its side has gone, as far as one can see: nobody works for it any longer."""
-        return False
-
-    def writable(self, *, yes: bool) -> None:
-        """See `Speaker`."""
+    def on_writable(self, *, is_writable: bool) -> None:
         if self._exchange is not None:
-            self._exchange.client_writable(yes=yes)
+            self._exchange.on_client_writable(is_writable=is_writable)
 
-    def next(self) -> None:
-        """See `Speaker`."""
-        self._is_busy, self._exchange, self._own = False, None, None
-        if not self._keep:
-            self._line.close()
+    def on_task_done(self) -> None:
+        self._is_busy, self._exchange, self._own_request = False, None, None
+        if not self._keep_alive:
+            self._client.close()
             return
-        self._line.wait(self._parts.limits.idle_s)
-        self._line.resume()
-        if self._came:
-            came, self._came = self._came, b""
-            self._read(came)
+        self._client.set_deadline(self._context.limits.idle_s)
+        self._client.resume()
+        if self._received:
+            received, self._received = self._received, b""
+            self._read_head(received)
 
-    def is_stuck(self, now: float) -> bool:
-        """See `Speaker`."""
+    def is_stalled(self, now: float) -> bool:
         exchange = self._exchange
-        return exchange is not None and now >= exchange.moved_at + self._parts.limits.answer_s and exchange.timed_out()
+        limit_s = self._context.limits.answer_s
+        return exchange is not None and now >= exchange.active_at + limit_s and exchange.handle_timeout()
 
-    def too_slow(self) -> None:
-        """See `Speaker`."""
-        if self._came or self._own is not None:
-            self._fail(Forbidden("the request did not come to its end", 408))
-        self._line.close()
+    def on_timeout(self) -> None:
+        if self._received or self._own_request is not None:
+            self._send_error(Forbidden("the request was not complete in time", 408))
+        self._client.close()
 
-    def _read(self, data: bytes) -> None:
-        """Read a head."""
-        if not self._came:
+    def _read_head(self, data: bytes) -> None:
+        if not self._received:
             data = data.lstrip(b"\r\n")  # RFC 9112 §2.2
-            self._looked_at = 0
-            self._line.wait(self._parts.limits.head_s)
-        self._came += data
+            self._searched = 0
+            self._client.set_deadline(self._context.limits.head_s)
+        self._received += data
         try:
-            end = head_end(self._came, self._looked_at)
-            self._looked_at = len(self._came)
+            end = head_end(self._received, self._searched)
+            self._searched = len(self._received)
             if end:
-                head, rest = self._came[:end], self._came[end:]
-                self._came = b""
-                self._begin(read_request(head), rest)
+                head, rest = self._received[:end], self._received[end:]
+                self._received = b""
+                self._start_request(read_request(head), rest)
         except LycosaError as error:
-            self._keep = False
-            self._fail(error)
-            self._line.close()
+            self._keep_alive = False
+            self._send_error(error)
+            self._client.close()
 
-    def _begin(self, head: RequestHead, rest: bytes) -> None:
-        """A request begins. Raises when nobody can know where the next one does."""
+    def _start_request(self, head: RequestHead, rest: bytes) -> None:
+        """Start a request. Raises if it is unknown where the next one begins, which ends the connection."""
         body = request_body_reader(head)
         if any(each != b"100-continue" for each in elements(head.values(b"expect"))):
             raise BadMessage("an expectation other than 100-continue", 417)
-        self._keep = is_kept(head)
+        self._keep_alive = is_kept(head)
         self._is_busy = True
         if head.target[:1] in (b"/", b"*"):
-            self._own = Own(head, body)
-            self._line.wait(self._parts.limits.head_s)
-            self._respond(self._own)
+            self._own_request = OwnRequest(head, body)
+            self._client.set_deadline(self._context.limits.head_s)
+            self._respond_if_complete(self._own_request)
         else:
             try:
-                self._ask(head, body, rest)
+                self._forward(head, body, rest)
             except Forbidden as error:
                 self._refuse(error, body, rest)
                 return
             if head.method == b"CONNECT":
                 return
         if rest:
-            self.came(rest)
+            self.on_data(rest)
 
-    def _ask(self, head: RequestHead, body: BodyReader, rest: bytes) -> None:
-        """Send a request on, or open a tunnel. Raises `Forbidden`, `BadMessage`."""
-        asked = self._parts.accounts.log_in_basic(head.values(b"proxy-authorization"))
+    def _forward(self, head: RequestHead, body: BodyReader, rest: bytes) -> None:
+        """Forward a request, or open a tunnel. Raises `Forbidden`, `BadMessage`."""
+        user = self._context.accounts.log_in_basic(head.values(b"proxy-authorization"))
         if head.method == b"CONNECT":
-            to = parse_authority(head.target)
-            self._line.open(asked, to, rest, self._opened, self._failed)
+            self._client.open_tunnel(user, parse_authority(head.target), rest, self._opened, self._failed)
             return
         if head.method == b"TRACE" or head.values(b"max-forwards") == [b"0"]:
-            raise BadMessage("nobody is traced here", 405)
+            raise BadMessage("TRACE and Max-Forwards: 0 are not supported", 405)
         check_connection_field(head)
         to, path = read_target(head)
-        self._exchange = Exchange(self._parts, self._line, head, body, asked, to, path)
-        self._line.start(self._answered(self._exchange))
+        self._exchange = Exchange(self._context, self._client, head, body, user, to, path)
+        self._client.start(self._run_exchange(self._exchange))
 
     def _refuse(self, error: Forbidden, body: BodyReader, rest: bytes) -> None:
-        """Refuse a request, and read the next one if its end is known."""
-        self._refused += 1
-        self._keep = self._keep and body.done and self._refused < LOGINS_MAX
-        self._fail(error)
+        """Refuse a request, and read the next one if this one ends here."""
+        self._refusals += 1
+        self._keep_alive = self._keep_alive and body.done and self._refusals < REFUSALS_MAX
+        self._send_error(error)
         self._is_busy = False
-        if not self._keep:
-            self._line.close()
+        if not self._keep_alive:
+            self._client.close()
         elif rest:
-            self.came(rest)
+            self.on_data(rest)
 
-    async def _answered(self, exchange: Exchange) -> None:
-        """Let a request be answered."""
+    async def _run_exchange(self, exchange: Exchange) -> None:
         try:
             await exchange.run()
-            self._parts.counts.requests[exchange.status] += 1
-            self._keep = self._keep and exchange.keep
+            self._context.counts.requests[exchange.status] += 1
+            self._keep_alive = self._keep_alive and exchange.keep_alive
         except LycosaError as error:
-            self._parts.counts.requests[0] += 1
-            self._keep = self._keep and exchange.body.done
-            if exchange.began:
-                self._line.cut()
+            self._context.counts.requests[0] += 1
+            self._keep_alive = self._keep_alive and exchange.body.done
+            if exchange.started:
+                self._client.abort()
             else:
-                self._fail(error)
+                self._send_error(error)
 
-    def _respond(self, own: Own) -> None:
-        """Answer a request to the gateway itself when it has come to its end."""
+    def _respond_if_complete(self, own: OwnRequest) -> None:
         if own.body.done:
-            self._line.start(self._responded(own))
+            self._client.start(self._respond(own))
 
-    async def _responded(self, own: Own) -> None:
-        said = await respond(self._parts, own.head, bytes(own.content))
-        close = not self._keep
+    async def _respond(self, own: OwnRequest) -> None:
+        response = await respond(self._context, own.head, bytes(own.content))
         head_only = own.head.method == b"HEAD"
-        self._line.send(answer(said.status, said.text, close=close, kind=said.kind, head_only=head_only))
+        self._client.send(encode_own_response(*response, close=not self._keep_alive, head_only=head_only))
 
-    def _opened(self, hold: GatewayLease) -> bytes:
-        self._parts.counts.tunnels["connect"] += 1
-        return OPEN + LEASE + hold.id.encode() + b"\r\n\r\n"
+    def _opened(self, lease: GatewayLease) -> bytes:
+        self._context.counts.tunnels["connect"] += 1
+        return TUNNEL_OPENED + LEASE_FIELD + lease.id.encode() + b"\r\n\r\n"
 
     def _failed(self, error: LycosaError) -> None:
-        """A tunnel could not be opened."""
-        self._keep = self._keep and not self._came
-        self._fail(error)
+        self._keep_alive = self._keep_alive and not self._received
+        self._send_error(error)
 
-    def _fail(self, error: LycosaError) -> None:
+    def _send_error(self, error: LycosaError) -> None:
         status = status_of(error)
-        self._parts.counts.refused[str(status)] += 1
-        self._line.send(answer(status, f"{says(error)}\n", close=not self._keep))
+        self._context.counts.refused[str(status)] += 1
+        self._client.send(encode_own_response(status, f"{error_text(error)}\n", close=not self._keep_alive))
 
-    def _broken(self, error: BadMessage) -> None:
-        """A body cannot be read: nobody knows where the next request would begin."""
-        self._keep = False
+    def _abandon_body(self, error: BadMessage) -> None:
+        """End a request whose body cannot be read: it is unknown where the next request begins."""
+        self._keep_alive = False
         if self._exchange is not None:
-            self._exchange.give_up(error)
+            self._exchange.fail(error)
         else:
-            self._fail(error)
-            self._line.close()
+            self._send_error(error)
+            self._client.close()
 
 
-class Own:
+class OwnRequest:
     """A request to the gateway itself."""
 
     def __init__(self, head: RequestHead, body: BodyReader) -> None:
@@ -212,10 +195,10 @@ class Own:
         self.body = body
         self.content = bytearray()
 
-    def take(self, data: bytes) -> bytes:
-        """Take a piece of its body. Return what is behind that. Raises `BadMessage`."""
+    def feed(self, data: bytes) -> bytes:
+        """Read a piece of the body, and return the bytes after its end. Raises `BadMessage`."""
         payload, rest = self.body.feed(data)
         self.content += payload
         if len(self.content) > REPORT_MAX:
-            raise BadMessage(f"more than {REPORT_MAX:,} bytes", 413)
+            raise BadMessage(f"the report is longer than {REPORT_MAX:,} bytes", 413)
         return rest

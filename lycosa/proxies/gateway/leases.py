@@ -1,8 +1,8 @@
-"""The leases of a gateway: one for each request or tunnel, one for all that a session does at a time.
+"""The leases of a gateway: one for each request or tunnel, or one shared by all that a session does at a time.
 
-A lease is renewed while somebody uses it, and returned with an outcome for each use. What a client reports of it counts
-as well: a bad report ends it at once, with its tunnels, so that the next request of the session gets another proxy. One
-that comes when the lease is over makes the proxy rest as well.
+A lease is renewed while it is in use, and released with an outcome for each use. Reports of clients count as outcomes
+too: a bad one ends the lease at once, with its tunnels, so that the next request of the session gets another proxy. A
+bad report after the end of the lease bans the proxy.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from lycosa.core.errors import Forbidden, LycosaError, StateError
 from lycosa.proxies.core.gateway.limits import Limits
@@ -21,235 +22,229 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.outcomes.reports import ClientReport
 from lycosa.proxies.core.pool.choices import Choices, LeaseChoice
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest
-from lycosa.proxies.gateway.counts import Counts
+from lycosa.proxies.gateway.counts import GatewayCounts
 from lycosa.proxies.gateway.store_timeout import with_store_timeout
 from lycosa.proxies.ports import ProxyLease, ProxyPool
 
-OVER_MAX = 10_000
-"""Leases that have ended, and may be reported on."""
+ENDED_MAX = 10_000
+REPORT_WINDOW_S = 300.0
+"""Ended leases that may still be reported on, and for how long."""
 
-OVER_S = 300.0
-LATE_REST_S = 300.0
-"""A proxy that is reported when its lease is over rests so long, unless the report says how long."""
+LATE_BAN_S = 300.0
+"""Ban after a late report that does not say how long."""
 
 OUTCOMES_MAX = 10_000
-"""Uses of one lease that are counted: those of a session that does not pause for a moment."""
+"""Outcomes of one lease: a session that never pauses keeps its lease."""
 
 RENEWALS = 3
-"""A lease is renewed so many times before it would end."""
+"""Renewals in the time of a lease."""
 
 BAD = frozenset({Blame.SITE, Blame.PROXY})
 log = logging.getLogger(__name__)
 SessionKey = tuple[str, str]
-"""A target, and a session as the pool knows it."""
+"""A target, and the name of a session in the pool."""
 
-Name = tuple[str, str, str]
-"""A session as its client knows it: account, word, target."""
+ClientSession = tuple[str, str, str]
+"""A session as its client names it: account, session, target."""
 
 
+@dataclass(slots=True, eq=False)
 class GatewayLease:
-    """A lease and who uses it. `id` is what clients know it by; `users` call `leave` when they are done.
+    """A lease and its users. `id` is what clients know it by; `on_end` are callbacks for an end while it is in use."""
 
-    `on_end` are told when it ends before they are done.
-    """
+    id: str
+    client_session: ClientSession
+    proxy_lease: ProxyLease
+    key: SessionKey | None
+    choice: LeaseChoice
+    users: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+    ended: bool = False
+    on_end: set[Callable[[], None]] = field(default_factory=set)
 
-    __slots__ = ("choice", "id", "key", "lease", "name", "on_end", "outcomes", "over", "users")
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Keep an outcome; beyond the maximum only a bad one."""
+        if len(self.outcomes) < OUTCOMES_MAX or outcome.blame in BAD:
+            self.outcomes.append(outcome)
 
-    def __init__(self, id_: str, name: Name, lease: ProxyLease, key: SessionKey | None, choice: LeaseChoice) -> None:
-        self.id = id_
-        self.name = name
-        self.lease = lease
-        self.key = key
-        self.choice = choice
-        self.users = 0
-        self.outcomes: list[Outcome] = []
-        self.over = False
-        self.on_end: set[Callable[[], None]] = set()
+    def notify_end(self) -> None:
+        for callback in list(self.on_end):
+            callback()
+        self.on_end.clear()
 
 
 class GatewayLeases:
-    """See the module. `now` in unix seconds, the pool's own."""
+    """See the module. `now`: unix seconds, the same as in the pool."""
 
-    def __init__(self, pool: ProxyPool, limits: Limits, counts: Counts, now: Callable[[], float]) -> None:
+    def __init__(self, pool: ProxyPool, limits: Limits, counts: GatewayCounts, now: Callable[[], float]) -> None:
         self._pool = pool
         self._limits = limits
         self._counts = counts
         self._now = now
-        self._stickies = StickySessions()
+        self._sticky_sessions = StickySessions()
         self._prefix = secrets.token_hex(4)
         self._count = 0
-        self._held: dict[str, GatewayLease] = {}
+        self._active: dict[str, GatewayLease] = {}
         self._sessions: dict[SessionKey, GatewayLease] = {}
-        self._coming: dict[SessionKey, asyncio.Task[GatewayLease]] = {}
-        self._named: dict[Name, GatewayLease] = {}
-        self._over: OrderedDict[str, tuple[GatewayLease, float]] = OrderedDict()
+        self._pending: dict[SessionKey, asyncio.Task[GatewayLease]] = {}
+        self._by_client_session: dict[ClientSession, GatewayLease] = {}
+        self._ended: OrderedDict[str, tuple[GatewayLease, float]] = OrderedDict()
         self.choices = Choices(now)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._active)
 
-    async def take(self, asked: GatewayUser, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
-        """Return a lease for a use, which ends with `leave`. Raises `NoProxy`, `StateError`."""
-        session = self._stickies.session(asked, self._now())
-        proxy_request = ProxyRequest(asked.tags, session, avoid) if asked.tags or session or avoid else ANY
-        name = (asked.account, asked.session, target)
-        if not session:
-            hold = await self._acquired(name, proxy_request, None)
+    async def acquire(self, user: GatewayUser, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
+        """Return a lease for one use, which ends with `release`. Raises `NoProxy`, `StateError`."""
+        session = self._sticky_sessions.session(user, self._now())
+        request = ProxyRequest(user.tags, session, avoid) if user.tags or session or avoid else ANY
+        client_session = (user.account, user.session, target)
+        if session:
+            lease = await self._acquire_shared(client_session, request, (target, session))
         else:
-            hold = await self._shared(name, proxy_request, (target, session))
-        hold.users += 1
-        return hold
+            lease = await self._acquire(client_session, request, None)
+        lease.users += 1
+        return lease
 
-    async def leave(self, hold: GatewayLease, outcome: Outcome | None = None) -> None:
-        """A use is over, with this outcome; None when nobody knows."""
-        hold.users -= 1
+    async def release(self, lease: GatewayLease, outcome: Outcome | None = None) -> None:
+        """End one use with this outcome, None if it is unknown."""
+        lease.users -= 1
         if outcome is not None:
             self._counts.outcomes[outcome.blame] += 1
-            _note(hold, outcome)
-        if hold.over:
+            lease.add_outcome(outcome)
+        if lease.ended:
             return
         if outcome is not None and outcome.blame in BAD:
-            await self._end(hold)
-        elif not hold.users:
-            await self._return(hold)
+            await self._end(lease)
+        elif not lease.users:
+            await self._return(lease)
 
-    async def report(self, asked: GatewayUser, report: ClientReport) -> str:
-        """Take what a client says. Return what came of it. Raises `Forbidden` (404) for no lease of this client."""
-        hold = self._found(asked, report)
+    async def report(self, user: GatewayUser, report: ClientReport) -> str:
+        """Add the report of a client, and return the result. Raises `Forbidden` (404) if the client has no such lease."""
+        lease = self._find(user, report)
         outcome = report.to_outcome()
         self._counts.reports += 1
-        if hold.over:
-            return await self._late(hold, outcome)
-        _note(hold, outcome)
+        if lease.ended:
+            return await self._report_late(lease, outcome)
+        lease.add_outcome(outcome)
         if outcome.blame in BAD:
-            await self._end(hold)
-        return "taken"
+            await self._end(lease)
+        return "accepted"
 
     async def renew(self) -> None:
-        """Renew what would end soon. A lease that the pool took back ends, with its tunnels."""
+        """Renew the leases that expire soon. One that the pool took back ends, with its tunnels."""
         soon = self._now() + self._limits.lease_s * (RENEWALS - 1) / RENEWALS
-        for hold in [each for each in self._held.values() if each.lease.deadline <= soon]:
-            if not hold.users:  # who asked for it went before it came
-                await self._return(hold)
+        for lease in [each for each in self._active.values() if each.proxy_lease.deadline <= soon]:
+            if not lease.users:  # its client disconnected while it was acquired
+                await self._return(lease)
                 continue
-            deadline = await self._pool.renew(hold.lease, self._limits.lease_s)
+            deadline = await self._pool.renew(lease.proxy_lease, self._limits.lease_s)
             if deadline is not None:
-                hold.lease = hold.lease._replace(deadline=deadline)
-            elif not hold.over:
+                lease.proxy_lease = lease.proxy_lease._replace(deadline=deadline)
+            elif not lease.ended:
                 self._counts.leases_lost += 1
-                self._forget(hold)
-                _tell(hold)
-        self._forget_old()
+                self._mark_ended(lease)
+                lease.notify_end()
+        before = self._now() - REPORT_WINDOW_S
+        while self._ended and next(iter(self._ended.values()))[1] < before:
+            self._forget_oldest()
 
     async def end_all(self) -> None:
-        """Return all leases."""
-        for task in list(self._coming.values()):
+        for task in list(self._pending.values()):
             task.cancel()
             with suppress(asyncio.CancelledError, LycosaError):
                 await task
-        for hold in list(self._held.values()):
-            await self._end(hold)
+        for lease in list(self._active.values()):
+            await self._end(lease)
 
-    async def _shared(self, name: Name, proxy_request: ProxyRequest, key: SessionKey) -> GatewayLease:
-        """Return the lease that a session has, or the one that is asked for just now."""
-        hold = self._sessions.get(key)
-        while hold is None or hold.over:
-            coming = self._coming.get(key)
-            if coming is None:
-                coming = asyncio.create_task(self._acquired(name, proxy_request, key))
-                self._coming[key] = coming
-                coming.add_done_callback(lambda done: self._came(key, done))
-            hold = await asyncio.shield(coming)
-        return hold
+    async def _acquire_shared(
+        self, client_session: ClientSession, request: ProxyRequest, key: SessionKey
+    ) -> GatewayLease:
+        """Return the lease of a session, or wait for the one that is being acquired."""
+        lease = self._sessions.get(key)
+        while lease is None or lease.ended:
+            pending = self._pending.get(key)
+            if pending is None:
+                pending = self._pending[key] = asyncio.create_task(self._acquire(client_session, request, key))
+                pending.add_done_callback(lambda task: self._on_acquired(key, task))
+            lease = await asyncio.shield(pending)  # others may wait for it when this client disconnects
+        return lease
 
-    def _came(self, key: SessionKey, done: asyncio.Task[GatewayLease]) -> None:
-        self._coming.pop(key, None)
-        if not done.cancelled():
-            done.exception()  # whoever asked for it may have gone
+    def _on_acquired(self, key: SessionKey, task: asyncio.Task[GatewayLease]) -> None:
+        self._pending.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved: nobody may wait for it any more
 
-    async def _acquired(self, name: Name, proxy_request: ProxyRequest, key: SessionKey | None) -> GatewayLease:
-        began, (account, _, target) = self._now(), name
+    async def _acquire(
+        self, client_session: ClientSession, request: ProxyRequest, key: SessionKey | None
+    ) -> GatewayLease:
+        start, (account, _, target) = self._now(), client_session
+        lease_s, wait_s = self._limits.lease_s, self._limits.wait_s
         try:
-            lease = await self._lent(target, proxy_request)
+            call = self._pool.acquire(target, 1, request, lease_s=lease_s, wait_s=wait_s)
+            (proxy_lease,) = await with_store_timeout(call, wait_s)
         except LycosaError as error:
-            self.choices.add(target, proxy_request, began, account, refusal=str(error))
+            self.choices.add(target, request, start, account, refusal=str(error))
             raise
-        told = {"proxy": lease.proxy.name, "drawn_from": lease.drawn_from, "rebound": lease.rebound}
-        choice = self.choices.add(target, proxy_request, began, account, **told)
+        facts = {
+            "proxy": proxy_lease.proxy.name,
+            "drawn_from": proxy_lease.drawn_from,
+            "rebound": proxy_lease.rebound,
+        }
+        choice = self.choices.add(target, request, start, account, **facts)
         self._count += 1
-        hold = GatewayLease(f"{self._prefix}-{self._count:x}", name, lease, key, choice)
-        self._held[hold.id] = hold
+        lease = GatewayLease(f"{self._prefix}-{self._count:x}", client_session, proxy_lease, key, choice)
+        self._active[lease.id] = lease
         if key is not None:
-            self._sessions[key] = self._named[name] = hold
-        return hold
+            self._sessions[key] = self._by_client_session[client_session] = lease
+        return lease
 
-    async def _lent(self, target: str, proxy_request: ProxyRequest) -> ProxyLease:
-        limits = self._limits
-        asking = self._pool.acquire(target, 1, proxy_request, lease_s=limits.lease_s, wait_s=limits.wait_s)
-        return (await with_store_timeout(asking, limits.wait_s))[0]
+    async def _end(self, lease: GatewayLease) -> None:
+        """End a lease that may still have users."""
+        await self._return(lease)
+        lease.notify_end()
 
-    async def _end(self, hold: GatewayLease) -> None:
-        """End a lease that others may still use."""
-        await self._return(hold)
-        _tell(hold)
-
-    async def _return(self, hold: GatewayLease) -> None:
-        self._forget(hold)
+    async def _return(self, lease: GatewayLease) -> None:
+        self._mark_ended(lease)
         try:
-            if not await self._pool.release(hold.lease, hold.outcomes):
+            if not await self._pool.release(lease.proxy_lease, lease.outcomes):
                 self._counts.leases_lost += 1
         except StateError as error:
-            log.warning("a lease could not be returned, and ends by itself: %s", error)
+            log.warning("a lease could not be released, and will expire: %s", error)
 
-    def _forget(self, hold: GatewayLease) -> None:
-        hold.over = True
-        hold.choice.end(hold.outcomes)
-        self._held.pop(hold.id, None)
-        if hold.key is not None and self._sessions.get(hold.key) is hold:
-            del self._sessions[hold.key]
-        self._over[hold.id] = (hold, self._now())
-        if len(self._over) > OVER_MAX:
-            self._forget_oldest()
-
-    def _forget_old(self) -> None:
-        before = self._now() - OVER_S
-        while self._over and next(iter(self._over.values()))[1] < before:
+    def _mark_ended(self, lease: GatewayLease) -> None:
+        lease.ended = True
+        lease.choice.end(lease.outcomes)
+        self._active.pop(lease.id, None)
+        if lease.key is not None and self._sessions.get(lease.key) is lease:
+            del self._sessions[lease.key]
+        self._ended[lease.id] = (lease, self._now())
+        if len(self._ended) > ENDED_MAX:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        hold, _ = self._over.popitem(last=False)[1]
-        if self._named.get(hold.name) is hold:
-            del self._named[hold.name]
+        lease, _ = self._ended.popitem(last=False)[1]
+        if self._by_client_session.get(lease.client_session) is lease:
+            del self._by_client_session[lease.client_session]
 
-    def _found(self, asked: GatewayUser, report: ClientReport) -> GatewayLease:
+    def _find(self, user: GatewayUser, report: ClientReport) -> GatewayLease:
         if report.lease:
-            hold = self._held.get(report.lease) or self._over.get(report.lease, (None, 0.0))[0]
+            lease = self._active.get(report.lease) or self._ended.get(report.lease, (None, 0.0))[0]
         else:
-            hold = self._named.get((asked.account, report.session, report.site.lower()))
-        if hold is None or asked.account not in ("", hold.name[0]):  # "": there are no accounts, or no report is taken
-            raise Forbidden("no such lease of yours, or it ended long ago", 404)
-        return hold
+            lease = self._by_client_session.get((user.account, report.session, report.site.lower()))
+        if lease is None or user.account not in ("", lease.client_session[0]):  # "": the gateway has no accounts
+            raise Forbidden("you have no such lease, or it ended long ago", 404)
+        return lease
 
-    async def _late(self, hold: GatewayLease, outcome: Outcome) -> str:
-        """A report on a lease that is over: a ban is a ban, the rest has been counted."""
-        key, target = hold.lease.proxy.key, hold.lease.target
-        hold.choice.end([*hold.outcomes, outcome])
-        if any(each.blame in BAD for each in hold.outcomes):
-            return "late, and known"
-        if outcome.blame in (Blame.SITE, Blame.PROXY):  # who comes late says nothing of the proxy everywhere
-            rest_s = outcome.rest_s if outcome.rest_s is not None else LATE_REST_S
-            await self._pool.ban(target, key, self._now() + rest_s, outcome.reason)
-            return "late, and taken"
-        return "late"
-
-
-def _note(hold: GatewayLease, outcome: Outcome) -> None:
-    """Keep an outcome; a bad one in any case."""
-    if len(hold.outcomes) < OUTCOMES_MAX or outcome.blame in BAD:
-        hold.outcomes.append(outcome)
-
-
-def _tell(hold: GatewayLease) -> None:
-    for each in list(hold.on_end):
-        each()
-    hold.on_end.clear()
+    async def _report_late(self, lease: GatewayLease, outcome: Outcome) -> str:
+        """Apply a report on an ended lease: a ban still counts; everything else has been counted."""
+        lease.choice.end([*lease.outcomes, outcome])
+        if any(each.blame in BAD for each in lease.outcomes):
+            return "late, already known"
+        if outcome.blame not in BAD:
+            return "late"
+        # Only for this target: a late report is too weak a sign to count against the proxy everywhere.
+        ban_s = outcome.rest_s if outcome.rest_s is not None else LATE_BAN_S
+        proxy_lease = lease.proxy_lease
+        await self._pool.ban(proxy_lease.target, proxy_lease.proxy.key, self._now() + ban_s, outcome.reason)
+        return "late, accepted"

@@ -1,4 +1,4 @@
-"""What all clients of a gateway share, and the way from a lease to what is done with its proxy."""
+"""The context that all clients of a gateway share, the route to a destination, and attempts with several proxies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from lycosa.core.errors import BadResponse, FetchError, NoProxy, ProxyFailed
+from lycosa.core.errors import BadResponse, FetchError, NoProxy
 from lycosa.http.core.destination import Destination
 from lycosa.http.ports import Resolver
 from lycosa.proxies.core.gateway.access_rules import AccessRules, NamePolicy
@@ -16,114 +16,102 @@ from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, judge_error
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.gateway.counts import Counts
+from lycosa.proxies.gateway.counts import GatewayCounts
 from lycosa.proxies.gateway.leases import GatewayLease, GatewayLeases
-from lycosa.proxies.gateway.upstream import Dialer, Kept
+from lycosa.proxies.gateway.upstream import Dialer, IdleConnections
 
 
 @dataclass(frozen=True)
-class Parts:
-    """`target_of(host)`: what a proxy is asked for where the client does not say; `rules_of(target)`: its ban rules.
+class GatewayContext:
+    """`target_of(host)` is the target if the client names none; `rules_of(target)` returns its rules for outcomes.
 
-    `now`: unix seconds, as the pool has them.
+    `now`: unix seconds, the same as in the pool.
     """
 
     limits: Limits
-    counts: Counts
+    counts: GatewayCounts
     accounts: Accounts
-    reach: AccessRules
-    holds: GatewayLeases
+    access: AccessRules
+    leases: GatewayLeases
     dialer: Dialer
-    kept: Kept
+    idle_connections: IdleConnections
     resolver: Resolver
     target_of: Callable[[str], str]
     rules_of: Callable[[str], Sequence[OutcomeRule]]
     now: Callable[[], float]
 
 
-class Use(Protocol):
-    """What is done with a proxy."""
+class ProxyTask(Protocol):
+    """A task that needs a proxy."""
 
     @property
     def outcome(self) -> Outcome | None:
-        """What is known of it when it is broken off."""
-        ...
+        """What is known about the proxy when the task is cancelled."""
 
-    async def go(self, hold: GatewayLease) -> Outcome | None:
-        """Do it. Raises `FetchError`."""
-        ...
+    async def attempt(self, lease: GatewayLease) -> Outcome | None:
+        """Run with this proxy. Raises `FetchError`."""
 
-    def may_repeat(self) -> bool:
-        """Whether it can be done again with another proxy."""
-        ...
+    def can_repeat(self) -> bool:
+        """Whether another proxy can be tried."""
 
 
 class Route(NamedTuple):
-    """The way to a destination: `address` is one that was looked up; `pinned`: the proxy is given that."""
+    """The route to a destination. `address`: the resolved one, or ""; `pinned`: proxies get it in place of the name."""
 
     to: Destination
-    address: str
-    pinned: bool
-
-    def through(self, proxy: Proxy) -> Destination:
-        """Return what this proxy is asked for. Raises `ProxyFailed` when it wants an address, and none is known."""
-        if self.to.is_address or not (self.pinned or proxy.scheme in ADDRESS_SCHEMES):
-            return self.to
-        if not self.address:
-            raise ProxyFailed("proxy wants an address, and none was found here", behind=True)
-        return Destination(self.address, self.to.port)
+    address: str = ""
+    pinned: bool = False
 
 
-async def route(parts: Parts, to: Destination) -> Route:
-    """Return the way there. Raises `Forbidden` for where nobody may go, `ConnectFailed` for a name nobody knows."""
-    reach = parts.reach
-    reach.check(to)
-    if to.is_address:
-        return Route(to, "", pinned=False)
-    if not reach.must_resolve(to):
-        return Route(to, "", pinned=False)
-    addresses, _ = await parts.resolver.resolve(to.host)
-    reach.check_addresses(to, addresses)
-    return Route(to, addresses[0], reach.names is NamePolicy.PIN)
+async def find_route(context: GatewayContext, to: Destination) -> Route:
+    """Return the route. Raises `Forbidden` if the destination is not allowed, `ConnectFailed` for an unknown name."""
+    context.access.check(to)
+    if not context.access.must_resolve(to):
+        return Route(to)
+    return Route(to, await _resolve(context, to), context.access.names is NamePolicy.PIN)
 
 
-async def located(parts: Parts, way: Route, proxy: Proxy) -> Route:
-    """Return a way with an address, for a proxy that wants one and a name that was not looked up."""
-    if way.address or way.to.is_address or proxy.scheme not in ADDRESS_SCHEMES:
-        return way
-    addresses, _ = await parts.resolver.resolve(way.to.host)
-    parts.reach.check_addresses(way.to, addresses)
-    return way._replace(address=addresses[0])
+async def destination_for(context: GatewayContext, route: Route, proxy: Proxy) -> Destination:
+    """Return what to request from this proxy: the name, or an address if that is pinned or the proxy needs one."""
+    if route.to.is_address or not (route.pinned or proxy.scheme in ADDRESS_SCHEMES):
+        return route.to
+    return Destination(route.address or await _resolve(context, route.to), route.to.port)
 
 
-async def attempt(parts: Parts, asked: GatewayUser, target: str, use: Use) -> None:
-    """Do something with a proxy, and with another one when it was the proxy's fault and can be done again.
+async def _resolve(context: GatewayContext, to: Destination) -> str:
+    addresses, _ = await context.resolver.resolve(to.host)
+    context.access.check_addresses(to, addresses)
+    return addresses[0]
 
-    Raises `NoProxy`, `StateError`, and `FetchError` of the last one that was tried.
+
+async def run_attempts(context: GatewayContext, user: GatewayUser, target: str, task: ProxyTask) -> None:
+    """Run a task with a proxy, and with others while it fails and can be repeated.
+
+    Raises `NoProxy`, `StateError`, and the `FetchError` of the last attempt.
     """
-    avoid: frozenset[str] = frozenset()
+    tried: frozenset[str] = frozenset()
     last: FetchError | None = None
     while True:
         try:
-            hold = await parts.holds.take(asked, target, avoid)
+            lease = await context.leases.acquire(user, target, tried)
         except NoProxy as none:
-            raise NoProxy(f"{none}; the last one that was tried: {last}" if last else str(none)) from None
+            raise NoProxy(f"{none}; the last proxy failed: {last}" if last else str(none)) from None
         try:
-            outcome = await use.go(hold)
+            outcome = await task.attempt(lease)
         except FetchError as error:
-            await parts.holds.leave(hold, outcome_of(error))
-            avoid, last = avoid | {hold.lease.proxy.key}, error
-            if len(avoid) >= parts.limits.attempts or not use.may_repeat():
+            await context.leases.release(lease, outcome_of_error(error))
+            tried, last = tried | {lease.proxy_lease.proxy.key}, error
+            if len(tried) >= context.limits.attempts or not task.can_repeat():
                 raise
-            parts.counts.retries += 1
+            context.counts.retries += 1
         except BaseException:
-            await parts.holds.leave(hold, use.outcome)
+            await context.leases.release(lease, task.outcome)
             raise
         else:
-            await parts.holds.leave(hold, outcome)
+            await context.leases.release(lease, outcome)
             return
 
 
-def outcome_of(error: FetchError) -> Outcome:
-    """Return what a failure says of the proxy."""
+def outcome_of_error(error: FetchError) -> Outcome:
+    """Return what a failed attempt says about the proxy."""
     return Outcome(Blame.MISS, str(error)) if isinstance(error, BadResponse) else judge_error(error)

@@ -1,4 +1,4 @@
-"""SOCKS 5 as clients of the gateway speak it (RFC 1928): CONNECT, with user name and password or without."""
+"""SOCKS 5 as clients of the gateway speak it (RFC 1928): CONNECT, with or without user name and password."""
 
 from __future__ import annotations
 
@@ -7,111 +7,103 @@ from collections.abc import Callable
 from lycosa.core.errors import BadMessage, FetchError, Forbidden, LycosaError
 from lycosa.proxies.core.gateway import socks
 from lycosa.proxies.core.gateway.username import GatewayUser
-from lycosa.proxies.gateway.client_protocol import SpeakerConnection
+from lycosa.proxies.gateway.client_protocol import ClientTransport
 from lycosa.proxies.gateway.leases import GatewayLease
-from lycosa.proxies.gateway.routing import Parts
+from lycosa.proxies.gateway.routing import GatewayContext
 
 
-class SocksSpeaker:
-    """See the module."""
+class SocksProtocol:
+    """A `ClientProtocol`, see the module."""
 
-    def __init__(self, line: SpeakerConnection, parts: Parts) -> None:
-        self._line = line
-        self._parts = parts
-        self._came = b""
-        self._asked = GatewayUser()
-        self._step: Callable[[], int] = self._greeting
-        line.wait(parts.limits.head_s)
+    def __init__(self, client: ClientTransport, context: GatewayContext) -> None:
+        self._client = client
+        self._context = context
+        self._received = b""
+        self._user = GatewayUser()
+        self._step: Callable[[], int] = self._read_greeting
+        client.set_deadline(context.limits.head_s)
 
-    def came(self, data: bytes) -> None:
-        """See `Speaker`."""
-        self._came += data
+    def on_data(self, data: bytes) -> None:
+        self._received += data
         try:
-            while used := self._step():
-                self._came = self._came[used:]
+            while size := self._step():
+                self._received = self._received[size:]
         except BadMessage:
             self._refuse(b"", "bad")
         except Forbidden:
             self._refuse(bytes((socks.LOGIN_VERSION, socks.FAILED)), "login")
 
-    def ended(self) -> bool:
-        """See `Speaker`."""
-        return False
+    def on_writable(self, *, is_writable: bool) -> None:
+        """Nothing waits: what is sent before the tunnel is small."""
 
-    def writable(self, *, yes: bool) -> None:
-        """What is said before a tunnel is small."""
+    def on_task_done(self) -> None:
+        self._client.close()
 
-    def next(self) -> None:
-        """A tunnel could not be opened."""
-        self._line.close()
+    def is_stalled(self, now: float) -> bool:
+        return False  # opening a tunnel has its own time limits
 
-    def is_stuck(self, now: float) -> bool:
-        """A tunnel that is being opened has limits of its own."""
-        return False
+    def on_timeout(self) -> None:
+        self._client.close()
 
-    def too_slow(self) -> None:
-        """See `Speaker`."""
-        self._line.close()
+    # Each step reads one message, and returns its size, 0 if there is no complete one.
 
-    def _greeting(self) -> int:
-        """Choose how to log in: with a name if the client has one, since it may ask for something."""
-        read = socks.read_methods(self._came)
+    def _read_greeting(self) -> int:
+        read = socks.read_methods(self._received)
         if read is None:
             return 0
-        methods, used = read
-        if socks.LOGIN in methods:
-            method, self._step = socks.LOGIN, self._login
-        elif socks.NO_LOGIN in methods and not self._parts.accounts:
-            method, self._step = socks.NO_LOGIN, self._request
+        methods, size = read
+        if socks.LOGIN in methods:  # also without accounts, since the user name may request something
+            method, self._step = socks.LOGIN, self._read_login
+        elif socks.NO_LOGIN in methods and not self._context.accounts:
+            method, self._step = socks.NO_LOGIN, self._read_request
         else:
             self._refuse(bytes((socks.VERSION, socks.NO_METHOD)), "login")
             return 0
-        self._line.send(bytes((socks.VERSION, method)))
-        return used
+        self._client.send(bytes((socks.VERSION, method)))
+        return size
 
-    def _login(self) -> int:
-        read = socks.read_login(self._came)
+    def _read_login(self) -> int:
+        read = socks.read_login(self._received)
         if read is None:
             return 0
-        login, used = read
-        self._asked = self._parts.accounts.log_in(login.user, login.password)
-        self._line.send(bytes((socks.LOGIN_VERSION, socks.SUCCEEDED)))
-        self._step = self._request
-        return used
+        login, size = read
+        self._user = self._context.accounts.log_in(login.user, login.password)
+        self._client.send(bytes((socks.LOGIN_VERSION, socks.SUCCEEDED)))
+        self._step = self._read_request
+        return size
 
-    def _request(self) -> int:
-        read = socks.read_request(self._came)
+    def _read_request(self) -> int:
+        read = socks.read_request(self._received)
         if read is None:
             return 0
-        (command, to), used = read
-        self._step = self._nothing
+        (command, to), size = read
+        self._step = self._read_nothing
         if command != socks.CONNECT:
             self._refuse(socks.encode_reply(socks.NOT_SUPPORTED), "command")
             return 0
-        early, self._came = self._came[used:], b""
-        self._line.open(self._asked, to, early, self._opened, self._failed)
+        early, self._received = self._received[size:], b""
+        self._client.open_tunnel(self._user, to, early, self._opened, self._failed)
         return 0
 
-    def _nothing(self) -> int:
+    def _read_nothing(self) -> int:
         return 0
 
-    def _opened(self, hold: GatewayLease) -> bytes:
-        self._parts.counts.tunnels["socks"] += 1
+    def _opened(self, lease: GatewayLease) -> bytes:
+        self._context.counts.tunnels["socks"] += 1
         return socks.encode_reply(socks.SUCCEEDED)
 
     def _failed(self, error: LycosaError) -> None:
-        """A tunnel could not be opened."""
         code = socks.FAILED
         if isinstance(error, Forbidden):
             code = socks.NOT_ALLOWED
         elif isinstance(error, FetchError) and error.reached:
             code = socks.UNREACHABLE
-        self._parts.counts.refused[f"socks {code}"] += 1
-        self._line.send(socks.encode_reply(code))
+        self._context.counts.refused[f"socks {code}"] += 1
+        self._client.send(socks.encode_reply(code))
 
     def _refuse(self, reply: bytes, why: str) -> None:
-        self._parts.counts.refused[f"socks {why}"] += 1
-        self._step = self._nothing
+        self._context.counts.refused[f"socks {why}"] += 1
+        self._step = self._read_nothing
         if reply:
-            self._line.send(reply)
-        self._line.close()
+            self._client.send(reply)
+        self._client.close()

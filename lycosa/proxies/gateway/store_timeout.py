@@ -1,4 +1,4 @@
-"""How long who serves others waits for a pool, whose store may be away."""
+"""How long a server waits for a pool whose store may be unreachable."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeVar
 from lycosa.core.errors import StateError
 
 STORE_TIMEOUT_S = 8.0
-"""A pool whose store is away is given up so long after the time that somebody would wait for a proxy."""
+"""Time for the store, in addition to the time that the call itself may wait for a proxy."""
 
 T = TypeVar("T")
 
 
-async def with_store_timeout(answer: Awaitable[T], waits_s: float = 0.0) -> T:
-    """Wait for what a pool answers. Raises `StateError` when it does not: it may wait for its store."""
-    most_s = waits_s + STORE_TIMEOUT_S
+async def with_store_timeout(call: Awaitable[T], wait_s: float = 0.0) -> T:
+    """Return the result of a call to a pool. Raises `StateError` after `wait_s` and the time for the store."""
+    timeout_s = wait_s + STORE_TIMEOUT_S
     try:
-        async with asyncio.timeout(most_s):
-            return await answer
+        async with asyncio.timeout(timeout_s):
+            return await call
     except TimeoutError:
-        raise StateError(f"the pool did not answer within {most_s:g} s: its store may be away") from None
+        raise StateError(f"the pool did not answer within {timeout_s:g} s: its store may be unreachable") from None

@@ -1,4 +1,4 @@
-"""Connections to proxies: opened, asked for a connection to a host where they have to be, kept for the next request."""
+"""Connections to proxies: opened, with a handshake for another host if need be, and kept for the next request."""
 
 from __future__ import annotations
 
@@ -14,114 +14,104 @@ from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway.handshakes import Handshake, handshake_for
 from lycosa.proxies.core.gateway.limits import IDLE_CONNECTION_S, IDLE_CONNECTIONS_MAX, IDLE_PER_PROXY_MAX, Limits
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.gateway.connection import Wire
+from lycosa.proxies.gateway.connection import BufferedConnection
 
-Key = tuple[str, str]
-"""A proxy, and the host behind it; "" when it takes requests for all hosts."""
+UpstreamKey = tuple[str, str]
+"""A proxy, and the host behind it; "" when the connection takes requests for any host."""
 
-FLUSH_S = 10.0
-"""A proxy has so long to take the last bytes of a tunnel."""
+FLUSH_TIMEOUT_S = 10.0
+"""How long a proxy may take to read the last bytes of a tunnel."""
 
 NOT_REACHED = "proxy not reached"
 
 
-class Listener(Protocol):
-    """Who gets what comes from a proxy."""
+class UpstreamListener(Protocol):
+    """The receiver of what comes from a proxy."""
 
-    def came(self, data: bytes) -> None:
-        """Bytes came."""
-        ...
+    def on_data(self, data: bytes) -> None: ...
 
-    def lost(self, why: str) -> None:
-        """Nothing more comes: the connection was closed, or lost."""
-        ...
+    def on_close(self, how: str) -> None:
+        """Nothing more comes: the connection was "closed", or "lost"."""
 
-    def writable(self, *, yes: bool) -> None:
-        """Whether it takes more bytes now."""
-        ...
+    def on_writable(self, *, is_writable: bool) -> None: ...
 
 
-class Upstream(Wire):
-    """One connection. `latency_s` is what TCP and TLS took, None when it was used before."""
+class Upstream(BufferedConnection):
+    """One connection to a proxy. `latency_s` is the time of TCP and TLS connect, None for a reused connection."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.key: Key = ("", "")
+        self.key: UpstreamKey = ("", "")
         self.latency_s: float | None = None
         self.is_reused = False
         self.idle_since = 0.0
-        self._listener: Listener | None = None
+        self._listener: UpstreamListener | None = None
         self._on_idle_end: Callable[[Upstream], None] | None = None
 
-    def came(self, data: bytes) -> None:
-        """Give it to who listens; while nobody does, nothing may come."""
+    def on_data(self, data: bytes) -> None:
         if self._listener is not None:
-            self._listener.came(data)
-        else:
+            self._listener.on_data(data)
+        else:  # bytes of an idle connection would become part of the next response
             self.abort()
 
-    def ended(self) -> bool:
-        """The transport closes itself now."""
-        self._end("closed")
-        return False
+    def eof_received(self) -> bool:
+        if self.forward_to is None:
+            self._end("closed")
+        return super().eof_received()
 
-    def lost(self, why: str) -> None:
-        """It is over."""
-        self._end(why)
+    def on_close(self, how: str) -> None:
+        self._end(how)
 
-    def writable(self, *, yes: bool) -> None:
-        """It takes no more, or does again."""
+    def on_writable(self, *, is_writable: bool) -> None:
         if self._listener is not None:
-            self._listener.writable(yes=yes)
+            self._listener.on_writable(is_writable=is_writable)
 
-    def listen(self, listener: Listener | None) -> None:
-        """All that comes is for this one."""
+    def listen(self, listener: UpstreamListener | None) -> None:
+        """Pass everything that comes to this listener."""
         self._listener = listener
 
-    def rest(self, now: float, on_end: Callable[[Upstream], None]) -> None:
-        """Nobody uses it; `on_end` is told when it ends."""
+    def set_idle(self, now: float, on_end: Callable[[Upstream], None]) -> None:
+        """Wait for the next request; `on_end` is called when the connection ends before that."""
         self._listener = None
         self.idle_since = now
         self.latency_s, self.is_reused = None, True
         self._on_idle_end = on_end
 
-    def wake(self) -> None:
-        """Somebody uses it again."""
+    def set_busy(self) -> None:
+        """Stop waiting."""
         self._on_idle_end = None
 
     def abort(self) -> None:
-        """End it, whatever is under way."""
+        """Close at once, and call no listener."""
         self._listener = None
-        if self._on_idle_end is not None:
-            self._on_idle_end(self)
-        self.closed = True
+        self._end("closed")
         self.transport.abort()
 
     def finish(self) -> None:
-        """End it when it has taken what was written, or soon."""
+        """Close after the proxy has read what was written, or after a timeout."""
         self._listener = None
         if not self.closed:
             self.transport.close()
-            asyncio.get_running_loop().call_later(FLUSH_S, self.transport.abort)
+            asyncio.get_running_loop().call_later(FLUSH_TIMEOUT_S, self.transport.abort)
 
-    def _end(self, why: str) -> None:
+    def _end(self, how: str) -> None:
         self.closed = True
         if self._on_idle_end is not None:
             self._on_idle_end(self)
         if self._listener is not None:
             listener, self._listener = self._listener, None
-            listener.lost(why)
+            listener.on_close(how)
 
 
-class _Shaking:
-    """Who listens during a handshake."""
+class _HandshakeListener:
+    """Runs a handshake, and sets the future when it is done."""
 
     def __init__(self, upstream: Upstream, handshake: Handshake, done: asyncio.Future[None]) -> None:
         self._upstream = upstream
         self._handshake = handshake
         self._done = done
 
-    def came(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
         try:
             out = self._handshake.receive(data)
         except ProxyFailed as error:
@@ -130,15 +120,15 @@ class _Shaking:
         if out:
             self._upstream.send(out)
         if self._handshake.done and not self._done.done():
-            self._upstream.pause()
+            self._upstream.pause()  # until somebody listens again
             self._upstream.listen(None)
             self._done.set_result(None)
 
-    def lost(self, why: str) -> None:
-        self._fail(ProxyFailed(f"proxy {why} the connection when it was asked for one"))
+    def on_close(self, how: str) -> None:
+        self._fail(ProxyFailed(f"proxy {how} the connection during the handshake"))
 
-    def writable(self, *, yes: bool) -> None:
-        """A handshake is small."""
+    def on_writable(self, *, is_writable: bool) -> None:
+        """Nothing waits: a handshake is small."""
 
     def _fail(self, error: ProxyFailed) -> None:
         if not self._done.done():
@@ -146,22 +136,23 @@ class _Shaking:
 
 
 class Dialer:
-    """Opens connections. `tls` is for proxies that are spoken to over TLS."""
+    """Opens connections. `tls` is for proxies with the scheme https."""
 
     def __init__(self, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
         self._limits = limits
         self._tls = tls
 
-    async def open(self, proxy: Proxy) -> Upstream:
-        """Return a connection to a proxy. Raises `ProxyFailed`."""
-        loop = asyncio.get_running_loop()
-        began = perf_counter()  # the loop's time stands still within a turn of it
-        context = self._context() if proxy.scheme == "https" else None
+    async def connect(self, proxy: Proxy) -> Upstream:
+        """Connect to a proxy. Raises `ProxyFailed`."""
+        start = perf_counter()  # the loop's time does not advance within one iteration
+        tls = None
+        if proxy.scheme == "https":
+            tls = self._tls = self._tls or ssl.create_default_context()
         host = proxy.host.strip("[]")
         try:
             async with asyncio.timeout(self._limits.connect_s):
-                _, upstream = await loop.create_connection(
-                    Upstream, host, proxy.port, ssl=context, server_hostname=host if context else None
+                _, upstream = await asyncio.get_running_loop().create_connection(
+                    Upstream, host, proxy.port, ssl=tls, server_hostname=host if tls else None
                 )
         except TimeoutError:
             raise ProxyFailed(f"{NOT_REACHED} within {self._limits.connect_s:g} s") from None
@@ -169,15 +160,15 @@ class Dialer:
             raise ProxyFailed(f"{NOT_REACHED}: TLS failed ({(error.reason or 'handshake').lower()})") from None
         except OSError as error:
             raise ProxyFailed(f"{NOT_REACHED}: {(error.strerror or 'no connection').lower()}") from None
-        upstream.latency_s = perf_counter() - began
+        upstream.latency_s = perf_counter() - start
         return upstream
 
-    async def through(self, proxy: Proxy, to: Destination) -> tuple[Upstream, bytes]:
-        """Return a connection to a host through a proxy, paused, and what came over it. Raises `ProxyFailed`."""
+    async def connect_through(self, proxy: Proxy, to: Destination) -> tuple[Upstream, bytes]:
+        """Connect to a host through a proxy. Return the paused connection and its first bytes. Raises `ProxyFailed`."""
         handshake = handshake_for(proxy, to)
-        upstream = await self.open(proxy)
+        upstream = await self.connect(proxy)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        upstream.listen(_Shaking(upstream, handshake, done))
+        upstream.listen(_HandshakeListener(upstream, handshake, done))
         upstream.send(handshake.opening)
         try:
             async with asyncio.timeout(self._limits.handshake_s):
@@ -190,54 +181,47 @@ class Dialer:
             raise
         return upstream, handshake.rest
 
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
 
-
-class Kept:
-    """Connections that wait for the next request, the one that was used last first."""
+class IdleConnections:
+    """Connections that wait for the next request. The last used one is reused first."""
 
     def __init__(self) -> None:
         self._idle: OrderedDict[Upstream, None] = OrderedDict()
-        self._by_key: dict[Key, list[Upstream]] = {}
+        self._by_key: dict[UpstreamKey, list[Upstream]] = {}
 
     def __len__(self) -> int:
         return len(self._idle)
 
-    def take(self, key: Key) -> Upstream | None:
-        """Return one, None if there is none."""
+    def take(self, key: UpstreamKey) -> Upstream | None:
+        """Remove and return a connection, None if there is none."""
         waiting = self._by_key.get(key)
         if not waiting:
             return None
         upstream = waiting[-1]
-        self._out(upstream)
+        self._remove(upstream)
         return upstream
 
-    def keep(self, upstream: Upstream, now: float) -> None:
-        """Take one back, or end it when there are enough."""
+    def add(self, upstream: Upstream, now: float) -> None:
+        """Keep a connection, or close it if there are enough of its proxy."""
         if upstream.closed or len(self._by_key.get(upstream.key, ())) >= IDLE_PER_PROXY_MAX:
             upstream.abort()
             return
-        upstream.rest(now, self._out)
+        upstream.set_idle(now, self._remove)
         self._by_key.setdefault(upstream.key, []).append(upstream)
         self._idle[upstream] = None
         if len(self._idle) > IDLE_CONNECTIONS_MAX:
             next(iter(self._idle)).abort()
 
-    def sweep(self, now: float) -> None:
-        """End those that waited for too long."""
+    def close_expired(self, now: float) -> None:
         while self._idle and (oldest := next(iter(self._idle))).idle_since < now - IDLE_CONNECTION_S:
             oldest.abort()
 
     def close(self) -> None:
-        """End all."""
         for upstream in list(self._idle):
             upstream.abort()
 
-    def _out(self, upstream: Upstream) -> None:
-        upstream.wake()
+    def _remove(self, upstream: Upstream) -> None:
+        upstream.set_busy()
         self._idle.pop(upstream, None)
         waiting = self._by_key.get(upstream.key, [])
         if upstream in waiting:

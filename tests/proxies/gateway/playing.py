@@ -21,7 +21,7 @@ from typing import Any
 
 import uvloop
 
-from lycosa.app.proxies.gateway import parts_of
+from lycosa.app.proxies.gateway import gateway_context
 from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.proxies.core.gateway.access_rules import AccessRules
 from lycosa.proxies.core.gateway.accounts import Accounts
@@ -29,7 +29,7 @@ from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy, parse_proxy
-from lycosa.proxies.gateway.gateway import Gateway, listening, serving
+from lycosa.proxies.gateway.gateway import Gateway, open_listener, run_gateway
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import ProxyLease
 from tests.http.static_resolver import StaticResolver
@@ -193,26 +193,26 @@ Play = Callable[[Stage], Awaitable[None]]
 @asynccontextmanager
 async def staged(
     users: dict[str, str] | None = None,
-    reach: AccessRules | None = None,
+    access: AccessRules | None = None,
     policies: Policies | None = None,
     tls: ssl.SSLContext | None = None,
     **limits: Any,
 ) -> AsyncIterator[Stage]:
     policies = policies or Policies()
     pool = Recorded(policies.policy_of)
-    parts = parts_of(
+    context = gateway_context(
         pool,
         policies,
         Accounts(users),
-        reach or AccessRules(),
+        access or AccessRules(),
         Limits(**{"wait_s": 0.2, "connect_s": 5.0, "grace_s": 1.0, **limits}),
         tls,
         StaticResolver(NAMES),
     )
-    listener = listening("127.0.0.1:0", has_accounts=bool(users))
+    listener = open_listener("127.0.0.1:0", has_accounts=bool(users))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(pool.close)
-        async with serving(parts, listener) as gateway:
+        async with run_gateway(context, listener) as gateway:
             yield Stage(gateway, pool, listener.getsockname()[1], stack)
             await stack.aclose()
 
@@ -226,10 +226,10 @@ def played(play: Play, loop: str = "uvloop", **options: Any) -> None:
         async with asyncio.timeout(TEST_MAX_S), staged(**options) as stage:
             await play(stage)
             gateway = stage.gateway
-        assert not gateway.parts.holds, "leases are left"
-        assert not gateway.parts.kept, "connections to proxies are left"
-        assert gateway.parts.counts.clients == 0
-        assert gateway.parts.counts.tunnels_open == 0
+        assert not gateway.context.leases, "leases are left"
+        assert not gateway.context.idle_connections, "connections to proxies are left"
+        assert gateway.context.counts.clients == 0
+        assert gateway.context.counts.tunnels_open == 0
 
     factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:

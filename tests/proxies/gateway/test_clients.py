@@ -57,7 +57,7 @@ def playing(play: Play, certificates, proxies: tuple[RealProxy, ...], **options:
         async with (
             asyncio.timeout(TEST_MAX_S),
             sites(certificates) as (plain, secure),
-            staged(**{"reach": ANYWHERE, "wait_s": 10, **options}) as stage,
+            staged(**{"access": ANYWHERE, "wait_s": 10, **options}) as stage,
         ):
             await stage.pool.add([parse_proxy(each.url) for each in proxies])
             await play(stage, plain, secure)

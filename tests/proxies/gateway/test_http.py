@@ -243,7 +243,7 @@ def test_a_dead_proxy_is_replaced(played):
         answer = await stage.ask(LAST.replace(b"GET", b"POST").replace(b"Conn", b"Content-Length: 0\r\nConn"))
         assert body_of(answer) == b"hi"  # whatever the method: it did not get the request
         assert [blame for blame, _ in stage.pool.outcomes] == ["proxy", "none"]
-        assert stage.gateway.parts.counts.retries == 1
+        assert stage.gateway.context.counts.retries == 1
 
     played(play)
 
@@ -393,7 +393,7 @@ def test_a_client_that_goes_takes_its_request_along(played_on_both):
         writer.write(GET)
         await heard.wait()
         writer.close()
-        while proxy.open or stage.gateway.parts.holds:  # noqa: ASYNC110
+        while proxy.open or stage.gateway.context.leases:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert stage.pool.returned[0][1] == []  # nobody knows whose fault that was
 
@@ -412,7 +412,7 @@ def test_clients_that_go_at_any_moment_harm_nobody(played):
                 await asyncio.sleep(0)
             for _, writer in clients:
                 writer.transport.abort()
-        while stage.gateway.parts.holds:  # noqa: ASYNC110
+        while stage.gateway.context.leases:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     played(play)

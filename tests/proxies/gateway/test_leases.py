@@ -45,7 +45,7 @@ async def tunnel(stage: Stage, request: bytes) -> tuple[str, asyncio.StreamReade
 
 
 async def settled(stage: Stage) -> None:
-    while stage.gateway.parts.holds:  # noqa: ASYNC110
+    while stage.gateway.context.leases:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 
@@ -77,7 +77,7 @@ def test_what_a_session_does_at_a_time_shares_a_lease(played):
         await stage.proxy(HTTP)
         tunnels = [await tunnel(stage, by("x-session-a", CONNECT)) for _ in range(3)]
         assert len({lease for lease, _, _ in tunnels}) == 1
-        assert len(stage.gateway.parts.holds) == 1
+        assert len(stage.gateway.context.leases) == 1
         other, _, writer = await tunnel(stage, by("x-session-b", CONNECT))
         assert other not in {lease for lease, _, _ in tunnels}
         for each in (*(writer for _, _, writer in tunnels), writer):
@@ -142,7 +142,7 @@ def test_leases_of_long_tunnels_are_renewed(played, monkeypatch: pytest.MonkeyPa
         assert (await stage.pool.targets())[0].leaked == 0
         writer.close()
         await settled(stage)
-        assert stage.gateway.parts.counts.leases_lost == 0
+        assert stage.gateway.context.counts.leases_lost == 0
 
     played(play, lease_s=1.0)
 
@@ -155,7 +155,7 @@ def test_a_lease_that_the_pool_took_back_ends_its_tunnels(played, monkeypatch: p
         _, reader, _ = await tunnel(stage, CONNECT)
         await stage.pool.remove([proxy.proxy.key])
         assert await stage.gone(reader) == b""
-        assert stage.gateway.parts.counts.leases_lost == 1
+        assert stage.gateway.context.counts.leases_lost == 1
 
     played(play, lease_s=0.1)
 
@@ -167,10 +167,10 @@ def test_a_report_on_a_tunnel_counts_and_a_bad_one_ends_it(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(HTTP)
         lease, reader, writer = await tunnel(stage, CONNECT)
-        assert json_of(await stage.ask(report(lease=lease, status=200))) == {"result": "taken"}
+        assert json_of(await stage.ask(report(lease=lease, status=200))) == {"result": "accepted"}
         writer.write(b"still here")
         assert await reader.readexactly(10) == b"still here"
-        assert json_of(await stage.ask(report(lease=lease, status=429, retry_after=30))) == {"result": "taken"}
+        assert json_of(await stage.ask(report(lease=lease, status=429, retry_after=30))) == {"result": "accepted"}
         assert await stage.gone(reader) == b""
         await settled(stage)
         assert stage.pool.outcomes[:2] == [("none", ""), ("site", "429")]
@@ -205,7 +205,7 @@ def test_a_session_that_is_reported_gets_another_proxy(played):
             await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % number))
         first = (await stage.ask(by("x-session-a")))[-1:]
         said = report(user="x", session="a", site="shop.example", outcome="site", reason="soft ban")
-        assert json_of(await stage.ask(said)) == {"result": "late, and taken"}
+        assert json_of(await stage.ask(said)) == {"result": "late, accepted"}
         assert (await stage.ask(by("x-session-a")))[-1:] != first
         assert list((await rested(stage)).values()) == ["soft ban"]
 
@@ -217,7 +217,7 @@ def test_a_report_names_its_site_in_any_case(played):
         await stage.proxy(plays(OK))
         await stage.ask(by("x-session-a-site-Shop.Example"))
         said = report(user="x", session="a", site="Shop.Example", outcome="site", reason="soft ban")
-        assert json_of(await stage.ask(said)) == {"result": "late, and taken"}
+        assert json_of(await stage.ask(said)) == {"result": "late, accepted"}
 
     played(play)
 
@@ -229,7 +229,7 @@ def test_a_report_that_comes_late_makes_the_proxy_rest(played):
         assert json_of(await stage.ask(report(lease=lease, status=200))) == {"result": "late"}
         assert await rested(stage) == {}
         assert json_of(await stage.ask(report(lease=lease, outcome="site", reason="soft"))) == {
-            "result": "late, and taken"
+            "result": "late, accepted"
         }
         assert await rested(stage) == {proxy.proxy.key: "soft"}
 
@@ -241,7 +241,7 @@ def test_a_ban_that_is_known_is_not_counted_twice(played):
         await stage.proxy(plays(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"))
         lease = lease_of(await stage.ask(LAST))
         before = (await stage.pool.proxies("shop.example"))[0].until
-        assert json_of(await stage.ask(report(lease=lease, status=403))) == {"result": "late, and known"}
+        assert json_of(await stage.ask(report(lease=lease, status=403))) == {"result": "late, already known"}
         assert (await stage.pool.proxies("shop.example"))[0].until == before
 
     played(play)
@@ -255,7 +255,7 @@ def test_a_ban_that_is_known_is_not_counted_twice(played):
         (report(lease="a"), 400, "has no result"),
         (report(status=200), 400, "names no lease"),
         (report("text/plain", lease="a", status=200), 415, "send application/json"),
-        (report(lease="a" * 5000, status=200), 413, "more than 4,096 bytes"),
+        (report(lease="a" * 5000, status=200), 413, "longer than 4,096 bytes"),
         (b"GET /v1/report HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405, "POST only"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "this is a proxy"),
         (b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "this is a proxy"),
@@ -276,7 +276,7 @@ def test_without_accounts_the_id_of_a_lease_is_enough(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(HTTP)
         lease, reader, _ = await tunnel(stage, by("ann-session-a", CONNECT))
-        assert json_of(await stage.ask(report(lease=lease, status=403))) == {"result": "taken"}
+        assert json_of(await stage.ask(report(lease=lease, status=403))) == {"result": "accepted"}
         assert await stage.gone(reader) == b""
         await settled(stage)
         assert await rested(stage) == {proxy.proxy.key: "403"}
@@ -290,7 +290,7 @@ def test_reports_want_the_login_of_their_lease(played):
         lease, _, writer = await tunnel(stage, by("ann", CONNECT))
         assert (await stage.ask(report(lease=lease, status=403))).startswith(b"HTTP/1.1 401 ")
         assert (await stage.ask(report(user="bob", lease=lease, status=403))).startswith(b"HTTP/1.1 404 ")
-        assert len(stage.gateway.parts.holds) == 1
+        assert len(stage.gateway.context.leases) == 1
         assert (await stage.ask(report(user="ann", lease=lease, status=403))).startswith(b"HTTP/1.1 200 ")
         writer.close()
 
@@ -307,7 +307,7 @@ def told(answer: bytes) -> list[tuple[str, str, str]]:
     assert answer.startswith(b"HTTP/1.1 200 "), answer
     said = json.loads(answer.partition(b"\r\n\r\n")[2])["choices"]
     assert all(abs(each["at"] - time.time()) < 60 for each in said)
-    return [(each["proxy"], each["why"], each["came"]) for each in said]
+    return [(each["proxy"], each["why"], each["result"]) for each in said]
 
 
 def test_why_proxies_were_lent_is_told_afterwards(played):
@@ -327,7 +327,7 @@ def test_why_proxies_were_lent_is_told_afterwards(played):
         lease, _, writer = await tunnel(stage, CONNECT)
         name = good.proxy.name
         assert told(await stage.ask(choices()))[0] == (name, "drawn from 1", "")
-        assert json_of(await stage.ask(report(lease=lease, status=429))) == {"result": "taken"}
+        assert json_of(await stage.ask(report(lease=lease, status=429))) == {"result": "accepted"}
         writer.close()
         await settled(stage)
         first, second, third, fourth, fifth = told(await stage.ask(choices("Shop.example")))
@@ -347,9 +347,9 @@ def test_why_proxies_were_lent_is_told_afterwards(played):
 @pytest.mark.parametrize(
     ("request_", "status", "words"),
     [
-        (choices(""), 400, "which site?"),
-        (choices().replace(b"?site=shop.example", b""), 400, "which site?"),
-        (choices(host="rebound.example:3128"), 403, "by the address of this machine"),
+        (choices(""), 400, "no site"),
+        (choices().replace(b"?site=shop.example", b""), 400, "no site"),
+        (choices(host="rebound.example:3128"), 403, "use the address of this machine"),
         (choices().replace(b"GET", b"POST"), 405, "GET only"),
     ],
 )
@@ -392,6 +392,6 @@ def test_the_end_returns_all_leases(played_on_both):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         await tunnel(stage, by("x-session-a", CONNECT))
-        assert len(stage.gateway.parts.holds) == 1
+        assert len(stage.gateway.context.leases) == 1
 
     played_on_both(play, grace_s=0.1)

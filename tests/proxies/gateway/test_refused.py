@@ -10,7 +10,7 @@ import pytest
 from lycosa.core.errors import StateError, UsageError
 from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.proxies.core.gateway.access_rules import AccessRules
-from lycosa.proxies.gateway.gateway import listening
+from lycosa.proxies.gateway.gateway import open_listener
 from tests.proxies.gateway.playing import GET, LAST, OK, Stage, plays
 from tests.proxies.gateway.test_tunnels import CONNECT, HTTP
 
@@ -103,7 +103,7 @@ def test_where_nobody_may_go(played, to: bytes):
             assert b"--ports" in answer or b"--allow-private" in answer
         assert proxy.heard == []
         assert stage.pool.returned == []  # no proxy was even asked for
-        assert not stage.gateway.parts.counts.tunnels, "none was opened"
+        assert not stage.gateway.context.counts.tunnels, "none was opened"
 
     played(play)
 
@@ -117,7 +117,7 @@ def test_exceptions_are_open(played):
             assert (await stage.head(reader)).startswith(b"HTTP/1.1 200 ")
             writer.close()
 
-    played(play, reach=AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "home.local"])))
+    played(play, access=AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "home.local"])))
 
 
 def test_a_name_that_nobody_knows(played):
@@ -189,7 +189,7 @@ def test_clients_have_a_limit(played):
         reader, _ = await stage.connect()
         assert await stage.gone(reader) == b""
         some[0][1].close()
-        while stage.gateway.parts.counts.clients > 2:  # noqa: ASYNC110
+        while stage.gateway.context.counts.clients > 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert (await stage.ask(LAST)).startswith(b"HTTP/1.1 503 ")
 
@@ -202,26 +202,26 @@ def test_clients_have_a_limit(played):
 @pytest.mark.parametrize("where", ["0.0.0.0:0", "[::]:0"])
 def test_no_password_no_strangers(where: str):
     with pytest.raises(UsageError, match="--user NAME:PASSWORD, or bind to 127"):
-        listening(where, has_accounts=False)
-    with listening(where, has_accounts=True):
+        open_listener(where, has_accounts=False)
+    with open_listener(where, has_accounts=True):
         pass
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1:0", ":0", "[::1]:0", "127.5.5.5:0", "localhost:0"])
 def test_this_machine_needs_no_password(where: str):
-    with listening(where, has_accounts=False) as listener:
+    with open_listener(where, has_accounts=False) as listener:
         assert listener.getsockname()[1]
 
 
 @pytest.mark.parametrize("where", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "no such host:1"])
 def test_what_is_no_place(where: str):
     with pytest.raises(UsageError, match="--bind"):
-        listening(where, has_accounts=False)
+        open_listener(where, has_accounts=False)
 
 
 TAKEN = r"^--bind \S+: cannot listen there: address already in use$"
 
 
 def test_a_port_that_is_taken():
-    with listening("127.0.0.1:0", has_accounts=False) as listener, pytest.raises(StateError, match=TAKEN):
-        listening(f"127.0.0.1:{listener.getsockname()[1]}", has_accounts=False)
+    with open_listener("127.0.0.1:0", has_accounts=False) as listener, pytest.raises(StateError, match=TAKEN):
+        open_listener(f"127.0.0.1:{listener.getsockname()[1]}", has_accounts=False)

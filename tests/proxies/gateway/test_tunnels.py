@@ -58,10 +58,10 @@ def test_connect(played_on_both):
             b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\nProxy-Authorization: Basic "
             + b64encode(b"ann:secret") + b"\r\n\r\nx"
         )  # fmt: skip
-        while stage.gateway.parts.holds:  # noqa: ASYNC110
+        while stage.gateway.context.leases:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert stage.pool.outcomes == [("nobody", "")]
-        counts = stage.gateway.parts.counts
+        counts = stage.gateway.context.counts
         assert (counts.bytes_up, counts.bytes_down) == (2_001_001, 2_001_001)
         assert counts.tunnels == {"connect": 1}
 
@@ -186,7 +186,7 @@ def test_a_tunnel_that_breaks_ends_for_the_client(played_on_both):
         writer.write(b"hello")
         assert await stage.gone(reader) in (b"some", b"")
         writer.close()
-        while stage.gateway.parts.holds:  # noqa: ASYNC110
+        while stage.gateway.context.leases:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert len(stage.pool.returned) == 1
 
@@ -308,7 +308,7 @@ def test_many_tunnels_at_a_time(played, tunnels: int):
             opened.append(await stage.connect())
             opened[-1][1].write(CONNECT)
             await stage.head(opened[-1][0])
-        assert stage.gateway.parts.counts.tunnels_open == tunnels
+        assert stage.gateway.context.counts.tunnels_open == tunnels
         for number, (_, writer) in enumerate(opened):
             writer.write(b"%06d" % number)
         assert [await reader.readexactly(6) for reader, _ in opened] == [b"%06d" % number for number in range(tunnels)]
@@ -332,7 +332,7 @@ def test_socks_logins(played):
         reader, writer = await stage.connect()
         writer.write(LOGIN + good + TO_SHOP + b"early")
         assert await reader.readexactly(2 + 2 + 10 + 5) == b"\x05\x02\x01\x00" + SOCKS_OPENED + b"early"
-        assert stage.gateway.parts.counts.tunnels == {"socks": 1}
+        assert stage.gateway.context.counts.tunnels == {"socks": 1}
         writer.close()
 
     played(play, users={"ann": "secret"})
@@ -354,7 +354,7 @@ def test_what_socks_refuses(played, request_: bytes, answer: bytes):
         said = await stage.ask(GREETING + request_)
         assert said == b"\x05\x00\x05" + answer + b"\x00\x01" + bytes(6)
         assert proxy.heard == []
-        assert not stage.gateway.parts.counts.tunnels, "none was opened"
+        assert not stage.gateway.context.counts.tunnels, "none was opened"
 
     played(play)
 
@@ -395,7 +395,7 @@ def test_pinned_names_go_as_addresses(played):
             b"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n"
         )
 
-    played(play, reach=AccessRules(names=NamePolicy.PIN))
+    played(play, access=AccessRules(names=NamePolicy.PIN))
 
 
 def test_trusted_names_are_not_looked_up(played):
@@ -407,4 +407,4 @@ def test_trusted_names_are_not_looked_up(played):
         assert b"nobody-knows.example" in proxy.heard[0]
         writer.close()
 
-    played(play, reach=AccessRules(names=NamePolicy.TRUST))
+    played(play, access=AccessRules(names=NamePolicy.TRUST))
