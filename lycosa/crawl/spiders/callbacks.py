@@ -1,7 +1,8 @@
-"""Helpers of the spider classes: find methods that users name, and change and yield the results of their callbacks."""
+"""Helpers of the spider classes: methods and regular expressions that users write, and the results of callbacks."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,6 +37,14 @@ def stored_method_name(spider: object, method: Any, where: str) -> str:
         message = f"{where}: {name or method!r} is not a method of {type(spider).__name__}"
         raise BadSpider(message + ", so it could not be found again after a restart: make it one")
     return name
+
+
+def compile_regex(regex: Any, where: str) -> re.Pattern[str]:
+    """Compile a regular expression, if it is not compiled yet. Raises `BadSpider`."""
+    try:
+        return re.compile(regex)
+    except (re.error, TypeError) as error:
+        raise BadSpider(f"{where}: {regex!r} is not a regular expression: {error}") from error
 
 
 def apply_process_results(

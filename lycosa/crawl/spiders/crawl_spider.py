@@ -18,6 +18,7 @@ resumed crawl needs, and the text of the link (`meta["link_text"]`).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from lycosa.core.errors import BadSpider
@@ -60,12 +61,12 @@ class Rule:
         errback: Method = None,
     ) -> None:
         self.link_extractor = LinkExtractor() if link_extractor is None else link_extractor
-        self.callback = callback
+        self.callback: Any = callback
         self.cb_kwargs = dict(cb_kwargs or {})
         self.follow = callback is None if follow is None else follow
-        self.process_links = process_links
-        self.process_request = process_request
-        self.errback = errback
+        self.process_links: Any = process_links
+        self.process_request: Any = process_request
+        self.errback: Any = errback
 
 
 @public
@@ -148,15 +149,15 @@ class CrawlSpider(Spider):
                 if request is not None:
                     yield request
 
-    def _request_for(self, number: int, rule: _CompiledRule, link: Link) -> Request:
+    def _request_for(self, number: int, rule: Rule, link: Link) -> Request:
         meta = {"rule": number, "link_text": link.text[:LINK_TEXT_MAX]}
         return Request(link.url, "_by_rule", meta=meta, errback="_failed_by_rule" if rule.errback else None)
 
     def _compile_rules(self) -> None:
         """Look up the methods of the rules. Call it again after changing `rules`."""
-        self._rules = [_CompiledRule(self, rule, number) for number, rule in enumerate(self.rules)]
+        self._rules = [_compile(self, rule, number) for number, rule in enumerate(self.rules)]
 
-    def _rule_of(self, request: Request) -> _CompiledRule:
+    def _rule_of(self, request: Request) -> Rule:
         number = request.meta.get("rule")
         if type(number) is int and 0 <= number < len(self._rules):
             return self._rules[number]
@@ -167,29 +168,18 @@ class CrawlSpider(Spider):
         )
 
 
-class _CompiledRule:
-    """A rule with the methods of its spider."""
-
-    __slots__ = ("callback", "cb_kwargs", "errback", "follow", "link_extractor", "process_links", "process_request")
-
-    def __init__(self, spider: Spider, rule: Any, number: int) -> None:
-        where = f"rule {number} of {type(spider).__name__}"
-        if not isinstance(rule, Rule):
-            raise BadSpider(f"{where} is a {type(rule).__name__}: write Rule(LinkExtractor(...), ...)")
-        if rule.callback == "parse" or getattr(rule.callback, "__name__", "") == "parse":
-            raise BadSpider(f"{where} has the callback parse, which follows links: use another name, like parse_item")
-
-        def method(name: str) -> Callable[..., Any] | None:
-            value = getattr(rule, name)
-            return None if value is None else find_method(spider, value, f"{name} of {where}")
-
-        self.link_extractor = rule.link_extractor
-        self.callback = method("callback")
-        self.cb_kwargs = rule.cb_kwargs
-        self.follow = rule.follow
-        self.process_links = method("process_links")
-        self.process_request = method("process_request")
-        self.errback = method("errback")
+def _compile(spider: Spider, rule: Any, number: int) -> Rule:
+    """Return a copy of the rule with the methods of its spider in place of their names."""
+    where = f"rule {number} of {type(spider).__name__}"
+    if not isinstance(rule, Rule):
+        raise BadSpider(f"{where} is a {type(rule).__name__}: write Rule(LinkExtractor(...), ...)")
+    if rule.callback == "parse" or getattr(rule.callback, "__name__", "") == "parse":
+        raise BadSpider(f"{where} has the callback parse, which follows links: use another name, like parse_item")
+    compiled = copy(rule)
+    for name in ("callback", "process_links", "process_request", "errback"):
+        if (method := getattr(rule, name)) is not None:
+            setattr(compiled, name, find_method(spider, method, f"{name} of {where}"))
+    return compiled
 
 
 def _is_page(response: Response) -> bool:

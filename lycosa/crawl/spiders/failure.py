@@ -1,4 +1,4 @@
-"""What an errback gets to see: why a request failed. The verbs are those that Scrapy users know.
+"""The argument of an errback: why a request failed. The methods are those that Scrapy users know.
 
     def on_error(self, failure):
         if failure.check("TimeoutError", "DNSLookupError"):
@@ -6,8 +6,8 @@
         elif failure.check(HttpError):
             self.logger.info("%s: %d", failure.request.url, failure.response.status)
 
-`check` and `trap` take classes of ours, any other exception classes, and the names that Scrapy's users write, as text
-or as the classes of Twisted and Python that bear them; `EXCEPTION_ALIASES` says what those mean here.
+`check` and `trap` take exception classes of Lycosa, any other exception classes, and the names that Scrapy users write:
+as text, or as the classes of Twisted and Python with these names. `EXCEPTION_ALIASES` maps the names to our classes.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ EXCEPTION_ALIASES: dict[str, tuple[type[Exception], ...]] = {
     "TunnelError": (ConnectFailed,),
     "HttpError": (HttpError,),
 }
-"""Names of exceptions in Scrapy, Twisted and Python, and ours for the same. Without an address and without a connection
-is one class here, `ConnectFailed`: its text says which."""
+"""Exceptions of Scrapy, Twisted and Python by name, and ours for the same. A failed DNS lookup and a refused connection
+are both `ConnectFailed`: the text of the exception tells which."""
 
 LOOKUP_FAILED_PREFIX = "host not found"
-NAMES_OF_LOOKUPS = frozenset({"DNSLookupError", "CannotResolveHostError"})
-NAMES_OF_REFUSALS = frozenset({"ConnectionRefusedError", "DownloadConnectionRefusedError"})
+LOOKUP_ERRORS = frozenset({"DNSLookupError", "CannotResolveHostError"})
+REFUSAL_ERRORS = frozenset({"ConnectionRefusedError", "DownloadConnectionRefusedError"})
 
 
 @public
 class Failure:
-    """Why the request failed: `value` is the exception. `cause` is that, or the response whose status ended it.
+    """Why a request failed. `value` is the exception: `cause`, or an `HttpError` if `cause` is a response.
 
-    Of an item that a middleware gave in place of a response there is no request.
+    `request` is None for an item that a middleware returned instead of a response.
     """
 
     __slots__ = ("request", "response", "value")
@@ -80,11 +80,11 @@ class Failure:
         return type(self.value)
 
     def check(self, *kinds: Any) -> Any:
-        """Return the first of these classes and names that the exception is of, or None."""
-        return next((kind for kind in kinds if _is_of(self.value, kind)), None)
+        """Return the first of these classes and names that matches the exception, or None."""
+        return next((kind for kind in kinds if _matches(self.value, kind)), None)
 
     def trap(self, *kinds: Any) -> Any:
-        """Return as `check` does. Raises the exception when it is of none of these."""
+        """Do the same as `check`, but raise the exception if none matches."""
         kind = self.check(*kinds)
         if kind is None:
             self.raiseException()
@@ -106,7 +106,7 @@ class Failure:
         return f"<Failure {type(self.value).__name__}: {self.value}>"
 
 
-def _is_of(value: BaseException, kind: Any) -> bool:
+def _matches(value: BaseException, kind: Any) -> bool:
     if isinstance(kind, type) and isinstance(value, kind):
         return True
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
@@ -115,4 +115,4 @@ def _is_of(value: BaseException, kind: Any) -> bool:
     if not isinstance(value, EXCEPTION_ALIASES.get(name, ())):
         return False
     is_lookup = str(value).startswith(LOOKUP_FAILED_PREFIX)
-    return not (name in NAMES_OF_LOOKUPS and not is_lookup) and not (name in NAMES_OF_REFUSALS and is_lookup)
+    return not (name in LOOKUP_ERRORS and not is_lookup) and not (name in REFUSAL_ERRORS and is_lookup)

@@ -1,4 +1,4 @@
-"""JsonRequest: a request with a JSON body. Once made it is a Request like any other: only its fields are stored."""
+"""JsonRequest: a request with a JSON body. It is stored, and comes back, as a plain Request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ACCEPTED = "application/json, text/javascript, */*; q=0.01"
 
 @public
 class JsonRequest(Request):
-    """A request whose body is `data` as JSON, with POST unless `method` says otherwise. `body` goes before `data`.
+    """A request whose body is `data` as JSON. The default `method` is POST; `body` takes precedence over `data`.
 
-    `dumps_kwargs` are arguments of `json.dumps`; keys are sorted, so that equal data are equal requests.
+    `dumps_kwargs` are arguments of `json.dumps`. Keys are sorted, so that equal data make equal requests.
     """
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class JsonRequest(Request):
         self.headers.setdefault("Accept", ACCEPTED)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with these arguments changed; `data` and `dumps_kwargs` make another body."""
+        """Return a copy with these arguments changed; `data` and `dumps_kwargs` replace the body."""
         data, dumps_kwargs = changes.pop("data", None), changes.pop("dumps_kwargs", None)
         if data is not None:
             changes["body"] = _body(changes.get("body"), data, dumps_kwargs)

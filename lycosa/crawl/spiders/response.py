@@ -1,4 +1,4 @@
-"""The response as a spider sees it: decoded, selectable, followable. Everything is computed on first use, once."""
+"""The response that callbacks receive. Its text, trees and selectors are computed on first use, once."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from lycosa.html.page import parse_html
 from lycosa.http.core import model
 from lycosa.http.core.request import HeadersLike, Request
 
-if TYPE_CHECKING:  # parsel is loaded by the first selector: a crawl without one does not pay for it
+if TYPE_CHECKING:  # parsel is slow to import: only the first selector loads it
     from parsel import Selector, SelectorList
     from selectolax.lexbor import LexborHTMLParser
 
 DATALOSS = "dataloss"
-"""The flag of a response whose body was cut off."""
+"""The flag of a response whose body is incomplete."""
 
 
 @public
 class Response:
-    """A response with the request it answers. `url` is where the body came from, `fetched_at` is in unix seconds.
+    """A response and its request. `url` is that of the body, after redirects; `fetched_at` is in unix seconds.
 
-    `flags` are words that middlewares leave, such as "cached", and "dataloss" when the body was cut off. `raw` is what
-    the fetcher brought.
+    `flags` are words that middlewares add, such as "cached"; "dataloss" means that the body is incomplete. `raw` is the
+    response of the fetcher.
     """
 
     contacted = True
-    """Whether the host was asked; False for what a middleware answered in its place."""
+    """Whether the host was contacted; False for a response that a middleware made."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Response:
         encoding: str = "",
         fetched_at: float = 0.0,
     ) -> None:
-        fields = headers if isinstance(headers, Headers) else Headers.of(_pairs(headers or {}))
+        fields = headers if isinstance(headers, Headers) else Headers.of(_header_pairs(headers or {}))
         content = body.encode(encoding or "utf-8") if isinstance(body, str) else body
         self.raw = model.HttpResponse(url, status, fields, content, model.Timings(), ip_address, protocol, len(content))
         self.request = request if request is not None else Request(url)
@@ -61,11 +61,11 @@ class Response:
         self.url = url
         self.flags = list(flags)
         if encoding or isinstance(body, str):
-            self.encoding = encoding or "utf-8"  # cached_property: what is set is not computed
+            self.encoding = encoding or "utf-8"  # replaces the cached_property
 
     @classmethod
     def of(cls, raw: model.HttpResponse, request: Request, fetched_at: float) -> Response:
-        """Make the response that a fetcher brought."""
+        """Return a response for that of a fetcher."""
         response = cls.__new__(cls)
         response.raw = raw
         response.request = request
@@ -91,7 +91,7 @@ class Response:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The request's meta, with what Scrapy tells there: depth, download_latency, retry_times, redirect_times."""
+        """The request's meta, with Scrapy's keys depth, download_latency, retry_times and redirect_times."""
         meta, record = self.request.meta, self.record
         meta["depth"] = self.depth
         meta["download_latency"] = self.timings.first_byte_s
@@ -106,27 +106,27 @@ class Response:
 
     @property
     def record(self) -> UrlRecord | None:
-        """What the frontier keeps of the request; None when no frontier lent it."""
+        """The frontier's record of the request; None if it does not come from a frontier."""
         return self.request.record  # type: ignore[no-any-return]
 
     @property
     def depth(self) -> int:
-        """Links between a start URL (0) and this page."""
+        """The number of links from a start URL (depth 0) to this page."""
         return self.record.depth if self.record is not None else 0
 
     @property
     def ip_address(self) -> str:
-        """The IP address the answer came from, "" when it is not known."""
+        """The IP address of the server, "" if unknown."""
         return self.raw.ip
 
     @property
     def protocol(self) -> str:
-        """The version of HTTP: "1.1", "2", "3"; "" when it is not known."""
+        """The version of HTTP: "1.1", "2", "3"; "" if unknown."""
         return self.raw.http_version
 
     @property
     def timings(self) -> model.Timings:
-        """Seconds until each step of the transfer was complete."""
+        """Seconds until each step of the transfer was done."""
         return self.raw.timings
 
     @cached_property
@@ -136,18 +136,18 @@ class Response:
 
     @cached_property
     def encoding(self) -> str:
-        """The character encoding, found as browsers do; a name Python knows. `response_encoding` in meta decides."""
-        asked = self.request.get_meta("response_encoding")
-        return detect_encoding(self.body, self.headers.get("content-type")) if asked is None else _known(asked)
+        """Python's name of the encoding: `response_encoding` in meta, else detected as browsers do."""
+        label = self.request.get_meta("response_encoding")
+        return detect_encoding(self.body, self.headers.get("content-type")) if label is None else _codec_name(label)
 
     @cached_property
     def text(self) -> str:
-        """The body as text, without a byte order mark; undecodable bytes are replaced."""
+        """The body as text, without a byte order mark. Undecodable bytes are replaced."""
         return self.body.decode(self.encoding, "replace").removeprefix("\ufeff")
 
     @cached_property
     def tree(self) -> LexborHTMLParser:
-        """The lexbor tree: the fast way to select (`tree.css`)."""
+        """The lexbor tree: `tree.css` is the fastest way to select."""
         return parse_html(self.body, self.encoding)
 
     @cached_property
@@ -156,7 +156,7 @@ class Response:
         from lycosa.crawl.spiders.selectors import Selector  # loads parsel and lxml
 
         text: str | None = self.__dict__.get("text")
-        return Selector.of_page(self.body, self.encoding, text, _kind_of(self.content_type), self.url)
+        return Selector.of_page(self.body, self.encoding, text, _markup_of(self.content_type), self.url)
 
     def css(self, query: str) -> SelectorList[Selector]:
         """Select by CSS, with parsel's `::text` and `::attr(name)`."""
@@ -167,25 +167,25 @@ class Response:
         return self.selector.xpath(query, **variables)
 
     def jmespath(self, query: str, **options: Any) -> SelectorList[Selector]:
-        """Select of JSON by JMESPath."""
+        """Select from JSON by JMESPath."""
         return self.selector.jmespath(query, **options)
 
     def re(self, pattern: str) -> list[str]:
-        """Return what the regular expression finds in the text of the page."""
+        """Return all matches of a regular expression in the text of the page."""
         return self.selector.re(pattern)
 
     def json(self) -> Any:
-        """Return the body as JSON, in whatever encoding. Raises `ValueError` when it is none."""
+        """Decode the body as JSON, of any encoding. Raises `ValueError`."""
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             try:
-                return json.loads(self.text)  # NaN and UTF-16 are no JSON either, and are sent
+                return json.loads(self.text)  # some servers send NaN or UTF-16, which msgspec refuses
             except (ValueError, RecursionError):
                 raise ValueError(f"{self.url}: the body is not JSON: {error}") from error
 
     def urljoin(self, url: str) -> str:
-        """Return the absolute URL. Raises `BadUrl` when there is none."""
+        """Return the absolute URL. Raises `BadUrl` for a URL that cannot be fetched."""
         absolute = join(self._base, url)
         if absolute is None:
             raise BadUrl(f"{url!r} on {self.url} is not a URL that can be fetched")
@@ -194,12 +194,12 @@ class Response:
     def follow(self, link: str | Selector, callback: Any = None, **options: Any) -> Request:
         """Return a request for a link: a URL, or a selected element with `href` or `src`.
 
-        Options are the fields of `Request`. Raises `BadUrl`.
+        `options` are arguments of `Request`. Raises `BadUrl`.
         """
-        address = _address(link)
-        if address is None:
+        url = _url_of(link)
+        if url is None:
             raise BadUrl(f"the selected {link!r:.100} has neither href nor src")
-        return Request(self.urljoin(address), callback, **options)
+        return Request(self.urljoin(url), callback, **options)
 
     def follow_all(
         self,
@@ -210,21 +210,20 @@ class Response:
         xpath: str = "",
         **options: Any,
     ) -> Iterator[Request]:
-        """Yield requests for links, or for what `css` or `xpath` select, leaving out what cannot be fetched."""
+        """Yield requests for links, or for those that `css` or `xpath` selects. Skips URLs that cannot be fetched."""
         if bool(css) + bool(xpath) + (links != ()) != 1:
             raise TypeError("follow_all takes one of links, css and xpath")
-        chosen = self.css(css) if css else self.xpath(xpath) if xpath else links
-        for link in chosen:
-            address = _address(link)
-            absolute = join(self._base, address) if address is not None else None
+        for link in self.css(css) if css else self.xpath(xpath) if xpath else links:
+            url = _url_of(link)
+            absolute = join(self._base, url) if url is not None else None
             if absolute is not None:
                 yield Request(absolute, callback, **options)
 
     @cached_property
     def _base(self) -> str:
-        body = self.body  # as it is always written: to look at the whole page without case would cost more than to join
-        may_have = (b"<base" in body or b"<BASE" in body) and _kind_of(self.content_type) != "json"
-        href = self.selector.xpath("//base/@href").get() if may_have else None
+        # Only the two usual spellings are looked for: a search without case in the whole body would take too long.
+        may_have_base = (b"<base" in self.body or b"<BASE" in self.body) and _markup_of(self.content_type) != "json"
+        href = self.selector.xpath("//base/@href").get() if may_have_base else None
         return (join(self.url, href) if href else None) or self.url
 
     def replace(self, **changes: Any) -> Response:
@@ -245,32 +244,33 @@ class Response:
 ARGUMENTS = ("url", "status", "headers", "body", "flags", "request", "ip_address", "protocol", "fetched_at")
 
 
-def _known(encoding: Any) -> str:
+def _codec_name(label: Any) -> str:
     try:
-        return codecs.lookup(encoding).name
+        return codecs.lookup(label).name
     except (LookupError, TypeError, ValueError):
-        raise BadSpider(f"response_encoding in meta is {encoding!r:.60}, which Python does not know") from None
+        raise BadSpider(f"response_encoding in meta is {label!r:.60}, which Python does not know") from None
 
 
-def _pairs(headers: HeadersLike) -> Iterator[tuple[str, str]]:
-    """Yield the fields of what somebody wrote; a list holds several values of one field."""
+def _header_pairs(headers: HeadersLike) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) pairs; a list has several values of one field."""
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
         for each in value if isinstance(value, (list, tuple)) else [value]:
-            yield (_text(name), _text(each))
+            yield _text(name), _text(each)
 
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-def _kind_of(content_type: str) -> Literal["html", "xml", "json"]:
-    """Return what parsel calls a media type."""
+def _markup_of(content_type: str) -> Literal["html", "xml", "json"]:
+    """Return parsel's type of selector for a media type."""
     if content_type.endswith(("/json", "+json")):
         return "json"
     return "xml" if content_type.endswith(("/xml", "+xml")) and "html" not in content_type else "html"
 
 
-def _address(link: Any) -> str | None:
+def _url_of(link: Any) -> str | None:
+    """Return the URL of a link as it is written, None for an element without one."""
     if isinstance(link, str):
         return link
     if not hasattr(link, "root"):

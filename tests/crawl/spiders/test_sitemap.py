@@ -211,5 +211,5 @@ def test_what_cannot_work_is_told_at_once(attributes: dict[str, Any], says: str)
 
 
 def test_a_spider_without_a_site_is_told() -> None:
-    with pytest.raises(BadSpider, match="Shop has no sitemap_urls: name sitemaps there, or the site in start_urls"):
+    with pytest.raises(BadSpider, match="Shop has no sitemap_urls: list sitemaps there, or the site in start_urls"):
         started(shop(sitemap_urls=()))
