@@ -13,7 +13,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import click
 
 from lycosa import __version__
 from lycosa.cli.exit_codes import CANNOT, DONE, INTERRUPTED, USAGE, one_line
+from lycosa.cli.lazy_group import LazyGroup
 from lycosa.cli.streams import drop_output, drop_unwritable, fill_closed
 from lycosa.core.errors import LycosaError, StorageError, UsageError
 
@@ -29,7 +29,7 @@ VERBS = {
     "crawl": ("lycosa.cli.crawl.crawl", "Crawl sites, every page an item, or run spiders of the project."),
     "runspider": ("lycosa.cli.crawl.runspider", "Run a spider from a Python file."),
     "worker": ("lycosa.cli.crawl.worker", "Take part in a crawl that several workers share."),
-    "seed": ("lycosa.cli.frontier.seed", "Give a crawl start URLs from outside, before or while it runs."),
+    "seed": ("lycosa.cli.frontier.seed", "Add start URLs to a crawl, before or while it runs."),
     "top": ("lycosa.cli.frontier.top", "Watch a crawl that several workers share."),
     "startproject": ("lycosa.cli.crawl.startproject", "Start a project: a folder for spiders and their settings."),
     "genspider": ("lycosa.cli.crawl.genspider", "Write a spider to begin with."),
@@ -39,8 +39,8 @@ VERBS = {
     "search": ("lycosa.cli.search.search", "Search an index in the terminal."),
     "site": ("lycosa.cli.search.site", "Search an index in the browser."),
     "index": ("lycosa.cli.search.index", "Build and look at a search index."),
-    "frontier": ("lycosa.cli.frontier.frontier", "Look into what a crawl has done and has to do, and change it."),
-    "proxies": ("lycosa.cli.proxies", "A pool of proxies: fill it, look at it, check it, serve it."),
+    "frontier": ("lycosa.cli.frontier.frontier", "Inspect and change the stored URLs of a crawl."),
+    "proxies": ("lycosa.cli.proxies", "Manage a proxy pool: fill, inspect, check and serve it."),
     "settings": ("lycosa.cli.settings", "Show every setting, its value, and where that comes from."),
     "version": ("lycosa.cli.version", "Show the version."),
 }
@@ -55,20 +55,8 @@ ELSEWHERE = {
 """Commands of Scrapy that are not here, and what is."""
 
 
-class Verbs(click.Group):
-    """The verbs, imported one at a time."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, the most used first."""
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import the verb."""
-        if name not in VERBS:
-            return None
-        command = import_module(VERBS[name][0]).command
-        assert isinstance(command, click.Command), name
-        return command
+class Verbs(LazyGroup):
+    """The verbs; `help` is one of them."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -84,13 +72,13 @@ class Verbs(click.Group):
             raise UsageError(_unknown_verb(name))
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
 
-
-@click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Verbs,
+    commands_by_name=VERBS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option("--version", is_flag=True, help="Show the version.")
 @click.pass_context
 def lycosa(ctx: click.Context, *, version: bool) -> None:

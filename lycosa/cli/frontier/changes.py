@@ -36,8 +36,9 @@ from lycosa.cli.frontier.rows import (
     selection_options,
     slices,
 )
+from lycosa.cli.task_progress import LIVE_EVERY_S, PLAIN_EVERY_S, ShowProgress, task_progress
 from lycosa.core.errors import StorageError, UsageError
-from lycosa.core.units import format_duration, format_size
+from lycosa.core.units import format_size
 from lycosa.frontier.core.model import Extras, SegmentState, UrlRecord
 from lycosa.frontier.core.rows import ENDED, from_text, to_line
 from lycosa.frontier.core.segments import find_segment, validate_name
@@ -53,11 +54,7 @@ BAD_SHOWN = 20
 """Invalid lines that are shown; the others are only counted."""
 
 STREAM = "-"
-PLAIN_EVERY_S = 5.0
-LIVE_EVERY_S = 0.25
 PART = ".part"
-
-ShowProgress = Callable[[int, int], None]
 
 
 @click.command("requeue", short_help="Queue failed URLs again.")
@@ -167,7 +164,7 @@ def export(file: str, location: CrawlLocation, **selected: Any) -> None:
     async def action(state: OpenState) -> int:
         await check_segment(state.operations, selection)
         total = 0
-        with _output(file) as stream, _progress("exported", 0) as show:
+        with _output(file) as stream, task_progress("URL", "exported", 0) as show:
             async for rows in slices(state.operations, selection):
                 stream.write(b"".join([to_line(row) + b"\n" for row in rows]))
                 total += len(rows)
@@ -284,7 +281,7 @@ async def import_lines(
 
     `overrides` has the segment, the priority and the spider for all lines; None, or missing, to take those of the line.
     """
-    with _progress(verb, _size(stream)) as show:
+    with task_progress("URL", verb, _size(stream)) as show:
         closed = await _closed_segments(state)
         _refuse_closed(overrides["segment"], closed)
         importer = Importer(state, closed, overrides, everything=everything, strict=strict)
@@ -439,41 +436,6 @@ def _size(stream: BinaryIO) -> int:
     except OSError:
         return 0
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
-
-
-@contextmanager
-def _progress(verb: str, size_bytes: int) -> Iterator[ShowProgress]:
-    """Yield the function that shows rows and bytes done: a live line on a terminal, else a line every few seconds."""
-    started = time.monotonic()
-
-    def line(rows: int, done_bytes: int) -> str:
-        elapsed_s = time.monotonic() - started
-        text = f"{progress.count(rows, 'URL')} {verb}, {rows / elapsed_s:,.0f}/s"
-        if done_bytes and size_bytes > done_bytes:
-            text += f", {format_duration(elapsed_s * (size_bytes - done_bytes) / done_bytes)} to go"
-        return text
-
-    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-        yield _limit_rate(PLAIN_EVERY_S, lambda rows, done: progress.write([line(rows, done)]))
-        return
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(console=Console(file=sys.stderr), auto_refresh=False, transient=True, redirect_stdout=False) as live:
-        yield _limit_rate(LIVE_EVERY_S, lambda rows, done: live.update(Text(line(rows, done)), refresh=True))
-
-
-def _limit_rate(every_s: float, show: ShowProgress) -> ShowProgress:
-    due = time.monotonic() + every_s
-
-    def show_if_due(rows: int, done_bytes: int) -> None:
-        nonlocal due
-        if time.monotonic() >= due:
-            due = time.monotonic() + every_s
-            show(rows, done_bytes)
-
-    return show_if_due
 
 
 def _report_now_and_then() -> Callable[[str], None]:

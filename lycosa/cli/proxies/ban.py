@@ -1,4 +1,4 @@
-"""`lycosa proxies ban`: keep proxies from a target, for a time or until somebody lifts it."""
+"""`lycosa proxies ban`: ban proxies for a target, for a time or until the ban is lifted."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ import click
 
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.rows import format_time
-from lycosa.cli.proxies.pool import meant, pool_option, run, seconds, target_argument
+from lycosa.cli.proxies.pool import find_proxies, parse_time_span, pool_option, run, target_argument
 from lycosa.core.errors import UsageError
 from lycosa.proxies.ports import ProxyPool
 
+REASON_MAX = 200
 
-@click.command("ban", short_help="Keep proxies from a target.")
+
+@click.command("ban")
 @target_argument
 @click.argument("proxies", nargs=-1, required=True, metavar="PROXY...")
 @pool_option
-@click.option("--for", "span", metavar="TIME", help="For so long (90s, 30m, 2h, 1d). [default: until it is lifted]")
-@click.option("--reason", default="by hand", show_default=True, metavar="TEXT", help="What explanations say.")
+@click.option("--for", "span", metavar="TIME", help="How long: 90s, 30m, 2h, 1d. [default: until it is lifted]")
+@click.option("--reason", default="by hand", show_default=True, metavar="TEXT", help="Shown by `explain`.")
 def command(target: str, proxies: Sequence[str], address: str | None, span: str | None, reason: str) -> None:
-    """Lend proxies no more for a target, or not for a time. Other targets go on with them.
+    """Stop leasing proxies for a target, for good or for a time. Other targets still use them.
 
     \b
     lycosa proxies ban shop.example 10.0.0.1:8080 --for 2h --pool pool
     """
-    until = None if span is None else time.time() + seconds(span, "--for")
+    until = None if span is None else time.time() + parse_time_span(span, "--for")
 
-    async def story(pool: ProxyPool) -> None:
-        for proxy in meant(proxies, await pool.proxies()):
-            if not await pool.ban(target, proxy.key, until, one_line(reason)[:200]):
-                raise UsageError(f"{proxy.name} was removed in this moment")
-            ends = "until it is lifted" if until is None else f"until {format_time(until, time.time())}"
-            print(f"{proxy.name} is banned on {one_line(target)} {ends}")
+    async def action(pool: ProxyPool) -> None:
+        for proxy in find_proxies(proxies, await pool.proxies()):
+            if not await pool.ban(target, proxy.key, until, one_line(reason)[:REASON_MAX]):
+                raise UsageError(f"{proxy.name} was removed meanwhile")
+            ends = "it is lifted" if until is None else format_time(until, time.time())
+            print(f"{proxy.name} is banned on {one_line(target)} until {ends}")
 
-    run(address, story)
+    run(address, action)

@@ -1,4 +1,4 @@
-"""`lycosa proxies explain`: why each proxy would be lent for a target now, or why not."""
+"""`lycosa proxies explain`: why each proxy would be leased for a target now, or why not."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ import click
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
-from lycosa.cli.frontier.rows import TextTable, format_time, print_json, print_styled
+from lycosa.cli.frontier.rows import TextTable, format_time, json_option, print_json, print_styled
 from lycosa.cli.proxies.pool import (
     COLORS,
-    json_option,
-    meant,
+    find_proxies,
+    limit_option,
+    parse_tags,
     pool_option,
-    proxy_request_of,
+    report_limit,
     run,
     tag_option,
     target_argument,
 )
-from lycosa.proxies.core.explain import Why, lacks_reason, verdict_text, with_reason
+from lycosa.proxies.api.schemas import VerdictInfo, explanation_text, verdict_info
+from lycosa.proxies.api.snapshot_cache import SnapshotCache
+from lycosa.proxies.core.explain import Why
 from lycosa.proxies.core.pool.target import ProxyRequest
-from lycosa.proxies.ports import ProxyExplanation, ProxyPool
-
-LIMIT = 50
+from lycosa.proxies.ports import ProxyPool
 
 
-@click.command("explain", short_help="Say why each proxy would be lent for a target, or not.")
+@click.command("explain")
 @target_argument
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
 @tag_option
-@click.option("--session", default="", metavar="WORD", help="As whoever asks for the proxy of this session.")
-@click.option("--limit", type=click.IntRange(0), default=LIMIT, show_default=True, metavar="N", help="0 for all.")
+@click.option("--session", default="", metavar="WORD", help="Explain for requests of this session.")
+@limit_option(50)
 @json_option
 def command(
     target: str,
@@ -45,60 +46,48 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Say of each proxy whether it would be lent for a target now: its place in the order, or what is in the way.
+    """Explain for each proxy whether it would be leased for a target now: its place in the order, or the obstacle.
 
-    A proxy is meant by its key, the beginning of that, its name or its address. Nothing is changed by asking.
+    Give a proxy by its key, the beginning of its key, its name or its address. The command changes nothing.
 
     \b
     lycosa proxies explain shop.example --pool pool
     lycosa proxies explain shop.example 10.0.0.1:8080 --tag country=de --pool pool
     """
-    proxy_request = proxy_request_of(tags, session)
+    request = ProxyRequest(parse_tags(tags), session)
 
-    async def story(pool: ProxyPool) -> None:
-        told = await pool.explain(target, proxy_request)
-        everywhere = await pool.proxies() if proxies or any(lacks_reason(each.verdict) for each in told) else []
-        reasons = {view.proxy.key: view.reason for view in everywhere}
-        told = [each._replace(verdict=with_reason(each.verdict, reasons)) for each in told]
-        drawn = sum(each.verdict.why is Why.NEXT for each in told)
+    async def action(pool: ProxyPool) -> None:
+        cache, now = SnapshotCache(pool), time.time()
+        found = await cache.explain(target, request)
+        drawn_from = sum(each.verdict.why is Why.NEXT for each in found)
         if proxies:
-            keys = [each.key for each in meant(proxies, everywhere)]
-            told = [each for each in told if each.verdict.key in keys]
-            if len(told) < len(set(keys)):
-                progress.write([f"{target} does not have all of them, and nearer ones would come first"])
-        _show(target, told, drawn, proxy_request, limit, as_json=as_json)
+            keys = {proxy.key for proxy in find_proxies(proxies, await cache.proxies())}
+            found = [each for each in found if each.verdict.key in keys]
+            if len(found) < len(keys):
+                progress.write([f"{target} does not have all of them: only the nearest proxies are explained"])
+        shown = [
+            verdict_info(each, explanation_text(each, request, lambda at: format_time(at, now)))
+            for each in found[: limit or None]
+        ]
+        if as_json:
+            for verdict in shown:
+                print_json(verdict)
+        elif not found:
+            progress.write(["the pool has no proxies: lycosa proxies add FILE"])
+        else:
+            _print_table(target, shown, drawn_from)
+            report_limit(len(shown), len(found))
 
-    run(address, story)
+    run(address, action)
 
 
-def _show(
-    target: str, told: Sequence[ProxyExplanation], drawn: int, proxy_request: ProxyRequest, limit: int, *, as_json: bool
-) -> None:
-    now, asked = time.time(), ", ".join(f"{name}={value}" for name, value in proxy_request.tags.items())
-    shown = told[: limit or None]
-    if as_json:
-        for proxy, verdict in shown:
-            says = verdict_text(verdict, lambda at: format_time(at, now), tags=asked)
-            print_json({**verdict._asdict(), "name": proxy.name, "until": verdict.until or None, "says": says})
-        return
-    if not told:
-        progress.write(["the pool has no proxies: lycosa proxies add FILE"])
-        return
-    head = f"the next one is drawn from {drawn:,}" if drawn else "none would be lent now"
+def _print_table(target: str, verdicts: Sequence[VerdictInfo], drawn_from: int) -> None:
+    head = f"the next one is drawn from {drawn_from:,}" if drawn_from else "none would be leased now"
     print_styled(f"{one_line(target)}: {head}", "bold")
     table = TextTable("state", ">place", ">weight", "key", "proxy", "why", style=0, colors=COLORS)
     table.write(
         [
-            [
-                verdict.state,
-                f"{verdict.place:,}" if verdict.place else "-",
-                f"{verdict.weight:.0%}",
-                verdict.key,
-                proxy.name,
-                verdict_text(verdict, lambda at: format_time(at, now), tags=asked),
-            ]
-            for proxy, verdict in shown
+            [each.state, f"{each.place:,}" if each.place else "-", f"{each.weight:.0%}", each.key, each.name, each.text]
+            for each in verdicts
         ]
     )
-    if len(told) > len(shown):
-        progress.write([f"only the first {limit:,} of {len(told):,} are shown: --limit 0 shows all"])

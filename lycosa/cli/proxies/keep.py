@@ -1,4 +1,4 @@
-"""`lycosa proxies keep`: keeps a pool up to date with its sources, and checked, until SIGINT (exit 130) or SIGTERM."""
+"""`lycosa proxies keep`: refresh a pool from its sources and check its proxies, until SIGINT (exit 130) or SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from lycosa.proxies.ports import ProxyPool
 FAULTS_SHOWN = 5
 """Faults of one list that are shown; the others are counted."""
 
-SAID_MAX = 1_000_000
-"""Proxies and sources of which is remembered what was said."""
+REPORTED_MAX = 1_000_000
+"""Proxies and sources whose last report is remembered."""
 
 
-@click.command("keep", short_help="Keep a pool up to date with its sources, and checked.")
+@click.command("keep")
 @pool_option
 @click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge, instead of those of the project.")
 def command(address: str | None, judges: Sequence[str]) -> int:
-    """Keep a pool up to date with its sources, and its proxies checked, until Ctrl-C.
+    """Refresh a pool from its sources and check its proxies, until Ctrl-C.
 
-    Sources are the [[proxies.sources]] of lycosa.toml, judges those of [proxies.checks]; one of both is enough. It
-    says what changes: proxies that come and go, sources that fail and recover, and what a check finds of a proxy when
-    that is something else than before. With sources it makes the pool, where there is none.
+    Sources are the [[proxies.sources]] of lycosa.toml, judges those of [proxies.checks]; one of both is enough. The
+    command reports changes only: new and removed proxies, sources that fail or recover, and check results that differ
+    from the last one. With sources, a missing pool is created.
 
     \b
     lycosa proxies keep --pool redis://localhost:6379/0
@@ -45,33 +45,38 @@ def command(address: str | None, judges: Sequence[str]) -> int:
     checks = project_checks(folder)
     if judges:
         checks = replace(checks, judges=tuple(map(parse_judge_address, judges)))
-    sources, said = project_sources(folder, os.environ), ChangeReporter(checks)
+    sources, reporter = project_sources(folder, os.environ), ChangeReporter(checks)
     refuse_nothing(sources, checks)
 
-    async def story(pool: ProxyPool) -> int:
-        kept = keep(
-            pool, sources, checks, folder, on_refresh=said.report, on_finding=said.finding, on_forgotten=said.forgotten
+    async def action(pool: ProxyPool) -> int:
+        keeping = keep(
+            pool,
+            sources,
+            checks,
+            folder,
+            on_refresh=reporter.report_refresh,
+            on_finding=reporter.report_finding,
+            on_forgotten=reporter.report_forgotten,
         )
-        keeping = asyncio.ensure_future(kept)
-        return await _until_signal(keeping)
+        return await _run_until_signal(asyncio.ensure_future(keeping))
 
-    return run(address, story, create=bool(sources))
+    return run(address, action, create=bool(sources))
 
 
-async def _until_signal(keeping: asyncio.Future[None]) -> int:
-    """Return the exit code when a signal has ended it. Raises what it raises."""
+async def _run_until_signal(task: asyncio.Future[None]) -> int:
+    """Cancel a task on a signal. Return the exit code; an error of the task is raised."""
     loop, codes = asyncio.get_running_loop(), [DONE]
 
-    def end(code: int) -> None:
+    def stop(code: int) -> None:
         codes.append(code)
-        keeping.cancel()
+        task.cancel()
 
-    loop.add_signal_handler(signal.SIGINT, end, INTERRUPTED)
-    loop.add_signal_handler(signal.SIGTERM, end, DONE)
+    loop.add_signal_handler(signal.SIGINT, stop, INTERRUPTED)
+    loop.add_signal_handler(signal.SIGTERM, stop, DONE)
     try:
-        await keeping
+        await task
     except asyncio.CancelledError:
-        if len(codes) == 1:
+        if len(codes) == 1:  # not by a signal
             raise
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -80,38 +85,38 @@ async def _until_signal(keeping: asyncio.Future[None]) -> int:
 
 
 class ChangeReporter:
-    """Says what changed, and nothing twice."""
+    """Reports changes on standard error, and nothing twice in a row."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
-        self._before: dict[str, str] = {}
+        self._last_reports: dict[str, str] = {}
 
-    def report(self, report: RefreshResult) -> None:
-        """A source was read. That it failed, or is there again, is in the log already."""
-        if report.problem:
+    def report_refresh(self, result: RefreshResult) -> None:
+        """Report what changed in a source. A failed refresh is in the log already."""
+        if result.problem:
             return
-        changes = [(report.added, "new"), (report.removed, "removed"), (report.fault_count, "with faults")]
-        parts = [f"{number:,} {what}" for number, what in changes if number]
-        text = ", ".join([progress.count(report.listed, "proxy"), *parts])
-        if parts or self._changed(f"source {report.source}", text):
-            faults = [f"    {one_line(str(each))}" for each in report.faults[:FAULTS_SHOWN]]
-            progress.write([one_line(f"source {report.source}: {text}"), *faults])
+        changes = [(result.added, "new"), (result.removed, "removed"), (result.fault_count, "with faults")]
+        parts = [f"{number:,} {text}" for number, text in changes if number]
+        text = ", ".join([progress.count(result.listed, "proxy"), *parts])
+        if parts or self._is_new(f"source {result.source}", text):
+            faults = [f"    {one_line(str(each))}" for each in result.faults[:FAULTS_SHOWN]]
+            progress.write([one_line(f"source {result.source}: {text}"), *faults])
 
-    def finding(self, finding: Finding) -> None:
-        """A proxy was checked."""
-        what = finding.outcome(self._checks).reason or f"works ({finding.anonymity}, {', '.join(finding.protocols)})"
-        refused = [f"{target}: {problem}" for target, problem in finding.sites.items() if problem]
-        text = "; ".join([what, *refused])
-        if self._changed(finding.proxy.key, text):
+    def report_finding(self, finding: Finding) -> None:
+        """Report the result of a check."""
+        works = f"works ({finding.anonymity}, {', '.join(finding.protocols)})"
+        problems = [f"{target}: {problem}" for target, problem in finding.sites.items() if problem]
+        text = "; ".join([finding.outcome(self._checks).reason or works, *problems])
+        if self._is_new(finding.proxy.key, text):
             progress.write([one_line(f"{finding.proxy.name}: {text}")])
 
-    def forgotten(self, keys: Sequence[str]) -> None:
-        """Dead proxies were forgotten."""
+    def report_forgotten(self, keys: Sequence[str]) -> None:
+        """Report that dead proxies were forgotten."""
         progress.write([f"{progress.count(len(keys), 'dead proxy')} forgotten"])
 
-    def _changed(self, name: str, text: str) -> bool:
-        before = self._before.get(name)
-        if len(self._before) >= SAID_MAX:
-            self._before.clear()
-        self._before[name] = text
-        return before != text
+    def _is_new(self, name: str, text: str) -> bool:
+        last = self._last_reports.get(name)
+        if len(self._last_reports) >= REPORTED_MAX:
+            self._last_reports.clear()
+        self._last_reports[name] = text
+        return last != text

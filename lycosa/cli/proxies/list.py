@@ -8,79 +8,70 @@ from collections.abc import Sequence
 import click
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.frontier.rows import TextTable, format_time, print_json
+from lycosa.cli.frontier.rows import TextTable, format_time, json_option, print_json
 from lycosa.cli.proxies.pool import (
     COLORS,
-    json_option,
-    latency,
+    format_latency,
+    format_tags,
+    limit_option,
+    parse_tags,
+    parse_target,
     pool_option,
+    report_limit,
     run,
-    share,
+    success_rate,
     tag_option,
-    tags_of,
-    tags_text,
-    target_of,
-    view_json,
 )
+from lycosa.proxies.api.schemas import proxy_info, select_proxies
 from lycosa.proxies.core.pool.target_state import ProxyState
-from lycosa.proxies.ports import ProxyPool
-
-LIMIT = 100
+from lycosa.proxies.ports import ProxyPool, ProxyView
 
 
-@click.command("list", short_help="List proxies, all or those of a target.")
-@click.argument("target", required=False, metavar="[TARGET]", callback=lambda _, __, text: target_of(text))
+@click.command("list")
+@click.argument("target", required=False, metavar="[TARGET]", callback=lambda _, __, text: parse_target(text))
 @pool_option
-@click.option("--state", type=click.Choice([str(each) for each in ProxyState]), help="Only those in this state.")
+@click.option("--state", type=click.Choice([str(each) for each in ProxyState]), help="Only proxies in this state.")
 @tag_option
-@click.option("--limit", type=click.IntRange(0), default=LIMIT, show_default=True, metavar="N", help="0 for all.")
+@limit_option(100)
 @json_option
 def command(
     target: str | None, address: str | None, state: str | None, tags: Sequence[str], limit: int, *, as_json: bool
 ) -> None:
-    """List the proxies of a pool, the nearest first, or those that a target has. Logins are not shown.
+    """List the proxies of a pool or of a target, the lowest latency first, without logins.
 
     \b
     lycosa proxies list --pool pool --state dead
     lycosa proxies list shop.example --pool pool --json
     """
-    wanted = tags_of(tags)
+    required_tags = parse_tags(tags)
 
-    async def story(pool: ProxyPool) -> None:
-        found = [
-            view
-            for view in await pool.proxies(target)
-            if (state is None or view.state == state) and wanted.items() <= view.proxy.tags.items()
-        ]
+    async def action(pool: ProxyPool) -> None:
+        found = select_proxies(await pool.proxies(target), state, required_tags)
         shown, now = found[: limit or None], time.time()
         if as_json:
             for view in shown:
-                print_json(view_json(view))
+                print_json(proxy_info(view))
             return
         names = ("state", ">latency", ">uses", ">good", "key", "proxy", "tags", "exit", "until", "reason")
-        table = TextTable(*names, style=0, colors=COLORS)
-        table.write(
-            [
-                [
-                    view.state,
-                    latency(view.latency_s),
-                    f"{view.uses:,}",
-                    share(view.good, view.bad),
-                    view.proxy.key,
-                    view.proxy.name,
-                    tags_text(view.proxy.tags),
-                    view.exit_ip or "-",
-                    format_time(view.until, now) if view.until > now else "-",
-                    view.reason or "-",
-                ]
-                for view in shown
-            ]
-        )
-        if len(found) > len(shown):
-            progress.write([f"only the first {limit:,} of {len(found):,} are shown: --limit 0 shows all"])
-        elif not found:
-            progress.write(
-                ["no proxies" + (" are like that" if state or wanted or target else " yet: lycosa proxies add FILE")]
-            )
+        TextTable(*names, style=0, colors=COLORS).write([_cells(view, now) for view in shown])
+        report_limit(len(shown), len(found))
+        if not found:
+            hint = "no proxy matches" if state or tags or target else "no proxies yet: lycosa proxies add FILE"
+            progress.write([hint])
 
-    run(address, story)
+    run(address, action)
+
+
+def _cells(view: ProxyView, now: float) -> list[str]:
+    return [
+        view.state,
+        format_latency(view.latency_s),
+        f"{view.uses:,}",
+        success_rate(view.good, view.bad),
+        view.proxy.key,
+        view.proxy.name,
+        format_tags(view.proxy.tags) or "-",
+        view.exit_ip or "-",
+        format_time(view.until, now) if view.until > now else "-",
+        view.reason or "-",
+    ]

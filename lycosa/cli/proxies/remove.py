@@ -1,4 +1,4 @@
-"""`lycosa proxies remove`: forget proxies."""
+"""`lycosa proxies remove`: remove proxies from the pool."""
 
 from __future__ import annotations
 
@@ -6,40 +6,36 @@ from collections.abc import Sequence
 
 import click
 
-from lycosa.cli.proxies.pool import meant, pool_option, run, tag_option, tags_of
+from lycosa.cli.crawl import progress
+from lycosa.cli.proxies.pool import find_proxies, parse_tags, pool_option, run, tag_option
 from lycosa.core.errors import UsageError
+from lycosa.proxies.api.schemas import select_proxies
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool
 
 
-@click.command("remove", short_help="Forget proxies.")
+@click.command("remove")
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
-@click.option("--dead", is_flag=True, help="All that are dead.")
+@click.option("--dead", is_flag=True, help="All dead proxies.")
 @tag_option
-@click.option("--all", "everyone", is_flag=True, help="All there are.")
-def command(proxies: Sequence[str], address: str | None, tags: Sequence[str], *, dead: bool, everyone: bool) -> None:
-    """Forget proxies, and all that is known of them. Leases of them end.
+@click.option("--all", "everything", is_flag=True, help="All proxies.")
+def command(proxies: Sequence[str], address: str | None, tags: Sequence[str], *, dead: bool, everything: bool) -> None:
+    """Remove proxies, and all that the pool has learnt about them. Their leases end.
 
     \b
     lycosa proxies remove 10.0.0.1:8080 --pool pool
     lycosa proxies remove --dead --tag provider=acme --pool pool
     """
-    wanted = tags_of(tags)
-    if bool(proxies) + bool(dead or wanted) + everyone != 1:
+    required_tags = parse_tags(tags)
+    if bool(proxies) + bool(dead or required_tags) + everything != 1:
         raise UsageError("which proxies? name some, or write --dead, --tag NAME=VALUE, or --all")
 
-    async def story(pool: ProxyPool) -> int:
+    async def action(pool: ProxyPool) -> int:
         views = await pool.proxies()
         if proxies:
-            return await pool.remove([each.key for each in meant(proxies, views)])
-        return await pool.remove(
-            [
-                view.proxy.key
-                for view in views
-                if (not dead or view.state is ProxyState.DEAD) and wanted.items() <= view.proxy.tags.items()
-            ]
-        )
+            return await pool.remove([each.key for each in find_proxies(proxies, views)])
+        selected = select_proxies(views, ProxyState.DEAD if dead else None, required_tags)
+        return await pool.remove([view.proxy.key for view in selected])
 
-    removed = run(address, story)
-    print(f"{removed:,} {'proxy' if removed == 1 else 'proxies'} removed")
+    print(f"{progress.count(run(address, action), 'proxy')} removed")

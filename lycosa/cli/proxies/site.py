@@ -1,18 +1,18 @@
-"""`lycosa proxies site`: the API and the pages of a pool, until SIGINT (exit code 130) or SIGTERM (0)."""
+"""`lycosa proxies site`: serve the API and the pages of a pool, until SIGINT (exit 130) or SIGTERM (0)."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
+from lycosa.cli.frontier.rows import report_line
 from lycosa.cli.parameters import WRITTEN
-from lycosa.cli.proxies.pool import opened, pool_address, pool_option, say_aside
+from lycosa.cli.proxies.pool import opened, parse_bind, pool_address, pool_option
 from lycosa.core.errors import UsageError
 
 BIND = "127.0.0.1:8082"
@@ -21,21 +21,23 @@ KEY_BYTES_MAX = 4096
 CONNECTIONS_MAX = 4_000
 
 
-@click.command("site", short_help="Serve the API and the pages of a pool.")
+@click.command("site")
 @pool_option
-@click.option("--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Where to listen; 0: a free port.")
+@click.option(
+    "--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Address to listen on; port 0: a free one."
+)
 @click.option(
     "--key-file",
     type=WRITTEN,
     metavar="FILE",
-    help=f"The key of callers. [default: {KEY_VARIABLE}; none: loopback only]",
+    help=f"File with the key for clients. [default: {KEY_VARIABLE}; none: loopback only]",
 )
 def command(address: str | None, bind: str, key_file: str | None) -> int:
-    """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and pages to look at it.
+    """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and pages.
 
-    Without a key only this machine is let in, and only an address of this machine can be listened on. With one,
-    programs send it as "Authorization: Bearer KEY", and a browser asks for it as a password. It has no HTTPS of its
-    own: put a server that has in front of it.
+    Without a key only this machine has access, and only loopback addresses can be bound. With a key, programs send
+    "Authorization: Bearer KEY", and a browser asks for it as a password. There is no HTTPS: put a server in front that
+    has it.
 
     \b
     lycosa proxies site --pool pool
@@ -45,52 +47,39 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     from lycosa.proxies.core.api_key import checked_key, is_loopback
 
     where = pool_address(address)
-    key = _key(key_file)
+    key = _read_key(key_file)
     if key:
         key = checked_key(key, f"--key-file {key_file}" if key_file else KEY_VARIABLE)
-    host, port = place(bind)
+    host, port = parse_bind(bind, BIND)
     if not key and not is_loopback(host):
         raise UsageError(f"--bind {bind}: without a key only 127.0.0.1 or ::1: write a key into {KEY_VARIABLE}")
-    listener = listen(host, port, advice=f"--bind {host}:0")
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-
-    return asyncio.run(_serve(where, key, listener, say))
+    return asyncio.run(_serve(where, key, listen(host, port, advice=f"--bind {host}:0")))
 
 
-async def _serve(address: str, key: str, listener: socket.socket, say: Callable[[str], None]) -> int:
+async def _serve(address: str, key: str, listener: socket.socket) -> int:
     from lycosa.app.fast_shutdown import hurrying
     from lycosa.app.proxies.site import site_over
     from lycosa.cli.serving import Server
 
-    with listener, hurrying(say=say_aside) as deadline:
+    with listener, hurrying(say=report_line) as deadline:
         async with opened(address) as pool:
             server = Server(site_over(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            say(f"Proxies: http://{shown}:{port}/  (API: /api, Ctrl-C stops it)")
+            print(f"Proxies: http://{shown}:{port}/  (API: /api, Ctrl-C stops it)", flush=True)
             await server.serve(sockets=[listener])
             if server.force_exit:
                 deadline.start()
     return INTERRUPTED if server.interrupted else DONE
 
 
-def place(bind: str) -> tuple[str, int]:
-    """Return the address and port of `ADDR:PORT`. Raises `UsageError`."""
-    host, _, port = bind.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise UsageError(f"--bind {bind}: write an address and a port, such as {BIND}")
-    return host.strip("[]"), int(port)
-
-
-def _key(file: str | None) -> str:
+def _read_key(file: str | None) -> str:
     """Return the key, "" when there is none. Raises `UsageError`."""
     if file is None:
         return os.environ.get(KEY_VARIABLE, "")
     try:
-        with Path(file).open("rb") as opened_file:
-            key = opened_file.read(KEY_BYTES_MAX).decode("ascii", "replace").strip()
+        with Path(file).open("rb") as stream:
+            key = stream.read(KEY_BYTES_MAX).decode("ascii", "replace").strip()
     except OSError as error:
         raise UsageError(f"--key-file {file}: {(error.strerror or str(error)).lower()}") from None
     if not key:

@@ -100,9 +100,9 @@ def test_the_table_of_a_check_has_straight_columns(ran: Run, tmp_path: Path) -> 
             return out
 
     header, *rows = asyncio.run(story()).splitlines()
-    assert header.split() == ["result", "latency", "carries", "anonymity", "proxy", "exit", "what"]
+    assert header.split() == ["result", "latency", "carries", "anonymity", "proxy", "exit", "problem"]
     assert len(rows) == 6
-    for name in ("carries", "anonymity", "proxy", "exit", "what"):
+    for name in ("carries", "anonymity", "proxy", "exit", "problem"):
         at = header.index(name)
         assert [row for row in rows if row[at - 1] != " " or row[at] == " "] == [], name
     assert not any("\x1b" in row or "hunter2" in row for row in [header, *rows])

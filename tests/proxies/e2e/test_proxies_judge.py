@@ -75,8 +75,8 @@ def test_without_tls_and_with_another_name() -> None:
     [
         (["--bind", "8300"], "--bind 8300: write ADDR:PORT"),
         (["--bind", "127.0.0.1:http"], "write ADDR:PORT"),
-        (["--bind", "0.0.0.0:0"], "say with --public HOST"),
-        (["--bind", "[::]:0"], "say with --public HOST"),
+        (["--bind", "0.0.0.0:0"], "reach it with --public HOST"),
+        (["--bind", "[::]:0"], "reach it with --public HOST"),
         (["--keep", "/proc/nowhere"], "--keep /proc/nowhere: "),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 
 from lycosa.app.proxies.pools import open_pool
 from lycosa.cli.main import main
-from lycosa.cli.proxies.pool import seconds
+from lycosa.cli.proxies.pool import parse_time_span
 from lycosa.core.errors import UsageError
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.proxy import parse_proxy
@@ -83,7 +83,7 @@ def used(pool: str, outcome: Outcome) -> None:
 
 def test_add_list_and_export_again(run: Run, tmp_path: Path) -> None:
     assert run("add", "list.txt") == (0, "3 proxies added\n", "")
-    assert run("add", "list.txt", "10.0.0.4:1") == (0, "1 proxy added, 3 were there already\n", "")
+    assert run("add", "list.txt", "10.0.0.4:1") == (0, "1 proxy added, 3 known already\n", "")
     rows = {row["name"]: row for row in run("list", "--json").rows}
     assert rows["http://10.0.0.2:8080"]["price_gb"] == 4.5
     assert [row["tags"] for row in run("list", "--tag", "country=de", "--json").rows] == [
@@ -150,7 +150,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
     ]
     told = run("add", "bad.txt", "--strict", "--pool", str(tmp_path / "other"))
     assert (told.code, told.out) == (2, "")
-    assert told.err.splitlines()[-1] == "lycosa: nothing was added: 3 lines with faults (see above)"
+    assert told.err.splitlines()[-1] == "lycosa: nothing was added: 3 invalid lines (see above)"
     (tmp_path / "many.txt").write_text("10.0.0.9:1\n" + "nonsense\n" * 100)
     assert run("add", "many.txt").err.splitlines()[-1] == "many.txt: and 80 more"
 
@@ -172,7 +172,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["add", "-"], "", "there is no proxy in standard input"),
         (["add", "-"], "<html>", "standard input: this is a page (HTML, XML), not a list of proxies"),
         (["add", "-"], "[1", "standard input: this is not JSON: line 1: it breaks off"),
-        (["add", "http://127.0.0.1:1/list.txt"], "", "the list at http://127.0.0.1:1/list.txt did not come: "),
+        (["add", "http://127.0.0.1:1/list.txt"], "", "the list at http://127.0.0.1:1/list.txt cannot be fetched: "),
         (["add", "list.txt", "--tag", "Bad Name=x"], "", "--tag Bad Name=...: write a name in lower case"),
         (["add", "list.txt", "--tag", "country"], "", "--tag 'country': write NAME=VALUE"),
         (["ban", SITE, "10.9.9.9:1"], "", "the pool has no proxy 10.9.9.9:1"),
@@ -182,7 +182,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["remove"], "", "which proxies?"),
         (["remove", "--all", "--dead"], "", "which proxies?"),
         (["site", "--bind", "0.0.0.0:0"], "", "without a key only 127.0.0.1 or ::1"),
-        (["site", "--bind", "8082"], "", "--bind 8082: write an address and a port"),
+        (["site", "--bind", "8082"], "", "--bind 8082: write ADDR:PORT, such as 127.0.0.1:8082"),
         (["site", "--key-file", "short.txt"], "", "--key-file short.txt: write 16 or more ASCII letters"),
         (["site", "--key-file", "nowhere"], "", "--key-file nowhere: no such file"),
         (["site", "--key-file", ""], "", "invalid value for '--key-file': nothing is written there"),
@@ -199,7 +199,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["check", "--timeout", "nan"], "", "'--timeout': 'nan' is not a valid number"),
         (["export", "-o", ""], "", "invalid value for '-o': nothing is written there"),
         (["judge", "--bind", "127.0.0.1:0", "--keep", ""], "", "'--keep': nothing is written there"),
-        (["judge", "--bind", "127.0.0.1:0", "--keep", "list.txt"], "", "--keep list.txt: it is no folder"),
+        (["judge", "--bind", "127.0.0.1:0", "--keep", "list.txt"], "", "--keep list.txt: not a folder"),
         (["judge", "--bind", "127.0.0.1:0", "--public", ""], "", "'--public': nothing is written there"),
         (["judge", "--bind", "127.0.0.1:0", "--public", "a b"], "", "--public a b: write a name or an address alone"),
         (["judge", "--bind", "127.0.0.1:0", "--public", "http://a/"], "", "--public http://a/: write a name or an"),
@@ -234,7 +234,7 @@ def test_without_a_pool_it_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatc
     assert (told.code, told.err.startswith("lycosa: which pool? write --pool DIR")) == (2, True)
     told = run("list", "--pool", "postgres://db")
     assert (told.code, "is not a pool of proxies: write memory:, a folder, or redis://" in told.err) == (2, True)
-    for pool, says in (("memory:", "is gone with its process"), ("list.txt", "list.txt is a list, not a pool: ")):
+    for pool, says in (("memory:", "ends with its process"), ("list.txt", "list.txt is a list, not a pool: ")):
         told = run("list", "--pool", pool)
         assert (told.code, says in told.err) == (2, True)
 
@@ -244,18 +244,18 @@ def test_what_uses_said_is_explained(run: Run, pool: str) -> None:
     run("add", "list.txt")
     used(pool, Outcome(Blame.SITE, "429", rest_s=3000.0))
     told = run("explain", SITE)
-    assert told.out.splitlines()[0] == f"{SITE}: none would be lent now"
+    assert told.out.splitlines()[0] == f"{SITE}: none would be leased now"
     assert all("(429)" in line for line in told.out.splitlines()[2:])
     assert {row["why"] for row in run("explain", SITE, "--json").rows} == {"cooling"}
     assert {row["why"] for row in run("explain", "b.example", "--json").rows} == {"next", "behind", "dearer"}
     (row,) = run("explain", SITE, "10.0.0.1:8080", "--json").rows
     assert (row["name"], row["reason"]) == ("http://10.0.0.1:8080", "429")
-    assert row["says"].startswith("cools down until ")
+    assert row["text"].startswith("cools down until ")
     first, *targets = run("stats", "--json").rows
     assert (first["proxies"], first["granted"], first["bad"]) == (3, 3, 3)
     assert [(each["target"], each["states"]) for each in targets] == [(SITE, {"cooling": 3})]
     assert run("stats").out.splitlines()[0] == "3 proxies: 3 ready"
-    assert run("unban", SITE, "--all").out == f"3 proxies may be lent for {SITE} again\n"
+    assert run("unban", SITE, "--all").out == f"3 proxies unbanned on {SITE}\n"
     assert {row["state"] for row in run("list", SITE, "--json").rows} == {"ready"}
 
 
@@ -272,7 +272,7 @@ def test_what_holds_everywhere_is_explained_with_its_reason(run: Run, pool: str)
     asyncio.run(story())
     told = {row["why"]: row for row in run("explain", SITE, "--json").rows}
     assert told["dead"]["reason"] == "alters pages"
-    assert told["dead"]["says"] == "dead until a check finds it working (alters pages)"
+    assert told["dead"]["text"] == "dead until a check finds it working (alters pages)"
 
 
 def test_bans_by_hand(run: Run) -> None:
@@ -287,7 +287,7 @@ def test_bans_by_hand(run: Run) -> None:
     told = {row["key"]: row for row in run("explain", SITE, "--json").rows}
     assert (told[key]["why"], told[key]["reason"]) == ("banned", "complaint")
     assert sorted(row["why"] for row in told.values()) == ["banned", "cooling", "cooling"]
-    assert run("unban", SITE, key).out == f"1 proxy may be lent for {SITE} again\n"
+    assert run("unban", SITE, key).out == f"1 proxy unbanned on {SITE}\n"
     assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next one is drawn from 1"
     assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next one is drawn from 1"
 
@@ -295,7 +295,7 @@ def test_bans_by_hand(run: Run) -> None:
 def test_several_logins_on_one_address_are_told_apart(run: Run) -> None:
     run("add", "-", given="http://a:1@10.0.0.1:80\nhttp://b:1@10.0.0.1:80\n")
     told = run("remove", "10.0.0.1:80")
-    assert (told.code, "means 2 proxies: write the key of one: " in told.err) == (2, True)
+    assert (told.code, "matches 2 proxies: write the key of one: " in told.err) == (2, True)
     assert run("remove", "http://a:1@10.0.0.1:80").out == "1 proxy removed\n"
     assert run("stats").out.splitlines()[0] == "1 proxy: 1 ready"
     assert run("remove", "10.0.0.1:80").out == "1 proxy removed\n"
@@ -328,13 +328,13 @@ def test_commands_without_a_module_are_not_listed(run: Run) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400)])
 def test_times(text: str, value: float) -> None:
-    assert seconds(text, "--for") == value
+    assert parse_time_span(text, "--for") == value
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1s", "1y", "1e9", "9" * 30, "\N{SUPERSCRIPT TWO}s"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UsageError):
-        seconds(text, "--for")
+        parse_time_span(text, "--for")
 
 
 @pytest.mark.parametrize(

@@ -121,11 +121,11 @@ def test_a_second_signal_does_not_wait(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--bind", "0.0.0.0:0"], "--bind 0.0.0.0:0 would be open to everybody: give a --user NAME:PASSWORD"),
+        (["--bind", "0.0.0.0:0"], "--bind 0.0.0.0:0 would be open to everybody: add --user NAME:PASSWORD"),
         (["--bind", "nonsense"], "--bind nonsense: write ADDRESS:PORT such as 127.0.0.1:3128"),
         (["--user", "ann"], "--user, line 1: write NAME:PASSWORD"),
         (["--users", "missing"], "--users missing: no such file or directory"),
-        (["--users", "empty"], "--users empty: nobody is in it"),
+        (["--users", "empty"], "--users empty: there are no accounts in it"),
         (["--bind", "nonsense", "--users", "marked"], "--bind nonsense: write ADDRESS:PORT"),
         (["--ports", "https"], "--ports 'https': write ports such as"),
         (["--proxy-ca", "empty", "--bind", "127.0.0.1:0"], "--proxy-ca empty: not a file of certificates (PEM)"),
