@@ -1,6 +1,6 @@
-"""The same pages to Scrapy and to Lycosa: links, forms, cookies, encodings, what is followed, settings (C2; issue 4).
+"""Scrapy and Lycosa on the same pages: links, forms, cookies, encodings, followed links, settings (C2).
 
-As in `test_against_scrapy.py`, every difference is in a list with its reason.
+As in `test_against_scrapy.py`, every difference is listed with its reason.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from lycosa.http.public_suffixes import is_suffix
 
 scrapy = pytest.importorskip("scrapy", reason="needs Scrapy: pip install 'lycosa[dev]'")
 
-from tests.crawl.test_against_scrapy import assert_listed, differences  # noqa: E402  it needs Scrapy, too
+from tests.crawl.test_against_scrapy import assert_listed, differences  # noqa: E402  needs Scrapy, too
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of Twisted's
+    warnings.simplefilter("ignore")  # from Twisted
     from scrapy import http
     from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
-    from scrapy.linkextractors import LinkExtractor as TheirExtractor
-    from scrapy.settings import Settings as TheirSettings
+    from scrapy.linkextractors import LinkExtractor as ScrapyLinkExtractor
+    from scrapy.settings import Settings as ScrapySettings
     from tldextract import TLDExtract
 
 HERE = "http://a.example/d/page.html"
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 SAMPLE = 150
-"""Real pages of which the links are compared."""
+"""How many real pages the links are compared on."""
 
 
-def their_page(body: bytes, url: str = HERE, kind: str = HTML["Content-Type"]) -> Any:
+def scrapy_page(body: bytes, url: str = HERE, kind: str = HTML["Content-Type"]) -> Any:
     return http.HtmlResponse(url, body=body, headers={"Content-Type": kind})
 
 
-def our_page(body: bytes, url: str = HERE, kind: str = HTML["Content-Type"]) -> Response:
+def lycosa_page(body: bytes, url: str = HERE, kind: str = HTML["Content-Type"]) -> Response:
     return Response(url, 200, {"Content-Type": kind}, body)
 
 
@@ -84,27 +84,27 @@ PAGES: dict[str, bytes] = {
     "frameset": b"<frameset><frame src=f></frameset>",
 }
 LINKS_DIFFER = {
-    "base late": "the base of the document counts wherever it is, as in browsers; Scrapy looks into 4,096 bytes",
+    "base late": "the base of the document applies wherever it stands, as in browsers; Scrapy reads 4,096 bytes",
     "schemes": "ftp cannot be fetched",
     "credentials": "URLs hold no passwords",
-    "comments": "what is in a template or a textarea is no link of the page (HTML)",
+    "comments": "elements in a template or a textarea are no links of the page (HTML)",
     "backslashes": "backslashes are slashes (WHATWG URL)",
-    "bad": "`http:///x` is the host x, and `//` leads nowhere (WHATWG URL)",
+    "bad": "`http:///x` has the host x, and `//` is invalid (WHATWG URL)",
     "escapes": "`|` needs no escape in a path (WHATWG URL)",
-    "broken markup": "a link that is never closed ends where the next one begins (HTML)",
+    "broken markup": "a link that is never closed ends at the next one (HTML)",
     "nul": "NUL is U+FFFD (HTML)",
     "query": "an empty query is a query (WHATWG URL)",
 }
 
 
-def links_both(body: bytes, url: str = HERE) -> tuple[Any, Any]:
-    theirs = TheirExtractor().extract_links(their_page(body, url))
-    ours = LinkExtractor().extract_links(our_page(body, url))
+def both_links(body: bytes, url: str = HERE) -> tuple[Any, Any]:
+    theirs = ScrapyLinkExtractor().extract_links(scrapy_page(body, url))
+    ours = LinkExtractor().extract_links(lycosa_page(body, url))
     return canonical(theirs), [(link.url, link.text) for link in ours]
 
 
 def canonical(links: list[Any]) -> list[tuple[str, str]]:
-    """Return URLs as ours are, with texts: without the fragment, each once."""
+    """Return URLs in our normal form with their texts: without fragments, each once."""
     found: dict[str, str] = {}
     for link in links:
         try:
@@ -114,29 +114,29 @@ def canonical(links: list[Any]) -> list[tuple[str, str]]:
     return list(found.items())
 
 
-def test_the_links_of_difficult_pages() -> None:
-    assert_listed(differences(PAGES, lambda name: links_both(PAGES[name])), LINKS_DIFFER)
+def test_links_of_difficult_pages_equal_scrapys() -> None:
+    assert_listed(differences(PAGES, lambda name: both_links(PAGES[name])), LINKS_DIFFER)
 
 
 @pytest.mark.site
-def test_the_links_of_real_pages(docs_root: Path) -> None:
+def test_links_of_real_pages_equal_scrapys(docs_root: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     pages = sorted(path for path in docs_root.rglob("*.html") if path.is_file() and path.stat().st_size < 200_000)
-    some = random.Random(seed).sample(pages, SAMPLE)
-    found = differences(some, urls_both)
+    sample = random.Random(seed).sample(pages, SAMPLE)
+    found = differences(sample, both_urls)
     assert found == {}
 
 
-def urls_both(path: Path) -> tuple[list[str], list[str]]:
-    """Return the URLs that can be fetched. Of nested links, which HTML does not know, the texts differ."""
+def both_urls(path: Path) -> tuple[list[str], list[str]]:
+    """Return the URLs that can be fetched, without texts: those of nested links, which HTML forbids, differ."""
     body, url = path.read_bytes(), f"http://a.example{path}"
-    theirs = canonical(TheirExtractor(deny_extensions=()).extract_links(their_page(body, url)))
-    ours = LinkExtractor(deny_extensions=()).extract_links(our_page(body, url))
-    return [each for each, _ in theirs if is_ours(each)], [link.url for link in ours]
+    theirs = canonical(ScrapyLinkExtractor(deny_extensions=()).extract_links(scrapy_page(body, url)))
+    ours = LinkExtractor(deny_extensions=()).extract_links(lycosa_page(body, url))
+    return [url for url, _ in theirs if is_canonical(url)], [link.url for link in ours]
 
 
-def is_ours(url: str) -> bool:
+def is_canonical(url: str) -> bool:
     try:
         return canonicalize(url) == url
     except BadUrl:
@@ -190,36 +190,36 @@ FORMS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "lines": (b"<form><textarea name=a>\none\ntwo</textarea></form>", {}),
 }
 FORMS_DIFFER = {
-    "disabled": "HTML: what is disabled is not sent",
+    "disabled": "HTML: disabled fields are not sent",
     "fieldset": "as above",
-    "form attribute": "HTML: a control belongs to the form that it names",
-    "image": "HTML: an image sends where it was clicked",
-    "formaction": "HTML: the button says where",
-    "multipart": "HTML: the form says how",
-    "get without fields": "HTML: the fields take the place of the query, also when there are none",
-    "empty action and base": "HTML: an empty action is the page, whatever its base",
-    "lines": "HTML: lines end in CRLF, and the first line end is no part of the text",
+    "form attribute": "HTML: a field belongs to the form that it names",
+    "image": "HTML: an image sends the position of the click",
+    "formaction": "HTML: the button has the address",
+    "multipart": "HTML: the form has the encoding",
+    "get without fields": "HTML: the fields replace the query, even if there are none",
+    "empty action and base": "HTML: an empty action is the page itself, not its base",
+    "lines": "HTML: lines end in CRLF, and the first line end is not part of the text",
 }
 
 
-def form_both(name: str) -> tuple[Any, Any]:
+def both_forms(name: str) -> tuple[Any, Any]:
     body, arguments = FORMS[name]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated there
-        theirs = http.FormRequest.from_response(their_page(body), **arguments)
-    ours = FormRequest.from_response(our_page(body), **arguments)
-    return sent(theirs.url, theirs.method, theirs.body), sent(ours.url, ours.method, ours.body)
+        warnings.simplefilter("ignore")  # deprecated in Scrapy
+        theirs = http.FormRequest.from_response(scrapy_page(body), **arguments)
+    ours = FormRequest.from_response(lycosa_page(body), **arguments)
+    return normalized(theirs.url, theirs.method, theirs.body), normalized(ours.url, ours.method, ours.body)
 
 
-def sent(url: str, method: str, body: bytes) -> tuple[Any, ...]:
-    """Return what a server sees of a form; the order of different fields is not compared."""
+def normalized(url: str, method: str, body: bytes) -> tuple[Any, ...]:
+    """Return the parts of a submitted form; the order of different fields is ignored."""
     parts = urlsplit(url)
     fields = parse_qsl(parts.query, keep_blank_values=True) + parse_qsl(body.decode(), keep_blank_values=True)
     return parts.scheme, parts.netloc, parts.path, method, sorted(fields)
 
 
-def test_forms() -> None:
-    assert_listed(differences(FORMS, form_both), FORMS_DIFFER)
+def test_submitted_forms_equal_scrapys() -> None:
+    assert_listed(differences(FORMS, both_forms), FORMS_DIFFER)
 
 
 # ------------------------------------------------------------------------------------------------------------- cookies
@@ -257,15 +257,15 @@ HISTORIES: dict[str, list[tuple[str, list[str]]]] = {
 }
 COOKIES_DIFFER = {
     "subdomain": "without Domain a cookie is for its host only (RFC 6265 §5.4)",
-    "secure from http": "http may not set secure cookies (RFC 6265bis §5.7)",
-    "bad path": "a path without a slash is none: the default path counts (RFC 6265 §5.2.4)",
-    "prefix": "__Host- promises that there is no Domain (RFC 6265bis §4.1.3)",
-    "localhost": "localhost may name itself",
+    "secure from http": "http cannot set secure cookies (RFC 6265bis §5.7)",
+    "bad path": "a path without a leading slash is ignored: the default path applies (RFC 6265 §5.2.4)",
+    "prefix": "__Host- forbids a Domain (RFC 6265bis §4.1.3)",
+    "localhost": "localhost may be its own Domain",
 }
 
 
-def cookies_both(name: str) -> tuple[list[str], list[str]]:
-    """Return what each sends along the way."""
+def both_cookies(name: str) -> tuple[list[str], list[str]]:
+    """Return the Cookie headers of each along the history."""
     middleware, jar = CookiesMiddleware(), CookieJar(is_suffix)
     theirs, ours = [], []
     for url, lines in HISTORIES[name]:
@@ -278,10 +278,10 @@ def cookies_both(name: str) -> tuple[list[str], list[str]]:
     return theirs, ours
 
 
-def test_which_cookies_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sent_cookies_equal_scrapys(monkeypatch: pytest.MonkeyPatch) -> None:
     offline = TLDExtract(suffix_list_urls=(), include_psl_private_domains=True)
-    monkeypatch.setattr(f"{CookiesMiddleware.__module__}._split_domain", offline)  # it would ask the network
-    assert_listed(differences(HISTORIES, cookies_both), COOKIES_DIFFER)
+    monkeypatch.setattr(f"{CookiesMiddleware.__module__}._split_domain", offline)  # it would use the network
+    assert_listed(differences(HISTORIES, both_cookies), COOKIES_DIFFER)
 
 
 # ----------------------------------------------------------------------------------------------------------- responses
@@ -292,56 +292,56 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "header before meta": ('<meta charset="utf-8"><p>Größe'.encode("cp1252"), "text/html; charset=iso-8859-1"),
     "bom before header": (b"\xef\xbb\xbf" + "Größe".encode(), "text/html; charset=iso-8859-1"),
     "utf-16 bom": ("Größe".encode("utf-16"), "text/html"),
-    "nothing said, utf-8": ("<p>Größe".encode(), "text/html"),
-    "nothing said, cp1252": ("<p>Größe".encode("cp1252"), "text/html"),
+    "no label, utf-8": ("<p>Größe".encode(), "text/html"),
+    "no label, cp1252": ("<p>Größe".encode("cp1252"), "text/html"),
     "http-equiv": (b'<meta http-equiv=content-type content="text/html; charset=gb2312"><p>\xc4\xe3', "text/html"),
     "unknown label": ("Größe".encode(), "text/html; charset=x-klingon"),
     "wrong bytes": (b"<p>a\xffb", "text/html; charset=utf-8"),
 }
 
 
-def test_the_text_of_responses() -> None:
+def test_texts_of_responses_equal_scrapys() -> None:
     def both(name: str) -> tuple[str, str]:
         body, kind = TEXTS[name]
-        return their_page(body, kind=kind).text, our_page(body, kind=kind).text
+        return scrapy_page(body, kind=kind).text, lycosa_page(body, kind=kind).text
 
-    assert_listed(differences(TEXTS, both), {"nothing said, cp1252": "browsers do not guess among Arabic code pages"})
+    assert_listed(differences(TEXTS, both), {"no label, cp1252": "browsers do not guess among Arabic code pages"})
 
 
 FOLLOWED = ("x", "/y", "?z", "#f", " b ", "http://b.example", "//c.example/", "ä", "a b", "", "../up", "x?ä=ö")
 
 
-def test_response_follow() -> None:
+def test_followed_links_equal_scrapys() -> None:
     def both(link: str) -> tuple[str, str]:
-        return canonicalize(their_page(b"").follow(link).url), canonicalize(our_page(b"").follow(link).url)
+        return canonicalize(scrapy_page(b"").follow(link).url), canonicalize(lycosa_page(b"").follow(link).url)
 
     assert_listed(differences(FOLLOWED, both), {})
 
 
-def test_selectors_return_the_same() -> None:
+def test_selectors_return_the_same_as_scrapys() -> None:
     body = b"<title>T</title><ul><li class=a>1<li>2</ul><a href=x>x</a><p>text \xc3\xa4</p>"
-    theirs, ours = their_page(body), our_page(body)
+    theirs, ours = scrapy_page(body), lycosa_page(body)
     for query in ("title::text", "li::text", "li.a::text", "a::attr(href)", "p::text", "none::text"):
         assert theirs.css(query).getall() == ours.css(query).getall()
     for query in ("//li/text()", "count(//li)", "//a/@href", "//li[contains(., $x)]"):
         variables = {"x": "1"} if "$x" in query else {}
         assert theirs.xpath(query, **variables).getall() == ours.xpath(query, **variables).getall()
     body = b'{"a": {"b": [1, "two", null]}}'
-    theirs, ours = http.JsonResponse(HERE, body=body), our_page(body, kind="application/json")
+    theirs, ours = http.JsonResponse(HERE, body=body), lycosa_page(body, kind="application/json")
     for query in ("a.b[0]", "a.b[1]", "a.b", "none"):
         assert theirs.jmespath(query).getall() == ours.jmespath(query).getall()
     assert theirs.json() == ours.json()
 
 
-def test_the_attributes_of_a_followed_request() -> None:
-    theirs = their_page(b"").follow("x", method="POST", headers={"A": "b"}, meta={"k": 1}, priority=3, flags=["f"])
-    ours = our_page(b"").follow("x", method="POST", headers={"A": "b"}, meta={"k": 1}, priority=3, flags=["f"])
+def test_attributes_of_a_followed_request_equal_scrapys() -> None:
+    theirs = scrapy_page(b"").follow("x", method="POST", headers={"A": "b"}, meta={"k": 1}, priority=3, flags=["f"])
+    ours = lycosa_page(b"").follow("x", method="POST", headers={"A": "b"}, meta={"k": 1}, priority=3, flags=["f"])
     for name in ("url", "method", "body", "meta", "priority", "dont_filter", "flags", "cb_kwargs", "encoding"):
         assert getattr(theirs, name) == getattr(ours, name), name
     assert theirs.headers.to_unicode_dict() == dict(ours.headers)
 
 
-def test_bodies_of_requests() -> None:
+def test_bodies_of_requests_equal_scrapys() -> None:
     for body in (None, "", b"", "ä", b"\xff", "x"):
         assert scrapy.Request(HERE, body=body).body == Request(HERE, body=body).body
     assert scrapy.Request(HERE, body="ä", encoding="latin-1").body == Request(HERE, body="ä", encoding="latin-1").body
@@ -349,7 +349,7 @@ def test_bodies_of_requests() -> None:
 
 # ------------------------------------------------------------------------------------------------------------ settings
 
-OWN: dict[str, Any] = {
+USER_SETTINGS: dict[str, Any] = {
     "NUMBER": 5, "TEXT_NUMBER": "7", "FLOAT": "1.5", "YES": "True", "NO": "0", "ONE": 1, "LIST": "a,b", "ITEMS": ["x"],
     "DICT": '{"a": 1}', "NONE": None,
 }  # fmt: skip
@@ -365,11 +365,11 @@ GETTERS = [
     *(("getbool", name) for name in ("COOKIES_ENABLED", "ROBOTSTXT_OBEY", "HTTPCACHE_ENABLED", "AUTOTHROTTLE_ENABLED")),
     *(("getlist", name) for name in ("HTTPERROR_ALLOWED_CODES",)),
 ]
-SETTINGS_DIFFER = {("getbool", "ROBOTSTXT_OBEY"): "polite unless told otherwise"}
+SETTINGS_DIFFER = {("getbool", "ROBOTSTXT_OBEY"): "robots.txt is obeyed by default"}
 
 
-def test_getters_of_settings() -> None:
-    theirs = TheirSettings(OWN)
-    ours = SettingsView(load({}, spider_settings={"user": OWN}, environ={}, folder=Path("/dev/null")))
+def test_getters_of_settings_equal_scrapys() -> None:
+    theirs = ScrapySettings(USER_SETTINGS)
+    ours = SettingsView(load({}, spider_settings={"user": USER_SETTINGS}, environ={}, folder=Path("/dev/null")))
     found = differences(GETTERS, lambda case: (getattr(theirs, case[0])(case[1]), getattr(ours, case[0])(case[1])))
     assert_listed(found, SETTINGS_DIFFER)

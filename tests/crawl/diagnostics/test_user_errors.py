@@ -41,16 +41,16 @@ QUOTES = Quotes()
 
 
 def outside(response: Any) -> None:
-    """No method."""
+    """A function outside the spider."""
 
 
-@pytest.mark.parametrize("given", ["parse_book", QUOTES.parse, QUOTES.parse_later])
-def test_a_correct_callback_has_no_message(given: Any) -> None:
-    assert user_errors.check_callback(given, QUOTES) == ""
+@pytest.mark.parametrize("callback", ["parse_book", QUOTES.parse, QUOTES.parse_later])
+def test_a_correct_callback_has_no_message(callback: Any) -> None:
+    assert user_errors.check_callback(callback, QUOTES) == ""
 
 
 @pytest.mark.parametrize(
-    ("given", "line"),
+    ("callback", "line"),
     [
         ("prase_book", "Quotes has no method 'prase_book' for the callback: did you mean 'parse_book'?"),
         ("xyz", "Quotes has no method 'xyz' for the callback"),
@@ -81,11 +81,11 @@ def test_a_correct_callback_has_no_message(given: Any) -> None:
     ],
     ids=lambda value: str(value).partition(" at 0x")[0],
 )
-def test_a_wrong_callback_is_explained(given: Any, line: str) -> None:
-    assert user_errors.check_callback(given, QUOTES) == line
+def test_a_wrong_callback_is_explained(callback: Any, line: str) -> None:
+    assert user_errors.check_callback(callback, QUOTES) == line
 
 
-def test_a_coroutine_as_errback() -> None:
+def test_a_coroutine_as_errback_is_explained() -> None:
     coroutine = QUOTES.parse_later(PAGE)
     line = user_errors.check_callback(coroutine, QUOTES, "errback")
     coroutine.close()
@@ -93,7 +93,7 @@ def test_a_coroutine_as_errback() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "given", "line"),
+    ("method", "cb_kwargs", "line"),
     [
         (QUOTES.parse_book, {"key": "k"}, ""),
         (QUOTES.parse_book, {"key": "k", "number": 1}, ""),
@@ -111,14 +111,14 @@ def test_a_coroutine_as_errback() -> None:
         (print, {}, ""),
     ],
 )
-def test_wrong_arguments_are_explained(method: Any, given: dict[str, Any], line: str) -> None:
-    assert user_errors.check_arguments(method, given) == line
+def test_wrong_arguments_are_explained(method: Any, cb_kwargs: dict[str, Any], line: str) -> None:
+    assert user_errors.check_arguments(method, cb_kwargs) == line
 
 
-def itself() -> list[Any]:
-    held: list[Any] = []
-    held.append(held)
-    return held
+def recursive_list() -> list[Any]:
+    values: list[Any] = []
+    values.append(values)
+    return values
 
 
 @dataclass
@@ -166,7 +166,10 @@ def test_plain_data_can_be_stored() -> None:
             {"lock": threading.Lock()},
             "meta['lock'] is a lock, which cannot be stored: use numbers, strings, bytes, lists and dicts",
         ),
-        ({"a": itself()}, "meta['a'] is a list, which cannot be stored: it contains itself, or has too many levels"),
+        (
+            {"a": recursive_list()},
+            "meta['a'] is a list, which cannot be stored: it contains itself, or has too many levels",
+        ),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -174,7 +177,7 @@ def test_data_that_cannot_be_stored_is_explained(value: dict[str, Any], line: st
     assert user_errors.check_storable("meta", value) == line
 
 
-class Odd:
+class BrokenRepr:
     def __repr__(self) -> str:
         raise RuntimeError("no")
 
@@ -216,7 +219,7 @@ class Odd:
             "a class (<class 'tests.crawl.diagnostics.test_user_errors.Point'>): yield an object of it, Point(...)",
         ),
         (3, "an int (3): yield items (a dict, a dataclass...) or Requests"),
-        (Odd(), "an Odd: yield items (a dict, a dataclass...) or Requests"),
+        (BrokenRepr(), "a BrokenRepr: yield items (a dict, a dataclass...) or Requests"),
         ("x" * 99, f"a str ('{'x' * 59}...): yield an item, {{'text': ...}}"),
     ],
     ids=lambda value: type(value).__name__,
@@ -243,7 +246,7 @@ def test_objects_of_scrapy_are_explained() -> None:
     assert user_errors.check_result(kind(), "parse").endswith(": write from lycosa import FormRequest")
 
 
-def returns_late(response: Any) -> Iterator[Any]:
+def returns_value(response: Any) -> Iterator[Any]:
     yield {}
     if response:
         return {"lost": 1}
@@ -266,10 +269,10 @@ def plain(response: Any) -> dict[str, Any]:
 
 
 def test_a_return_value_lost_in_a_generator_is_found() -> None:
-    line = returns_late.__code__.co_firstlineno + 3
-    expected = f"returns_late yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"
-    assert user_errors.check_lost_return(returns_late) == expected
-    wrapped = functools.wraps(returns_late)(lambda response: plain(response) or returns_late(response))
+    line = returns_value.__code__.co_firstlineno + 3
+    expected = f"returns_value yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"
+    assert user_errors.check_lost_return(returns_value) == expected
+    wrapped = functools.wraps(returns_value)(lambda response: plain(response) or returns_value(response))
     assert user_errors.check_lost_return(wrapped) == expected
 
 
@@ -278,7 +281,7 @@ def test_functions_without_a_lost_value_have_no_message(function: Any) -> None:
     assert user_errors.check_lost_return(function) == ""
 
 
-def test_a_generator_without_source() -> None:
+def test_a_generator_without_source_has_no_message() -> None:
     namespace: dict[str, Any] = {}
     exec("def parse(r):\n    yield 1\n    return 2\n", namespace)
     assert user_errors.check_lost_return(namespace["parse"]) == ""
@@ -321,7 +324,7 @@ class Both(Old):
         (Old, "Old.start_requests is never called: write async def start(self) instead"),
     ],
 )
-def test_start(kind: type[Spider], line: str) -> None:
+def test_invalid_start_methods_are_explained(kind: type[Spider], line: str) -> None:
     assert user_errors.check_start(kind()) == line
 
 
@@ -343,12 +346,12 @@ def test_a_missing_method_is_named_with_its_misspelling(method: str, hint: str) 
         ([None], "start_urls[0] of Q is a NoneType (None): write a URL, as text"),
     ],
 )
-def test_start_urls(urls: Any, line: str) -> None:
+def test_invalid_start_urls_are_explained(urls: Any, line: str) -> None:
     assert user_errors.check_start_urls(urls, "Q") == line
 
 
 @pytest.mark.parametrize("domain", ["example.com", ".example.com", "localhost", "127.0.0.1", "[::1]"])
-def test_allowed_domains(domain: str) -> None:
+def test_valid_allowed_domains_have_no_message(domain: str) -> None:
     assert user_errors.check_allowed_domains([domain], "Q") == ""
 
 
@@ -467,7 +470,7 @@ def test_every_method_has_a_line_for_what_it_may_return() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "value", "line"),
+    ("method", "value", "line"),
     [
         (
             "Part.process_request",
@@ -491,8 +494,8 @@ def test_every_method_has_a_line_for_what_it_may_return() -> None:
         ("Part.other", 1, "returned an int (1): return what it is asked for"),
     ],
 )
-def test_a_wrong_return_value_is_explained(where: str, value: Any, line: str) -> None:
-    assert user_errors.check_returned(where, value) == f"{where} {line}"
+def test_a_wrong_return_value_is_explained(method: str, value: Any, line: str) -> None:
+    assert user_errors.check_returned(method, value) == f"{method} {line}"
 
 
 def test_a_coroutine_that_was_not_awaited_is_explained() -> None:

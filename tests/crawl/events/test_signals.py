@@ -1,4 +1,4 @@
-"""Signals (C1): which receivers are called with which arguments, their answers, and their errors."""
+"""Signals (C1): which receivers are called with which arguments, and what happens when they raise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lycosa.crawl.events.signals import (
 )
 
 # Scrapy's documentation, topics/signals: the names and the arguments of each.
-OF_SCRAPY = {
+SCRAPY_SIGNALS = {
     "engine_started": "",
     "engine_stopped": "",
     "scheduler_empty": "",
@@ -56,28 +56,28 @@ OF_SCRAPY = {
 ITEM = {"item": {"n": 1}, "response": "r", "spider": "s"}
 
 
-def sent(signals: Signals, signal: Signal, **values: Any) -> None:
+def send(signals: Signals, signal: Signal, **values: Any) -> None:
     asyncio.run(signals.send(signal, **values))
 
 
 def test_the_signals_are_those_of_scrapy_with_their_arguments() -> None:
-    assert {name: " ".join(signal.arguments) for name, signal in SIGNALS.items()} == OF_SCRAPY
+    assert {name: " ".join(signal.arguments) for name, signal in SIGNALS.items()} == SCRAPY_SIGNALS
     signals = Signals()
     assert [name for name in SIGNALS if getattr(signals, f"on_{name}") != []] == []
     assert all(getattr(all_signals, name) is signal for name, signal in SIGNALS.items())
 
 
 def test_receivers_get_the_arguments_they_take() -> None:
-    got: list[Any] = []
+    calls: list[Any] = []
     signals = Signals(sender="crawler")
-    signals.connect(lambda: got.append("none"), item_scraped)
-    signals.connect(lambda spider, item: got.append((item, spider)), item_scraped)
-    signals.connect(lambda response, **rest: got.append((response, sorted(rest))), item_scraped)
-    signals.connect(lambda signal, sender, more=3: got.append((signal, sender, more)), "item_scraped")
-    signals.connect(lambda *args: got.append(args), item_scraped)
-    signals.connect(functools.partial(lambda word, item: got.append((word, item)), "bound"), item_scraped)
-    sent(signals, item_scraped, **ITEM)
-    assert got == [
+    signals.connect(lambda: calls.append("none"), item_scraped)
+    signals.connect(lambda spider, item: calls.append((item, spider)), item_scraped)
+    signals.connect(lambda response, **rest: calls.append((response, sorted(rest))), item_scraped)
+    signals.connect(lambda signal, sender, more=3: calls.append((signal, sender, more)), "item_scraped")
+    signals.connect(lambda *args: calls.append(args), item_scraped)
+    signals.connect(functools.partial(lambda word, item: calls.append((word, item)), "bound"), item_scraped)
+    send(signals, item_scraped, **ITEM)
+    assert calls == [
         "none",
         ({"n": 1}, "s"),
         ("r", ["item", "sender", "signal", "spider"]),
@@ -127,10 +127,10 @@ def test_connecting_twice_calls_once_and_disconnecting_stops_calls() -> None:
     hooks = signals.on_item_scraped
     signals.connect(part.on_item, item_scraped)
     signals.connect(part.on_item, item_scraped, weak=False)
-    sent(signals, item_scraped, **ITEM)
+    send(signals, item_scraped, **ITEM)
     assert part.count == 1
     signals.disconnect(part.on_item, item_scraped)
-    sent(signals, item_scraped, **ITEM)
+    send(signals, item_scraped, **ITEM)
     assert part.count == 1
     with pytest.raises(BadSpider, match=r"Part.on_item is not connected to item_scraped"):
         signals.disconnect(part.on_item, "item_scraped")
@@ -141,22 +141,22 @@ def test_connecting_twice_calls_once_and_disconnecting_stops_calls() -> None:
 
 
 def test_receivers_are_kept_alive() -> None:
-    got: list[str] = []
+    calls: list[str] = []
 
     class Part:
         def on_start(self) -> None:
-            got.append("method")
+            calls.append("method")
 
     signals = Signals()
     signals.connect(Part().on_start, engine_started)
-    signals.connect(lambda: got.append("lambda"), engine_started)
+    signals.connect(lambda: calls.append("lambda"), engine_started)
     gc.collect()
-    sent(signals, engine_started)
-    assert got == ["method", "lambda"]
+    send(signals, engine_started)
+    assert calls == ["method", "lambda"]
 
 
 def test_a_receiver_that_fails_is_logged_and_the_others_are_called(caplog: pytest.LogCaptureFixture) -> None:
-    got: list[str] = []
+    calls: list[str] = []
 
     def broken() -> None:
         raise ZeroDivisionError("by zero")
@@ -166,10 +166,10 @@ def test_a_receiver_that_fails_is_logged_and_the_others_are_called(caplog: pytes
         raise KeyError("k")
 
     signals = Signals()
-    for receiver in (broken, broken_later, lambda: got.append("called")):
+    for receiver in (broken, broken_later, lambda: calls.append("called")):
         signals.connect(receiver, engine_started)
-    sent(signals, engine_started)
-    assert got == ["called"]
+    send(signals, engine_started)
+    assert calls == ["called"]
     texts = [record.getMessage() for record in caplog.records]
     assert [text.split(".")[-1] for text in texts] == [
         "broken, a receiver of engine_started, failed: ZeroDivisionError('by zero')",
@@ -180,42 +180,42 @@ def test_a_receiver_that_fails_is_logged_and_the_others_are_called(caplog: pytes
 
 def test_send_waits_for_async_receivers_which_run_concurrently() -> None:
     async def crawl() -> list[str]:
-        got: list[str] = []
+        calls: list[str] = []
         both = asyncio.Barrier(2)
 
         async def receiver(word: str) -> None:
-            await both.wait()  # would never end one after the other
-            got.append(word)
+            await both.wait()  # passes only if both receivers run at once
+            calls.append(word)
 
         signals = Signals()
         signals.connect(lambda: receiver("a"), engine_started)
         signals.connect(lambda: receiver("b"), engine_started)
         async with asyncio.timeout(60):
             await signals.send(engine_started)
-        return sorted(got)
+        return sorted(calls)
 
     assert asyncio.run(crawl()) == ["a", "b"]
 
 
 def test_a_receiver_may_disconnect_itself_while_it_is_called() -> None:
-    got: list[str] = []
+    calls: list[str] = []
     signals = Signals()
 
     def once() -> None:
-        got.append("once")
+        calls.append("once")
         signals.disconnect(once, engine_started)
 
     signals.connect(once, engine_started)
-    signals.connect(lambda: got.append("always"), engine_started)
-    sent(signals, engine_started)
-    sent(signals, engine_started)
-    assert got == ["once", "always", "always"]
+    signals.connect(lambda: calls.append("always"), engine_started)
+    send(signals, engine_started)
+    send(signals, engine_started)
+    assert calls == ["once", "always", "always"]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_close_spider_closes_with_its_reason_after_all_were_called(is_async: bool) -> None:
-    got: list[str] = []
-    signals = Signals(close=got.append)
+def test_close_spider_closes_with_its_reason_after_all_receivers_ran(is_async: bool) -> None:
+    calls: list[str] = []
+    signals = Signals(close=calls.append)
 
     def close() -> None:
         raise CloseSpider("enough")
@@ -224,9 +224,9 @@ def test_close_spider_closes_with_its_reason_after_all_were_called(is_async: boo
         close()
 
     signals.connect(close_later if is_async else close, item_scraped)
-    signals.connect(lambda: got.append("called"), item_scraped)
-    sent(signals, item_scraped, **ITEM)
-    assert got == ["called", "enough"]
+    signals.connect(lambda: calls.append("called"), item_scraped)
+    send(signals, item_scraped, **ITEM)
+    assert calls == ["called", "enough"]
 
 
 def raising(error: Exception) -> Any:
@@ -236,19 +236,19 @@ def raising(error: Exception) -> Any:
     return receiver
 
 
-def test_dont_close_spider_answers_spider_idle_and_overrides_close_spider() -> None:
+def test_dont_close_spider_keeps_the_spider_open_and_overrides_close_spider() -> None:
     closed: list[str] = []
     signals = Signals(close=closed.append)
     signals.connect(raising(CloseSpider("done")), spider_idle)
-    sent(signals, spider_idle, spider="s")
+    send(signals, spider_idle, spider="s")
     assert closed == ["done"]
     signals.connect(raising(DontCloseSpider()), spider_idle)
     with pytest.raises(DontCloseSpider):
-        sent(signals, spider_idle, spider="s")
+        send(signals, spider_idle, spider="s")
     assert closed == ["done"]
 
 
-def test_stop_download_answers_bytes_received() -> None:
+def test_stop_download_is_raised_from_bytes_received() -> None:
     signals = Signals()
     signals.connect(raising(StopDownload(fail=False)), bytes_received)
     with pytest.raises(StopDownload) as caught:
@@ -256,36 +256,36 @@ def test_stop_download_answers_bytes_received() -> None:
     assert caught.value.fail is False
 
 
-def test_answers_of_other_signals_are_errors(caplog: pytest.LogCaptureFixture) -> None:
+def test_control_exceptions_of_other_signals_are_logged_as_errors(caplog: pytest.LogCaptureFixture) -> None:
     signals = Signals()
     signals.connect(raising(DontCloseSpider()), spider_closed)
     signals.connect(raising(StopDownload()), spider_closed)
-    sent(signals, spider_closed, spider="s", reason="finished")
+    send(signals, spider_closed, spider="s", reason="finished")
     assert len(caplog.records) == 2
 
 
 def test_post_does_not_wait_and_settle_does() -> None:
     async def crawl() -> list[str]:
-        got: list[str] = []
+        calls: list[str] = []
         closed: list[str] = []
 
         async def slow(request: Any) -> None:
             await asyncio.sleep(0)
-            got.append(request)
+            calls.append(request)
             raise CloseSpider("by a task")
 
         signals = Signals(close=closed.append)
         signals.connect(slow, request_scheduled)
         signals.post(request_scheduled, request="a", spider=None)
-        assert got == []
+        assert calls == []
         await signals.settle()
         await signals.settle()
-        return got + closed
+        return calls + closed
 
     assert asyncio.run(crawl()) == ["a", "by a task"]
 
 
-def test_posted_tasks_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_posted_tasks_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     async def crawl() -> int:
         count = 0
         free = asyncio.Event()
@@ -332,36 +332,36 @@ def test_settle_cancels_slow_receivers(monkeypatch: pytest.MonkeyPatch, caplog: 
 
 
 def test_projects_may_define_signals() -> None:
-    got: list[Any] = []
+    calls: list[Any] = []
     login = Signal("login", ("user",))
     signals = Signals()
-    signals.connect(lambda user, signal: got.append((user, signal)), login)
-    sent(signals, login, user="u")
+    signals.connect(lambda user, signal: calls.append((user, signal)), login)
+    send(signals, login, user="u")
     signals.disconnect_all(login)
-    sent(signals, login, user="v")
-    assert got == [("u", login)]
+    send(signals, login, user="v")
+    assert calls == [("u", login)]
 
 
 def test_a_signal_without_all_its_arguments_fails() -> None:
     signals = Signals()
     signals.connect(lambda item: None, item_scraped)
     with pytest.raises(KeyError):
-        sent(signals, item_scraped, spider="s")
+        send(signals, item_scraped, spider="s")
 
 
 COST = """
 import timeit
 from lycosa.crawl.events.signals import Signals
 signals = Signals()
-def nobody(): pass
-def listens():
+def empty(): pass
+def check():
     if signals.on_item_scraped: pass
 n = 200_000
-print((min(timeit.repeat(listens, number=n, repeat=9)) - min(timeit.repeat(nobody, number=n, repeat=9))) / n * 1e9)
+print((min(timeit.repeat(check, number=n, repeat=9)) - min(timeit.repeat(empty, number=n, repeat=9))) / n * 1e9)
 """
 
 
-def test_a_signal_without_receivers_costs_next_to_nothing() -> None:
+def test_a_signal_without_receivers_costs_a_few_nanoseconds() -> None:
     """Below 60 ns by design; the test allows a slow machine five times that."""
     done = subprocess.run([sys.executable, "-c", COST], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 300

@@ -1,4 +1,4 @@
-"""A crawl in which everything happens sends every signal and sets every stat (C7), so no listed name is dead."""
+"""Crawls with every kind of event send every signal and set every stat (C7), so that no listed name is unused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server() -> Iterator[Server]:
 class RecordsSignals(Spider):
     """Records every signal with its arguments, in order."""
 
-    name = "hears"
+    name = "records-signals"
     signals_recorded = tuple(SIGNALS.values())
 
     @classmethod
@@ -45,10 +45,10 @@ class RecordsSignals(Spider):
             crawler.signals.connect(spider.record, signal)
         return spider
 
-    def record(self, signal: Any, sender: Any, **given: Any) -> Any:
-        self.recorded.append((signal.name, given))
-        answer = getattr(self, f"on_{signal.name}", None)
-        return answer(**given) if answer else None
+    def record(self, signal: Any, sender: Any, **arguments: Any) -> Any:
+        self.recorded.append((signal.name, arguments))
+        handler = getattr(self, f"on_{signal.name}", None)
+        return handler(**arguments) if handler else None
 
     async def start(self) -> AsyncIterator[Request]:
         for url in self.urls:
@@ -59,30 +59,30 @@ class RecordsSignals(Spider):
 
 
 def crawled(spider: type[Spider], urls: Any, **settings: Any) -> tuple[Any, dict[str, Any]]:
-    """Crawl; return the spider and the stats."""
-    made: list[Any] = []
+    """Run a crawl. Return the spider and the stats."""
+    spiders: list[Any] = []
 
-    class Kept(spider):  # type: ignore[misc,valid-type]
+    class Collected(spider):  # type: ignore[misc,valid-type]
         def set_crawler(self, crawler: Any) -> None:
             super().set_crawler(crawler)
-            made.append(self)
+            spiders.append(self)
 
-    async def story() -> Any:
-        given = {"retries": 1, "backoff_base": 0.01, "slow_callback_after": 0, "robots": False, **settings}
-        async with asyncio.timeout(60), Crawl(Kept, spider_args={"urls": urls}, **given) as crawl:
+    async def run() -> Any:
+        options = {"retries": 1, "backoff_base": 0.01, "slow_callback_after": 0, "robots": False, **settings}
+        async with asyncio.timeout(60), Crawl(Collected, spider_args={"urls": urls}, **options) as crawl:
             await crawl.run()
         return crawl.summary
 
-    summary = asyncio.run(story())
+    summary = asyncio.run(run())
     assert unlisted_names(summary.stats) == []
-    return made[0], dict(summary.stats)
+    return spiders[0], dict(summary.stats)
 
 
 class Everything(RecordsSignals):
-    """Causes everything that can happen in a crawl, except for its ends and the cache."""
+    """Causes every event of a crawl, except for early ends and the cache."""
 
     name = "everything"
-    asked = 0
+    idle_count = 0
 
     async def parse(self, response: Any) -> Any:
         yield {"n": "good"}
@@ -100,7 +100,7 @@ class Everything(RecordsSignals):
         self.logger.warning("a leaf")
 
     def fails(self, response: Any) -> None:
-        raise ValueError("asked for")
+        raise ValueError("on purpose")
 
     def bad_item(self, response: Any) -> Any:
         return {"n": "bad"}
@@ -113,18 +113,18 @@ class Everything(RecordsSignals):
         yield response.follow("/index?deeper", self.deep)
 
     async def on_spider_idle(self, spider: Any) -> None:
-        self.asked += 1
-        if self.asked == 1:
+        self.idle_count += 1
+        if self.idle_count == 1:
             assert await self.crawler.crawl(Request(self.urls[0] + "?idle", self.leaf))
             assert not await self.crawler.crawl(Request(self.urls[0] + "?idle", self.leaf))
 
 
-class Sorts:
+class DropsAndFails:
     """Drops one item and fails on another one."""
 
     def process_item(self, item: Any) -> Any:
         if item["n"] == "drop":
-            raise DropItem("as asked")
+            raise DropItem("on purpose")
         if item["n"] == "bad":
             raise ValueError("a bad item")
         return item
@@ -140,19 +140,19 @@ def everything(server: Server, tmp_path: Path) -> tuple[Any, dict[str, Any]]:
         max_url_length=200,
         memory_warning=1024**2,
         files_store=str(tmp_path / "files"),
-        pipelines={Sorts: 1, FilesPipeline: 2},
+        pipelines={DropsAndFails: 1, FilesPipeline: 2},
     )
 
 
 def many_names(server: Server) -> dict[str, Any]:
-    class Many(RecordsSignals):
-        name = "many"
+    class ManyNames(RecordsSignals):
+        name = "many-names"
 
         def parse(self, response: Any) -> None:
             for number in range(NAMES_MAX + 1):
                 self.crawler.stats.inc_value(f"retry/reason_count/{number}")
 
-    return crawled(Many, [server.url("/index")])[1]
+    return crawled(ManyNames, [server.url("/index")])[1]
 
 
 def out_of_memory(server: Server) -> dict[str, Any]:
@@ -164,15 +164,15 @@ def no_robots_txt() -> dict[str, Any]:
 
 
 def out_of_bounds(server: Server) -> dict[str, Any]:
-    class Strays(RecordsSignals):
-        name = "strays"
+    class LeavesDomain(RecordsSignals):
+        name = "leaves-domain"
         allowed_domains = ("127.0.0.1",)
 
         def parse(self, response: Any) -> Any:
             yield Request("http://other.example/")
             yield Request("http://other.example/2")
 
-    stats = crawled(Strays, [server.url("/index")])[1]
+    stats = crawled(LeavesDomain, [server.url("/index")])[1]
     assert (stats["offsite/filtered"], stats["offsite/domains"]) == (2, 1)
     return stats
 
@@ -180,29 +180,29 @@ def out_of_bounds(server: Server) -> dict[str, Any]:
 def cache(tmp_path: Path) -> list[dict[str, Any]]:
     """A cache that misses, stores, hits, revalidates, invalidates, serves a stale response, and is damaged."""
     folder = str(tmp_path / "cache")
-    ways = {"http_cache": "rfc9111", "http_cache_dir": folder, "retries": 0}
+    options = {"http_cache": "rfc9111", "http_cache_dir": folder, "retries": 0}
     found = []
     with running() as server:
         paths = ["control=max-age=900", "control=max-age=0&etag=a", "control=max-age=900&age=900", "control=no-store"]
         urls = [server.url(f"/cached?{path}") for path in paths]
-        found += [crawled(RecordsSignals, urls, **ways)[1] for _ in range(2)]
-    found.append(crawled(RecordsSignals, urls, **ways)[1])
-    found.append(crawled(RecordsSignals, urls, **ways, http_cache_ignore_missing=True)[1])
+        found += [crawled(RecordsSignals, urls, **options)[1] for _ in range(2)]
+    found.append(crawled(RecordsSignals, urls, **options)[1])
+    found.append(crawled(RecordsSignals, urls, **options, http_cache_ignore_missing=True)[1])
     for file in (tmp_path / "cache").iterdir():
         file.write_bytes(b"damaged" * 1000)
-    found.append(crawled(RecordsSignals, urls[:1], **ways)[1])
+    found.append(crawled(RecordsSignals, urls[:1], **options)[1])
     return found
 
 
 def full_device(server: Server, tmp_path: Path) -> dict[str, Any]:
-    """The device of the output is full."""
-    kept: list[Any] = []
+    """Write items to a full device."""
+    collectors: list[Any] = []
 
     class Writes(RecordsSignals):
         name = "writes"
 
         def parse(self, response: Any) -> Any:
-            kept.append(self.crawler.stats)
+            collectors.append(self.crawler.stats)
             return {"n": "x" * 100_000}
 
     crew = crew_of(Settings(state=str(tmp_path / "state"), robots=False), Writes, {"urls": [server.url("/index")]})
@@ -215,19 +215,19 @@ def full_device(server: Server, tmp_path: Path) -> dict[str, Any]:
     finally:
         os.dup2(standard_output, 1)
         os.close(standard_output)
-    return dict(kept[0].get_stats())
+    return dict(collectors[0].get_stats())
 
 
 def test_every_signal_is_sent_with_its_arguments(server, tmp_path):
     spider, stats = everything(server, tmp_path)
-    recorded = {name: set(given) for name, given in spider.recorded}
+    recorded = {name: set(arguments) for name, arguments in spider.recorded}
     assert sorted(set(SIGNALS) - set(recorded)) == [], "never sent"
     assert recorded == {name: set(signal.arguments) for name, signal in SIGNALS.items()}
     names = [name for name, _ in spider.recorded]
     assert names.index("spider_opened") == names.index("engine_started") + 1
     assert names[-1] == "engine_stopped"
     assert names.index("feed_exporter_closed") > names.index("spider_closed")
-    assert spider.asked == 2
+    assert spider.idle_count == 2
     counts = Counter(names)
     assert counts["request_reached_downloader"] == counts["request_left_downloader"]
     assert counts["request_reached_downloader"] == stats["downloader/request_count"]
@@ -249,7 +249,7 @@ def test_every_stat_is_set(server, tmp_path):
     assert never == []
 
 
-def test_the_numbers_are_right(server, tmp_path):
+def test_stats_have_the_expected_values(server, tmp_path):
     _, stats = everything(server, tmp_path)
     expected = {
         "item_dropped_count": 1,
@@ -285,8 +285,8 @@ def test_a_crawl_that_is_kept_alive_sends_spider_idle_again_and_fetches_pushed_r
 
         async def on_spider_idle(self, spider: Any) -> None:
             count = sum(name == "spider_idle" for name, _ in self.recorded)
-            if count == 2:  # from beside the crawl, while it waits
-                self.later = asyncio.ensure_future(self.crawler.crawl(Request(self.urls[0] + "?later")))
+            if count == 2:  # pushed by a task outside the crawl, which waits
+                self.push = asyncio.ensure_future(self.crawler.crawl(Request(self.urls[0] + "?later")))
             if count < 4:
                 raise DontCloseSpider
 
@@ -323,19 +323,19 @@ def test_a_push_wakes_a_crawl_that_is_kept_alive(server, monkeypatch):
 
 
 def test_a_spider_may_start_empty_and_get_requests_when_idle(server):
-    class Fed(RecordsSignals):
-        name = "fed"
+    class PushesWhenIdle(RecordsSignals):
+        name = "pushes-when-idle"
         signals_recorded = (signals.spider_idle,)
 
         async def on_spider_idle(self, spider: Any) -> None:
             if len(self.recorded) <= 3:
                 await self.crawler.crawl(Request(server.url(f"/index?{len(self.recorded)}")))
 
-    spider, stats = crawled(Fed, [])
+    spider, stats = crawled(PushesWhenIdle, [])
     assert (len(spider.recorded), stats["response_received_count"]) == (4, 3)
 
 
-def test_close_spider_when_idle(server):
+def test_close_spider_raised_at_spider_idle_ends_the_crawl(server):
     class Closes(RecordsSignals):
         name = "closes"
         signals_recorded = (signals.spider_idle,)
@@ -359,7 +359,7 @@ def test_crawler_crawl_needs_a_running_crawl():
         crawled(Early, [])
 
 
-# ------------------------------------------------------------------------------------------------- while it comes
+# ------------------------------------------------------------------------------------- while a response arrives
 
 
 class Stops(RecordsSignals):
@@ -372,43 +372,40 @@ class Stops(RecordsSignals):
         yield Request(self.urls[0], errback=self.failed)
 
     def parse(self, response: Any) -> None:
-        self.got = ("callback", response.status, len(response.body))
+        self.result = ("callback", response.status, len(response.body))
 
     def failed(self, failure: Any) -> None:
         assert failure.check(StopDownload)
-        self.got = ("errback", failure.response.status, len(failure.response.body))
+        self.result = ("errback", failure.response.status, len(failure.response.body))
 
-    def record(self, signal: Any, sender: Any, **given: Any) -> None:
-        super().record(signal, sender, **given)
+    def record(self, signal: Any, sender: Any, **arguments: Any) -> None:
+        super().record(signal, sender, **arguments)
         if signal.name == self.at:
             raise StopDownload(fail=self.fail)
 
 
 @pytest.mark.parametrize("at", ["headers_received", "bytes_received"])
 @pytest.mark.parametrize("fail", [True, False])
-def test_stop_download(server, at, fail):
-    class Here(Stops):
-        pass
-
-    Here.at, Here.fail = at, fail
-    spider, stats = crawled(Here, [server.url("/endless")], max_body=10**9)
-    how, status, size = spider.got
-    assert (how, status, 0 < size < 10**6) == ("errback" if fail else "callback", 200, at == "bytes_received")
+def test_stop_download_ends_the_transfer_and_calls_callback_or_errback(server, at, fail):
+    spider_class = type("StopsAt", (Stops,), {"at": at, "fail": fail})
+    spider, stats = crawled(spider_class, [server.url("/endless")], max_body=10**9)
+    called, status, size = spider.result
+    assert (called, status, 0 < size < 10**6) == ("errback" if fail else "callback", 200, at == "bytes_received")
     assert stats["finish_reason"] == "finished"
 
 
-def test_the_pieces_make_up_the_body(server):
-    class Takes(RecordsSignals):
-        name = "takes"
+def test_the_received_bytes_make_up_the_body(server):
+    class KeepsBody(RecordsSignals):
+        name = "keeps-body"
         signals_recorded = (signals.headers_received, signals.bytes_received)
 
         def parse(self, response: Any) -> None:
             self.body = response.body
 
-    spider, _ = crawled(Takes, [server.url("/coded/gzip")])
-    assert b"".join(given["data"] for name, given in spider.recorded if name == "bytes_received") == spider.body
-    ((_, head),) = [each for each in spider.recorded if each[0] == "headers_received"]
-    assert (head["body_length"], head["headers"].get("content-encoding")) == (
-        int(head["headers"].get("content-length")),
+    spider, _ = crawled(KeepsBody, [server.url("/coded/gzip")])
+    assert b"".join(arguments["data"] for name, arguments in spider.recorded if name == "bytes_received") == spider.body
+    ((_, received),) = [each for each in spider.recorded if each[0] == "headers_received"]
+    assert (received["body_length"], received["headers"].get("content-encoding")) == (
+        int(received["headers"].get("content-length")),
         "gzip",
     )

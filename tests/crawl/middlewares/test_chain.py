@@ -1,5 +1,6 @@
-"""Middlewares: their order, also among the built-in ones, how they are named, created and called, and the errors about
-invalid ones (C2, C7; issue 4). Crawls of a misbehaving server."""
+"""Middlewares: their order among the built-in ones, how they are named, created and called, and the errors for invalid
+ones (C2, C7). Each test crawls a page of the misbehaving server.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class Logging:
         self.log.append(f"{self.name} ! {type(exception).__name__}")
 
 
-def seen(server: Server, path: str, *orders: int, **settings: Any) -> list[str]:
+def log_of(server: Server, path: str, *orders: int, **settings: Any) -> list[str]:
     log: list[str] = []
     parts = {Logging(str(order), log): order for order in orders}
     crawled(server, path, downloader_middlewares=parts, **settings)
@@ -62,7 +63,7 @@ def seen(server: Server, path: str, *orders: int, **settings: Any) -> list[str]:
 
 
 def test_requests_pass_in_order_and_responses_in_reverse_order(server):
-    assert seen(server, "/good", 300, 100, 200) == [
+    assert log_of(server, "/good", 300, 100, 200) == [
         "100 > -",
         "200 > -",
         "300 > -",
@@ -72,7 +73,7 @@ def test_requests_pass_in_order_and_responses_in_reverse_order(server):
     ]
 
 
-def test_of_equal_numbers_the_first_one_is_nearer_to_the_engine(server):
+def test_with_equal_orders_the_first_one_is_nearer_to_the_engine(server):
     log: list[str] = []
     parts = {Logging("a", log): 10, Logging("b", log): 10}
     crawled(server, downloader_middlewares=parts)
@@ -80,17 +81,17 @@ def test_of_equal_numbers_the_first_one_is_nearer_to_the_engine(server):
 
 
 def test_a_503_is_seen_at_every_try_or_after_the_last_one(server):
-    assert seen(server, "/503", 560) == ["560 > -", "560 < 503"] * 2
-    assert seen(server, "/503", 540) == ["540 > -", "540 > -", "540 < 503"]
-    assert seen(server, "/fails?status=503", 540) == ["540 > -", "540 > -", "540 < 200"]
+    assert log_of(server, "/503", 560) == ["560 > -", "560 < 503"] * 2
+    assert log_of(server, "/503", 540) == ["540 > -", "540 > -", "540 < 503"]
+    assert log_of(server, "/fails?status=503", 540) == ["540 > -", "540 > -", "540 < 200"]
 
 
 def test_an_exception_is_seen_at_every_try_or_after_the_last_one(server):
-    assert seen(server, "/drop", 560) == ["560 > -", "560 ! ConnectionLost"] * 2
-    assert seen(server, "/drop", 540) == ["540 > -", "540 > -", "540 ! ConnectionLost"]
+    assert log_of(server, "/drop", 560) == ["560 > -", "560 ! ConnectionLost"] * 2
+    assert log_of(server, "/drop", 540) == ["540 > -", "540 > -", "540 ! ConnectionLost"]
 
 
-def test_redirects_and_cookies_are_seen_on_the_fetcher_side_of_their_middlewares(server):
+def test_middlewares_on_the_fetcher_side_see_redirects_and_cookies(server):
     expected = ["0 > -", "1 > -", "1 < 302", "0 > -", "1 > session=7", "1 < 200", "0 < 200"]
     log: list[str] = []
     crawled(server, "/cookies-required", downloader_middlewares={Logging("0", log): 590, Logging("1", log): 710})
@@ -118,38 +119,38 @@ def test_control_exceptions_bypass_process_exception_and_errbacks_get_what_was_r
     class Own(IgnoreRequest):
         """An exception of the project."""
 
-    class Orders:
+    class Raises:
         def process_request(self, request):
-            word = request.url.rpartition("?")[2]
-            raise {"retry": RetryRequest("why"), "close": CloseSpider("why"), "own": Own("why")}[word]
+            name = request.url.rpartition("?")[2]
+            raise {"retry": RetryRequest("why"), "close": CloseSpider("why"), "own": Own("why")}[name]
 
-    class Wanted(Page):
+    class WithErrback(Page):
         async def start(self):
             for url in self.start_urls:
-                yield Request(url, errback=self.told)
+                yield Request(url, errback=self.failed)
 
-        def told(self, failure):
+        def failed(self, failure):
             yield {"own": failure.check(Own) is Own}
 
-    parts = {Orders: 1, Logging("2", log): 2}
-    for word, seen_here in (("retry", []), ("close", []), ("own", ["2 ! Own"])):
+    parts = {Raises: 1, Logging("2", log): 2}
+    for name, expected in (("retry", []), ("close", []), ("own", ["2 ! Own"])):
         log.clear()
-        played = crawled(server, f"/good?{word}", Wanted, downloader_middlewares=parts)
-        assert log == seen_here
+        played = crawled(server, f"/good?{name}", WithErrback, downloader_middlewares=parts)
+        assert log == expected
     assert played.items == [{"own": True}]
 
 
 @pytest.mark.parametrize("mode", ["loop", "thread"])
-def test_close_spider_of_functions_that_yield_nothing(server, mode):
+def test_close_spider_works_in_functions_that_yield_nothing(server, mode):
     class Closing(Page):
         def parse(self, response):
             raise CloseSpider("parse")
 
-        def told(self, failure):
-            raise CloseSpider("told")
+        def failed(self, failure):
+            raise CloseSpider("errback")
 
         async def start(self):
-            yield Request(self.start_urls[0], errback=self.told)
+            yield Request(self.start_urls[0], errback=self.failed)
 
     class Last:
         def process_spider_output(self, response, result):
@@ -162,14 +163,14 @@ def test_close_spider_of_functions_that_yield_nothing(server, mode):
         def parse(self, response):
             raise ValueError
 
-    for path, spider, parts, why in (
+    for path, spider, parts, reason in (
         ("/good", Closing, {}, "parse"),
-        ("/404", Closing, {}, "told"),
+        ("/404", Closing, {}, "errback"),
         ("/good", Page, {Last: 5}, "output"),
         ("/good", Broken, {Last: 5}, "exception"),
     ):
         played = crawled(server, path, spider, spider_middlewares=parts, callback_mode=mode)
-        assert (played.summary.closing, played.items, played.rows[path].state) == (why, [], "done")
+        assert (played.summary.closing, played.items, played.rows[path].state) == (reason, [], "done")
 
 
 def test_an_async_middleware_that_returns_the_same_response_does_not_undo_a_failure(server):
@@ -199,13 +200,13 @@ def test_a_spider_middleware_can_be_disabled(server):
     assert crawled(server, "/404", spider_middlewares={"httperror": None}).items == [{"page": 404}]
 
 
-def test_scrapys_names_stand_for_ours(server):
+def test_scrapys_names_of_middlewares_work(server):
     off = {"scrapy.downloadermiddlewares.retry.RetryMiddleware": None}
     assert crawled(server, "/500", downloader_middlewares=off).of("/500") == ("done", "500")
 
 
 class Named:
-    """Referred to by its import path."""
+    """Used by its import path."""
 
     def process_request(self, request):
         raise IgnoreRequest("found by its name")
@@ -225,13 +226,13 @@ def test_custom_settings_may_name_middlewares(server):
     assert crawled(server, spider=Custom).of("/good") == ("done", "found by its name")
 
 
-def test_from_crawler_and_the_spider_as_an_argument(server):
+def test_middlewares_get_the_crawler_and_the_spider(server):
     class Made:
         @classmethod
         def from_crawler(cls, crawler):
-            made = cls()
-            made.crawler, made.log = crawler, []
-            return made
+            middleware = cls()
+            middleware.crawler, middleware.log = crawler, []
+            return middleware
 
         def process_request(self, request, spider):
             self.crawler.stats.inc_value(f"made/{spider.name}/{self.crawler.settings['BOT_NAME']}")
@@ -324,7 +325,9 @@ def test_the_result_of_process_spider_exception_passes_the_middlewares_nearer_to
     assert (log, played.items) == (["3 <", "1 ! output"], [{"rescued": 1}])
     log.clear()
     played = crawled(server, "/404", spider_middlewares={Through("1", [{"rescued": 404}]): 100})
-    assert (log, played.items) == (["1 ! 404"], [{"rescued": 404}]), "without an errback it sees what an input raised"
+    assert (log, played.items) == (["1 ! 404"], [{"rescued": 404}]), (
+        "without an errback it gets the exception of an input method"
+    )
 
 
 @pytest.mark.parametrize(
@@ -422,7 +425,7 @@ def test_a_host_that_was_not_contacted_has_no_delay(server):
                 raise IgnoreRequest("no")
             return {"item": request.url} if "item" in request.url else None
 
-    class Many(Page):
+    class ManyStarts(Page):
         async def start(self):
             for number in range(20):
                 for kind in ("local", "ignored", "item"):
@@ -430,7 +433,7 @@ def test_a_host_that_was_not_contacted_has_no_delay(server):
 
     async def played() -> Played:
         async with asyncio.timeout(60):
-            return await play(server, Many(), downloader_middlewares={Local: 5}, delay=3600)
+            return await play(server, ManyStarts(), downloader_middlewares={Local: 5}, delay=3600)
 
     done = asyncio.run(played())
     assert (len(done.rows), done.hits, len(done.items)) == (60, {}, 40)
@@ -442,7 +445,7 @@ def documented(kind: str) -> dict[str, int]:
     return {name: int(number) for name, number in re.findall(r"^\| `(\w+)` \| (\d+) \|", rows, re.MULTILINE)}
 
 
-def test_the_document_lists_the_orders():
+def test_the_documentation_lists_the_orders():
     assert documented("downloader") == DOWNLOADER_ORDER
     assert documented("spider") == SPIDER_ORDER
 

@@ -1,4 +1,4 @@
-"""Cookies in the engine: jars, the header, saved state (C2, C7), with Scrapy's tests as a checklist."""
+"""Cookies in the engine: jars, the header, saved state (C2, C7), including the cases of Scrapy's tests."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def test_cookies_of_a_request_are_sent_with_later_ones(cookies):
 
 
 def test_cookies_of_a_request_with_path_and_domain(cookies):
-    given = [
+    listed = [
         {"name": "C1", "value": "1", "path": "/foo", "domain": "site.org"},
         {"name": "C2", "value": "2", "path": "/bar", "domain": "site.org"},
         {"name": "C3", "value": "3", "path": "/foo", "domain": "site.org"},
         {"name": "C4", "value": "4", "path": "/foo", "domain": "other.org"},
     ]
-    assert sent(cookies, SITE, cookies=given) is None
+    assert sent(cookies, SITE, cookies=listed) is None
     assert sent(cookies, SITE + "foo") == "C1=1; C3=3"
     assert sent(cookies, SITE + "bar") == "C2=2"
     assert sent(cookies, SITE + "baz") is None
@@ -140,23 +140,23 @@ def test_the_public_suffix_list(domain, suffix):
     assert is_suffix(domain) is suffix
 
 
-def test_dont_merge_cookies(cookies):
+def test_with_dont_merge_cookies_none_are_sent_or_stored(cookies):
     receive(cookies, SITE, "C1=value1; path=/")
-    apart = {"dont_merge_cookies": 1}
-    assert sent(cookies, SITE, meta=apart) is None
-    assert sent(cookies, SITE, meta=apart, cookies={"a": "b"}) is None
-    assert sent(cookies, SITE, meta=apart, headers={"Cookie": "by=hand"}) == "by=hand"
-    receive(cookies, SITE, "dont=mergeme; path=/", meta=apart)
+    unmerged = {"dont_merge_cookies": 1}
+    assert sent(cookies, SITE, meta=unmerged) is None
+    assert sent(cookies, SITE, meta=unmerged, cookies={"a": "b"}) is None
+    assert sent(cookies, SITE, meta=unmerged, headers={"Cookie": "by=hand"}) == "by=hand"
+    receive(cookies, SITE, "dont=mergeme; path=/", meta=unmerged)
     assert sent(cookies, SITE) == "C1=value1"
     assert sent(cookies, SITE, meta={"dont_merge_cookies": 0}) == "C1=value1"
 
 
-def test_a_cookie_header_written_by_hand_is_not_sent(cookies):
+def test_a_cookie_header_of_a_request_is_not_sent(cookies):
     assert sent(cookies, SITE, headers={"Cookie": "by=hand"}) is None
     assert sent(cookies, SITE, headers={"cookie": "by=hand"}, cookies={"a": "b"}) == "a=b"
 
 
-def test_several_jars(cookies):
+def test_requests_use_the_jar_that_they_name(cookies):
     assert sent(cookies, SITE, cookies={"g": "salada"}, cookiejar="store1") == "g=salada"
     receive(cookies, SITE, "C1=1; path=/", meta={"cookiejar": "store1"})
     assert sent(cookies, SITE, cookies={"g": "dulce"}, meta={"cookiejar": 1}) == "g=dulce"
@@ -183,32 +183,32 @@ def test_warnings_about_invalid_cookies_are_limited(cookies, caplog):
 
 
 @pytest.mark.parametrize("debug", [True, False])
-def test_debug(debug, caplog):
+def test_cookies_debug_logs_received_and_sent_cookies(debug, caplog):
     middleware = Cookies(MemoryKeyStore(), Clock(), debug=debug)
     with caplog.at_level(logging.DEBUG, logger="lycosa"):
         sent(middleware, SITE)
         receive(middleware, SITE)
         receive(middleware, SITE, "a=b; path=/")
         sent(middleware, SITE)
-    told = [record.getMessage() for record in caplog.records]
+    messages = [record.getMessage() for record in caplog.records]
     expected = [f"Received cookies from: <200 {SITE}>\nSet-Cookie: a=b; path=/\n"]
-    assert told == [*expected, f"Sending cookies to: <GET {SITE}>\nCookie: a=b\n"] * debug
+    assert messages == [*expected, f"Sending cookies to: <GET {SITE}>\nCookie: a=b\n"] * debug
 
 
-# --------------------------------------------------------------------------------------------------------------- kept
+# -------------------------------------------------------------------------------------------------------- saved state
 
 
-def test_saved_cookies_are_restored_session_cookies_too():
+def test_saved_cookies_are_restored_including_session_cookies():
     store, clock = MemoryKeyStore(), Clock()
     first = Cookies(store, clock)
     receive(first, SITE, "session=1; path=/")
     receive(first, SITE, "named=2; path=/; Max-Age=1000", meta={"cookiejar": "a"})
-    lost = Cookies(store, clock)
-    assert sent(lost, SITE) is None  # not kept yet
+    unsaved = Cookies(store, clock)
+    assert sent(unsaved, SITE) is None
     first.save()
-    again = Cookies(store, clock)
-    assert sent(again, SITE) == "session=1"
-    assert sent(again, SITE, meta={"cookiejar": "a"}) == "named=2"
+    restored = Cookies(store, clock)
+    assert sent(restored, SITE) == "session=1"
+    assert sent(restored, SITE, meta={"cookiejar": "a"}) == "named=2"
 
 
 def test_two_spiders_share_a_store_but_no_cookies():
@@ -263,7 +263,7 @@ def test_unreadable_stored_cookies_are_reported():
         Cookies(store, Clock())
 
 
-# --------------------------------------------------------------------------------------------------- a server, for real
+# -------------------------------------------------------------------------------------------------------- a real server
 
 
 def downloader(fetcher: CurlFetcher, middleware: Cookies) -> Downloader:
@@ -272,7 +272,7 @@ def downloader(fetcher: CurlFetcher, middleware: Cookies) -> Downloader:
     return Downloader(fetcher, DownloaderChain(placed, None), retrying, Clock())
 
 
-async def visited(download: Downloader, request: Request) -> Response:
+async def visit(download: Downloader, request: Request) -> Response:
     found = await download.download(request)
     while isinstance(found, Replace):
         found = await download.download(found.request)
@@ -281,7 +281,7 @@ async def visited(download: Downloader, request: Request) -> Response:
 
 
 def run(story):
-    async def told():
+    async def main():
         async with serving() as server:
             fetcher = CurlFetcher(FetchSettings())
             try:
@@ -289,16 +289,16 @@ def run(story):
             finally:
                 await fetcher.close()
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
-def test_a_server_that_redirects_to_itself_until_its_cookie_comes():
+def test_each_jar_has_a_session_at_a_server_that_redirects_to_set_its_cookie():
     async def story(server, fetcher):
         download = downloader(fetcher, Cookies(MemoryKeyStore(), Clock()))
         for jar in ("a", "b", "a", None):
             request = Request(server.url("/identity"), meta={"cookiejar": jar})
-            who = {"a": b"You are 1", "b": b"You are 2", None: b"You are 3"}[jar]
-            assert who in (await visited(download, request)).body
+            text = {"a": b"You are 1", "b": b"You are 2", None: b"You are 3"}[jar]
+            assert text in (await visit(download, request)).body
 
     run(story)
 
@@ -308,9 +308,9 @@ def test_every_valid_cookie_is_sent_back():
 
     async def story(server, fetcher):
         download = downloader(fetcher, Cookies(MemoryKeyStore(), Clock()))
-        await visited(download, Request(server.url("/set-cookies?" + urlencode({"line": lines}, doseq=True))))
-        shown = await visited(download, Request(server.url("/show-cookies"), cookies={"mine": "\xe9"}))
-        assert shown.json() == {"a": "1", "b": "2", "c": "3"}  # what is no ASCII, this server cannot read
+        await visit(download, Request(server.url("/set-cookies?" + urlencode({"line": lines}, doseq=True))))
+        shown = await visit(download, Request(server.url("/show-cookies"), cookies={"mine": "\xe9"}))
+        assert shown.json() == {"a": "1", "b": "2", "c": "3"}  # this server reads ASCII only
         cookie = server.hits[-1].headers["cookie"]
         assert cookie.encode("latin-1").decode().split("; ")[-1] == "mine=\xe9"
 

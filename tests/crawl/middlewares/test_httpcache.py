@@ -46,13 +46,13 @@ class Answer(NamedTuple):
     fields: dict[str, str] = {}
 
 
-class World:
+class CacheHarness:
     """A downloader with a cache, and a server that gives the listed answers, the last one repeatedly."""
 
     def __init__(self, **options: Any) -> None:
         self.answers: list[Answer] = []
-        self.asked: list[dict[str, str]] = []
-        self.counted: Counter[str] = Counter()
+        self.requests: list[dict[str, str]] = []
+        self.counts: Counter[str] = Counter()
         self.now = NOW
         self.clock = Clock(lambda: self.now, lambda: self.now)
         self.store = options.pop("store", None) or MemoryCache()
@@ -63,15 +63,15 @@ class World:
         self.downloader: Any = None
 
     def count(self, name: str) -> None:
-        self.counted[name] += 1
+        self.counts[name] += 1
 
-    def took(self) -> dict[str, int]:
-        """Return what was counted since the last call."""
-        counted, self.counted = dict(self.counted), Counter()
-        return counted
+    def take_counts(self) -> dict[str, int]:
+        """Return the counts since the last call."""
+        counts, self.counts = dict(self.counts), Counter()
+        return counts
 
     async def answer(self, x: Any) -> None:
-        self.asked.append(x.hit.headers)
+        self.requests.append(x.hit.headers)
         status, body, fields = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if not status:
             x.abort()
@@ -79,39 +79,40 @@ class World:
         await x.answer(status, body, **fields)
 
     async def get(self, request: Request | str = "") -> Any:
-        made = Request(self.url + request) if isinstance(request, str) else request
-        return await self.downloader.download(made)
+        if isinstance(request, str):
+            request = Request(self.url + request)
+        return await self.downloader.download(request)
 
 
 @asynccontextmanager
-async def world(**options: Any) -> AsyncIterator[World]:
-    it = World(**options)
-    SINS["/scripted"] = it.answer
+async def open_harness(**options: Any) -> AsyncIterator[CacheHarness]:
+    harness = CacheHarness(**options)
+    SINS["/scripted"] = harness.answer
     try:
         async with serving() as server, fetching() as fetcher:
-            it.url = server.url("/scripted")
-            it.downloader = Downloader(
+            harness.url = server.url("/scripted")
+            harness.downloader = Downloader(
                 fetcher,
-                DownloaderChain([PlacedMiddleware(900, it.cache)], object()),
-                RetryDecider(RetryPolicy(), it.clock, lambda: 0.5, StatsCollector()),
-                it.clock,
-                it.accept,
+                DownloaderChain([PlacedMiddleware(900, harness.cache)], object()),
+                RetryDecider(RetryPolicy(), harness.clock, lambda: 0.5, StatsCollector()),
+                harness.clock,
+                harness.accept,
             )
-            yield it
+            yield harness
     finally:
         del SINS["/scripted"]
-        await it.store.close()
+        await harness.store.close()
 
 
-def play(played: Callable[[World], Awaitable[None]], **options: Any) -> None:
+def run(scenario: Callable[[CacheHarness], Awaitable[None]], **options: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), world(**options) as it:
-            await played(it)
+        async with asyncio.timeout(60), open_harness(**options) as harness:
+            await scenario(harness)
 
     asyncio.run(main())
 
 
-def cached(response: Any) -> list[str]:
+def flags_of(response: Any) -> list[str]:
     assert isinstance(response, Response), response
     return response.flags
 
@@ -121,348 +122,359 @@ ETAG = {"Cache_Control": "max-age=60", "ETag": '"1"'}
 
 
 def test_a_fresh_response_is_served_without_the_host():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR | {"X_A": "1", "Set_Cookie": "a=b"})]
-        first = await it.get()
-        assert (cached(first), first.contacted, first.headers["set-cookie"]) == ([], True, "a=b")
-        it.now += 5
-        second = await it.get()
-        assert (second.flags, second.contacted, len(it.asked)) == (["cached"], False, 1)
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR | {"X_A": "1", "Set_Cookie": "a=b"})]
+        first = await harness.get()
+        assert (flags_of(first), first.contacted, first.headers["set-cookie"]) == ([], True, "a=b")
+        harness.now += 5
+        second = await harness.get()
+        assert (second.flags, second.contacted, len(harness.requests)) == (["cached"], False, 1)
         assert (second.url, second.status, second.body, second.headers["x-a"]) == (first.url, 200, b"body", "1")
         assert (second.ip_address, second.protocol) == (first.ip_address, first.protocol) == ("127.0.0.1", "1.1")
         assert (second.headers["age"], second.fetched_at, second.raw.size_bytes) == ("5", NOW, 0)
         assert "set-cookie" not in second.headers
-        it.now += 3600
-        assert cached(await it.get()) == []
-        assert len(it.asked) == 2
-        assert it.took() == {"miss": 1, "firsthand": 1, "store": 2, "hit": 1, "invalidate": 1}
+        harness.now += 3600
+        assert flags_of(await harness.get()) == []
+        assert len(harness.requests) == 2
+        assert harness.take_counts() == {"miss": 1, "firsthand": 1, "store": 2, "hit": 1, "invalidate": 1}
 
-    play(played)
+    run(scenario)
 
 
 def test_a_304_serves_the_stored_body_with_new_fields():
-    async def played(it: World):
-        again = Answer(304, "", ETAG | {"X_New": "1", "Set_Cookie": "c=d"})
-        it.answers = [Answer(fields=ETAG | {"Last_Modified": MODIFIED}), again]
-        await it.get()
-        it.now += 61
-        request = Request(it.url)
-        response = await it.get(request)
-        assert (it.asked[1]["if-none-match"], it.asked[1]["if-modified-since"]) == ('"1"', MODIFIED)
-        assert (cached(response), response.contacted) == (["cached", "revalidated"], True)
+    async def scenario(harness: CacheHarness):
+        not_modified = Answer(304, "", ETAG | {"X_New": "1", "Set_Cookie": "c=d"})
+        harness.answers = [Answer(fields=ETAG | {"Last_Modified": MODIFIED}), not_modified]
+        await harness.get()
+        harness.now += 61
+        request = Request(harness.url)
+        response = await harness.get(request)
+        assert (harness.requests[1]["if-none-match"], harness.requests[1]["if-modified-since"]) == ('"1"', MODIFIED)
+        assert (flags_of(response), response.contacted) == (["cached", "revalidated"], True)
         assert (response.status, response.body, response.headers["x-new"]) == (200, b"body", "1")
         assert response.headers["set-cookie"] == "c=d"
         assert (dict(request.headers), request.meta, response.request) == ({}, {}, request)
-        assert cached(await it.get()) == ["cached"]
-        assert len(it.asked) == 2
-        assert it.took() == {"miss": 1, "firsthand": 1, "store": 1, "revalidate": 1, "hit": 1}
+        assert flags_of(await harness.get()) == ["cached"]
+        assert len(harness.requests) == 2
+        assert harness.take_counts() == {"miss": 1, "firsthand": 1, "store": 1, "revalidate": 1, "hit": 1}
 
-    play(played)
+    run(scenario)
 
 
 def test_a_changed_page_replaces_the_stored_one():
-    async def played(it: World):
-        it.answers = [Answer(fields=ETAG), Answer(body="new", fields=ETAG | {"ETag": '"2"'})]
-        await it.get()
-        it.now += 61
-        assert ((await it.get()).body, (await it.get()).body) == (b"new", b"new")
-        assert len(it.asked) == 2
-        assert it.took()["invalidate"] == 1
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=ETAG), Answer(body="new", fields=ETAG | {"ETag": '"2"'})]
+        await harness.get()
+        harness.now += 61
+        assert ((await harness.get()).body, (await harness.get()).body) == (b"new", b"new")
+        assert len(harness.requests) == 2
+        assert harness.take_counts()["invalidate"] == 1
 
-    play(played)
+    run(scenario)
 
 
 def test_a_page_that_may_no_longer_be_stored_is_deleted():
-    async def played(it: World):
-        it.answers = [Answer(fields=ETAG), Answer(body="secret", fields={"Cache_Control": "no-store"})]
-        await it.get()
-        it.now += 61
-        assert (await it.get()).body == b"secret"
-        assert (await it.store.get(next(iter(it.store._stored), "")), it.took()["uncacheable"]) == (None, 1)
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=ETAG), Answer(body="secret", fields={"Cache_Control": "no-store"})]
+        await harness.get()
+        harness.now += 61
+        assert (await harness.get()).body == b"secret"
+        assert (
+            await harness.store.get(next(iter(harness.store._stored), "")),
+            harness.take_counts()["uncacheable"],
+        ) == (None, 1)
 
-    play(played)
+    run(scenario)
 
 
 @pytest.mark.parametrize("failure", [Answer(0), Answer(503, "down"), Answer(500, "broken")])
 def test_a_stale_response_replaces_one_of_a_failing_host(failure):
-    async def played(it: World):
-        it.answers = [Answer(fields=ETAG), failure]
-        await it.get()
-        it.now += 61
-        request = Request(it.url)
-        response = await it.get(request)
-        assert (cached(response), response.contacted) == (["cached", "stale"], True)
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=ETAG), failure]
+        await harness.get()
+        harness.now += 61
+        request = Request(harness.url)
+        response = await harness.get(request)
+        assert (flags_of(response), response.contacted) == (["cached", "stale"], True)
         assert (response.body, dict(request.headers), request.meta) == (b"body", {}, {})
-        assert it.took()["errorrecovery"] == 1
+        assert harness.take_counts()["errorrecovery"] == 1
 
-    play(played)
+    run(scenario)
 
 
 def test_no_pending_response_outlives_its_request():
-    async def played(it: World):
-        it.answers = [Answer(fields=ETAG)]
-        await it.get()
-        it.now += 61
-        request = Request(it.url)
-        assert await it.cache.process_request(request) is None
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=ETAG)]
+        await harness.get()
+        harness.now += 61
+        request = Request(harness.url)
+        assert await harness.cache.process_request(request) is None
         assert (dict(request.headers), request.meta) == ({"If-None-Match": '"1"'}, {})
-        assert len(it.cache._pending) == 1
+        assert len(harness.cache._pending) == 1
         del request
-        assert it.cache._pending == {}
+        assert harness.cache._pending == {}
 
-    play(played)
+    run(scenario)
 
 
 @pytest.mark.parametrize("forbidden", ["max-age=60, must-revalidate", "max-age=60, stale-if-error=1"])
-def test_a_stale_response_is_not_used_where_that_is_forbidden(forbidden):
-    async def played(it: World):
-        it.answers = [Answer(fields=ETAG | {"Cache_Control": forbidden}), Answer(0)]
-        await it.get()
-        it.now += 65
-        request = Request(it.url)
-        assert isinstance(await it.get(request), Failed)
+def test_a_stale_response_is_not_used_if_the_stored_one_forbids_it(forbidden):
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=ETAG | {"Cache_Control": forbidden}), Answer(0)]
+        await harness.get()
+        harness.now += 65
+        request = Request(harness.url)
+        assert isinstance(await harness.get(request), Failed)
         assert (dict(request.headers), request.meta) == ({}, {})
-        it.answers = [Answer(503)]
-        assert [(await it.get()).status for _ in range(2)] == [503, 503]
-        assert it.asked[-1]["if-none-match"] == '"1"'  # what is kept outlives the failures
+        harness.answers = [Answer(503)]
+        assert [(await harness.get()).status for _ in range(2)] == [503, 503]
+        assert harness.requests[-1]["if-none-match"] == '"1"'  # the stored response outlives the failures
 
-    play(played)
+    run(scenario)
 
 
 def test_dont_cache_and_no_store_bypass_the_cache():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
         for _ in range(2):
-            assert cached(await it.get(Request(it.url, meta={"dont_cache": True}))) == []
-            assert cached(await it.get(Request(it.url, headers={"Cache-Control": "no-store"}))) == []
-        assert it.took() == {}
-        await it.get()
-        assert cached(await it.get(Request(it.url, meta={"dont_cache": True}))) == []
-        assert cached(await it.get(Request(it.url, meta={"dont_cache": False}))) == ["cached"]
+            assert flags_of(await harness.get(Request(harness.url, meta={"dont_cache": True}))) == []
+            assert flags_of(await harness.get(Request(harness.url, headers={"Cache-Control": "no-store"}))) == []
+        assert harness.take_counts() == {}
+        await harness.get()
+        assert flags_of(await harness.get(Request(harness.url, meta={"dont_cache": True}))) == []
+        assert flags_of(await harness.get(Request(harness.url, meta={"dont_cache": False}))) == ["cached"]
 
-    play(played)
+    run(scenario)
 
 
 def test_a_request_with_its_own_conditions_bypasses_the_cache():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR | ETAG), Answer(304, "", ETAG)]
-        await it.get()
-        assert (await it.get(Request(it.url, headers={"If-None-Match": '"1"'}))).status == 304
-        assert cached(await it.get()) == ["cached"]
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR | ETAG), Answer(304, "", ETAG)]
+        await harness.get()
+        assert (await harness.get(Request(harness.url, headers={"If-None-Match": '"1"'}))).status == 304
+        assert flags_of(await harness.get()) == ["cached"]
 
-    play(played)
+    run(scenario)
 
 
-def refreshed(url: str) -> Request:
+def refetch_request(url: str) -> Request:
     request = Request(url)
     request.record = UrlRecord(RECORD_VERSION, 1, url, "h", validators=Validators('"1"', "", NOW - 1000))
     return request
 
 
 def test_a_refetch_contacts_the_host_and_is_unchanged():
-    async def played(it: World):
-        it.answers = [
+    async def scenario(harness: CacheHarness):
+        harness.answers = [
             Answer(fields=HOUR | ETAG),
             Answer(304, "", ETAG),
             Answer(body="new", fields=HOUR | {"ETag": '"2"'}),
         ]
-        await it.get()
-        assert isinstance(await it.get(refreshed(it.url)), Unchanged)
-        assert (await it.get(refreshed(it.url))).body == b"new"
-        assert [each.get("if-none-match") for each in it.asked] == [None, '"1"', '"1"']
-        assert ((await it.get()).body, len(it.asked)) == (b"new", 3)
+        await harness.get()
+        assert isinstance(await harness.get(refetch_request(harness.url)), Unchanged)
+        assert (await harness.get(refetch_request(harness.url))).body == b"new"
+        assert [each.get("if-none-match") for each in harness.requests] == [None, '"1"', '"1"']
+        assert ((await harness.get()).body, len(harness.requests)) == (b"new", 3)
 
-    play(played)
+    run(scenario)
 
 
 def test_vary_covers_default_headers_and_users():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR | {"Vary": "Accept-Language, User-Agent"})]
-        await it.get(Request(it.url, headers={"accept-language": "de"}))
-        assert cached(await it.get(Request(it.url, headers={"Accept-Language": "en"}))) == []
-        assert cached(await it.get(Request(it.url, headers={"Accept-Language": "en"}))) == ["cached"]
-        it.cache._defaults["user-agent"] = "another"
-        assert cached(await it.get(Request(it.url, headers={"Accept-Language": "en"}))) == []
-        it.answers = [Answer(fields=HOUR)]
-        assert cached(await it.get(Request(it.url, cookiejar="1"))) == []
-        assert cached(await it.get(Request(it.url, cookiejar="2"))) == []
-        assert cached(await it.get(Request(it.url, cookiejar="1"))) == ["cached"]
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR | {"Vary": "Accept-Language, User-Agent"})]
+        await harness.get(Request(harness.url, headers={"accept-language": "de"}))
+        assert flags_of(await harness.get(Request(harness.url, headers={"Accept-Language": "en"}))) == []
+        assert flags_of(await harness.get(Request(harness.url, headers={"Accept-Language": "en"}))) == ["cached"]
+        harness.cache._defaults["user-agent"] = "another"
+        assert flags_of(await harness.get(Request(harness.url, headers={"Accept-Language": "en"}))) == []
+        harness.answers = [Answer(fields=HOUR)]
+        assert flags_of(await harness.get(Request(harness.url, cookiejar="1"))) == []
+        assert flags_of(await harness.get(Request(harness.url, cookiejar="2"))) == []
+        assert flags_of(await harness.get(Request(harness.url, cookiejar="1"))) == ["cached"]
 
-    play(played, defaults={"user-agent": "Lycosa"})
+    run(scenario, defaults={"user-agent": "Lycosa"})
 
 
 def test_a_post_invalidates_the_stored_response():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
-        await it.get()
-        assert cached(await it.get()) == ["cached"]
-        assert cached(await it.get(Request(it.url, method="POST", body=b"x"))) == []
-        assert cached(await it.get()) == []
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
+        await harness.get()
+        assert flags_of(await harness.get()) == ["cached"]
+        assert flags_of(await harness.get(Request(harness.url, method="POST", body=b"x"))) == []
+        assert flags_of(await harness.get()) == []
 
-    play(played)
+    run(scenario)
 
 
 def test_head_and_get_are_stored_separately():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
-        assert (await it.get(Request(it.url, method="HEAD"))).body == b""
-        assert (await it.get()).body == b"body"
-        assert cached(await it.get(Request(it.url, method="HEAD"))) == ["cached"]
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
+        assert (await harness.get(Request(harness.url, method="HEAD"))).body == b""
+        assert (await harness.get()).body == b"body"
+        assert flags_of(await harness.get(Request(harness.url, method="HEAD"))) == ["cached"]
 
-    play(played)
+    run(scenario)
 
 
-def test_only_if_cached_never_contacts_the_host():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
-        found = await it.get(Request(it.url, headers={"Cache-Control": "only-if-cached"}))
+def test_with_only_if_cached_the_host_is_never_contacted():
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
+        found = await harness.get(Request(harness.url, headers={"Cache-Control": "only-if-cached"}))
         assert isinstance(found, Ignored)
-        assert (found.reason, found.contacted, it.asked) == ("not in the cache", False, [])
-        await it.get()
-        assert cached(await it.get(Request(it.url, headers={"Cache-Control": "only-if-cached"}))) == ["cached"]
-        assert it.took()["ignore"] == 1
+        assert (found.reason, found.contacted, harness.requests) == ("not in the cache", False, [])
+        await harness.get()
+        assert flags_of(await harness.get(Request(harness.url, headers={"Cache-Control": "only-if-cached"}))) == [
+            "cached"
+        ]
+        assert harness.take_counts()["ignore"] == 1
 
-    play(played)
+    run(scenario)
 
 
 def test_a_stored_redirect_does_not_delay_the_host():
-    async def played(it: World):
-        it.answers = [Answer(301, "", {"Location": "/there"})]
-        it.downloader._chain.responses.append(Redirect(20, HandledStatuses()).process_response)
-        assert [(await it.get()).contacted for _ in range(2)] == [True, False]
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(301, "", {"Location": "/there"})]
+        harness.downloader._chain.responses.append(Redirect(20, HandledStatuses()).process_response)
+        assert [(await harness.get()).contacted for _ in range(2)] == [True, False]
 
-    play(played)
+    run(scenario)
 
 
 def test_a_stored_body_of_a_refused_content_type_is_skipped():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
-        await it.get()
-        it.cache._accept = content_type_filter(["text/plain"])
-        assert (await it.get()).raw.skipped
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
+        await harness.get()
+        harness.cache._accept = content_type_filter(["text/plain"])
+        assert (await harness.get()).raw.skipped
 
-    play(played)
+    run(scenario)
 
 
 def test_a_skipped_body_is_not_stored():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
-        assert (await it.get()).raw.skipped
-        assert it.took() == {"miss": 1, "firsthand": 1, "uncacheable": 1}
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
+        assert (await harness.get()).raw.skipped
+        assert harness.take_counts() == {"miss": 1, "firsthand": 1, "uncacheable": 1}
 
-    play(played, accept=content_type_filter(["text/plain"]))
+    run(scenario, accept=content_type_filter(["text/plain"]))
 
 
 def test_concurrent_requests_get_their_own_responses():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
-        found = await asyncio.gather(*(it.get(f"?{number % 5}") for number in range(50)))
-        assert [each.url for each in found] == [f"{it.url}?{number % 5}" for number in range(50)]
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
+        found = await asyncio.gather(*(harness.get(f"?{number % 5}") for number in range(50)))
+        assert [each.url for each in found] == [f"{harness.url}?{number % 5}" for number in range(50)]
         assert {each.body for each in found} == {b"body"}
 
-    play(played)
+    run(scenario)
 
 
 # ------------------------------------------------------------------------------------------------------------- replay
 
 
 def test_replay_serves_every_stored_response(tmp_path: Path):
-    async def first(it: World):
-        it.answers = [Answer(404, "gone", {"Cache_Control": "no-store"}), Answer(body="x" * 10_000)]
-        await it.get()
-        await it.get(Request(it.url, method="POST", body=b"1"))
+    async def first(harness: CacheHarness):
+        harness.answers = [Answer(404, "gone", {"Cache_Control": "no-store"}), Answer(body="x" * 10_000)]
+        await harness.get()
+        await harness.get(Request(harness.url, method="POST", body=b"1"))
 
-    async def second(it: World):
-        it.answers = [Answer(body="new")]
-        it.now += 10**8
-        found = await it.get(refreshed(it.url))
-        assert (cached(found), found.status, found.body) == (["cached"], 404, b"gone")
-        assert (await it.get(Request(it.url, method="POST", body=b"1"))).body == b"x" * 10_000
-        assert cached(await it.get(Request(it.url, method="POST", body=b"2"))) == []
-        assert len(it.asked) == 3
+    async def second(harness: CacheHarness):
+        harness.answers = [Answer(body="new")]
+        harness.now += 10**8
+        found = await harness.get(refetch_request(harness.url))
+        assert (flags_of(found), found.status, found.body) == (["cached"], 404, b"gone")
+        assert (await harness.get(Request(harness.url, method="POST", body=b"1"))).body == b"x" * 10_000
+        assert flags_of(await harness.get(Request(harness.url, method="POST", body=b"2"))) == []
+        assert len(harness.requests) == 3
 
     async def main():
-        async with world(store=SqliteCache(tmp_path), rules=ReplayRules()) as it:
-            await first(it)
-            stored = [msgspec.structs.asdict(await it.store.get(key)) for key in await keys(it)]
+        async with open_harness(store=SqliteCache(tmp_path), rules=ReplayRules()) as harness:
+            await first(harness)
+            stored = [msgspec.structs.asdict(await harness.store.get(key)) for key in await keys(harness)]
             assert {each["status"] for each in stored} == {200, 404}
-            await second(it)
+            await second(harness)
 
-    async def keys(it: World) -> list[str]:
-        return [key for (key,) in it.store._database.execute("SELECT key FROM responses")]
+    async def keys(harness: CacheHarness) -> list[str]:
+        return [key for (key,) in harness.store._database.execute("SELECT key FROM responses")]
 
     asyncio.run(main())
 
 
 def test_responses_to_cookies_are_not_shared_between_spiders():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
-        mine, nobodys = Request(it.url, headers={"Cookie": "who=ann"}), Request(it.url)
-        await it.get(mine.copy())
-        assert cached(await it.get(mine.copy())) == ["cached"]
-        assert cached(await it.get(nobodys.copy())) == []
-        it.cache._owner = "bob"
-        assert cached(await it.get(mine.copy())) == []
-        assert cached(await it.get(nobodys.copy())) == ["cached"]
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
+        with_cookie, without_cookie = Request(harness.url, headers={"Cookie": "who=ann"}), Request(harness.url)
+        await harness.get(with_cookie.copy())
+        assert flags_of(await harness.get(with_cookie.copy())) == ["cached"]
+        assert flags_of(await harness.get(without_cookie.copy())) == []
+        harness.cache._owner = "bob"
+        assert flags_of(await harness.get(with_cookie.copy())) == []
+        assert flags_of(await harness.get(without_cookie.copy())) == ["cached"]
 
-    play(played, owner="ann")
-
-
-def test_replay_ignores_header_fields():
-    async def played(it: World):
-        it.answers = [Answer(fields={"Vary": "X"})]
-        await it.get(Request(it.url, headers={"Authorization": "Bearer 1", "X": "1"}))
-        assert cached(await it.get(Request(it.url, headers={"Authorization": "Bearer 2", "X": "2"}))) == ["cached"]
-        assert cached(await it.get(Request(it.url, headers={"Cache-Control": "no-store"}))) == ["cached"]
-        assert cached(await it.get(Request(it.url, cookiejar="2"))) == []
-
-    play(played, rules=ReplayRules())
+    run(scenario, owner="ann")
 
 
-def test_replay_without_the_network():
-    async def played(it: World):
-        it.answers = [Answer()]
-        found = await it.get()
-        assert (isinstance(found, Ignored), it.asked, it.took()) == (True, [], {"miss": 1, "ignore": 1})
+def test_replay_ignores_vary_authorization_and_cache_control():
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields={"Vary": "X"})]
+        await harness.get(Request(harness.url, headers={"Authorization": "Bearer 1", "X": "1"}))
+        assert flags_of(await harness.get(Request(harness.url, headers={"Authorization": "Bearer 2", "X": "2"}))) == [
+            "cached"
+        ]
+        assert flags_of(await harness.get(Request(harness.url, headers={"Cache-Control": "no-store"}))) == ["cached"]
+        assert flags_of(await harness.get(Request(harness.url, cookiejar="2"))) == []
 
-    play(played, rules=ReplayRules(ignore_missing=True))
+    run(scenario, rules=ReplayRules())
+
+
+def test_replay_with_ignore_missing_never_contacts_the_host():
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer()]
+        found = await harness.get()
+        assert (isinstance(found, Ignored), harness.requests, harness.take_counts()) == (
+            True,
+            [],
+            {"miss": 1, "ignore": 1},
+        )
+
+    run(scenario, rules=ReplayRules(ignore_missing=True))
 
 
 def test_replay_does_not_store_responses_that_are_retried():
-    async def played(it: World):
-        it.answers = [Answer(503), Answer(body="up")]
-        assert (await it.get()).status == 503
-        assert (cached(await it.get()), cached(await it.get())) == ([], ["cached"])
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(503), Answer(body="up")]
+        assert (await harness.get()).status == 503
+        assert (flags_of(await harness.get()), flags_of(await harness.get())) == ([], ["cached"])
 
-    play(played, rules=ReplayRules())
+    run(scenario, rules=ReplayRules())
 
 
 # ------------------------------------------------------------------------------------------------------------- damage
 
 
-def test_a_cache_that_fails_is_not_used_any_more(tmp_path: Path, caplog):
+def test_a_failing_cache_is_disabled_with_one_error(tmp_path: Path, caplog):
     (tmp_path / "httpcache.sqlite").write_bytes(b"not a database" * 100)
 
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
         for _ in range(3):
-            assert cached(await it.get()) == []
-        assert (it.took()["retrieve_error"], len(it.asked)) == (1, 3)
+            assert flags_of(await harness.get()) == []
+        assert (harness.take_counts()["retrieve_error"], len(harness.requests)) == (1, 3)
 
-    play(played, store=SqliteCache(tmp_path))
+    run(scenario, store=SqliteCache(tmp_path))
     assert [record.getMessage().split(":")[0] for record in caplog.records] == ["the HTTP cache is not used any more"]
 
 
 def test_a_cancelled_download_leaves_the_cache_usable():
-    async def played(it: World):
-        it.answers = [Answer(fields=HOUR)]
-        for turns in range(30):
-            task = asyncio.ensure_future(it.get(f"?{turns}"))
-            for _ in range(turns):
+    async def scenario(harness: CacheHarness):
+        harness.answers = [Answer(fields=HOUR)]
+        for steps in range(30):
+            task = asyncio.ensure_future(harness.get(f"?{steps}"))
+            for _ in range(steps):
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await it.get()
-        assert cached(await it.get()) == ["cached"]
+        await harness.get()
+        assert flags_of(await harness.get()) == ["cached"]
 
-    play(played)
+    run(scenario)

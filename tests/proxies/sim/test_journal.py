@@ -1,7 +1,7 @@
 """The journal of a pool: replayed on an image, it gives the same pool, in random histories.
 
-The histories are those of the pool in memory, with all their invariants. At random moments the pool is replaced by the
-one that a new process would restore.
+The histories and invariants are those of the pool in memory. At random steps the pool is replaced by one that is
+restored from the image and the journal, as a new process would.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class StoredHistory(History):
         super().__init__(seed)
         known = self.pool.proxies.values()
         self.restarts = 0
-        self.keep(GlobalPool(lambda _: self.policy))
+        self.store(GlobalPool(lambda _: self.policy))
         self.pool.add(known, self.now)
 
-    def keep(self, pool: GlobalPool) -> None:
+    def store(self, pool: GlobalPool) -> None:
         self.image, self.records = pool_image.encode(image_of(pool)), []
         pool.journal = self.records.append
         self.pool = pool
@@ -48,37 +48,37 @@ class StoredHistory(History):
             self.restart()
 
     def restart(self) -> None:
-        again = played(self.image, self.records, self.policy)
-        assert seen(again, self.now) == seen(self.pool, self.now)
+        restored = restore(self.image, self.records, self.policy)
+        assert state_of(restored, self.now) == state_of(self.pool, self.now)
         self.restarts += 1
         if self.random.random() < 0.5:
-            self.keep(again)
-        else:  # it takes the place of the other one, and its journal goes on
-            again.journal = self.records.append
-            self.pool = again
+            self.store(restored)
+        else:  # continue the same journal
+            restored.journal = self.records.append
+            self.pool = restored
 
 
-def played(whole: bytes, records: list[bytes], policy: TargetPolicy) -> GlobalPool:
-    pool = pool_of(pool_image.decode(whole), lambda _: policy)
+def restore(image: bytes, records: list[bytes], policy: TargetPolicy) -> GlobalPool:
+    pool = pool_of(pool_image.decode(image), lambda _: policy)
     for record in records:
         pool.replay(journal.decode(record))
     return pool
 
 
-def seen(pool: GlobalPool, now: float) -> Image:
-    """Return the state of a pool after all that time alone does."""
+def state_of(pool: GlobalPool, now: float) -> Image:
+    """Return the state of a pool, with expirations up to now applied."""
     for target in pool.targets.values():
         target.expire(now)
         target.wake(now)
-    whole = pool_image.decode(pool_image.encode(image_of(pool)))
-    for target in whole.targets:
+    image = pool_image.decode(pool_image.encode(image_of(pool)))
+    for target in image.targets:
         target.sessions = [each for each in target.sessions if each.until > now]
-        for member in target.members:  # what is not ready now begins where the order stands
+        for member in target.members:  # when queued again, it starts at the virtual time at the earliest
             member.rank = member.rank if member.queued else max(member.rank, target.virtual_time)
         target.members.sort(key=lambda member: member.key)
         target.filled.sort()
-    whole.targets.sort(key=lambda target: target.name)
-    return msgspec.to_builtins(whole)
+    image.targets.sort(key=lambda target: target.name)
+    return msgspec.to_builtins(image)
 
 
 @pytest.mark.parametrize("part", range(3))
@@ -108,88 +108,86 @@ def test_every_kind_of_record_is_written_and_replayed() -> None:
 def test_each_change_of_a_pool_is_recorded() -> None:
     """A new public method of `GlobalPool` needs a record, or belongs to the lists below."""
     reads = {"target", "nearest", "facts", "prices", "restore", "replay"}
-    by_others = {"acquire", "forget_dead", "remove_all"}  # recorded as GrantRecord and RemoveRecord
-    methods = {name for name, what in vars(GlobalPool).items() if callable(what) and name[0] != "_"}
-    assert methods - reads - by_others == {each.method for each in journal.AnyRecord.__args__}  # type: ignore[attr-defined]
+    in_other_records = {"acquire", "forget_dead", "remove_all"}  # recorded as GrantRecord and RemoveRecord
+    methods = {name for name, value in vars(GlobalPool).items() if callable(value) and name[0] != "_"}
+    assert methods - reads - in_other_records == {each.method for each in journal.AnyRecord.__args__}  # type: ignore[attr-defined]
 
 
-def kept(count: int, **policy: object) -> tuple[GlobalPool, bytes, list[bytes]]:
+def new_pool(count: int, **policy: object) -> tuple[GlobalPool, bytes, list[bytes]]:
     pool = GlobalPool(lambda _: TargetPolicy(**policy))  # type: ignore[arg-type]
     records: list[bytes] = []
-    whole = pool_image.encode(image_of(pool))
+    image = pool_image.encode(image_of(pool))
     pool.journal = records.append
     pool.add(proxies(count), 0.0)
-    return pool, whole, records
+    return pool, image, records
 
 
 def test_changes_without_a_lease_are_recorded() -> None:
-    pool, whole, records = kept(2)
+    pool, image, records = new_pool(2)
     (first, second) = pool.proxies
     pool.record(first, [Outcome(Blame.PROXY, "refused")], 1.0, 1.0)
     pool.revive(second, 2.0, "9.9.9.9")
-    again = played(whole, records, TargetPolicy())
-    assert again.health == pool.health
-    assert again.health[second].exit_ip == "9.9.9.9"
+    restored = restore(image, records, TargetPolicy())
+    assert restored.health == pool.health
+    assert restored.health[second].exit_ip == "9.9.9.9"
 
 
 def test_tokens_of_a_forgotten_target_are_never_used_again() -> None:
-    pool, whole, records = kept(1)
+    pool, image, records = new_pool(1)
     for _ in range(5):
         grant = one(pool, "first.example", 1.0)
         pool.release("first.example", grant.token, [], 1.0, 0.0)
     for number in range(TARGETS_MAX):
         pool.target(f"{number}.example", 2.0)
     assert "first.example" not in pool.targets
-    for each in (pool, played(whole, records, TargetPolicy())):
+    for each in (pool, restore(image, records, TargetPolicy())):
         assert one(each, "first.example", 3.0).token > grant.token
-        assert each.release("first.example", grant.token, [], 3.0, 0.0) is None, (
-            "too late, and not the lease of another"
-        )
+        assert each.release("first.example", grant.token, [], 3.0, 0.0) is None, "the token is not used again"
 
 
 def test_a_target_with_leases_is_not_forgotten() -> None:
-    pool, *_ = kept(1)
+    pool, *_ = new_pool(1)
     for number in range(TARGETS_MAX):
         one(pool, f"{number}.example", 1.0)
     assert one(pool, "more.example", 2.0)
     assert len(pool.targets) == TARGETS_MAX + 1
 
 
-def test_a_changed_policy_holds_after_a_restart() -> None:
-    pool, whole, records = kept(2, concurrency=2, sticky_s=1000.0)
-    held = one(pool, "a.example", 1.0, session="s")
-    assert one(pool, "a.example", 1.0, session="s").key == held.key
-    again = played(whole, records, TargetPolicy())
-    again.targets["a.example"].set_policy(replace(TargetPolicy(), concurrency=1), 2.0)
-    assert one(again, "a.example", 2.0).key != held.key
-    assert isinstance(again.acquire("a.example", 2.0, [0.0]), Wait)
-    assert again.targets["a.example"].members[held.key].state(2.0) is ProxyState.LEASED
+def test_a_changed_policy_applies_after_a_restart() -> None:
+    pool, image, records = new_pool(2, concurrency=2, sticky_s=1000.0)
+    lease = one(pool, "a.example", 1.0, session="s")
+    assert one(pool, "a.example", 1.0, session="s").key == lease.key
+    restored = restore(image, records, TargetPolicy())
+    restored.targets["a.example"].set_policy(replace(TargetPolicy(), concurrency=1), 2.0)
+    assert one(restored, "a.example", 2.0).key != lease.key
+    assert isinstance(restored.acquire("a.example", 2.0, [0.0]), Wait)
+    assert restored.targets["a.example"].members[lease.key].state(2.0) is ProxyState.LEASED
 
 
 def test_a_lease_waits_for_the_cheaper_tier_after_a_restart() -> None:
-    pool, whole, records = kept(1)
+    pool, image, records = new_pool(1)
     pool.add([replace(proxies(2)[1], price_gb=4.0)], 0.0)
     one(pool, "a.example", 1.0)
-    again = played(pool_image.encode(image_of(played(whole, records, TargetPolicy()))), [], TargetPolicy())
-    assert isinstance(again.acquire("a.example", 1.0, [0.0], ProxyRequest()), Wait), "busy, but working"
+    restored = restore(pool_image.encode(image_of(restore(image, records, TargetPolicy()))), [], TargetPolicy())
+    assert isinstance(restored.acquire("a.example", 1.0, [0.0], ProxyRequest()), Wait), "busy, but working"
 
 
 def test_records_of_another_pool_are_refused() -> None:
-    pool, whole, records = kept(1)
+    pool, image, records = new_pool(1)
     for target in TARGETS:
         one(pool, target, 1.0)
     with pytest.raises(KeyError):
-        played(whole, records[:1] + records[2:], TargetPolicy())
-    twice = [*records, records[-1]]
+        restore(image, records[:1] + records[2:], TargetPolicy())
+    repeated = [*records, records[-1]]
     with pytest.raises(ValueError, match=r"^the lease \d+ of c\.example was \d+$"):
-        played(whole, twice, TargetPolicy())
+        restore(image, repeated, TargetPolicy())
 
 
 def test_many_proxies_that_join_are_split_into_several_records() -> None:
-    pool, whole, records = kept(3 * RECORD_MAX + 1, members=10)
+    pool, image, records = new_pool(3 * RECORD_MAX + 1, members=10)
     for key in pool.proxies:
         pool.record(key, [Outcome(Blame.PROXY, "down")], 1.0, 0.5)
     assert isinstance(pool.acquire("a.example", 2.0, [0.5]), Wait)
     fills = [each for each in map(journal.decode, records) if isinstance(each, journal.FillRecord)]
     assert [len(each.keys) for each in fills] == [RECORD_MAX] * 3 + [1]
-    assert seen(played(whole, records, TargetPolicy(members=10)), 2.0) == seen(pool, 2.0)
+    assert state_of(restore(image, records, TargetPolicy(members=10)), 2.0) == state_of(pool, 2.0)
