@@ -1,4 +1,4 @@
-"""What an errback gets (C8): the verbs of Scrapy's failures, and the names that its users type."""
+"""The argument of errbacks (C8): the methods of Scrapy's failures, and the exception names its users write."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class DNSLookupError(Exception):
 
 
 class Answer(Response):
-    """A response as far as a failure looks."""
+    """A response of which only the status is used."""
 
     def __init__(self, status: int) -> None:
-        self.asked = status
+        self._status = status
 
     @property
     def status(self) -> int:
-        return self.asked
+        return self._status
 
 
-def test_the_exception_and_what_it_was_raised_for() -> None:
+def test_it_has_the_exception_and_the_request() -> None:
     error = FetchTimeout("timed out after 5 s")
     failure = Failure(error, REQUEST)
     assert (failure.value, failure.type, failure.request, failure.response) == (error, FetchTimeout, REQUEST, None)
@@ -50,7 +50,7 @@ def test_the_exception_and_what_it_was_raised_for() -> None:
     assert repr(failure) == "<Failure FetchTimeout: timed out after 5 s>"
 
 
-def test_check_returns_the_first_kind_that_it_is() -> None:
+def test_check_returns_the_first_match() -> None:
     failure = Failure(FetchTimeout("late"), REQUEST)
     assert failure.check(ConnectFailed, FetchError, FetchTimeout) is FetchError
     assert failure.check(ConnectFailed, IgnoreRequest) is None
@@ -59,7 +59,7 @@ def test_check_returns_the_first_kind_that_it_is() -> None:
     assert Failure(ZeroDivisionError(), REQUEST).check("ZeroDivisionError") == "ZeroDivisionError"
 
 
-def test_trap_raises_what_it_is_not() -> None:
+def test_trap_raises_the_exception_if_nothing_matches() -> None:
     error = FetchTimeout("late")
     failure = Failure(error, REQUEST)
     assert failure.trap(ConnectFailed, FetchTimeout) is FetchTimeout
@@ -69,7 +69,7 @@ def test_trap_raises_what_it_is_not() -> None:
 
 
 @pytest.mark.parametrize("cause", [lambda answer: answer, HttpError])
-def test_a_status_nobody_asked_for_is_an_http_error_with_its_response(cause: Any) -> None:
+def test_an_unexpected_status_is_an_http_error_with_its_response(cause: Any) -> None:
     answer = Answer(404)
     failure = Failure(cause(answer), REQUEST)
     assert failure.check(HttpError) is HttpError
@@ -79,12 +79,12 @@ def test_a_status_nobody_asked_for_is_an_http_error_with_its_response(cause: Any
     assert failure.getErrorMessage() == "404"
 
 
-def test_the_response_that_was_there_when_a_middleware_failed() -> None:
+def test_it_has_the_response_for_which_a_middleware_failed() -> None:
     answer = Answer(200)
     assert Failure(ValueError(), REQUEST, answer).response is answer
 
 
-def test_the_traceback() -> None:
+def test_the_traceback_is_formatted() -> None:
     def callback() -> None:
         raise ValueError("here")
 
@@ -109,13 +109,13 @@ def test_the_traceback() -> None:
         (BodyTooLarge("body too large"), ["DownloadCancelledError"], ["ResponseFailed"]),
     ],
 )
-def test_names_from_elsewhere(error: Exception, names: list[Any], not_these: list[Any]) -> None:
+def test_names_of_scrapy_twisted_and_python_match(error: Exception, names: list[Any], not_these: list[Any]) -> None:
     failure = Failure(error, REQUEST)
     assert [name for name in names if failure.check(name) != name] == []
     assert failure.check(*not_these) is None
 
 
-def test_every_error_of_a_transfer_has_a_name_elsewhere() -> None:
+def test_every_fetch_error_has_an_alias() -> None:
     ours = {kind for kinds in EXCEPTION_ALIASES.values() for kind in kinds}
     transfers = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FetchError)}
     assert [kind for kind in transfers - {FetchError} if not issubclass(kind, tuple(ours))] == []
@@ -123,5 +123,5 @@ def test_every_error_of_a_transfer_has_a_name_elsewhere() -> None:
     assert BadResponse in ours
 
 
-def test_a_lookup_that_failed_is_told_by_its_words() -> None:
+def test_a_failed_lookup_is_recognised_by_its_message() -> None:
     assert NOT_FOUND == LOOKUP_FAILED_PREFIX

@@ -1,4 +1,4 @@
-"""FormRequest (C1): fields in, and what a browser would send for a form of a page; a real browser is asked as well."""
+"""FormRequest (C1): it sends what a browser would send; the result is compared with a real browser, too."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_fields_are_posted():
     assert request.headers == {"Content-Type": FORM}
 
 
-def test_with_get_they_take_the_place_of_the_query():
+def test_with_get_the_fields_replace_the_query():
     request = FormRequest("http://a.example/?a=0&c=3#f", method="get", formdata=[("a", "1"), ("a", "2")])
     assert (request.method, request.url, request.body) == ("GET", "http://a.example/?a=1&a=2#f", b"")
     assert not request.headers
@@ -54,20 +54,20 @@ def test_without_fields_it_is_a_plain_request(formdata):
     assert FormRequest("http://a.example/?a=0", formdata=formdata) == Request("http://a.example/?a=0")
 
 
-def test_encodings_and_headers_of_the_caller():
+def test_the_caller_may_set_encoding_and_headers():
     request = FormRequest(URL, formdata={"p": "£"}, encoding="latin-1", headers={"content-type": FORM + "; charset=x"})
     assert request.body == b"p=%A3"
     assert request.headers == {"Content-Type": FORM + "; charset=x"}
 
 
-def test_files_make_it_multipart():
+def test_files_are_sent_as_multipart():
     request = FormRequest(URL, formdata={"a": "1", "f": FormFile("a.txt", b"content")})
     assert request.headers["Content-Type"].startswith("multipart/form-data; boundary=")
     assert b'filename="a.txt"' in request.body
     assert request == FormRequest(URL, formdata={"a": "1", "f": FormFile("a.txt", b"content")})
 
 
-def test_replacing():
+def test_replace_changes_the_fields():
     request = FormRequest(URL, formdata={"a": "1"}, meta={"k": 1})
     assert request.replace(formdata={"b": "2"}).body == b"b=2"
     assert request.replace(url="http://b.example/").body == request.body == b"a=1"
@@ -99,12 +99,12 @@ THREE = """<form id=one action=/1><input name=a value=1></form><form name=two ac
         ({"formid": "four", "formcss": "#d"}, "/1"),
     ],
 )
-def test_the_form_that_is_meant(options, path):
+def test_the_arguments_select_a_form(options, path):
     assert urlsplit(FormRequest.from_response(page(THREE), **options).url).path == path
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
         ({"formname": "zwei"}, "no form with name 'zwei' on http://a.example/dir/page: 0: <form id='one' action='/1'>"),
         ({"formid": "x", "formname": "y"}, "no form with name 'y' or id 'x'"),
@@ -115,8 +115,8 @@ def test_the_form_that_is_meant(options, path):
         ({"formdata": 123}, "formdata is int"),
     ],
 )
-def test_which_forms_there_are(options, complaint):
-    with pytest.raises(BadForm, match=complaint) as caught:
+def test_an_error_lists_the_forms_of_the_page(options, message):
+    with pytest.raises(BadForm, match=message) as caught:
         FormRequest.from_response(page(THREE), **options)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, UsageError)
@@ -124,12 +124,12 @@ def test_which_forms_there_are(options, complaint):
 
 
 @pytest.mark.parametrize("body", ["", "<p>none</p>", b"\0\xff"])
-def test_a_page_without_forms(body):
+def test_a_page_without_forms_is_an_error(body):
     with pytest.raises(BadForm, match=r"number 0 .*: there is none"):
         FormRequest.from_response(page(body))
 
 
-def test_complaints_stay_short():
+def test_error_messages_are_bounded():
     forms = f"<form action='{'x' * 9999}\n'><input name='a\nb'></form>" * 100
     with pytest.raises(BadForm, match="and 95 more") as caught:
         FormRequest.from_response(page(forms), formid="login")
@@ -169,11 +169,11 @@ def test_complaints_stay_short():
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_what_is_sent(controls, fields, method):
+def test_controls_are_sent_as_the_standard_says(controls, fields, method):
     assert sent(f"<form method={method}>{controls}</form>") == fields
 
 
-def test_controls_outside_of_the_form():
+def test_controls_outside_of_the_form_belong_to_it_by_id():
     body = "<input form=f name=before><form id=f><input name=in></form><form id=g></form><input form=f name=after>"
     assert [name for name, _ in sent(body)] == ["before", "in", "after"]
     assert [name for name, _ in sent(body + "<form id=f></form>")] == ["before", "in", "after"]
@@ -191,7 +191,7 @@ def test_controls_outside_of_the_form():
         ({"a": None, "b": None, "d": "l\nl"}, [("c", "3"), ("d", "l\r\nl")]),
     ],
 )  # fmt: skip
-def test_formdata_take_the_place_of_fields(formdata, fields):
+def test_formdata_overrides_fields(formdata, fields):
     form = "<form><input name=a value=1><input name=b value=2><input name=b value=2><input name=c value=3></form>"
     assert sent(form, formdata=formdata) == fields
 
@@ -216,12 +216,12 @@ BUTTONS = """<form method=post action=/form><input name=a value=1><input type=su
         ({"formdata": {"go": "two"}}, [("a", "1"), ("go", "two")]),
     ],
 )
-def test_what_is_clicked(options, fields):
+def test_one_button_is_clicked(options, fields):
     assert sent(BUTTONS, **options) == fields
 
 
 @pytest.mark.parametrize(
-    ("clickdata", "complaint"),
+    ("clickdata", "message"),
     [
         ({"name": "do"}, "2 buttons match clickdata {'name': 'do'}.*4: <button name='do' value='delete' id='del'>"),
         ({"name": "nope"}, "no button matches"),
@@ -229,8 +229,8 @@ def test_what_is_clicked(options, fields):
         ({"nr": 0}, "no button matches"),
     ],
 )
-def test_buttons_that_are_not_there(clickdata, complaint):
-    with pytest.raises(BadForm, match=complaint):
+def test_an_error_lists_the_buttons_of_the_form(clickdata, message):
+    with pytest.raises(BadForm, match=message):
         FormRequest.from_response(page(BUTTONS), clickdata=clickdata)
 
 
@@ -251,11 +251,11 @@ def test_buttons_that_are_not_there(clickdata, complaint):
         ("<form action=/s><button formaction=/b>", {}, "http://a.example/b"),
     ],
 )
-def test_where_it_goes(form, options, url):
+def test_the_request_goes_to_the_action_of_the_form(form, options, url):
     assert FormRequest.from_response(page(form + "</form>"), **options).url.partition("#")[0] == url
 
 
-def test_where_it_cannot_go():
+def test_an_action_that_cannot_be_fetched_is_an_error():
     with pytest.raises(BadUrl, match="mailto"):
         FormRequest.from_response(page("<form action=mailto:a@b.example></form>"))
 
@@ -274,14 +274,14 @@ def test_where_it_cannot_go():
         ("<form>", {"method": "put"}, "PUT"),
     ],
 )
-def test_how_it_goes(form, options, method):
+def test_the_method_is_that_of_caller_button_or_form(form, options, method):
     request = FormRequest.from_response(page(form + "<input name=a value=1></form>"), **options)
     assert request.method == method
     assert (request.body == b"a=1") == (method != "GET")
     assert request.url.endswith("?a=1") == (method == "GET")
 
 
-def test_kinds_of_bodies():
+def test_enctype_selects_the_encoding_of_the_body():
     def request(form):
         return FormRequest.from_response(
             page(f"<form method=post {form}<input name=a value='1 2'><input name=f type=file>")
@@ -305,21 +305,21 @@ def test_kinds_of_bodies():
         ("utf-8", "accept-charset=utf-16", b"p=%C2%A3+%CE%A9"),
     ],
 )
-def test_encodings(charset, attributes, body):
+def test_accept_charset_selects_the_text_encoding(charset, attributes, body):
     form = f"<form method=post {attributes}><input name=p value='£ &#937;'></form>"
     answer = page(form.encode(charset), kind=f"text/html; charset={charset}")
     assert FormRequest.from_response(answer).body == body
     assert FormRequest.from_response(answer, encoding="utf-8").body == b"p=%C2%A3+%CE%A9"
 
 
-def test_arguments_of_the_request_go_before_what_the_form_says():
+def test_arguments_of_the_request_override_the_form():
     form = page("<form method=post><input name=a></form>")
     request = FormRequest.from_response(form, headers={"Content-Type": "x/y"}, meta={"k": 1}, callback="parse_it")
     assert (request.headers["Content-Type"], request.meta, request.callback) == ("x/y", {"k": 1}, "parse_it")
     assert FormRequest.from_response(form, body=b"mine").body == b"mine"
 
 
-def test_a_hostile_page_takes_no_longer_than_its_size():
+def test_a_hostile_page_takes_linear_time():
     forms = ("<fieldset disabled>" * 50 + "<form id=f><legend><select><textarea><input name=a form=f>") * 2_000
     started = time.thread_time()
     request = FormRequest.from_response(page(forms + "<input name=b form=f>" * 20_000), formid="f")
@@ -395,7 +395,7 @@ def echoed(server):
 
 
 @pytest.mark.browser
-def test_a_browser_sends_the_same(browser):
+def test_a_browser_sends_the_same_fields(browser):
     seed = random.randrange(10**6)
     print("seed", seed)
     rng = random.Random(seed)
@@ -415,7 +415,7 @@ def test_a_browser_sends_the_same(browser):
             assert request.body.replace(ours.encode() or b"\0", theirs.encode()) == hit.body, body
 
 
-def test_the_forms_of_the_server():
+def test_forms_of_a_server_are_submitted():
     answer = page(FORMS)
     assert FormRequest.from_response(answer).url == "http://a.example/echo?q=%C3%A9t%C3%A9&go=Go&outside=1"
     order = FormRequest.from_response(answer, formname="order", clickdata={"name": "do", "value": "save"})

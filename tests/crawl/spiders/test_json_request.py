@@ -27,19 +27,19 @@ def test_empty_data_are_data(data):
 
 
 @pytest.mark.parametrize("options", [{}, {"body": b"x"}, {"body": None, "data": None}])
-def test_without_data_it_is_a_get(options):
+def test_without_data_the_method_is_get(options):
     assert JsonRequest(URL, **options).method == "GET"
     assert JsonRequest(URL, **options).body == (options.get("body") or b"")
 
 
 @pytest.mark.parametrize("body", [b"body", b""])
-def test_the_body_goes_before_data(body):
+def test_body_takes_precedence_over_data(body):
     with pytest.warns(UserWarning, match="data is ignored"):
         request = JsonRequest(URL, data={"a": 1}, body=body)
     assert (request.method, request.body) == ("GET", body)
 
 
-def test_how_it_is_dumped_and_headers_are_the_callers():
+def test_the_caller_may_set_dumps_arguments_and_headers():
     def callback():
         pass
 
@@ -51,7 +51,7 @@ def test_how_it_is_dumped_and_headers_are_the_callers():
     assert (request.callback, request.meta) == (callback, {"k": 1})
 
 
-def test_replacing():
+def test_replace_changes_the_body():
     request = JsonRequest(URL, data={"a": 1}, priority=3)
     changed = request.replace(data={"b": 2}, dumps_kwargs={"indent": 0}, method="PUT")
     assert (type(changed), changed.method, changed.priority) == (JsonRequest, "PUT", 3)
@@ -65,6 +65,6 @@ def test_replacing():
         assert request.copy() == request
 
 
-def test_it_is_a_request_like_any_other():
+def test_it_is_stored_as_a_plain_request():
     request = JsonRequest(URL, data={"a": 1})
     assert Request(**request.to_arguments()) == request

@@ -1,4 +1,4 @@
-"""`LinkExtractor` (C2): the links of a page that a spider wants, by lexbor and by parsel alike."""
+"""`LinkExtractor` (C2): which links it extracts; lexbor and parsel find the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def page(
 
 
 def urls(body: str | bytes = PAGE, **arguments: Any) -> list[str]:
-    """Return the URLs found without the site, which must be the same in both ways."""
+    """Return the URLs without the site; assert that lexbor and parsel find the same."""
     fast = LinkExtractor(**arguments).extract_links(page(body))
     if "restrict_xpaths" not in arguments and "restrict_css" not in arguments:
         slow = LinkExtractor(**arguments, restrict_xpaths="/html").extract_links(page(body))
@@ -43,7 +43,7 @@ def urls(body: str | bytes = PAGE, **arguments: Any) -> list[str]:
     return [link.url.removeprefix(SITE) for link in fast]
 
 
-def test_links_in_the_order_of_the_page_each_once() -> None:
+def test_links_are_unique_and_in_the_order_of_the_page() -> None:
     assert LinkExtractor().extract_links(page()) == [
         Link(f"{SITE}/", "Home"),
         Link(f"{SITE}/cart?b=2&a=1", "Cart"),
@@ -54,7 +54,7 @@ def test_links_in_the_order_of_the_page_each_once() -> None:
     assert urls() == ["/", "/cart?b=2&a=1", "/item/1", "/item/2", "https://cdn.other.example/item/4"]
 
 
-def test_a_link_is_a_value() -> None:
+def test_links_compare_by_value() -> None:
     link = Link("http://a.example/", "a", "f", nofollow=True)
     assert link == Link("http://a.example/", "a", "f", nofollow=True)
     assert link != Link("http://a.example/", "a", "f")
@@ -71,7 +71,7 @@ async def _collected(link: Link) -> Any:
     return await collect([link], "parse")
 
 
-def test_a_link_is_no_item() -> None:
+def test_a_link_is_not_an_item() -> None:
     with pytest.raises(BadSpider, match="yielded a Link"), pytest.MonkeyPatch.context():
         _collected(Link("http://a.example/")).send(None)
 
@@ -104,7 +104,7 @@ def test_a_link_is_no_item() -> None:
         ({"tags": "*", "attrs": "*", "deny_attrs": "href", "allow": "ajax"}, ["/ajax/5"]),
     ],
 )  # fmt: skip
-def test_arguments(arguments: dict[str, Any], expected: list[str]) -> None:
+def test_arguments_select_links(arguments: dict[str, Any], expected: list[str]) -> None:
     assert urls(**arguments) == expected
 
 
@@ -121,7 +121,7 @@ def test_arguments(arguments: dict[str, Any], expected: list[str]) -> None:
         ({"restrict_css": "footer"}, []),
     ],
 )
-def test_regions(arguments: dict[str, Any], expected: list[str]) -> None:
+def test_only_the_given_regions_are_searched(arguments: dict[str, Any], expected: list[str]) -> None:
     assert urls(**arguments) == expected
 
 
@@ -133,7 +133,7 @@ def test_css_that_lexbor_knows_does_not_build_a_second_tree() -> None:
     assert "selector" in vars(response)
 
 
-def test_process_value_sees_absolute_urls_and_may_return_others() -> None:
+def test_process_value_takes_absolute_urls_and_returns_others() -> None:
     body = """<a href="javascript:go('../other/1.html')">a</a><a href=" 2.html ">b</a>"""
     body += """<a href="http://[x">c</a><a href=n>d</a>"""
     seen = []
@@ -153,14 +153,14 @@ def test_process_value_sees_absolute_urls_and_may_return_others() -> None:
 
 
 @pytest.mark.parametrize("base", ["<base href='http://cdn.example/x/'>", "<BASE HREF='http://cdn.example/x/'>"])
-def test_base(base: str) -> None:
+def test_links_are_relative_to_the_base_element(base: str) -> None:
     body = f"<head>{base}</head><body><p><a href=y>y</a><a href=/z>z</a>"
     expected = ["http://cdn.example/x/y", "http://cdn.example/z"]
     assert urls(body) == expected
     assert urls(body, restrict_css="p") == urls(body, restrict_xpaths="//p") == expected
 
 
-def test_fragments_are_kept_beside_the_url() -> None:
+def test_a_link_keeps_the_fragment_apart_from_the_url() -> None:
     body = "<a href='#top'>top</a><a href='/a#x'>1</a><a href='/a#y'>2</a><a href='/b #z '>3</a>"
     links = LinkExtractor().extract_links(page(body))
     assert [(link.url.removeprefix(SITE), link.fragment) for link in links] == [
@@ -170,29 +170,29 @@ def test_fragments_are_kept_beside_the_url() -> None:
     ]
 
 
-def test_charsets_and_references() -> None:
+def test_encodings_and_character_references_are_decoded() -> None:
     body = '<p><a href="/größe?q=größe&amp;c=&euro;">Größe &gt; 1</a>'.encode("iso-8859-15")
     (link,) = LinkExtractor().extract_links(page(body, kind="text/html; charset=iso-8859-15"))
     assert link == Link(f"{SITE}/gr%C3%B6%C3%9Fe?q=gr%C3%B6%C3%9Fe&c=%E2%82%AC", "Größe > 1")
 
 
-def test_xml_with_namespaces() -> None:
+def test_links_of_xhtml_with_namespaces_are_found() -> None:
     body = '<html xmlns="http://www.w3.org/1999/xhtml"><body><a href="/x">x</a></body></html>'
     for arguments in ({}, {"restrict_xpaths": "/*"}):
         links = LinkExtractor(**arguments).extract_links(page(body, kind="application/xml"))
         assert links == [Link(f"{SITE}/x", "x")]
 
 
-def test_an_empty_href_is_the_page_itself() -> None:
+def test_an_empty_href_links_to_the_page_itself() -> None:
     assert urls("<a href>x</a>") == urls("<a href=''>x</a>") == urls("<a href=#>x</a>") == ["/list?page=1"]
     assert urls("") == urls("\x00") == []
 
 
-def test_svg_links_are_no_hrefs_of_html() -> None:
+def test_xlink_href_of_svg_is_not_a_link() -> None:
     assert urls("<svg><a xlink:href='/x'>x</a></svg>") == []
 
 
-def test_matches() -> None:
+def test_matches_checks_patterns_and_domains() -> None:
     extractor = LinkExtractor("ok", "no", "a.example", "b.a.example")
     assert extractor.matches("http://c.a.example/ok")
     assert not extractor.matches("http://a.example/x")
@@ -205,13 +205,13 @@ def test_matches() -> None:
     assert LinkExtractor(allow_domains="[::1]").matches("http://[::1]/x")
 
 
-def test_extensions_compare_the_path_without_case() -> None:
+def test_extensions_are_compared_in_lower_case_with_the_path() -> None:
     body = "<a href='/a.PDF?x'>1</a><a href='/b?f=x.pdf'>2</a><a href='/c.tar.gz'>3</a><a href='/pdf'>4</a>"
     assert urls(body) == ["/b?f=x.pdf", "/pdf"]
     assert "pdf" in IGNORED_EXTENSIONS
 
 
-def test_what_was_decided_is_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VERDICTS_MAX", 10)
     extractor = LinkExtractor(allow="[02468]$")
     body = "".join(f"<a href=/{n}>{n}</a>" for n in range(100))
@@ -220,7 +220,7 @@ def test_what_was_decided_is_remembered_within_a_bound(monkeypatch: pytest.Monke
     assert len(extractor._verdicts) <= 10
 
 
-def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_and_their_texts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINKS_MAX", 10)
     body = "".join(f"<a href=/{n}>{'x' * 20_000}</a>" for n in range(20))
     links = LinkExtractor().extract_links(page(body))
@@ -233,7 +233,7 @@ def test_an_extractor_can_be_pickled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"allow": "["}, "allow of a LinkExtractor: '[' is not a regular expression"),
         ({"deny": ["x", 3]}, "deny of a LinkExtractor: 3 is not a regular expression"),
@@ -241,12 +241,12 @@ def test_an_extractor_can_be_pickled() -> None:
         ({"restrict_xpaths": "//a["}, "restrict_xpaths of a LinkExtractor"),
     ],
 )
-def test_what_cannot_work_is_told_at_once(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(BadSpider) as told:
+def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSpider) as caught:
         LinkExtractor(**arguments)
-    assert says in str(told.value)
+    assert message in str(caught.value)
 
 
-def test_xpath_that_selects_text_is_told() -> None:
+def test_xpath_that_selects_text_is_refused() -> None:
     with pytest.raises(BadSpider, match="select elements"):
         LinkExtractor(restrict_xpaths="//a/@href").extract_links(page())

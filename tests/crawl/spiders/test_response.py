@@ -1,4 +1,4 @@
-"""The response a spider sees (C2): decoded as browsers do, selected with parsel or lexbor, followed."""
+"""The response of a callback (C2): decoded as in browsers, selected with parsel or lexbor, and followed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def response(
     return Response.of(raw, request, 0.0)
 
 
-def test_selectors() -> None:
+def test_css_xpath_re_and_tree_select() -> None:
     page = response()
     assert page.css("title::text").get() == "Bücher"
     assert page.xpath("//h1/text()").get() == "Zwei"
@@ -37,7 +37,7 @@ def test_selectors() -> None:
     assert page.tree is page.tree
 
 
-def test_what_it_carries() -> None:
+def test_it_has_the_values_of_the_transfer_and_of_the_request() -> None:
     page = response()
     assert (page.status, page.url, page.content_type, page.encoding) == (
         200,
@@ -49,13 +49,13 @@ def test_what_it_carries() -> None:
     assert "200" in repr(page)
 
 
-def test_text_in_another_charset() -> None:
+def test_text_of_another_encoding_is_decoded() -> None:
     page = response("<p>Größe".encode("cp1252"), "text/html; charset=iso-8859-1")
     assert page.text == "<p>Größe"
     assert page.css("p::text").get() == "Größe"
 
 
-def test_follow_urls_selectors_and_attributes() -> None:
+def test_follow_takes_urls_selectors_and_attributes() -> None:
     page = response()
     assert page.follow("b").url == "http://a.example/d/b"
     assert page.follow(page.css("a.next")[0]).url == "http://a.example/d/b?x=1"
@@ -65,7 +65,7 @@ def test_follow_urls_selectors_and_attributes() -> None:
         page.follow("mailto:x@y")
 
 
-def test_follow_all_leaves_out_what_cannot_be_fetched() -> None:
+def test_follow_all_skips_urls_that_cannot_be_fetched() -> None:
     page = response()
     urls = ["http://a.example/d/b?x=1", "http://a.example/c"]
     assert [request.url for request in page.follow_all(page.css("a"))] == urls
@@ -73,12 +73,12 @@ def test_follow_all_leaves_out_what_cannot_be_fetched() -> None:
     assert [request.url for request in page.follow_all(xpath="//a/@href", meta={"m": 1})] == urls
 
 
-def test_base_counts() -> None:
+def test_urljoin_uses_the_base_element() -> None:
     page = response("<base href='http://b.example/x/'><a href=y>y</a>")
     assert page.urljoin("y") == "http://b.example/x/y"
 
 
-def test_json() -> None:
+def test_json_is_decoded() -> None:
     assert response('{"a": [1, 2]}', "application/json").json() == {"a": [1, 2]}
     with pytest.raises(ValueError, match="is not JSON"):
         response("<p>", "application/json").json()
@@ -89,7 +89,7 @@ def test_xml_is_selected_as_xml() -> None:
     assert page.xpath("//link/text()").get() == "http://x.example/"
 
 
-def test_meta_tells_what_scrapy_tells_there() -> None:
+def test_meta_has_scrapys_keys() -> None:
     record = UrlRecord(RECORD_VERSION, 1, "http://a.example/", "http://a.example:80", depth=3, attempts=2, redirects=1)
     request = Request(record.url, meta={"k": 1, "depth": 99})
     request.record = record
@@ -103,7 +103,7 @@ def test_meta_tells_what_scrapy_tells_there() -> None:
     }
 
 
-def test_what_leads_nowhere_is_told_and_left_out() -> None:
+def test_links_without_url_are_refused_or_skipped() -> None:
     page = response(b"<a name=x>x</a><a href=y>y</a><a href=''>here</a>")
     with pytest.raises(BadUrl, match="neither href nor src"):
         page.follow(page.css("a")[0])
@@ -125,13 +125,13 @@ def test_what_leads_nowhere_is_told_and_left_out() -> None:
         '\ufeff{"a": ["é"]}'.encode(),
     ],
 )
-def test_json_in_any_encoding(body: bytes) -> None:
+def test_json_of_any_encoding_is_decoded(body: bytes) -> None:
     page = response(body, "application/json")
     assert page.json() == {"a": ["é"]}
     assert page.jmespath("a[0]").get() == "é"
 
 
 @pytest.mark.parametrize("body", [b"", b"<p>", b"{'a': 1}", b"[" * 200_000])
-def test_what_is_no_json_is_a_value_error(body: bytes) -> None:
+def test_a_body_that_is_no_json_is_a_value_error(body: bytes) -> None:
     with pytest.raises(ValueError, match="is not JSON"):
         response(body, "application/json").json()

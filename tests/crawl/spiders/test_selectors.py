@@ -1,4 +1,4 @@
-"""Selectors (C2): what parsel finds, and nothing else, only sooner."""
+"""Selectors (C2): the same results as parsel's."""
 
 from __future__ import annotations
 
@@ -48,20 +48,22 @@ def same(theirs: Any, ours: Any) -> None:
     assert ours.re_first(r"\w+", "none") == theirs.re_first(r"\w+", "none")
     assert [each.get() for each in ours] == [each.get() for each in theirs]
     assert repr(ours) == repr(theirs)
-    assert ours.getall() == theirs.getall(), "after they were looked at"
+    assert ours.getall() == theirs.getall(), "after selectors were created"
 
 
-@pytest.mark.parametrize(("query", "says"), [("div::txt(", "Expected an argument"), ("p::nothing", "pseudo-element")])
-def test_a_query_that_is_wrong_is_named(query: str, says: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "message"), [("div::txt(", "Expected an argument"), ("p::nothing", "pseudo-element")]
+)
+def test_an_error_names_the_query(query: str, message: str) -> None:
     _, ours = both()
     for found in (ours, ours.css("body")):
-        with pytest.raises((SyntaxError, RuntimeError), match=says) as caught:
+        with pytest.raises((SyntaxError, RuntimeError), match=message) as caught:
             found.css(query)
         assert str(caught.value).endswith(f" in {query!r}")
 
 
 @pytest.mark.parametrize("query", CSS)
-def test_css(query: str) -> None:
+def test_css_selects_the_same_as_parsel(query: str) -> None:
     theirs, ours = both()
     same(theirs.css(query), ours.css(query))
     same(theirs.css("div").css(query), ours.css("div").css(query))
@@ -70,7 +72,7 @@ def test_css(query: str) -> None:
 
 
 @pytest.mark.parametrize("query", XPATH)
-def test_xpath(query: str) -> None:
+def test_xpath_selects_the_same_as_parsel(query: str) -> None:
     theirs, ours = both()
     same(theirs.xpath(query), ours.xpath(query))
     same(theirs.css("div").xpath(query), ours.css("div").xpath(query))
@@ -78,7 +80,7 @@ def test_xpath(query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["//b", "//a:i/@n", "//r/*", "count(//*)", "b", "r b::text"])
-def test_xml_and_namespaces(query: str) -> None:
+def test_xml_with_namespaces_is_selected(query: str) -> None:
     theirs, ours = both(XML, "xml")
     for each in (theirs, ours):
         each.register_namespace("a", "urn:a")
@@ -89,7 +91,7 @@ def test_xml_and_namespaces(query: str) -> None:
     assert "a" not in Selector(text=XML, type="xml").namespaces, "registered for one page only"
 
 
-def test_variables_attributes_and_what_lists_can_do() -> None:
+def test_variables_attributes_and_list_methods_work() -> None:
     theirs, ours = both()
     assert ours.xpath("//a[@href=$u]/text()", u="/1").getall() == ["1"]
     assert ours.css("div").attrib == theirs.css("div").attrib
@@ -135,18 +137,18 @@ def test_a_bad_query_is_a_value_error(query: str) -> None:
         "<p>a" * 500,
     ],
 )
-def test_odd_pages_parse_as_with_parsel(page: str) -> None:
+def test_unusual_pages_are_parsed_as_by_parsel(page: str) -> None:
     theirs, ours = both(page)
     assert ours.xpath("//p").getall() == theirs.xpath("//p").getall()
     assert ours.get() == theirs.get()
 
 
-def test_bytes_that_are_no_utf_8_are_decoded() -> None:
+def test_bytes_of_other_encodings_are_decoded() -> None:
     assert Selector.of_page(b"<p>\xff</p>", "utf-8", None, "html", "u").css("p::text").get() == "\ufffd"
     assert Selector.of_page(b"<p>\xe4</p>", "cp1252", None, "html", "u").css("p::text").get() == "ä"
 
 
-def test_dropping_and_json() -> None:
+def test_elements_can_be_dropped_and_json_selected() -> None:
     theirs, ours = both()
     for each in (theirs, ours):
         each.css("li").drop()

@@ -67,7 +67,7 @@ def index(*locs: str, more: str = "") -> str:
     return f"<sitemapindex>{urlset(*locs, more=more)[8:-9].replace('url>', 'sitemap>')}</sitemapindex>"
 
 
-def test_it_starts_with_its_sitemaps() -> None:
+def test_it_starts_with_sitemap_urls() -> None:
     (request,) = started(Shop())
     assert (request.url, request.callback) == (f"{SITE}/sitemap.xml", "_parse_sitemap")
     assert request.meta["download_maxsize"] == SITEMAP_TRANSFER_MAX
@@ -81,51 +81,51 @@ def test_it_starts_with_its_sitemaps() -> None:
         ({"allowed_domains": ["x.example"], "start_urls": [f"{SITE}/"]}, [f"{SITE}/robots.txt"]),
     ],
 )  # fmt: skip
-def test_without_sitemaps_robots_txt_is_asked(attributes: dict[str, Any], urls: list[str]) -> None:
+def test_without_sitemap_urls_robots_txt_is_fetched(attributes: dict[str, Any], urls: list[str]) -> None:
     requests = started(shop(sitemap_urls=(), **attributes))
     assert [request.url for request in requests] == urls
     assert 404 in requests[0].meta["handle_httpstatus_list"]
 
 
-def test_robots_txt_leads_to_sitemaps_or_to_the_usual_place() -> None:
+def test_robots_txt_names_sitemaps_or_sitemap_xml_is_tried() -> None:
     lines = "User-agent: *\nDisallow: /\nSitemap: http://shop.example/a.xml\nsitemap: /b.xml\n"
     expected = [("/a.xml", "_parse_sitemap"), ("/b.xml", "_parse_sitemap")]
     assert found(Shop(), lines, "/robots.txt") == expected
     assert found(Shop(), "User-agent: *", "/robots.txt") == [("/sitemap.xml", "_parse_sitemap")]
 
 
-def test_pages_go_to_the_first_rule_that_takes_them() -> None:
+def test_the_first_matching_rule_handles_a_page() -> None:
     spider = shop(sitemap_rules=[("/item/", "parse_item"), ("/item/2", "parse"), ("^http.*/list", Shop.parse)])
     body = urlset("/item/1", f"{SITE}/item/2", f"{SITE}/list", f"{SITE}/about", "mailto:x@y", "/item/1#again")
     assert found(spider, body) == [("/item/1", "parse_item"), ("/item/2", "parse_item"), ("/list", "")]
     assert found(Shop(), body) == [("/item/1", ""), ("/item/2", ""), ("/list", ""), ("/about", "")]
 
 
-def test_an_index_leads_to_the_sitemaps_to_follow() -> None:
+def test_sitemaps_of_an_index_are_filtered_by_sitemap_follow() -> None:
     body = index(f"{SITE}/items.xml", "/news.xml.gz")
     assert found(Shop(), body) == [("/items.xml", "_parse_sitemap"), ("/news.xml.gz", "_parse_sitemap")]
     assert found(shop(sitemap_follow=["news"]), body) == [("/news.xml.gz", "_parse_sitemap")]
     assert found(shop(sitemap_follow=[]), body) == []
 
 
-def test_gzip_whatever_it_is_called() -> None:
+def test_gzip_is_detected_by_content() -> None:
     assert found(Shop(), gzip.compress(urlset("/1").encode()), "/sitemap") == [("/1", "")]
     assert found(Shop(), urlset("/1"), "/sitemap.xml.gz") == [("/1", "")]
 
 
-def test_lists_and_feeds() -> None:
+def test_lists_and_feeds_count_as_sitemaps() -> None:
     assert found(Shop(), f"{SITE}/1\n{SITE}/2\n", "/sitemap.txt") == [("/1", ""), ("/2", "")]
     assert found(Shop(), "<rss><item><link>/1</link></item></rss>") == [("/1", "")]
     assert found(Shop(), '<feed><entry><link href="/1"/></entry></feed>') == [("/1", "")]
 
 
-def test_alternates() -> None:
+def test_alternate_links_are_fetched_on_request() -> None:
     body = urlset("/en", "/de", more='<x:link href="/en"/><x:link href="/de"/><x:link href="/fr"/>')
     assert found(Shop(), body) == [("/en", ""), ("/de", "")]
     assert found(shop(sitemap_alternate_links=True), body) == [("/en", ""), ("/de", ""), ("/fr", "")]
 
 
-def test_a_filter_of_ones_own() -> None:
+def test_sitemap_filter_selects_entries() -> None:
     class Filtered(Shop):
         def sitemap_filter(self, entries: Any) -> Any:
             for entry in entries:
@@ -148,7 +148,7 @@ SINCE = [
 
 
 @pytest.mark.parametrize("since", SINCE)
-def test_what_was_changed_before_is_left_out(since: Any) -> None:
+def test_entries_older_than_sitemap_since_are_skipped(since: Any) -> None:
     dates = {
         "/old": "2026-01-01T23:59:59Z",
         "/older": "2025-01-01",
@@ -165,7 +165,7 @@ def test_what_was_changed_before_is_left_out(since: Any) -> None:
     assert [path for path, _ in found(spider, as_index)] == wanted
 
 
-def test_a_date_without_a_time_may_be_any_time_of_that_day() -> None:
+def test_a_date_without_time_counts_for_the_whole_day() -> None:
     body = urlset("/day", more="<lastmod>2026-01-02</lastmod>") + urlset(
         "/t", more="<lastmod>2026-01-02T11:00Z</lastmod>"
     )
@@ -173,18 +173,18 @@ def test_a_date_without_a_time_may_be_any_time_of_that_day() -> None:
     assert found(shop(sitemap_since="2026-01-03"), body) == []
 
 
-def test_what_is_no_sitemap_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_body_that_is_no_sitemap_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert found(Shop(), "<!doctype html><p>no") == []
     assert "http://shop.example/sitemap.xml is no sitemap" in caplog.text
 
 
-def test_a_sitemap_that_is_too_large_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sitemap_that_is_too_large_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     assert len(found(Shop(), "\n".join(f"{SITE}/{n}" for n in range(50_001)))) == 50_000
     assert "only its first 50000 entries are read" in caplog.text
 
 
-def test_indexes_inside_indexes_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_nesting_of_indexes_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(module, "NESTED_MAX", 3)
     assert found(Shop(), index("/next.xml"), depth=2) == [("/next.xml", "_parse_sitemap")]
     assert found(Shop(), index("/next.xml"), depth=3) == []
@@ -193,7 +193,7 @@ def test_indexes_inside_indexes_end(monkeypatch: pytest.MonkeyPatch, caplog: pyt
 
 
 @pytest.mark.parametrize(
-    ("attributes", "says"),
+    ("attributes", "message"),
     [
         ({"sitemap_urls": "http://x/"}, "sitemap_urls of Shop is text: write a list, ['http://x/']"),
         ({"sitemap_rules": [("[", "parse")]}, "sitemap_rules of Shop: '[' is not a regular expression"),
@@ -204,12 +204,12 @@ def test_indexes_inside_indexes_end(monkeypatch: pytest.MonkeyPatch, caplog: pyt
         ({"sitemap_since": "soon"}, "sitemap_since of Shop is 'soon': write a date, like '2026-01-31'"),
     ],
 )
-def test_what_cannot_work_is_told_at_once(attributes: dict[str, Any], says: str) -> None:
-    with pytest.raises(BadSpider) as told:
+def test_wrong_attributes_are_refused_at_once(attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSpider) as caught:
         shop(**attributes)
-    assert says in str(told.value)
+    assert message in str(caught.value)
 
 
-def test_a_spider_without_a_site_is_told() -> None:
+def test_a_spider_without_a_site_is_refused() -> None:
     with pytest.raises(BadSpider, match="Shop has no sitemap_urls: list sitemaps there, or the site in start_urls"):
         started(shop(sitemap_urls=()))
