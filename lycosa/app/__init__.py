@@ -1,5 +1,7 @@
-"""The composition root: settings in, wired parts out. The only importer of adapters.
+"""The composition root: builds the parts of each system from the settings. The only importer of adapters.
 
-`crawl.run` runs a crawl, `crawl.parts` makes its parts from the settings, `search` opens indexes. They are apart so
-that a search does not load a crawler.
+`crawl.run` runs a crawl, `search` opens indexes. They are apart so that a search does not load a crawler.
 """
+
+NOTICES = "lycosa.notices"
+"""The logger of messages that a command shows at any log level, unless it is quiet."""

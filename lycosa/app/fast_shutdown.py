@@ -1,4 +1,4 @@
-"""A run that is to end at once waits for no server, and says what one that is away has not heard."""
+"""A run that has to end at once does not wait for servers, and reports what those that do not answer have missed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from lycosa.infra.shutdown import ShutdownDeadline, shutdown_deadline
 log = logging.getLogger(__name__)
 
 PAGES = "pages since the last commit are fetched again"
-PROXIES = "proxies on loan come back when their leases are over, and their last uses do not count"
+PROXIES = "leased proxies come back when their leases expire, and their last uses do not count"
 
 
 @contextmanager
-def hurrying(lost: str = PROXIES, say: Callable[[str], None] = log.warning) -> Iterator[ShutdownDeadline]:
-    """Have what is told to hurry, for the servers that a run opens in the block; `lost` is what one does not hear."""
+def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warning) -> Iterator[ShutdownDeadline]:
+    """Yield the deadline of all servers that are opened in the block, and report those that did not answer.
+
+    `lost` says what a server misses that does not answer.
+    """
     with shutdown_deadline() as deadline:
         try:
             yield deadline
         finally:
-            for why in deadline.abandoned.values():
-                say(f"{why}: not waited for any more: {lost}")
+            for problem in deadline.abandoned.values():
+                report(f"{problem}: not waited for any more: {lost}")
 
 
-def lost_of(settings: Settings) -> str:
-    """Return what the servers of a crawl do not hear when it ends at once."""
+def lost_by_fast_shutdown(settings: Settings) -> str:
+    """Return what the servers of a crawl miss if it ends at once."""
     return "; ".join(text for text, is_used in ((PAGES, settings.frontier), (PROXIES, settings.proxy_pool)) if is_used)

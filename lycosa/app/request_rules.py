@@ -11,7 +11,7 @@ from typing import Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from lycosa.app.named import function_named, function_of
+from lycosa.app.imports import import_function, spider_function
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting
 from lycosa.core.url import fingerprint
@@ -24,7 +24,7 @@ KEY_ARGUMENTS, SEGMENT_ARGUMENTS = "method, url, body", "request, now"
 OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
 
 
-def keys_of(settings: Settings, spider: Spider) -> FingerprintRules:
+def fingerprint_rules_of(settings: Settings, spider: Spider) -> FingerprintRules:
     """Return what identifies requests: what the setting says; without a function there, the spider's has the last word.
 
     Raises `BadSetting`, or `UsageError` for a spider's `key_resolver` that cannot be one.
@@ -32,23 +32,23 @@ def keys_of(settings: Settings, spider: Spider) -> FingerprintRules:
     asked = split_rules(settings.fingerprint_rules)
     if asked == ["none"]:
         return FingerprintRules()
-    own = None if any(map(is_function, asked)) else function_of(spider, "key_resolver", KEY_ARGUMENTS)
+    own = None if any(map(is_function, asked)) else spider_function(spider, "key_resolver", KEY_ARGUMENTS)
     return parse_rules(asked, own, spider.name + OWN_KEY) if own else _keys(asked)
 
 
-def fingerprint_by(key: Sequence[str]) -> Fingerprint:
+def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
     """Return what identifies requests in a state that describes it so. Raises `BadSetting` when only its spider can."""
     if key and key[-1].endswith(OWN_KEY):
         raise BadSetting(f"{key[-1]} identifies the requests of this crawl: only a run of its spider can say how")
     return _keys(key).fingerprint if key else fingerprint
 
 
-def own_fingerprint(named: Fingerprint, spider: str) -> Fingerprint:
+def spider_fingerprint(named: Fingerprint, spider: str) -> Fingerprint:
     """Return what identifies the requests of one spider among several: each fetches a URL for itself."""
-    return partial(_salted, named, salt_of(spider))
+    return partial(_salted, named, spider_salt(spider))
 
 
-def salt_of(spider: str) -> int:
+def spider_salt(spider: str) -> int:
     """Return what sets the fingerprints of a spider among several apart from those of the others."""
     return xxh3_64_intdigest(spider.encode())
 
@@ -64,18 +64,18 @@ def _keys(asked: Sequence[str]) -> FingerprintRules:
     shipped = [word for word in asked if not is_function(word)]
     if not functions:
         return parse_rules(shipped)
-    return parse_rules(shipped, function_named("fingerprint_rules", functions[0], KEY_ARGUMENTS), functions[0])
+    return parse_rules(shipped, import_function("fingerprint_rules", functions[0], KEY_ARGUMENTS), functions[0])
 
 
-def segments_of(settings: Settings, spider: Spider) -> SegmentNaming:
+def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
     """Return how the segments are named: as the setting says; without one, by the spider's `segment_resolver`, if any.
 
     Raises `BadSetting`, or `UsageError` for a spider's resolver that cannot be one.
     """
     word = settings.segment
     if ":" in word:
-        return parse_segments(word, spider.name, function_named("segment", word, SEGMENT_ARGUMENTS))
-    own = None if word else function_of(spider, "segment_resolver", SEGMENT_ARGUMENTS)
+        return parse_segments(word, spider.name, import_function("segment", word, SEGMENT_ARGUMENTS))
+    own = None if word else spider_function(spider, "segment_resolver", SEGMENT_ARGUMENTS)
     return parse_segments(spider.name + OWN_SEGMENT, spider.name, own) if own else parse_segments(word, spider.name)
 
 

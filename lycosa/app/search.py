@@ -24,7 +24,7 @@ def file_indexer(index: Index, file: Path) -> Indexer:
     return Indexer(index, file, source_name(file))
 
 
-def site_over(index: Index, title: str) -> object:
+def build_search_site(index: Index, title: str) -> object:
     """Return the search site over an index, as an ASGI application."""
     from lycosa.search.site.app import build_site  # slow to import, and searching does not need it
 

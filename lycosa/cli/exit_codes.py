@@ -7,7 +7,7 @@ DEAD = 1
 """Finished, but some requests are dead."""
 USAGE = 2
 """Bad usage or settings."""
-CANNOT = 3
+FAILED = 3
 """Cannot start or go on."""
 INTERRUPTED = 130
 """The state is saved; the same command resumes."""

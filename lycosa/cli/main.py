@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from lycosa import __version__
-from lycosa.cli.exit_codes import CANNOT, DONE, INTERRUPTED, USAGE, one_line
+from lycosa.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, one_line
 from lycosa.cli.lazy_group import LazyGroup
 from lycosa.cli.streams import drop_output, drop_unwritable, fill_closed
 from lycosa.core.errors import LycosaError, StorageError, UsageError
@@ -45,7 +45,7 @@ VERBS = {
     "version": ("lycosa.cli.version", "Show the version."),
 }
 
-ELSEWHERE = {
+SCRAPY_COMMANDS = {
     "bench": "bench/ in the source has the benchmarks",
     "check": "there are no contracts",
     "edit": "lycosa list says where each spider is",
@@ -110,10 +110,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  this is where every error stops
         known = next(_known(error), None)
         if known is None:
-            return _fail(CANNOT, _report(error))
+            return _fail(FAILED, _report(error))
         if isinstance(error, StorageError):
             drop_unwritable()
-        return _fail(USAGE if isinstance(known, UsageError) else CANNOT, str(known))
+        return _fail(USAGE if isinstance(known, UsageError) else FAILED, str(known))
 
 
 def _refuse_stale_modules() -> None:
@@ -177,8 +177,8 @@ def _unknown_verb(name: str) -> str:
 
     if "://" in name:
         return f"what to do with {name}? To crawl it: lycosa crawl {name}"
-    if name in ELSEWHERE:
-        return f"unknown command {name!r}: {ELSEWHERE[name]}"
+    if name in SCRAPY_COMMANDS:
+        return f"unknown command {name!r}: {SCRAPY_COMMANDS[name]}"
     nearest = next(iter(difflib.get_close_matches(name, VERBS, n=1)), "")
     return f"unknown command {name!r}" + (did_you_mean(nearest) or ": lycosa --help lists them")
 

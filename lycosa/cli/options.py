@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from lycosa.cli.parameters import WRITTEN
+from lycosa.cli.parameters import NON_EMPTY
 from lycosa.config import Settings, flag
 from lycosa.core.errors import UsageError
 
@@ -129,7 +129,7 @@ FLAGS = (
 )
 """The settings that people type. -o and -O set `output` and `overwrite` together; -s reaches all the others."""
 
-EVERYDAY = frozenset(
+COMMON_OPTIONS = frozenset(
     [
         *("output", "output_afresh", "scope", "depth", "max_pages", "allow", "deny", "robots", "concurrency", "delay"),
         *("state", "segment", "refresh", "retry_dead", "index", "quiet", "log_level", "arguments", "sets"),
@@ -140,7 +140,7 @@ EVERYDAY = frozenset(
 ALL_OPTIONS = "lycosa.cli.all_options"
 """The `obj` of a context whose help lists all options."""
 
-ANONYMOUS = frozenset({"proxy", "proxy_pool"})
+NEEDS_VALUE = frozenset({"proxy", "proxy_pool"})
 """Options with nothing behind them would let a crawl go out by itself: by a variable that is not set, mostly."""
 
 
@@ -158,7 +158,7 @@ class GroupedCommand(click.Command):
     `everyday` are the names of those that `--help` lists, `refused` of those that are never listed.
     """
 
-    everyday = EVERYDAY
+    everyday = COMMON_OPTIONS
     refused: frozenset[str] = frozenset()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -222,7 +222,7 @@ def set_option(command: F) -> F:
     return click.option("-s", "--set", "sets", metavar="NAME=VALUE", multiple=True, help=text)(command)
 
 
-def given(options: Mapping[str, Any]) -> dict[str, object]:
+def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
     """Return the settings that the command line names, for `config.load`. Raises `UsageError`."""
     flags: dict[str, object] = {each.setting: options[each.setting] for each in FLAGS}
     flags = {name: value for name, value in flags.items() if value not in (None, ())}
@@ -253,8 +253,8 @@ def _option(each: Flag) -> Callable[[F], F]:
     names = [name for name in (each.letter, flag(each.setting)) if name]
     default = getattr(Settings(), each.setting)
     more: dict[str, Any] = {"default": None, "metavar": each.metavar or None, "multiple": each.many}
-    if each.setting in ANONYMOUS:
-        more["type"] = WRITTEN
+    if each.setting in NEEDS_VALUE:
+        more["type"] = NON_EMPTY
     if not each.metavar:
         on_by_default = default is True
         names[-1] += f"/{flag('no_' + each.setting)}" if on_by_default else ""

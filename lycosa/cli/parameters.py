@@ -21,7 +21,7 @@ class Number(click.FloatRange):
         return found
 
 
-class Written(click.types.StringParamType):
+class NonEmptyText(click.types.StringParamType):
     """A text that is not empty: an empty one is mostly that of a variable that is not set, and meant otherwise."""
 
     name = "text"
@@ -33,4 +33,4 @@ class Written(click.types.StringParamType):
         return str(value)
 
 
-WRITTEN = Written()
+NON_EMPTY = NonEmptyText()

@@ -104,6 +104,13 @@ def did_you_mean(name: str) -> str:
     return f": did you mean {name}?" if name else ""
 
 
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message that suggests the known name nearest to `name`, or ""."""
+    import difflib  # slow to import, and only mistakes need it
+
+    return did_you_mean(next(iter(difflib.get_close_matches(name, list(known), n=1)), ""))
+
+
 def unknown_setting(name: str) -> str:
     """Return the message for a setting that does not exist: its new name, a suggestion, or where own settings go.
 

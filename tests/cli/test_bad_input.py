@@ -83,9 +83,9 @@ def test_a_host_that_cannot_be_reached_is_dead_with_the_reason(tmp_path, robots)
     done = lycosa("crawl", closed, unknown, "--retries", 0, robots, cwd=tmp_path)
     assert done.returncode == 1
     lines = [line.strip() for line in done.stderr.splitlines()]
-    before = "cannot fetch robots.txt from the host: " if robots == "--robots" else ""
-    assert f"{closed}  {before}connection refused" in lines
-    assert f"{unknown}  {before}host not found" in lines
+    for url, why in ((closed, "connection refused"), (unknown, "host not found")):
+        before = f"cannot fetch {url}robots.txt: " if robots == "--robots" else ""
+        assert f"{url}  {before}{why}" in lines
     assert "Traceback" not in done.stderr
 
 

@@ -6,8 +6,16 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from lycosa.app.crawl.parts import Target
-from lycosa.app.crawl.runtime import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
-from lycosa.app.crawl.spec import Member
+from lycosa.app.crawl.runtime import (
+    CrawlContext,
+    SpiderRuntime,
+    make_downloader,
+    make_visitor,
+    retry_decider_of,
+    spider_chain_of,
+    statuses_of,
+)
+from lycosa.app.crawl.spec import SpiderSpec
 from lycosa.config import Settings
 from lycosa.core.retry import RetryPolicy
 from lycosa.crawl.crawler import Crawler
@@ -65,10 +73,12 @@ async def wired(
     await committer.open_sinks()
     gate = RobotsGate(frontier, fetcher, "Lycosa", RetryPolicy(), lambda: 0.5, clock.now)
     crawler = Crawler({}, StatsCollector(), spider)
-    member = Member(Settings(robots=policy.robots), Target(spider, spider.name, [], generic=False, crawler=crawler))
-    site = Site(frontier.known, lambda item: [sink.prepare(item)], stats, StateSaver(MemoryKeyStore()), clock)
-    cast = Cast(member, crawler, rules, fetcher, gate, statuses_of(member), retrying_of(member, site))
-    visitor = visitor_of(cast, site, downloader_of(cast, site), spider_chain_of(cast), Pipelines((), spider))
+    spec = SpiderSpec(Settings(robots=policy.robots), Target(spider, spider.name, [], generic=False, crawler=crawler))
+    context = CrawlContext(frontier.known, [sink], stats, StateSaver(MemoryKeyStore()), clock)
+    statuses, retrying = statuses_of(spec), retry_decider_of(spec, context)
+    runtime = SpiderRuntime(spec, crawler, rules, fetcher, gate, statuses, retrying)
+    downloader, chain = make_downloader(runtime, context), spider_chain_of(runtime)
+    visitor = make_visitor(runtime, context, downloader, chain, Pipelines((), spider))
     addresses = HostAddresses(frontier, SystemResolver(5.0), clock)
     storage = RunStorage(frontier, [sink], committer, space)
     lookups = HostLookups(gate, addresses)

@@ -36,7 +36,7 @@ async def play(server: Server, spider: Spider, **settings: Any) -> Played:
     closed = spider.closed
 
     async def record_rows(reason: str) -> None:
-        found = await crawl._job.operations.rows(Selection(), "", ROWS_MAX)  # type: ignore[union-attr]
+        found = await crawl._run.operations.rows(Selection(), "", ROWS_MAX)  # type: ignore[union-attr]
         rows.update({row.record.url.removeprefix(server.url("")): row for row in found.rows})
         pending = closed(reason)
         if pending is not None:

@@ -160,7 +160,7 @@ def test_a_host_is_blocked_when_it_is_overloaded_or_unreachable(certificate: Pat
             await play(server, spider, **limits(failing), **settings)
 
     async def host_of(spider: Spider) -> float:
-        hosts = await spider.crawl._job.operations.hosts("", 10)  # type: ignore[attr-defined]
+        hosts = await spider.crawl._run.operations.hosts("", 10)  # type: ignore[attr-defined]
         return max((view.blocked_until for view in hosts), default=0.0) - time.time()
 
     blocked_until: Any = None

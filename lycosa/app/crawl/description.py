@@ -1,67 +1,68 @@
-"""What a state says of its crawl: written down by every run, for the next one and for `lycosa frontier`."""
+"""The description of a crawl in its state: written by every run, read by the next one and by `lycosa frontier`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lycosa.app.crawl.spec import Crew, Member
+from lycosa.app.crawl.spec import CrawlSpec, SpiderSpec
 from lycosa.core.errors import ForeignState
 from lycosa.crawl.spiders.spider import domains_as_urls
 from lycosa.frontier.core.description import Description, SpiderDescription
 from lycosa.frontier.state_dir import StateDir
 
 
-def remember_seeds(state: StateDir, crew: Crew) -> list[str]:
-    """Add the seeds to those of earlier runs, which the scope is made of too. Return all of them.
+def remember_seeds(state: StateDir, crawl: CrawlSpec) -> list[str]:
+    """Store the description of this run, its seeds added to those of earlier runs. Return all seeds: they make the scope.
 
-    What bounds the crawl is written down beside them, for `lycosa frontier explain`.
-
-    Raises `ForeignState` for the state of other spiders, whose requests these could not handle, or of other keys,
-    by which all URLs would be new.
+    Raises `ForeignState` for a state of other spiders, whose requests these could not handle, or of other fingerprint
+    rules, which would make all URLs new.
     """
-    refuse_others(state.description, str(state.path), crew, "another --state, or -O to start afresh")
-    seeds = list(dict.fromkeys([*state.description.seeds, *crew.target.seeds]))
-    state.describe(description_of(crew, seeds))
+    refuse_other_crawl(state.description, str(state.path), crawl, "another --state, or -O to start afresh")
+    seeds = list(dict.fromkeys([*state.description.seeds, *crawl.target.seeds]))
+    state.describe(description_of(crawl, seeds))
     return seeds
 
 
-def description_of(crew: Crew, seeds: list[str]) -> Description:
-    """Return what a run is, with these start URLs."""
-    target, settings = crew.target, crew.settings
-    first = _described(crew.members[0])
+def description_of(crawl: CrawlSpec, seeds: list[str]) -> Description:
+    """Return the description of a run with these start URLs."""
+    target = crawl.target
+    spiders = [_describe_spider(spec) for spec in crawl.spiders]
+    first = spiders[0]
     return Description(
         name=target.name,
         seeds=seeds,
-        spider=crew.spiders,
+        spider=crawl.spider_names,
         key=list(target.key),
-        scope=settings.scope if target.generic else "",
+        scope=crawl.settings.scope if target.generic else "",
         domains=first.domains,
         depth=first.depth,
         allow=first.allow,
         deny=first.deny,
         robots=first.robots,
         user_agent=first.user_agent,
-        members=[_described(member) for member in crew.members] if len(crew.members) > 1 else [],
+        members=spiders if len(spiders) > 1 else [],
     )
 
 
-def refuse_others(known: Description, place: str, crew: Crew, instead: str) -> None:
-    """Raise `ForeignState` when what is known of `place` is of other spiders or keys; `instead` is what to give."""
-    key = list(crew.target.key)
-    several = sorted(member.spider.name for member in crew.members) if len(crew.members) > 1 else []
-    if known.name and (known.spider != crew.spiders or sorted(each.name for each in known.members) != several):
-        whose = _whose(known)
-        raise ForeignState(f"{place} is the state of {whose}; give {instead}")
+def refuse_other_crawl(known: Description, place: str, crawl: CrawlSpec, instead: str) -> None:
+    """Raise `ForeignState` if `known`, from `place`, is of other spiders or fingerprint rules.
+
+    `instead` says what to give.
+    """
+    names = sorted(spec.spider.name for spec in crawl.spiders) if len(crawl.spiders) > 1 else []
+    if known.name and (known.spider != crawl.spider_names or sorted(each.name for each in known.members) != names):
+        raise ForeignState(f"{place} is the state of {_owner(known)}; give {instead}")
+    key = list(crawl.target.key)
     if (known.name or known.imported) and known.key != key:
-        message = f"{place} identifies requests {_by(known.key)}, this run {_by(key)}"
+        message = f"{place} identifies requests {_rules(known.key)}, this run {_rules(key)}"
         raise ForeignState(f"{message}: all URLs would be new; give {instead}")
 
 
-def _described(member: Member) -> SpiderDescription:
-    settings = member.settings
+def _describe_spider(spec: SpiderSpec) -> SpiderDescription:
+    settings = spec.settings
     return SpiderDescription(
-        member.spider.name,
-        domains_as_urls(member.spider.allowed_domains),
+        spec.spider.name,
+        domains_as_urls(spec.spider.allowed_domains),
         settings.depth,
         list(settings.allow),
         list(settings.deny),
@@ -70,11 +71,11 @@ def _described(member: Member) -> SpiderDescription:
     )
 
 
-def _whose(known: Description) -> str:
+def _owner(known: Description) -> str:
     if known.members:
         return f"the spiders {', '.join(repr(each.name) for each in known.members)}"
     return f"the spider {known.spider!r}" if known.spider else "a crawl without a spider"
 
 
-def _by(key: Sequence[str]) -> str:
+def _rules(key: Sequence[str]) -> str:
     return f"by {', '.join(key)}" if key else "without --fingerprint-rules"

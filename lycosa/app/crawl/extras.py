@@ -1,12 +1,12 @@
-"""What the settings add to a spider: pipelines, extensions, and the conditions that end a crawl."""
+"""What the settings add to a spider: pipelines, extensions, and the conditions that close a crawl."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from lycosa.app.crawl.spec import Member
-from lycosa.app.named import class_named
+from lycosa.app.crawl.spec import SpiderSpec
+from lycosa.app.imports import import_class
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting
 from lycosa.crawl.crawler import Crawler, build_part
@@ -21,63 +21,61 @@ BUILT_IN_EXTENSIONS = frozenset({"closespider", "memusage", "throttle", "logstat
 ORDER_STEP = 100
 
 
-def pipelines_of(member: Member, crawler: Crawler, channel: ItemChannel | None = None) -> Pipelines:
-    """Return the pipelines of the spider's class (100, 200...) and of the settings, with what listens to them."""
-    parts: dict[Any, int | None] = {}
-    for number, part in enumerate(member.spider.pipelines, 1):
-        parts[part] = number * ORDER_STEP
-    for named, order in member.settings.pipelines.items():
-        parts[class_named("pipelines", named) if isinstance(named, str) else named] = order
+def pipelines_of(spec: SpiderSpec, crawler: Crawler, channel: ItemChannel | None = None) -> Pipelines:
+    """Return the pipelines of the spider's class (order 100, 200...) and of the settings.
+
+    Dropped items and errors are counted, and sent as signals.
+    """
+    parts: dict[Any, int | None] = {part: n * ORDER_STEP for n, part in enumerate(spec.spider.pipelines, 1)}
+    parts |= {import_class("pipelines", part): order for part, order in spec.settings.pipelines.items()}
     stats, signals = crawler.stats, crawler.signals
 
-    def dropped(item: Any, response: Any, exception: Exception) -> Any:
+    def on_dropped(item: Any, response: Any, exception: Exception) -> Any:
         stats.inc_value("item_dropped_count")
         stats.inc_value(f"item_dropped_reasons_count/{type(exception).__name__}")
-        return _send(item_dropped, item=item, response=response, exception=exception)
+        return send(item_dropped, item=item, response=response, exception=exception)
 
-    def failed(item: Any, response: Response | None, exception: Exception) -> Any:
+    def on_error(item: Any, response: Response | None, exception: Exception) -> Any:
         stats.inc_value("item_error_count")
         failure = Failure(exception, response.request if response is not None else None, response)
-        return _send(item_error, item=item, response=response, failure=failure)
+        return send(item_error, item=item, response=response, failure=failure)
 
-    def _send(signal: Signal, **values: Any) -> Any:
-        return signals.send(signal, spider=member.spider, **values) if getattr(signals, f"on_{signal.name}") else None
+    def send(signal: Signal, **values: Any) -> Any:
+        return signals.send(signal, spider=spec.spider, **values) if getattr(signals, f"on_{signal.name}") else None
 
     deliver = channel.send if channel is not None else None
-    return Pipelines(parts, member.spider, crawler, on_dropped=dropped, on_error=failed, deliver=deliver)
+    return Pipelines(parts, spec.spider, crawler, on_dropped=on_dropped, on_error=on_error, deliver=deliver)
 
 
 def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:
     """Return the extensions of the settings, in order. Raises `BadSetting`, `BadSpider`."""
-    chosen: Mapping[str | type, int | None] = settings.extensions
-    found = []
-    wanted = [(order, part) for part, order in chosen.items() if order is not None]
-    for _, part in sorted(wanted, key=lambda each: each[0]):
+    extensions = []
+    chosen = [(order, part) for part, order in settings.extensions.items() if order is not None]
+    for _, part in sorted(chosen, key=lambda each: each[0]):
         if isinstance(part, str) and ":" not in part:
+            # The engine does the work of the built-in ones; naming them changes nothing.
             if part not in BUILT_IN_EXTENSIONS:
                 raise BadSetting(f"extensions: there is no built-in {part!r}; write module:Class")
             continue
-        found.append(
-            build_part("extension", class_named("extensions", part) if isinstance(part, str) else part, crawler)
-        )
-    return [each for each in found if each is not None]
+        extensions.append(build_part("extension", import_class("extensions", part), crawler))
+    return [each for each in extensions if each is not None]
 
 
-def memory_of(settings: Settings, crawlers: Sequence[Crawler], held: Callable[[], int] | None = None) -> MemoryMonitor:
-    """Return what watches the memory of the process, or what `held` returns, in bytes."""
-    most, warning = settings.max_memory, settings.memory_warning
+def memory_monitor(
+    settings: Settings, crawlers: Sequence[Crawler], read_memory: Callable[[], int] | None
+) -> MemoryMonitor:
+    """Return what watches the memory of this process, or what `read_memory` returns, in bytes."""
 
     def warn() -> None:
         for crawler in crawlers:
             crawler.signals.post(memusage_warning_reached)
 
-    return MemoryMonitor(
-        crawlers[0].stats, warn, limit_mb=(most or 0) >> 20, warning_mb=(warning or 0) >> 20, read=held
-    )
+    limit_mb, warning_mb = (settings.max_memory or 0) >> 20, (settings.memory_warning or 0) >> 20
+    return MemoryMonitor(crawlers[0].stats, warn, limit_mb=limit_mb, warning_mb=warning_mb, read=read_memory)
 
 
-def conditions_of(settings: Settings) -> CloseConditions:
-    """Return what ends the crawl before it is finished."""
+def close_conditions(settings: Settings) -> CloseConditions:
+    """Return the conditions that close the crawl before it is finished."""
     return CloseConditions(
         itemcount=settings.close_after_items or 0,
         errorcount=settings.close_after_errors or 0,

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from lycosa.app.crawl.description import description_of, refuse_others
-from lycosa.app.crawl.spec import Crew
+from lycosa.app import NOTICES
+from lycosa.app.crawl.description import description_of, refuse_other_crawl
+from lycosa.app.crawl.spec import CrawlSpec
 from lycosa.core.errors import StateError, UsageError
 from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.fetching.start_reporter import StartReportingFetcher
@@ -29,7 +30,7 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 LEAVE_MAX_S = 5.0
-"""How long a worker that ends may take to leave a shared crawl."""
+"""Timeout for a worker to leave a shared crawl."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,14 @@ class OpenFrontier:
     """The frontier of a crawl. `shared` is the same frontier if workers share it, for what it offers beyond the port.
 
     `operations` creates the operations on it, see `SharedFrontier.operations`. `delays` are for the worker processes of
-    one crawl (`LocalFrontier.delays`); a shared frontier has none.
+    one crawl (`LocalFrontier.delays`); a shared frontier has none. `rejoined`: the other workers had removed this one.
     """
 
     frontier: Frontier
     operations: Callable[[Callable[[], Awaitable[None]], Callable[[], None], Callable[[], str]], FrontierOperations]
     shared: SharedFrontier | None = None
     delays: Callable[[str], Sequence[tuple[str, float]]] = lambda _: ()
+    rejoined: bool = False
 
     @classmethod
     def own(cls, frontier: LocalFrontier[Any]) -> OpenFrontier:
@@ -51,9 +53,9 @@ class OpenFrontier:
         return cls(frontier, partial(LocalOperations, frontier), delays=frontier.delays)
 
     @classmethod
-    def joined(cls, frontier: SharedFrontier) -> OpenFrontier:
+    def joined(cls, frontier: SharedFrontier, *, rejoined: bool = False) -> OpenFrontier:
         """Wrap a frontier that workers share."""
-        return cls(frontier, frontier.operations, frontier)
+        return cls(frontier, frontier.operations, frontier, rejoined=rejoined)
 
     @property
     def cookies(self) -> SharedCookies | None:
@@ -71,7 +73,7 @@ class OpenFrontier:
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
         """Return the wrapper that makes a fetcher report its starts to a shared frontier."""
         shared = self.shared
-        return (lambda fetcher: StartReportingFetcher(fetcher, shared, clock)) if shared is not None else _unchanged
+        return lambda fetcher: StartReportingFetcher(fetcher, shared, clock) if shared is not None else fetcher
 
     def set_reporter(self, reporter: WorkerReporter) -> None:
         """Let a worker of a shared crawl send its reports, and a last one when it leaves."""
@@ -86,48 +88,50 @@ class OpenFrontier:
         return {}
 
 
-def _unchanged(fetcher: Fetcher) -> Fetcher:
-    return fetcher
+async def open_frontier(
+    stack: AsyncExitStack, crawl: CrawlSpec, state: StateDir, *, rejoins: bool = False
+) -> OpenFrontier:
+    """Open the frontier. The stack closes it. Raises `LycosaError`.
 
-
-async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, again: bool = False) -> OpenFrontier:
-    """Open the frontier, `again` after this worker was removed from it. The stack closes it. Raises `LycosaError`."""
-    if crew.settings.frontier:
-        return OpenFrontier.joined(await _join(stack, crew, state, again=again))
+    With `rejoins` this worker takes part in a shared crawl again, after the other workers removed it.
+    """
+    if crawl.settings.frontier:
+        return OpenFrontier.joined(await _join(stack, crawl, state, rejoins=rejoins), rejoined=rejoins)
     state.check_complete()
     frontier = embedded_frontier(
-        state.frontier, crew.policy, sync=crew.settings.sync, now=Clock().now(), expected=crew.settings.expected_urls
+        state.frontier, crawl.policy, sync=crawl.settings.sync, now=Clock().now(), expected=crawl.settings.expected_urls
     )
     stack.push_async_callback(frontier.close)
     return OpenFrontier.own(frontier)
 
 
-async def _join(stack: AsyncExitStack, crew: Crew, state: StateDir, *, again: bool) -> SharedFrontier:
-    settings = crew.settings
+async def _join(stack: AsyncExitStack, crawl: CrawlSpec, state: StateDir, *, rejoins: bool) -> SharedFrontier:
+    settings = crawl.settings
     if settings.refresh is not None and not settings.keep_done:
         raise UsageError("--refresh needs the done URLs: start the shared crawl with -s keep_done=true")
     from lycosa.frontier.redis.worker.join import redis_frontier  # an extra
 
-    name = settings.crawl_name or crew.target.name
+    name = settings.crawl_name or crawl.target.name
     member = membership(state.path / WORKER, name)
     frontier = await redis_frontier(
         settings.frontier,
         name,
-        crew.policy,
+        crawl.policy,
         member,
         log.warning,
-        spider=_kind_of(crew),
+        spider=_kind_of(crawl),
         partitions=settings.partitions,
         ahead=settings.concurrency,
         keep_alive=settings.keep_alive,
         keep_done=settings.keep_done,
         share_cookies=settings.cookies_shared,
         replicas=settings.replicas,
-        again=again,
+        again=rejoins,
+        on_created=logging.getLogger(NOTICES).info,
     )
     stack.push_async_callback(_leave, frontier)
     member.changed()
-    seeds = await _describe(frontier.crawl, f"the crawl {name!r}", crew)
+    seeds = await _describe(frontier.crawl, f"the crawl {name!r}", crawl)
     known = dict.fromkeys([*state.description.seeds, *seeds])
     state.describe(msgspec.structs.replace(state.description, seeds=list(known)))
     return frontier
@@ -140,21 +144,21 @@ async def _leave(frontier: Frontier) -> None:
             await frontier.close()
 
 
-def _kind_of(crew: Crew) -> str:
+def _kind_of(crawl: CrawlSpec) -> str:
     """Return what kind of crawl this is: only workers with the same text may take part."""
-    names = crew.spiders.replace("+", ", ")
+    names, rules = crawl.spider_names.replace("+", ", "), crawl.target.key
     kind = f"spider {names}" if names else "start URLs"
-    return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(crew.target.key)})" if crew.target.key else kind
+    return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(rules)})" if rules else kind
 
 
-async def _describe(crawl: SharedCrawl, place: str, crew: Crew) -> list[str]:
+async def _describe(shared: SharedCrawl, place: str, crawl: CrawlSpec) -> list[str]:
     """Store the description of the crawl. Raises `ForeignState` if other workers crawl something else by its name.
 
     Return the start URLs of all workers: each worker follows the links of all of them.
     """
-    known, ours = await crawl.description(), list(crew.target.seeds)
-    refuse_others(known, place, crew, "another --crawl-name")
-    await crawl.describe(description_of(crew, ours))
-    if known.seeds and not {*ours} <= {*known.seeds} and await crawl.workers() > 1:
+    known, ours = await shared.description(), list(crawl.target.seeds)
+    refuse_other_crawl(known, place, crawl, "another --crawl-name")
+    await shared.describe(description_of(crawl, ours))
+    if known.seeds and not {*ours} <= {*known.seeds} and await shared.workers() > 1:
         log.warning("%s has other start URLs: workers that joined before do not follow links from the new ones", place)
     return list(dict.fromkeys([*known.seeds, *ours]))

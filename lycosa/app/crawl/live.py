@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from lycosa.app.crawl.crawl_run import CrawlRun
 from lycosa.app.crawl.frontier import OpenFrontier
-from lycosa.app.crawl.job import Job
-from lycosa.app.crawl.parts import items_place, sinks_of, state_of
-from lycosa.app.crawl.spec import Crew, crew_of
-from lycosa.app.crawl.wiring import wired
+from lycosa.app.crawl.parts import items_location, sinks_of, state_of
+from lycosa.app.crawl.spec import Crawlable, CrawlSpec, crawl_spec
+from lycosa.app.crawl.wiring import open_run
 from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
 from lycosa.core.public import public
@@ -43,43 +43,43 @@ from lycosa.infra.clock import Clock
 from lycosa.storage.ports import Sink
 from lycosa.storage.sinks.memory import MemorySink
 
-NOWHERE = Path("/dev/null")
-"""No settings files are read: what a program says is all that counts."""
+NO_FOLDER = Path("/dev/null")
+"""A folder without settings files: a `Crawl` has only the settings that the program gives."""
 
-WANTED = "Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)"
-
-Started = str | Sequence[str] | type[Spider] | Spider | Sequence[type[Spider]]
+USAGE = "Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)"
 
 
 @public
 class Crawl:
     """One crawl of start URLs or spiders, used with `async with`.
 
-    Keywords are settings, by our names or Scrapy's. Without `state` nothing is kept and nothing is written; with
-    `state=DIR` the crawl is durable like that of the command, and the same program resumes it. `spider_args` become
-    attributes of the spider. Raises `UsageError` for what is wrong with any of it.
+    Keywords are settings, by our names or Scrapy's. Without `state` the crawl is only in memory; with `state=DIR` it is
+    durable like that of the command, and the same program resumes it. `spider_args` become attributes of the spider.
+    Raises `UsageError`.
     """
 
-    def __init__(self, target: Started = (), *, spider_args: Mapping[str, Any] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, target: Crawlable | str = (), *, spider_args: Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
         if not isinstance(target, (Iterable, type, Spider)):
-            raise UsageError(f"nothing to crawl in {target!r:.60}: {WANTED}")
+            raise UsageError(f"nothing to crawl in {target!r:.60}: {USAGE}")
         self._target = [target] if isinstance(target, str) else target
         self._arguments = dict(spider_args or {})
-        self._given = settings
-        self._settings({}, "Crawl(...)")  # what is wrong is told here
+        self._keywords = settings
+        self._settings({}, "Crawl(...)")  # raises for mistakes here, not first in `run`
         self._routes = Routes()
         self._used = self._stopped = self._begun = False
-        self._job: Job | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._run: CrawlRun | None = None
+        self._task: asyncio.Task[None] | None = None
         self.items: list[Any] = []
-        """The items of a crawl that was `run` without an output."""
+        """The items of `run`, if there is no output."""
         self.summary: Summary | None = None
         """How the crawl ended."""
 
     def route(self, name: str | None = None, *, match: str | None = None) -> Callable[[Handler], Handler]:
         """Decorate a callback: of requests that name it, of URLs that match a glob, or of all others."""
         if callable(name):
-            raise UsageError(f"write @crawl.route() with brackets above {getattr(name, '__name__', 'the function')}")
+            raise UsageError(f"write @crawl.route() with parentheses above {getattr(name, '__name__', 'the function')}")
         return self._routes.add(name, match)
 
     async def __aenter__(self) -> Self:
@@ -93,39 +93,39 @@ class Crawl:
     async def run(self) -> Summary:
         """Crawl until nothing is left. Return how it ended; the items are in `items`, or in the output."""
         self._use()
-        kept = MemorySink()
-        self.items = kept.items
-        await self._crawl(kept, None)
+        memory = MemorySink()
+        self.items = memory.items
+        await self._crawl(memory, None)
         assert self.summary is not None
         return self.summary
 
     async def stream(self) -> AsyncIterator[Any]:
-        """Crawl, and yield the items as the pages come. The crawl waits while nobody asks for the next one."""
+        """Crawl, and yield the items as they come. The crawl pauses until the next one is requested."""
         self._use()
         channel = ItemChannel()
-        self._running = asyncio.create_task(self._crawl(None, channel))
-        self._running.add_done_callback(lambda _task: channel.close())
+        self._task = asyncio.create_task(self._crawl(None, channel))
+        self._task.add_done_callback(lambda _task: channel.close())
         while True:
             try:
                 item = await channel.receive()
             except StopAsyncIteration:
                 break
             yield item
-        await self._running
+        await self._task
 
     async def stop(self) -> None:
-        """End the crawl: lend no more, and let what is under way end."""
+        """End the crawl: start no more visits, and let those under way finish."""
         self._stopped = True
-        if self._job is not None:
-            self._job.stop()
+        if self._run is not None:
+            self._run.stop()
 
     async def snapshot(self) -> Snapshot:
-        """Return the state of the crawl, of one that has ended the last. Raises `UsageError` before it has begun."""
+        """Return the state of the crawl, after its end the last one. Raises `UsageError` before it has begun."""
         if self.summary is not None:
             return self.summary.snapshot
-        if self._job is None:
+        if self._run is None:
             raise UsageError("the crawl has not begun: loop over crawl.stream(), or await crawl.run()")
-        return await self._job.snapshot()
+        return await self._run.snapshot()
 
     def _use(self) -> None:
         if self._used:
@@ -134,63 +134,64 @@ class Crawl:
 
     async def _end(self) -> None:
         self._stopped = True
-        if self._running is None:
+        if self._task is None:
             return
-        if self._job is not None and not self._running.done():
-            self._job.stop(at_once=True)  # nobody takes the items of what is under way
+        if self._run is not None and not self._task.done():
+            self._run.stop(at_once=True)  # items of visits under way would not be taken
         if not self._begun:
-            self._running.cancel()  # what waits before the crawl begins (`open_spider`, say) has nobody to wait for
-            await asyncio.wait([self._running])
-            if self._running.cancelled():
+            self._task.cancel()  # it may wait for something that never comes, in `open_spider` for example
+            await asyncio.wait([self._task])
+            if self._task.cancelled():
                 return
-        await self._running
+        await self._task
 
-    async def _crawl(self, kept: Sink | None, channel: ItemChannel | None) -> None:
-        crew = self._crew()
-        settings = crew.settings
+    async def _crawl(self, memory: Sink | None, channel: ItemChannel | None) -> None:
+        crawl = self._spec()
+        settings = crawl.settings
         async with AsyncExitStack() as stack:
             durable = settings.state is not None
             folder = "" if durable else stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))
-            state = StateDir(state_of(settings, crew.target) if durable else Path(folder) / "state")
+            state = StateDir(state_of(settings, crawl.target) if durable else Path(folder) / "state")
             stack.callback(state.close)
-            output = sinks_of(settings, state, crew.target.name) if items_place(settings) else []
-            sinks = output if output or kept is None else [kept]
-            policy, now = crew.policy, Clock().now()
+            sinks = sinks_of(settings, state.items, crawl.target.name) if items_location(settings) else []
+            if not sinks and memory is not None:
+                sinks = [memory]
+            policy, now = crawl.policy, Clock().now()
             frontier: LocalFrontier[Any] = memory_frontier(policy)
             if durable:
                 state.check_complete()
                 frontier = embedded_frontier(state.frontier, policy, sync=settings.sync, now=now)
             stack.push_async_callback(frontier.close)
             opened = OpenFrontier.own(frontier)
-            job = self._job = await stack.enter_async_context(wired(crew, state, opened, sinks, channel))
+            run = self._run = await stack.enter_async_context(open_run(crawl, state, opened, sinks, channel))
             if durable:
-                await stack.enter_async_context(serve(state.socket, job.operations))
-            await job.push_seeds()
+                await stack.enter_async_context(serve(state.socket, run.operations))
+            await run.start_seeding()
             self._begun = True
             if self._stopped:
-                job.stop()
-            idle = await job.nothing_to_do()
-            await (job.end() if idle else job.run(signals=False))
-            self.summary = await job.summary(nothing_to_do=idle)
+                run.stop()
+            nothing_to_do = await run.has_nothing_to_do()
+            await (run.finish_idle() if nothing_to_do else run.run(signals=False))
+            self.summary = await run.summary(nothing_to_do=nothing_to_do)
 
-    def _crew(self) -> Crew:
+    def _spec(self) -> CrawlSpec:
         if self._routes:
             urls = self._target
             if not isinstance(urls, (list, tuple)) or not all(isinstance(url, str) for url in urls):
                 raise UsageError("routes are for a crawl of URLs: a spider has its callbacks itself")
-            return crew_of(self._settings({}), RoutedSpider([str(url) for url in urls], self._routes))
+            return crawl_spec(self._settings({}), RoutedSpider([str(url) for url in urls], self._routes))
         if isinstance(self._target, (list, tuple)) and not self._target:
-            raise UsageError(f"nothing to crawl: {WANTED}")
+            raise UsageError(f"nothing to crawl: {USAGE}")
         spiders = self._target if isinstance(self._target, (list, tuple)) else [self._target]
         custom = [getattr(each, "custom_settings", None) or {} for each in spiders]
         settings = [self._settings(each) for each in custom]
-        return crew_of(settings if len(settings) > 1 else settings[0], self._target, self._arguments)
+        return crawl_spec(settings if len(settings) > 1 else settings[0], self._target, self._arguments)
 
     def _settings(self, custom: Mapping[str, object], place: str = "custom_settings") -> Settings:
-        given = {**custom, **self._given}
-        settings = load({}, spider_settings=given, environ={}, folder=NOWHERE, spider_place=place)
+        chosen = {**custom, **self._keywords}
+        settings = load({}, spider_settings=chosen, environ={}, folder=NO_FOLDER, spider_place=place)
         if settings.processes > 1:
-            raise UsageError("a Crawl lives in this process: several are for lycosa crawl --processes N")
+            raise UsageError("a Crawl runs in this process: for several processes use lycosa crawl --processes N")
         if settings.frontier:
-            raise UsageError("a Crawl has a frontier of its own: workers that share one are for lycosa worker")
+            raise UsageError("a Crawl has a frontier of its own: for a shared one use lycosa worker")
         return settings

@@ -1,12 +1,12 @@
-"""Which middlewares a spider has, and in which order: the built-in ones that the settings ask for, and the user's."""
+"""The middlewares of a spider, in order: the built-in ones that the settings turn on, and the user's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from lycosa.app.named import class_named
+from lycosa.app.imports import import_class
+from lycosa.config import suggest
 from lycosa.core.errors import BadSetting
 from lycosa.crawl.crawler import Crawler, build_part
 from lycosa.crawl.middlewares.chain import PlacedMiddleware
@@ -26,32 +26,29 @@ DOWNLOADER_ORDER = {
     "stats": 850,
     "httpcache": 900,
 }
-"""The built-in downloader middlewares by their short names. Headers, user agent and `proxy` are the fetcher's."""
+"""The built-in downloader middlewares by their short names. The fetcher itself does the work of headers and user agent."""
 
 SPIDER_ORDER = {"httperror": 50, "offsite": 500, "referer": 700, "urllength": 800, "depth": 900}
-"""The built-in spider middlewares. Offsite is done for both sides by the scope."""
+"""The built-in spider middlewares. The downloader middleware `offsite` does the work of both."""
 
 Chosen = Mapping[str | type, int | None]
 
 
-def in_order(
-    what: str, built_in: Mapping[str, Any], order: Mapping[str, int], chosen: Chosen, crawler: Crawler
+def place_middlewares(
+    setting: str, built_in: Mapping[str, Any], order: Mapping[str, int], chosen: Chosen, crawler: Crawler
 ) -> list[PlacedMiddleware]:
-    """Return the built-in parts (None: not wanted) with those chosen in the setting `what`.
+    """Return the built-in parts (None: turned off) and those chosen in `setting`, with their order.
 
-    Raises `BadSetting` for a name that is nothing, `BadSpider` for a part that cannot be made.
+    Raises `BadSetting` for an unknown name, `BadSpider` for a part that cannot be created.
     """
-    places = dict(order)
+    places: dict[str, int | None] = dict(order)
     users = []
     for part, number in chosen.items():
         if isinstance(part, str) and ":" not in part:
             if part not in order:
-                near = get_close_matches(part, order, n=1)
-                meant = f": did you mean {near[0]}?" if near else ""
-                raise BadSetting(f"{what}: there is no built-in {part!r}{meant}")
-            places[part] = number  # type: ignore[assignment]
+                raise BadSetting(f"{setting}: there is no built-in {part!r}{suggest(part, order)}")
+            places[part] = number
         elif number is not None:
-            own = build_part("middleware", class_named(what, part) if isinstance(part, str) else part, crawler)
-            users.append(PlacedMiddleware(number, own))
-    ours = [PlacedMiddleware(places[name], part) for name, part in built_in.items() if places[name] is not None]
+            users.append(PlacedMiddleware(number, build_part("middleware", import_class(setting, part), crawler)))
+    ours = [PlacedMiddleware(place, part) for name, part in built_in.items() if (place := places[name]) is not None]
     return [each for each in (*ours, *users) if each.part is not None]

@@ -1,6 +1,6 @@
-"""One page through the engine: what `lycosa fetch` and `lycosa shell` do.
+"""Fetches one page through the engine, for `lycosa fetch` and `lycosa shell`.
 
-The same middlewares, settings, retries and redirects as in a crawl; nothing is stored, no frontier remembers it.
+Middlewares, settings, retries and redirects are those of a crawl; nothing is stored.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.parts import policy_of
-from lycosa.app.crawl.spec import crew_of
-from lycosa.app.crawl.wiring import wired
+from lycosa.app.crawl.spec import crawl_spec
+from lycosa.app.crawl.wiring import open_run
 from lycosa.config import Settings
 from lycosa.core.errors import IgnoreRequest
 from lycosa.crawl.spiders.response import Response
@@ -26,32 +26,32 @@ from lycosa.http.core.request import Request
 from lycosa.storage.sinks.memory import MemorySink
 
 
-class OneShot(Spider):
-    """Stands in where no spider is named."""
+class OnePageSpider(Spider):
+    """The spider of a fetch without --spider."""
 
     name = "fetch"
 
 
 def fetch(settings: Settings, request: Request, spider_class: type[Any] | None = None) -> Response:
-    """Fetch a request as a crawl would, as this spider would. Return the response, whatever its status.
+    """Fetch a request as a crawl with this spider would. Return the response, whatever its status.
 
-    Blocks. Raises `FetchError`, `IgnoreRequest` (robots.txt), `BadUrl` and what else a crawl raises.
+    Blocks. Raises `FetchError`, `IgnoreRequest` (robots.txt), `BadUrl`, and any other error of a crawl.
     """
-    return asyncio.run(_fetched(settings, request, spider_class or OneShot))
+    return asyncio.run(_fetch(settings, request, spider_class or OnePageSpider))
 
 
-async def _fetched(settings: Settings, request: Request, spider_class: type[Any]) -> Response:
+async def _fetch(settings: Settings, request: Request, spider_class: type[Any]) -> Response:
     settings = replace(settings, index=None, output=None, overwrite=False, state=None, processes=1)
-    crew = crew_of(settings, spider_class)
+    crawl = crawl_spec(settings, spider_class)
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))
         state = StateDir(Path(folder) / "state")
         stack.callback(state.close)
         frontier = memory_frontier(policy_of(settings))
         stack.push_async_callback(frontier.close)
-        await stack.enter_async_context(wired(crew, state, OpenFrontier.own(frontier), [MemorySink()]))
+        await stack.enter_async_context(open_run(crawl, state, OpenFrontier.own(frontier), [MemorySink()]))
         try:
-            response: Response = await crew.target.crawler.download(request)
+            response: Response = await crawl.target.crawler.download(request)
         except IgnoreRequest as ignored:
             if str(ignored) != "robots":
                 raise

@@ -1,4 +1,4 @@
-"""The outputs of a run: closed at its end, and those who listen are told."""
+"""The outputs of a run: closes them at its end, and sends the signals of Scrapy's feed exports."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from lycosa.storage.ports import Sink
 
 
 class Slot(NamedTuple):
-    """An output that is complete: its `format`, and where it is, "" where there is no place."""
+    """An output that is complete: its format, and where it is ("" for standard output)."""
 
     format: str
     uri: str
 
 
 class Feeds:
-    """Closes the sinks. Nobody is told of a run that never `began`."""
+    """Closes the sinks. Signals are sent only for a run that has `begun`."""
 
     def __init__(self, sinks: Sequence[Sink], crawlers: Sequence[Crawler]) -> None:
         self._sinks = sinks
         self._crawlers = crawlers
-        self.began = False
+        self.begun = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -33,23 +33,22 @@ class Feeds:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        failed: list[Exception] = []
+        failure: Exception | None = None
         for sink in reversed(self._sinks):
             try:
                 await sink.close()
-            except LycosaError as broken:
-                failed.append(broken)
-            if self.began:
-                await self._tell(sink, well=not failed and not isinstance(error, StateError))
-        if self.began:
+            except LycosaError as close_error:
+                failure = failure or close_error
+            if self.begun:
+                await self._send_closed(sink, success=failure is None and not isinstance(error, StateError))
+        if self.begun:
             for crawler in self._crawlers:
                 await crawler.signals.send(feed_exporter_closed)
-        if failed and error is None:
-            raise failed[0]
+        if failure is not None and error is None:
+            raise failure
 
-    async def _tell(self, sink: Sink, *, well: bool) -> None:
-        form, _, place = sink.name.partition(":")
-        how = "success" if well else "failed"
-        self._crawlers[0].stats.inc_value(f"feedexport/{how}_count/{form}")
+    async def _send_closed(self, sink: Sink, *, success: bool) -> None:
+        name, _, uri = sink.name.partition(":")
+        self._crawlers[0].stats.inc_value(f"feedexport/{'success' if success else 'failed'}_count/{name}")
         for crawler in self._crawlers:
-            await crawler.signals.send(feed_slot_closed, slot=Slot(form, place))
+            await crawler.signals.send(feed_slot_closed, slot=Slot(name, uri))

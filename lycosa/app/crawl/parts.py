@@ -1,4 +1,4 @@
-"""From settings to parts: each part gets its own few values."""
+"""Makes the parts of a crawl from the settings. Each part gets only the values that it needs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
-from lycosa.app.request_rules import keys_of, scope_of, segments_of
+from lycosa.app.request_rules import fingerprint_rules_of, scope_of, segment_naming_of
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.config.view import SettingsView
 from lycosa.core.retry import RetryPolicy
@@ -40,9 +40,9 @@ NAME_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is crawled: a spider with its crawler, the name of the crawl, and the seeds of one without a user's spider.
+    """A spider with its crawler, the name of the crawl, and the seeds of a crawl without a user's spider (`generic`).
 
-    `key` are the words that say what identifies a request, none for the default.
+    `key` are the fingerprint rules, empty for the default.
     """
 
     spider: Spider
@@ -60,65 +60,52 @@ def target_of(
     arguments: Mapping[str, str],
     stats: StatsCollector | None = None,
 ) -> Target:
-    """Return start URLs or a spider as a target. Raises `BadUrl`, `BadSpider` or `BadSetting`."""
+    """Return start URLs or a spider as a target. Raises `BadUrl`, `BadSpider`, `BadSetting` or `UsageError`."""
     crawler = Crawler(SettingsView(settings), stats or StatsCollector())
-    found = _target_of(settings, target, arguments, crawler)
-    crawler.spider = found.spider
-    found.spider.set_crawler(crawler)
-    return found
-
-
-def _target_of(
-    settings: Settings,
-    target: Sequence[str] | type[Spider] | Spider,
-    arguments: Mapping[str, str],
-    crawler: Crawler,
-) -> Target:
+    seeds: list[str] = []
+    spider: Spider
     if isinstance(target, Spider):
-        return _named(settings, Target(target, _safe(target.name), [], generic=False, crawler=crawler))
-    if isinstance(target, type):
+        spider, name = target, _safe_name(target.name)
+    elif isinstance(target, type):
         with wrap_user_errors(f"{target.__name__}.__init__"):
             spider = target.from_crawler(crawler, **arguments)
-        return _named(settings, Target(spider, _safe(spider.name), [], generic=False, crawler=crawler))
-    seeds = [canonicalize(url) for url in target]
-    spider = SiteSpider(nofollow=not settings.follow_nofollow)
-    spider.start_urls = seeds
-    digest = blake2b("\n".join(sorted(seeds)).encode(), digest_size=4).hexdigest()
-    return _named(
-        settings, Target(spider, f"{_safe(urlsplit(seeds[0]).netloc)}-{digest}", seeds, generic=True, crawler=crawler)
-    )
+        name = _safe_name(spider.name)
+    else:
+        seeds = [canonicalize(url) for url in target]
+        spider = SiteSpider(nofollow=not settings.follow_nofollow)
+        spider.start_urls = seeds
+        digest = blake2b("\n".join(sorted(seeds)).encode(), digest_size=4).hexdigest()
+        name = f"{_safe_name(urlsplit(seeds[0]).netloc)}-{digest}"
+    crawler.spider = spider
+    spider.set_crawler(crawler)
+    rules = fingerprint_rules_of(settings, spider)
+    naming = Naming(rules.fingerprint if rules.words else fingerprint, segment_naming_of(settings, spider))
+    return Target(spider, name, seeds, generic=bool(seeds), key=rules.words, naming=naming, crawler=crawler)
 
 
 class ShellSpider(Spider):
-    """Is at hand in `lycosa shell` where no spider is named."""
+    """The spider of `lycosa shell` without --spider."""
 
     name = "shell"
 
 
-def spider_at_hand(spider_class: type[Any] | None) -> Any:
-    """Return an object of this class of spiders that belongs to no crawl. Raises `BadSpider`."""
-    chosen = spider_class or ShellSpider
-    with wrap_user_errors(f"{chosen.__name__}.__init__"):
-        return chosen()
-
-
-def _named(settings: Settings, target: Target) -> Target:
-    """Return the target with its keys and segments. Raises `BadSetting` or `UsageError`."""
-    chosen = keys_of(settings, target.spider)
-    naming = Naming(chosen.fingerprint if chosen.words else fingerprint, segments_of(settings, target.spider))
-    return replace(target, key=chosen.words, naming=naming)
+def make_shell_spider(spider_class: type[Any] | None) -> Any:
+    """Return a spider of this class that belongs to no crawl. Raises `BadSpider`."""
+    spider_class = spider_class or ShellSpider
+    with wrap_user_errors(f"{spider_class.__name__}.__init__"):
+        return spider_class()
 
 
 def state_of(settings: Settings, target: Target) -> Path:
-    """Return where the state of the crawl is: what the user says, or a folder by the crawl's name."""
+    """Return the folder of the state: that of the settings, or one by the name of the crawl."""
     if settings.state:
         return Path(settings.state)
-    called = settings.frontier and settings.crawl_name
-    return Path(settings.home) / (_safe(settings.crawl_name) if called else target.name)
+    has_own_name = settings.frontier and settings.crawl_name
+    return Path(settings.home) / (_safe_name(settings.crawl_name) if has_own_name else target.name)
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> PageRules:
-    """Return what the user decided about the crawl."""
+    """Return which pages the crawl may fetch."""
     domains = domains_as_urls(target.spider.allowed_domains)
     scope = scope_of(settings.scope if target.generic else "", seeds, domains, settings)
     return PageRules(scope, frozenset(settings.content_types) if target.generic else frozenset())
@@ -135,19 +122,21 @@ def retry_policy_of(settings: Settings) -> RetryPolicy:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Return how the frontier treats hosts and leases. Through a proxy nobody here knows the addresses of hosts."""
+    """Return how the frontier treats hosts and leases. Through a proxy there are no limits per IP address."""
     policy = Policy(settings.delay, settings.concurrency_per_host, settings.lease, settings.robots)
     if settings.auto_throttle:
         policy = replace(policy, start_delay_s=settings.auto_throttle_start)
     by_ip = replace(policy, delay_per_ip_s=settings.delay_per_ip, concurrency_per_ip=settings.concurrency_per_ip or 0)
     if (settings.proxy or settings.proxy_pool) and by_ip.limits_addresses:
-        log.warning("--delay-per-ip and --concurrency-per-ip do not hold through a proxy, which finds the hosts itself")
+        log.warning(
+            "--delay-per-ip and --concurrency-per-ip do not hold through a proxy, which looks up the hosts itself"
+        )
         return policy
     return by_ip
 
 
 def fetch_settings_of(settings: Settings) -> FetchSettings:
-    """Return the fetcher's settings."""
+    """Return the settings of the fetcher."""
     pairs = (line.partition(":") for line in settings.header)
     return FetchSettings(
         user_agent=settings.user_agent,
@@ -163,55 +152,46 @@ def fetch_settings_of(settings: Settings) -> FetchSettings:
 
 
 def items_file(settings: Settings) -> str:
-    """Return the file the user wants the items in, "" for standard output or a stream."""
+    """Return the file for the items, "" for standard output or a stream."""
     output = settings.output or STANDARD_OUTPUT
     return "" if output == STANDARD_OUTPUT or is_address(output) else output
 
 
-class HasItems(Protocol):
-    """A state folder, as far as sinks are concerned."""
-
-    @property
-    def items(self) -> Path:
-        """Where items go that an index needs."""
-        ...
-
-
-def items_place(settings: Settings) -> str:
-    """Return where the user wants the items, as it is shown; "" for standard output."""
+def items_location(settings: Settings) -> str:
+    """Return where the items go, for messages; "" for standard output."""
     if is_address(settings.output):
         return read_address(settings.output or "").text
     return items_file(settings)
 
 
-def sinks_of(settings: Settings, state: HasItems, crawl: str) -> list[Sink]:
-    """Return where the items of a crawl of this name go. An index reads them from a file: the user's, or one in the
-    state."""
+def sinks_of(settings: Settings, spool_file: Path, crawl: str) -> list[Sink]:
+    """Return the sinks of a crawl of this name. For an index, items that go to no file also go to `spool_file`."""
     if file := items_file(settings):
         return [JsonlSink(file, sync=settings.sync)]
-    spool: list[Sink] = [JsonlSink(state.items, sync=settings.sync)] if settings.index else []
+    spool: list[Sink] = [JsonlSink(spool_file, sync=settings.sync)] if settings.index else []
     if not is_address(settings.output):
         return [StdoutSink(), *spool]
     name = settings.crawl_name or crawl
     return [RedisStreamSink(settings.output or "", name, log.warning, sync=settings.sync), *spool]
 
 
-def written_to(settings: Settings, state: StateDir) -> list[Path]:
-    """Return where on the disk the crawl writes: state, items, index."""
+def written_paths(settings: Settings, state: StateDir) -> list[Path]:
+    """Return where the crawl writes on the disk: state, items, index."""
     places = (state.path, items_file(settings), settings.index)
     return [Path(place).absolute() for place in places if place]
 
 
-def indexer_of(settings: Settings, state: StateDir, index: Index) -> Indexer:
-    """Return what follows the items file into the index."""
-    file = Path(items_file(settings) or state.items)
+def indexer_of(settings: Settings, spool_file: Path, index: Index) -> Indexer:
+    """Return what indexes the items in the file that they go to."""
+    file = Path(items_file(settings) or spool_file)
     return Indexer(index, file, source_name(file))
 
 
-def tell(indexer: Indexer | None) -> Callable[[Mapping[str, int]], None]:
-    """Return a listener that passes the committed position of the items file on to the indexer."""
+def index_listener(indexer: Indexer | None) -> Callable[[Mapping[str, int]], None]:
+    """Return a listener that passes the committed position of the items file to the indexer."""
+    reported: list[Exception] = []
 
-    def told(positions: Mapping[str, int]) -> None:
+    def on_commit(positions: Mapping[str, int]) -> None:
         if indexer is None:
             return
         indexer.advance(positions[indexer.source])
@@ -219,10 +199,9 @@ def tell(indexer: Indexer | None) -> Callable[[Mapping[str, int]], None]:
             reported.append(indexer.failed)
             log.error("%s; the crawl goes on without the index", indexer.failed)
 
-    reported: list[Exception] = []
-    return told
+    return on_commit
 
 
-def _safe(name: str) -> str:
-    kept = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
-    return kept[:NAME_MAX].lstrip(".") or "crawl"
+def _safe_name(name: str) -> str:
+    safe = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
+    return safe[:NAME_MAX].lstrip(".") or "crawl"

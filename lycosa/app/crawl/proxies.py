@@ -1,4 +1,4 @@
-"""From the settings to the pool whose proxies a crawl goes through."""
+"""Opens the proxy pool that the settings of a crawl name."""
 
 from __future__ import annotations
 
@@ -25,67 +25,59 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 
-async def leaser_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
-    """Open the pool of a crawl, if it has one; the stack closes it. Raises `BadSetting`, `UsageError`, `StateError`."""
-    place = settings.proxy_pool
-    if not place:
-        return None
+async def open_pool_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser:
+    """Open the pool of a crawl that has one; the stack closes it. Raises `BadSetting`, `UsageError`, `StateError`."""
+    place = settings.proxy_pool or ""
     if settings.proxy:
-        raise BadSetting("proxy and proxy_pool: every request goes through the one, or through some of the other")
-    listed = _is_list(place)
-    if settings.processes > 1 and (listed or place == MEMORY):
+        raise BadSetting("proxy and proxy_pool exclude each other: one proxy for all requests, or those of a pool")
+    is_list = _is_file(place)
+    if settings.processes > 1 and (is_list or place == MEMORY):
         raise BadSetting(f"proxy_pool: {place} is in the memory of one process: with processes, a folder or redis://…")
     policies = project_policies(Path.cwd())
-    if listed:
-        pool = await _listed(Path(place), policies)
+    if is_list:
+        pool = await _pool_of_list(Path(place), policies)
     else:
         pool = await open_for_leasing(place, policies, Path.cwd())
-    if listed or place == MEMORY:
-        _keep(stack, pool, is_empty=not listed)
-    leaser = ProxyLeaser(
-        pool,
-        policies.rules_of,
-        clock,
-        tries=settings.proxy_tries,
-        wait_max_s=settings.proxy_wait,
-    )
+    if is_list or place == MEMORY:
+        _maintain(stack, pool, is_empty=not is_list)
+    leaser = ProxyLeaser(pool, policies.rules_of, clock, tries=settings.proxy_tries, wait_max_s=settings.proxy_wait)
     stack.push_async_callback(leaser.close)
     return leaser
 
 
-def _keep(stack: AsyncExitStack, pool: ProxyPool, *, is_empty: bool) -> None:
-    """Let the sources and checks of the project keep a pool that nobody else can. Raises `BadSetting`."""
+def _maintain(stack: AsyncExitStack, pool: ProxyPool, *, is_empty: bool) -> None:
+    """Refresh and check a pool in memory, as the project says: no other process can. Raises `BadSetting`."""
     sources, checks = project_sources(Path.cwd()), project_checks(Path.cwd())
     if is_empty and not sources:
         raise BadSetting(
             f"proxy_pool: {MEMORY} stays empty: write [[proxies.sources]] into lycosa.toml, or give a list"
         )
     if sources or checks.judges:
-        task = asyncio.create_task(_kept(pool, sources, checks))
-        stack.push_async_callback(_end, task)
+        task = asyncio.create_task(_refresh_and_check(pool, sources, checks))
+        stack.push_async_callback(_cancel, task)
 
 
-async def _kept(pool: ProxyPool, sources: Sequence[ProxySource], checks: Checks) -> None:
+async def _refresh_and_check(pool: ProxyPool, sources: Sequence[ProxySource], checks: Checks) -> None:
     try:
         await keep(pool, sources, checks, Path.cwd())
-    except Exception as error:  # noqa: BLE001  the crawl goes on with the proxies that there are
-        log.warning("the pool is not kept up to date any more: %s", error)
+    except Exception as error:  # noqa: BLE001  the crawl continues with the proxies that it has
+        log.warning("the proxy pool is no longer refreshed and checked: %s", error)
 
 
-async def _end(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
-def _is_list(place: str) -> bool:
+def _is_file(place: str) -> bool:
     try:
         return Path(place).is_file()
-    except OSError:  # too long for the name of a file, which an address may be
+    except OSError:  # a URL may be too long for a file name
         return False
 
 
-async def _listed(file: Path, policies: Policies) -> ProxyPool:
+async def _pool_of_list(file: Path, policies: Policies) -> ProxyPool:
     """Return a pool in memory with the proxies of a list."""
     proxies, faults = _read(file)
     if not proxies:
@@ -102,10 +94,10 @@ async def _listed(file: Path, policies: Policies) -> ProxyPool:
 def _read(file: Path) -> tuple[list[Proxy], list[Fault]]:
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
-            found = list(read_list(opened.read(LIST_MAX + 1)))
+            lines = list(read_list(opened.read(LIST_MAX + 1)))
     except OSError as error:
         raise BadSetting(f"proxy_pool: {file} cannot be read: {error.strerror}") from None
-    except BadProxy as wrong:
-        raise BadSetting(f"proxy_pool: {file}: {wrong}") from None
-    proxies = [each for each in found if isinstance(each, Proxy)]
-    return proxies, [each for each in found if isinstance(each, Fault)]
+    except BadProxy as problem:
+        raise BadSetting(f"proxy_pool: {file}: {problem}") from None
+    proxies = [line for line in lines if isinstance(line, Proxy)]
+    return proxies, [line for line in lines if isinstance(line, Fault)]

@@ -1,5 +1,5 @@
-"""What one spider of a crawl has of its own, from its settings: fetchers, middlewares in order, downloader, scraper,
-visitor, pipelines."""
+"""Builds what one spider of a crawl has of its own: fetchers, middlewares in order, downloader, scraper, visitor,
+pipelines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.app.crawl.extras import extensions_of, pipelines_of
-from lycosa.app.crawl.fetchers import fetchers_of
-from lycosa.app.crawl.middlewares import DOWNLOADER_ORDER, SPIDER_ORDER, in_order
+from lycosa.app.crawl.fetchers import make_fetchers
+from lycosa.app.crawl.middlewares import DOWNLOADER_ORDER, SPIDER_ORDER, place_middlewares
 from lycosa.app.crawl.parts import fetch_settings_of, retry_policy_of, rules_of
-from lycosa.app.crawl.spec import Member
+from lycosa.app.crawl.spec import SpiderSpec
 from lycosa.config import Settings
 from lycosa.crawl.crawler import Crawler
 from lycosa.crawl.engine.state_saver import SpiderState, StateSaver
@@ -62,44 +62,50 @@ from lycosa.http.core.request import Request
 from lycosa.http.core.robots import Robots
 from lycosa.http.ports import Fetcher
 from lycosa.infra.clock import Clock, chance
+from lycosa.storage.ports import Sink
 
 CACHE_FOLDER = "httpcache"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """What the visitors of a crawl share."""
+class CrawlContext:
+    """What the spiders of a crawl share.
+
+    `state` is the folder of the crawl's state, which keeps the caches of different crawls apart. `leaser` leases from
+    the proxy pool. `report_starts` wraps a fetcher so that it reports the starts of its transfers where they are counted.
+    """
 
     known: Callable[[str, Sequence[int]], AbstractSet[int]]
-    prepare: Callable[[Any], Sequence[Any]]
+    sinks: Sequence[Sink]
     stats: RunStats
     state_saver: StateSaver
     clock: Clock
-    rest: BlockHost | None = None
+    block_host: BlockHost | None = None
     set_delay: SetDelay | None = None
     state: str = ""
-    """The folder of the crawl's state: who logs in there is one user."""
     shared_cookies: SharedCookies | None = None
     leaser: ProxyLeaser | None = None
-    """Of the proxies that all of them go through."""
     report_starts: Callable[[Fetcher], Fetcher] = lambda fetcher: fetcher
-    """Wrap a fetcher so that it reports when its transfers start, if anyone waits for that."""
+
+    def prepare(self, item: Any) -> Sequence[Any]:
+        """Return an item in the form that each sink writes."""
+        return [sink.prepare(item) for sink in self.sinks]
 
 
-async def leaser_for(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
-    """Open the pool of a crawl, if any, as `app.crawl.proxies.leaser_of` does; without one, import nothing of pools."""
+async def open_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
+    """Open the proxy pool of a crawl, if any; see `app.crawl.proxies`. Without one, imports nothing of proxies."""
     if not settings.proxy_pool:
         return None
-    from lycosa.app.crawl.proxies import leaser_of
+    from lycosa.app.crawl.proxies import open_pool_leaser
 
-    return await leaser_of(stack, settings, clock)
+    return await open_pool_leaser(stack, settings, clock)
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class SpiderRuntime:
     """What one spider has of its own."""
 
-    member: Member
+    spec: SpiderSpec
     crawler: Crawler
     rules: PageRules
     fetcher: Fetcher
@@ -111,218 +117,225 @@ class Cast:
     pooled: PooledFetcher | None = None
 
 
-async def cast_of(
+async def open_runtime(
     stack: AsyncExitStack,
-    member: Member,
+    spec: SpiderSpec,
     frontier: VisitFrontier,
     addresses: HostLookup,
     seeds: Sequence[str],
-    site: Site,
-) -> Cast:
-    """Make what one spider has of its own; the stack closes it."""
-    settings, crawler, stats = member.settings, member.target.crawler, member.target.crawler.stats
-    crawler.records = site.state_saver.store
-    crawler.signals.bugs = site.stats.bugs
-    fetchers = fetchers_of(
-        stack, member, addresses, site.report_starts, site.leaser, site.state_saver.store, site.clock
-    )
-    policy, now = retry_policy_of(settings), site.clock.now
+    context: CrawlContext,
+) -> SpiderRuntime:
+    """Make what one spider has of its own. The stack closes it."""
+    settings, crawler, saver = spec.settings, spec.target.crawler, context.state_saver
+    crawler.records = saver.store
+    crawler.signals.bugs = context.stats.bugs
+    fetchers = make_fetchers(stack, spec, addresses, context.report_starts, context.leaser, saver.store, context.clock)
+    policy, now = retry_policy_of(settings), context.clock.now
     guard = PublicOnlyGuard(AllowedPrivate(settings.allow_private))
-    gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, stats, guard)
-    gate.on_parsed = partial(_robots_parsed, crawler.signals)
-    rules = rules_of(settings, member.target, seeds)
-    rules = replace(rules, scope=CountingScope(rules.scope, stats))
-    if not member.target.generic:
-        site.state_saver.save_hooks.append(SpiderState(site.state_saver.store, member.spider).save)
+    gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, crawler.stats, guard)
+    gate.on_parsed = partial(_send_robots_parsed, crawler.signals)
+    rules = rules_of(settings, spec.target, seeds)
+    rules = replace(rules, scope=CountingScope(rules.scope, crawler.stats))
+    if not spec.target.generic:
+        saver.save_hooks.append(SpiderState(saver.store, spec.spider).save)
     in_thread = None
     if settings.callback_mode == "thread":
         threads = CallbackThreads(settings.callback_threads)
         stack.push_async_callback(threads.close)
         in_thread = threads.run
-    statuses, retrying = statuses_of(member), retrying_of(member, site)
-    return Cast(member, crawler, rules, fetchers.pages, gate, statuses, retrying, guard, in_thread, fetchers.pooled)
+    statuses, retrying = statuses_of(spec), retry_decider_of(spec, context)
+    return SpiderRuntime(
+        spec, crawler, rules, fetchers.pages, gate, statuses, retrying, guard, in_thread, fetchers.pooled
+    )
 
 
-def _robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
+def _send_robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
     if signals.on_robots_parsed:
         signals.post(robots_parsed, robotparser=robots, request=request)
 
 
-def join_gates(gates: Sequence[RobotsGate]) -> Sequence[RobotsGate]:
-    """Let each of the gates know what any of them learns. The first one answers the frontier's questions."""
+def connect_gates(gates: Sequence[RobotsGate]) -> Sequence[RobotsGate]:
+    """Let the gates share what each of them learns. The frontier's leases go to the first one."""
     for gate in gates:
         gate.peers = [each for each in gates if each is not gate]
     return gates
 
 
-def downloader_of(cast: Cast, site: Site) -> Downloader:
-    """Return what downloads for a spider, with its middlewares."""
-    types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
-    chain = _downloader_chain(cast, site)
-    accept = content_type_filter(types)
+def make_downloader(runtime: SpiderRuntime, context: CrawlContext) -> Downloader:
+    """Return the downloader of a spider, with its middlewares."""
     return Downloader(
-        cast.fetcher, chain, cast.retrying, site.clock, accept, headers, site.rest, cast.guard, site.stats.bugs
+        runtime.fetcher,
+        _downloader_chain(runtime, context),
+        runtime.retrying,
+        context.clock,
+        content_type_filter(runtime.rules.content_types),
+        fetch_settings_of(runtime.spec.settings).headers,
+        context.block_host,
+        runtime.guard,
+        context.stats.bugs,
     )
 
 
-def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChain, pipelines: Pipelines) -> Visitor:
-    """Return what visits the pages of a spider."""
-    scraper = Scraper(cast.member.spider, chain, cast.in_thread)
+def make_visitor(
+    runtime: SpiderRuntime, context: CrawlContext, downloader: Downloader, chain: SpiderChain, pipelines: Pipelines
+) -> Visitor:
+    """Return the visitor of a spider's pages."""
     return Visitor(
-        cast.member.spider,
-        cast.rules,
+        runtime.spec.spider,
+        runtime.rules,
         downloader,
-        scraper,
-        cast.retrying,
+        Scraper(runtime.spec.spider, chain, runtime.in_thread),
+        runtime.retrying,
         pipelines,
-        site.prepare,
-        site.known,
-        site.stats,
-        cast.crawler,
-        cast.member.target.naming,
+        context.prepare,
+        context.known,
+        context.stats,
+        runtime.crawler,
+        runtime.spec.target.naming,
     )
 
 
-def visitor_among(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
-    """Return the one visitor, or what lets each of several visit the records of its spider."""
+def combine_visitors(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
+    """Return the only visitor, or one that passes each record to the visitor of its spider."""
     return visitors[""] if "" in visitors else Visitors(visitors)
 
 
-def inline_of(
-    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: HostLookup
+def make_inline_fetcher(
+    runtime: SpiderRuntime, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: HostLookup
 ) -> InlineFetcher:
-    """Return what fetches for the callbacks of a spider, and give it to them."""
-    gate = cast.gate if cast.member.settings.robots else None
-    spider, naming = cast.member.spider, cast.member.target.naming
+    """Return the fetcher for the callbacks of a spider, and set it as `crawler.download`."""
+    gate = runtime.gate if runtime.spec.settings.robots else None
+    spider, naming = runtime.spec.spider, runtime.spec.target.naming
     inline = InlineFetcher(frontier, downloader, gate, spider, naming, clock, addresses.update)
-    cast.crawler.download = partial(_received, cast, inline)
+    runtime.crawler.download = partial(_download, runtime, inline)
     return inline
 
 
-async def _received(
-    cast: Cast, inline: InlineFetcher, request: Request | str, into: BodyWriter | None = None
+async def _download(
+    runtime: SpiderRuntime, inline: InlineFetcher, request: Request | str, into: BodyWriter | None = None
 ) -> Response:
     """Fetch inline, and count the response."""
     response = await inline.fetch(request, into)
-    crawler, about = cast.crawler, {"request": response.request, "spider": cast.member.spider}
+    crawler, spider = runtime.crawler, runtime.spec.spider
     crawler.stats.inc_value("response_received_count")
     if crawler.signals.on_response_received:
-        await crawler.signals.send(response_received, response=response, **about)
+        await crawler.signals.send(response_received, response=response, request=response.request, spider=spider)
     return response
 
 
-async def extras_of(stack: AsyncExitStack, cast: Cast, channel: ItemChannel | None) -> Pipelines:
-    """Make and open what the settings add to a spider. Return its pipelines; the stack closes them."""
-    for extension in extensions_of(cast.member.settings, cast.crawler):
-        stack.callback(lambda _kept: None, extension)  # it lives as long as the run
-    pipelines = pipelines_of(cast.member, cast.crawler, channel)
+async def open_pipelines(stack: AsyncExitStack, runtime: SpiderRuntime, channel: ItemChannel | None) -> Pipelines:
+    """Make the extensions of a spider, and make and open its pipelines. The stack closes them."""
+    for extension in extensions_of(runtime.spec.settings, runtime.crawler):
+        stack.callback(lambda _extension: None, extension)  # holds a reference as long as the run
+    pipelines = pipelines_of(runtime.spec, runtime.crawler, channel)
     await pipelines.open()
     stack.push_async_callback(pipelines.close)
     return pipelines
 
 
-def statuses_of(member: Member) -> HandledStatuses:
-    """Return which statuses the callbacks of a spider want to see."""
-    asked = getattr(member.spider, "handle_httpstatus_list", None)
-    return HandledStatuses(asked, member.settings.httperror_allowed, member.settings.httperror_allow_all)
+def statuses_of(spec: SpiderSpec) -> HandledStatuses:
+    """Return which statuses other than 2xx the callbacks of a spider handle."""
+    handled = getattr(spec.spider, "handle_httpstatus_list", None)
+    return HandledStatuses(handled, spec.settings.httperror_allowed, spec.settings.httperror_allow_all)
 
 
-def retrying_of(member: Member, site: Site) -> RetryDecider:
-    """Return when the requests of a spider are tried again."""
-    return RetryDecider(retry_policy_of(member.settings), site.clock, chance, member.target.crawler.stats)
+def retry_decider_of(spec: SpiderSpec, context: CrawlContext) -> RetryDecider:
+    """Return what decides about retries of a spider's requests."""
+    return RetryDecider(retry_policy_of(spec.settings), context.clock, chance, spec.target.crawler.stats)
 
 
-def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
-    settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
+def _downloader_chain(runtime: SpiderRuntime, context: CrawlContext) -> DownloaderChain:
+    settings, spider, stats = runtime.spec.settings, runtime.spec.spider, runtime.crawler.stats
     built_in = {
-        "offsite": Offsite(cast.rules.scope),
-        "robots": ObeyRobots(cast.gate, stats) if settings.robots else None,
-        "httpauth": _auth(cast),
-        "retry": Retry(cast.retrying, cast.statuses, site.rest) if settings.retry_enabled else None,
-        "metarefresh": _metarefresh(cast),
-        "redirect": Redirect(settings.max_redirects, cast.statuses) if settings.redirect else None,
-        "cookies": _cookies(cast, site) if settings.cookies else None,
-        "proxy": ProxyRefusals(cast.retrying, cast.statuses) if cast.pooled is not None else None,
-        "throttle": _throttle(settings, site) if settings.auto_throttle else None,
-        "stats": DownloaderStats(stats, cast.crawler.signals, spider),
-        "httpcache": _cache(cast, site),
+        "offsite": Offsite(runtime.rules.scope),
+        "robots": ObeyRobots(runtime.gate, stats) if settings.robots else None,
+        "httpauth": _auth(runtime),
+        "retry": Retry(runtime.retrying, runtime.statuses, context.block_host) if settings.retry_enabled else None,
+        "metarefresh": _metarefresh(runtime),
+        "redirect": Redirect(settings.max_redirects, runtime.statuses) if settings.redirect else None,
+        "cookies": _cookies(runtime, context) if settings.cookies else None,
+        "proxy": ProxyRefusals(runtime.retrying, runtime.statuses) if runtime.pooled is not None else None,
+        "throttle": _throttle(settings, context) if settings.auto_throttle else None,
+        "stats": DownloaderStats(stats, runtime.crawler.signals, spider),
+        "httpcache": _cache(runtime, context),
     }
     chosen = settings.downloader_middlewares
-    placed = in_order("downloader_middlewares", built_in, DOWNLOADER_ORDER, chosen, cast.crawler)
+    placed = place_middlewares("downloader_middlewares", built_in, DOWNLOADER_ORDER, chosen, runtime.crawler)
     return DownloaderChain(placed, spider)
 
 
-def spider_chain_of(cast: Cast) -> SpiderChain:
+def spider_chain_of(runtime: SpiderRuntime) -> SpiderChain:
     """Return the spider middlewares of a spider."""
-    settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
-    generic = cast.member.target.generic
+    settings, spider, stats = runtime.spec.settings, runtime.spec.spider, runtime.crawler.stats
+    generic = runtime.spec.target.generic
     length_max = settings.max_url_length
     built_in = {
-        "httperror": HttpErrors(cast.statuses, stats),
+        "httperror": HttpErrors(runtime.statuses, stats),
         "referer": None if generic or settings.referrer_policy == "no-referrer" else Referer(settings.referrer_policy),
         "urllength": None if generic or length_max is None else UrlLength(length_max, stats),
         "depth": None if generic else Depth(settings.depth_priority, stats),
     }
-    placed = in_order("spider_middlewares", built_in, SPIDER_ORDER, settings.spider_middlewares, cast.crawler)
+    chosen = settings.spider_middlewares
+    placed = place_middlewares("spider_middlewares", built_in, SPIDER_ORDER, chosen, runtime.crawler)
     return SpiderChain(placed, spider)
 
 
-def _auth(cast: Cast) -> HttpAuth | None:
-    settings, spider = cast.member.settings, cast.member.spider
+def _auth(runtime: SpiderRuntime) -> HttpAuth | None:
+    settings, spider = runtime.spec.settings, runtime.spec.spider
     if settings.http_user and not getattr(spider, "http_user", ""):
         domain = None if settings.http_auth_domain == "*" else settings.http_auth_domain
         return HttpAuth(settings.http_user, settings.http_pass, domain)
     return HttpAuth.of(spider)
 
 
-def _throttle(settings: Settings, site: Site) -> Throttle | None:
-    if site.set_delay is None:
+def _throttle(settings: Settings, context: CrawlContext) -> Throttle | None:
+    if context.set_delay is None:
         return None
-    wanted = ThrottleSettings(
+    throttle = ThrottleSettings(
         settings.auto_throttle_start, settings.auto_throttle_max_delay, settings.delay, settings.auto_throttle_target
     )
-    return Throttle(AutoThrottle(wanted), site.set_delay, site.clock.now, debug=settings.auto_throttle_debug)
+    return Throttle(AutoThrottle(throttle), context.set_delay, context.clock.now, debug=settings.auto_throttle_debug)
 
 
-def _metarefresh(cast: Cast) -> MetaRefresh | None:
-    """A generic crawl reads every page that there is, those that lead elsewhere too."""
-    settings = cast.member.settings
-    if cast.member.target.generic or not settings.meta_refresh or not settings.redirect:
+def _metarefresh(runtime: SpiderRuntime) -> MetaRefresh | None:
+    settings = runtime.spec.settings
+    # A generic crawl makes an item of every page, even of one that refreshes to another.
+    if runtime.spec.target.generic or not settings.meta_refresh or not settings.redirect:
         return None
     return MetaRefresh(settings.max_redirects, settings.meta_refresh_max_delay)
 
 
-def _cookies(cast: Cast, site: Site) -> Cookies:
-    owner, debug = cast.member.target.naming.spider, cast.member.settings.cookies_debug
-    cookies = Cookies(site.state_saver.store, site.clock, owner=owner, debug=debug, shared=site.shared_cookies)
-    site.state_saver.save_hooks.append(cookies.save)
-    if cast.pooled is not None:
-        cast.pooled.renew_cookies = cookies.reset
+def _cookies(runtime: SpiderRuntime, context: CrawlContext) -> Cookies:
+    owner, debug = runtime.spec.target.naming.spider, runtime.spec.settings.cookies_debug
+    cookies = Cookies(context.state_saver.store, context.clock, owner=owner, debug=debug, shared=context.shared_cookies)
+    context.state_saver.save_hooks.append(cookies.save)
+    if runtime.pooled is not None:
+        runtime.pooled.renew_cookies = cookies.reset
     return cookies
 
 
-def _cache(cast: Cast, site: Site) -> HttpCache | None:
-    settings = cast.member.settings
+def _cache(runtime: SpiderRuntime, context: CrawlContext) -> HttpCache | None:
+    settings = runtime.spec.settings
     if settings.http_cache == "off":
         return None
-    missing = settings.http_cache_ignore_missing
-    rules: ReplayRules | PrivateRules = PrivateRules(ignore_missing=missing)
+    ignore_missing = settings.http_cache_ignore_missing
+    rules: ReplayRules | PrivateRules = PrivateRules(ignore_missing=ignore_missing)
     if settings.http_cache == "replay":
-        rules = ReplayRules(settings.http_cache_expiration or 0.0, ignore_missing=missing)
+        rules = ReplayRules(settings.http_cache_expiration or 0.0, ignore_missing=ignore_missing)
         if settings.http_cache_ignore_statuses:
             rules = rules._replace(ignore_http_codes=frozenset(settings.http_cache_ignore_statuses))
     folder = Path(settings.http_cache_dir or Path(settings.home) / CACHE_FOLDER)
     store = SqliteCache(folder, settings.http_cache_size)
-    site.state_saver.close_hooks.append(store.close)
-    usual = {name.lower(): value for name, value in fetch_settings_of(settings).headers.items()}
-    usual.setdefault("user-agent", settings.user_agent)
-    stats = cast.crawler.stats
+    context.state_saver.close_hooks.append(store.close)
+    defaults = {name.lower(): value for name, value in fetch_settings_of(settings).headers.items()}
+    defaults.setdefault("user-agent", settings.user_agent)
+    stats = runtime.crawler.stats
     return HttpCache(
         store,
         rules,
-        site.clock,
-        lambda what: stats.inc_value("httpcache/" + what),
-        defaults=usual,
-        accept=content_type_filter(cast.rules.content_types),
-        owner=f"{cast.member.spider.name} {site.state}",
+        context.clock,
+        lambda event: stats.inc_value("httpcache/" + event),
+        defaults=defaults,
+        accept=content_type_filter(runtime.rules.content_types),
+        owner=f"{runtime.spec.spider.name} {context.state}",
     )

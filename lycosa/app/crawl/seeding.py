@@ -1,5 +1,5 @@
-"""The start requests of a run, queued beside the crawl: a `start` that reads a million lines, or waits for more, holds
-nothing up. What an earlier run knows is dropped by the frontier."""
+"""Queues the start requests of a run while the crawl runs, so that a `start` that reads a million lines, or waits for
+more, delays nothing. The frontier drops the requests that an earlier run has queued."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from lycosa.app.crawl.spec import Crew, Member
+from lycosa.app.crawl.spec import CrawlSpec, SpiderSpec
 from lycosa.core.errors import BadSpider
 from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.engine.records import to_record
@@ -18,119 +18,121 @@ from lycosa.http.core.request import Request
 
 SEEDS_BATCH = 1000
 FLUSH_EVERY_S = 0.1
-"""So long a start request waits for others to be queued with."""
+"""How long a start request waits for others to be queued with."""
 
-BEGIN_S = 0.2
-"""The crawl begins so long after the first start requests at the latest: most have yielded them all by then."""
+FIRST_SEEDS_S = 0.2
+"""The crawl begins this long after the first batch at the latest. Most spiders have yielded all seeds by then."""
 
 
-class Run(Protocol):
-    """What the start requests need of their run."""
+class SeedQueue(Protocol):
+    """The run that the start requests are for."""
 
-    async def begin(self, member: Member, first: Request) -> str:
-        """The first request of a spider is there. Return the segment of the run."""
+    async def segment_for(self, spec: SpiderSpec, first: Request) -> str:
+        """Return the segment of the run. `first` is the first start request of a spider."""
         ...
 
-    async def take(self, seeds: list[UrlRecord]) -> None:
-        """Queue these."""
+    async def push_seeds(self, seeds: list[UrlRecord]) -> None:
+        """Queue start requests."""
         ...
 
 
-class Seeding:
-    """Reads what `start` of each member yields. `needed`: it is an error when one yields nothing."""
+class Seeder:
+    """Queues what `start` of each spider yields. With `required`, a spider that yields nothing is an error."""
 
-    def __init__(self, crew: Crew, begins: Mapping[str, Sequence[Method]], run: Run, *, needed: bool) -> None:
-        self._crew = crew
-        self._begins = begins
-        self._run = run
-        self._needed = needed
+    def __init__(
+        self, crawl: CrawlSpec, process_starts: Mapping[str, Sequence[Method]], queue: SeedQueue, *, required: bool
+    ) -> None:
+        self._crawl = crawl
+        self._process_starts = process_starts
+        self._queue = queue
+        self._required = required
         self._batch: list[UrlRecord] = []
-        self._taken = asyncio.Event()
+        self._first_pushed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._flushing: asyncio.Task[None] | None = None
-        self._taking = asyncio.Lock()
-        self._error: Exception | None = None
+        self._flush_task: asyncio.Task[None] | None = None
+        self._flush_lock = asyncio.Lock()
+        self._flush_error: Exception | None = None
 
     @property
-    def is_over(self) -> bool:
-        """Whether all of them are queued."""
+    def is_done(self) -> bool:
+        """Whether all start requests are queued."""
         return self._task is not None and self._task.done()
 
-    async def begin(self) -> None:
-        """Return when the first ones are queued. Raises `BadSpider`, or whatever went wrong until then."""
-        self._task = asyncio.create_task(self._all())
-        self._flushing = asyncio.create_task(self._flush_until_cancelled())
-        first = asyncio.create_task(self._taken.wait())
+    async def start(self) -> None:
+        """Begin to read, and return when the first batch is queued. Raises `BadSpider`, or what failed until then."""
+        self._task = asyncio.create_task(self._read_all())
+        self._flush_task = asyncio.create_task(self._flush_until_cancelled())
+        first = asyncio.create_task(self._first_pushed.wait())
         try:
             await asyncio.wait({self._task, first}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({self._task}, timeout=BEGIN_S)
+            await asyncio.wait({self._task}, timeout=FIRST_SEEDS_S)
         except asyncio.CancelledError:
             await self.stop()
             raise
         finally:
             first.cancel()
         if self._task.done():
-            self._flushing.cancel()
-            if error := self._failure():
+            self._flush_task.cancel()
+            if error := self._error():
                 raise error
 
-    def then(self, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """Say what to call when it is over."""
+    def on_done(self, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+        """Set what to call when all is queued; before it `failed` is called with the error, if there was one."""
 
-        def over(_: asyncio.Task[None]) -> None:
-            assert self._flushing is not None
-            self._flushing.cancel()
-            if error := self._failure():
+        def finish(_: asyncio.Task[None]) -> None:
+            assert self._flush_task is not None
+            self._flush_task.cancel()
+            if error := self._error():
                 failed(error)
             done()
 
         assert self._task is not None
-        self._task.add_done_callback(over)
+        self._task.add_done_callback(finish)
 
     async def stop(self) -> None:
-        """Read no more; what was read is queued, or will be read again by the next run."""
-        tasks = [task for task in (self._task, self._flushing) if task is not None]
+        """Stop reading. What was read and is not queued is read again by the next run."""
+        tasks = [task for task in (self._task, self._flush_task) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _all(self) -> None:
-        for member in self._crew.members:
-            found = await self._of(member)
+    async def _read_all(self) -> None:
+        for spec in self._crawl.spiders:
+            has_seeds = await self._read(spec)
             await self._flush()
-            if self._needed and not found:
-                what = f"{type(member.spider).__name__} has nothing to start with"
-                raise BadSpider(user_errors.check_start(member.spider) or f"{what}: write start_urls in the class")
+            if self._required and not has_seeds:
+                problem = f"{type(spec.spider).__name__} has nothing to start with: write start_urls in the class"
+                raise BadSpider(user_errors.check_start(spec.spider) or problem)
 
-    async def _of(self, member: Member) -> bool:
+    async def _read(self, spec: SpiderSpec) -> bool:
         segment = None
-        naming = member.target.naming
-        async for request in start_requests(member.spider, self._begins.get(naming.spider, ())):
+        naming = spec.target.naming
+        async for request in start_requests(spec.spider, self._process_starts.get(naming.spider, ())):
             if segment is None:
-                segment = await self._run.begin(member, request)
-            self._batch.append(to_record(request, member.spider, naming=naming, segment=segment))
+                segment = await self._queue.segment_for(spec, request)
+            self._batch.append(to_record(request, spec.spider, naming=naming, segment=segment))
             if len(self._batch) >= SEEDS_BATCH:
                 await self._flush()
         return segment is not None
 
     async def _flush(self) -> None:
-        async with self._taking:  # whoever reads on, or is done, waits for the batch before
+        # The lock also makes the reader wait for a batch that the timer is pushing: without room it must not read on.
+        async with self._flush_lock:
             if self._batch:
                 batch, self._batch = self._batch, []
-                await self._run.take(batch)
-                self._taken.set()
+                await self._queue.push_seeds(batch)
+                self._first_pushed.set()
 
     async def _flush_until_cancelled(self) -> None:
         try:
             while True:
                 await asyncio.sleep(FLUSH_EVERY_S)
                 await self._flush()
-        except Exception as error:  # noqa: BLE001  whoever waits for the seeds raises it
-            self._error = error
+        except Exception as error:  # noqa: BLE001  raised by `start`, or passed to `failed`
+            self._flush_error = error
             assert self._task is not None
             self._task.cancel()
 
-    def _failure(self) -> BaseException | None:
-        """Return what went wrong, if anything."""
+    def _error(self) -> BaseException | None:
         assert self._task is not None
-        return self._error or (None if self._task.cancelled() else self._task.exception())
+        return self._flush_error or (None if self._task.cancelled() else self._task.exception())

@@ -1,19 +1,22 @@
-"""Who takes part in a crawl: one spider or several, each with its settings, which must agree on what they share."""
+"""What one crawl consists of: one spider or several, each with its settings. Settings that they share must agree."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from lycosa.app.crawl.parts import Target, policy_of, target_of
-from lycosa.app.request_rules import own_fingerprint
+from lycosa.app.request_rules import spider_fingerprint
 from lycosa.config import Settings
-from lycosa.core.errors import BadSetting, BadSpider
+from lycosa.core.errors import BadSetting, BadSpider, LycosaError
+from lycosa.crawl.events.signals import Signal, spider_closed
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.spiders.spider import Spider
+from lycosa.crawl.spiders.spider import Spider, wrap_user_errors
 from lycosa.frontier.core.states import Policy
 
-OWN = frozenset(
+SPIDER_SETTINGS = frozenset(
     {
         "allow", "backoff_base", "max_backoff", "connect_timeout", "content_types", "cookies", "cookies_debug", "deny",
         "depth", "depth_priority", "downloader_middlewares", "extensions", "fail_on_dataloss", "files_store",
@@ -27,11 +30,12 @@ OWN = frozenset(
 )  # fmt: skip
 """Settings in which the spiders of one crawl may differ; in all others they must agree."""
 
-Crawled = Sequence[str] | type[Spider] | Spider | Sequence[type[Spider]]
+Crawlable = Sequence[str] | type[Spider] | Spider | Sequence[type[Spider]]
+"""What a crawl can be made of: start URLs, a spider, or several classes of spiders."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SpiderSpec:
     """A spider of a crawl with its own settings."""
 
     settings: Settings
@@ -39,81 +43,110 @@ class Member:
 
     @property
     def spider(self) -> Spider:
-        """The spider."""
+        """The spider itself."""
         return self.target.spider
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """The members of a crawl, at least one. What they share stands in `settings` and `target`, those of the first."""
+class CrawlSpec:
+    """The spiders of a crawl, at least one. `settings` and `target` hold what they share: those of the first.
 
-    members: Sequence[Member]
+    It was made of `crawlable` and `arguments`; worker processes make it again.
+    """
+
+    spiders: Sequence[SpiderSpec]
     target: Target
-    crawled: Crawled = ()
+    crawlable: Crawlable = ()
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """What the crew was made of."""
 
     @property
     def settings(self) -> Settings:
-        """What all of them share."""
-        return self.members[0].settings
+        """The settings that all spiders share."""
+        return self.spiders[0].settings
 
     @property
     def policy(self) -> Policy:
-        """How the frontier treats hosts and leases; it asks for robots.txt when any of the members obeys it."""
-        return replace(policy_of(self.settings), robots=any(member.settings.robots for member in self.members))
+        """How the frontier treats hosts and leases; with robots.txt if any of the spiders obeys it."""
+        return replace(policy_of(self.settings), robots=any(spec.settings.robots for spec in self.spiders))
 
     @property
-    def spiders(self) -> str:
-        """The names of the spiders, "" for a crawl without one."""
-        names = [member.spider.name for member in self.members if not member.target.generic]
-        return "+".join(sorted(names))
+    def spider_names(self) -> str:
+        """The names of the spiders, joined with "+"; "" for a crawl without one."""
+        return "+".join(sorted(spec.spider.name for spec in self.spiders if not spec.target.generic))
+
+    async def send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
+        """Send a signal to the receivers of all spiders; with `of_spider` it carries the spider."""
+        for spec in self.spiders:
+            sender = {"spider": spec.spider} if of_spider else {}
+            await spec.target.crawler.signals.send(signal, **sender, **values)
+
+    async def settle_signals(self) -> None:
+        """Wait for the receivers that still run."""
+        for spec in self.spiders:
+            await spec.target.crawler.signals.settle()
+
+    async def close_spiders(self, reason: str) -> None:
+        """Call `closed` of all spiders, and send `spider_closed`. Raises the first `LycosaError` at the end."""
+        errors: list[Exception] = []
+        for spec in self.spiders:
+            try:
+                with wrap_user_errors(f"{type(spec.spider).__name__}.closed"):
+                    result = spec.spider.closed(reason)
+                    if inspect.isawaitable(result):
+                        await result
+            except LycosaError as error:
+                errors.append(error)
+        await self.send(spider_closed, of_spider=True, reason=reason)
+        if errors:
+            raise errors[0]
 
 
-def crew_of(
+def crawl_spec(
     settings: Settings | Sequence[Settings],
-    crawled: Crawled,
+    crawlable: Crawlable,
     arguments: Mapping[str, str] | None = None,
     stats: StatsCollector | None = None,
-) -> Crew:
-    """Return who crawls: start URLs, one spider class, or several with the settings of each; all count in `stats`.
+) -> CrawlSpec:
+    """Return what is crawled: start URLs, one spider class, or several with the settings of each; all count in `stats`.
 
     Raises `BadUrl`, `BadSpider` or `BadSetting`.
     """
     arguments = arguments or {}
-    several = [each for each in crawled if isinstance(each, type)] if isinstance(crawled, (list, tuple)) else []
-    if len(several) < 2:
+    classes = [each for each in crawlable if isinstance(each, type)] if isinstance(crawlable, (list, tuple)) else []
+    if len(classes) < 2:
         first = settings if isinstance(settings, Settings) else settings[0]
-        target = target_of(first, several[0] if several else crawled, arguments, stats)  # type: ignore[arg-type]
-        return Crew([Member(first, target)], target, crawled, arguments)
+        target = target_of(first, classes[0] if classes else crawlable, arguments, stats)  # type: ignore[arg-type]
+        return CrawlSpec([SpiderSpec(first, target)], target, crawlable, arguments)
     stats = stats or StatsCollector()
-    each_settings = [settings] * len(several) if isinstance(settings, Settings) else settings
-    targets = [target_of(own, each, arguments, stats) for own, each in zip(each_settings, several, strict=True)]
+    each_settings = [settings] * len(classes) if isinstance(settings, Settings) else settings
+    targets = [target_of(own, each, arguments, stats) for own, each in zip(each_settings, classes, strict=True)]
     _check_names(targets)
     _check_agreement(targets, each_settings)
-    members = [Member(own, _tagged(target)) for own, target in zip(each_settings, targets, strict=True)]
+    spiders = [SpiderSpec(own, _with_own_records(target)) for own, target in zip(each_settings, targets, strict=True)]
     name = "+".join(sorted(target.name for target in targets))
-    return Crew(members, replace(members[0].target, name=name), crawled, arguments)
+    return CrawlSpec(spiders, replace(spiders[0].target, name=name), crawlable, arguments)
 
 
-def _tagged(target: Target) -> Target:
-    """Return the target with its records marked as those of its spider, so that each spider fetches a URL itself."""
-    named = own_fingerprint(target.naming.fingerprint, target.spider.name)
-    return replace(target, naming=target.naming._replace(fingerprint=named, spider=target.spider.name))
+def _with_own_records(target: Target) -> Target:
+    """Return the target with its spider's name in records and fingerprints, so that each spider fetches a URL itself."""
+    fingerprint = spider_fingerprint(target.naming.fingerprint, target.spider.name)
+    return replace(target, naming=target.naming._replace(fingerprint=fingerprint, spider=target.spider.name))
 
 
 def _check_names(targets: Sequence[Target]) -> None:
     names = [target.spider.name for target in targets]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise BadSpider(f"two spiders of this run are called {twice!r}: give each a name of its own")
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise BadSpider(f"two spiders of this run are called {duplicate!r}: give each a name of its own")
 
 
 def _check_agreement(targets: Sequence[Target], settings: Sequence[Settings]) -> None:
-    for name in (each.name for each in fields(Settings) if each.name not in OWN):
+    for name in (each.name for each in fields(Settings) if each.name not in SPIDER_SETTINGS):
         values = [getattr(own, name) for own in settings]
         other = next((number for number, value in enumerate(values) if value != values[0]), 0)
         if other:
             a, b = targets[0].spider.name, targets[other].spider.name
-            what = f"the spiders {a} and {b} want different values of {name} ({values[0]!r}, {values[other]!r})"
-            raise BadSetting(f"{what}, which they share in one run: decide with -s {name}=..., or run them apart")
+            raise BadSetting(
+                f"the spiders {a} and {b} want different values of {name} ({values[0]!r}, {values[other]!r}), which they"
+                f" share in one run: decide with -s {name}=..., or run them apart"
+            )

@@ -1,35 +1,34 @@
-"""Builds one run over an open frontier: `_build` names its parts in the order in which they are made."""
+"""Builds one run over an open frontier. `_build` names its parts in the order in which they are made."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from lycosa.app.crawl.crawl_run import CrawlRun, RunHooks
 from lycosa.app.crawl.description import remember_seeds
-from lycosa.app.crawl.extras import conditions_of, memory_of
+from lycosa.app.crawl.extras import close_conditions, memory_monitor
 from lycosa.app.crawl.frontier import OpenFrontier
-from lycosa.app.crawl.job import Job, RunHooks
 from lycosa.app.crawl.outputs import Feeds
-from lycosa.app.crawl.parts import indexer_of, tell, written_to
+from lycosa.app.crawl.parts import index_listener, indexer_of, written_paths
 from lycosa.app.crawl.runtime import (
-    Cast,
-    Site,
-    cast_of,
-    downloader_of,
-    extras_of,
-    inline_of,
-    join_gates,
-    leaser_for,
+    CrawlContext,
+    SpiderRuntime,
+    combine_visitors,
+    connect_gates,
+    make_downloader,
+    make_inline_fetcher,
+    make_visitor,
+    open_leaser,
+    open_pipelines,
+    open_runtime,
     spider_chain_of,
-    visitor_among,
-    visitor_of,
 )
-from lycosa.app.crawl.spec import Crew, Member
+from lycosa.app.crawl.spec import CrawlSpec
 from lycosa.app.crawl.workers import WorkerProcesses, open_workers
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
@@ -47,7 +46,6 @@ from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.inline import InlineFetcher
 from lycosa.crawl.items.indexer import Indexer
 from lycosa.crawl.items.item_channel import ItemChannel
-from lycosa.crawl.middlewares.auto_throttle import SetDelay
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.workers.remote import CookieBroadcast
 from lycosa.frontier.ports import Frontier, SharedCookies
@@ -59,77 +57,75 @@ from lycosa.storage.ports import Sink
 
 
 @asynccontextmanager
-async def wired(
-    crew: Crew,
+async def open_run(
+    crawl: CrawlSpec,
     state: StateDir,
     opened: OpenFrontier,
     sinks: Sequence[Sink],
     channel: ItemChannel | None = None,
-) -> AsyncIterator[Job]:
-    """Build one run over an open frontier, and close its parts afterwards, the last one first.
+) -> AsyncIterator[CrawlRun]:
+    """Build one run over an open frontier, and close its parts afterwards in reverse order.
 
-    With `channel` the items go there, too.
+    With `channel` the items also go there.
     """
-    job = None
+    run = None
     try:
         async with AsyncExitStack() as stack:
-            stack.enter_context(counting_logs(crew.target.crawler.stats))
-            job = await _build(stack, crew, state, opened, sinks, channel)
-            yield job
+            stack.enter_context(counting_logs(crawl.target.crawler.stats))
+            run = await _build(stack, crawl, state, opened, sinks, channel)
+            yield run
     finally:
-        if job is not None:
-            await job.stopped()
+        if run is not None:
+            await run.after_close()
 
 
 async def _build(
     stack: AsyncExitStack,
-    crew: Crew,
+    crawl: CrawlSpec,
     state: StateDir,
     opened: OpenFrontier,
     sinks: Sequence[Sink],
     channel: ItemChannel | None,
-) -> Job:
-    settings, clock = crew.settings, Clock()
+) -> CrawlRun:
+    settings, clock = crawl.settings, Clock()
     stats = RunStats(clock.now())
-    seeds = remember_seeds(state, crew)
+    seeds = remember_seeds(state, crawl)
 
     # What the run reads from and writes to.
-    outputs = await _open_outputs(stack, crew, state, opened, sinks, stats)
+    outputs = await _open_outputs(stack, crawl, state, opened, sinks, stats)
     storage = outputs.storage
 
     # What all spiders share, then what each has of its own: fetchers, middlewares, callbacks.
     addresses = HostAddresses(storage.frontier, SystemResolver(settings.connect_timeout), clock)
     process_cookies = CookieBroadcast() if settings.processes > 1 else None
-    site = await _site(stack, crew, state, opened, process_cookies or opened.cookies, outputs, stats, clock)
-    troupe = [await cast_of(stack, member, storage.frontier, addresses, seeds, site) for member in crew.members]
-    gates = join_gates([cast.gate for cast in troupe])
+    context = await _context(stack, crawl, state, opened, process_cookies or opened.cookies, outputs, stats, clock)
+    runtimes = [await open_runtime(stack, spec, storage.frontier, addresses, seeds, context) for spec in crawl.spiders]
+    gates = connect_gates([runtime.gate for runtime in runtimes])
 
     # Pages are visited in this process, or in others; callbacks of the owner fetch inline either way.
-    spiders = await _spiders(stack, troupe, site, storage.frontier, addresses, channel)
+    spiders = await _make_spiders(stack, runtimes, context, storage.frontier, addresses, channel)
     processes = None
     if process_cookies is not None:
-        processes = open_workers(stack, crew, state, seeds, opened, addresses, site, gates, process_cookies)
-    visitor: LeaseVisitor = processes if processes is not None else visitor_among(spiders.visitors)
+        processes = open_workers(stack, crawl, state, seeds, opened, addresses, context, gates, process_cookies)
+    visitor: LeaseVisitor = processes if processes is not None else combine_visitors(spiders.visitors)
 
     # The engine leases, lets visit, and settles.
-    monitor = _monitor(crew, stats, processes)
-    questions = HostLookups(gates[0], addresses)
-    engine = Engine(storage, visitor, questions, _limits(settings), monitor, clock)
+    monitor = _monitor(crawl, stats, processes)
+    engine = Engine(storage, visitor, HostLookups(gates[0], addresses), _limits(settings), monitor, clock)
     if processes is not None:
         processes.begin(engine)
-    for cast, inline in zip(troupe, spiders.inlines, strict=True):
-        cast.crawler.set_stop(engine.close)
+    for runtime, inline in zip(runtimes, spiders.inline_fetchers, strict=True):
+        runtime.crawler.set_stop(engine.close)
         inline.wake = engine.wake
 
     # The run: start requests, signals, `lycosa frontier`, the summary.
-    commit, paused = partial(_commit, storage.committer), partial(_paused, storage.space)
-    operations = opened.operations(commit, engine.wake, paused)
-    hooks = RunHooks(spiders.begins, outputs.feeds, processes)
-    return Job(crew, state, opened, storage, engine, monitor, operations, hooks)
+    operations = opened.operations(partial(_commit, storage.committer), engine.wake, partial(_paused, storage.space))
+    hooks = RunHooks(spiders.process_starts, outputs.feeds, processes)
+    return CrawlRun(crawl, state, opened, storage, engine, monitor, operations, hooks)
 
 
 class _Outputs(NamedTuple):
-    """Where a run writes: its storage, the feeds that tell spiders of outputs, what is kept beside the frontier."""
+    """The outputs of a run: its storage, what closes the sinks and sends their signals, and the key store."""
 
     storage: RunStorage
     feeds: Feeds
@@ -137,88 +133,101 @@ class _Outputs(NamedTuple):
 
 
 async def _open_outputs(
-    stack: AsyncExitStack, crew: Crew, state: StateDir, opened: OpenFrontier, sinks: Sequence[Sink], stats: RunStats
+    stack: AsyncExitStack,
+    crawl: CrawlSpec,
+    state: StateDir,
+    opened: OpenFrontier,
+    sinks: Sequence[Sink],
+    stats: RunStats,
 ) -> _Outputs:
-    """Open the outputs where the last commit of the frontier says that they end. The stack closes them."""
-    settings, frontier = crew.settings, opened.frontier
-    indexer = _indexer(stack, settings, state)
-    listener = tell(indexer)
-    space = FreeSpace(written_to(settings, state), settings.free_space, other_shortage=opened.shortage)
-    committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, _each(listener, space))
-    feeds = await stack.enter_async_context(Feeds(sinks, [member.target.crawler for member in crew.members]))
+    """Open the outputs at the positions of the last commit. The stack closes them."""
+    settings, frontier = crawl.settings, opened.frontier
+    indexer = _open_indexer(stack, settings, state)
+    notify_indexer = index_listener(indexer)
+    space = FreeSpace(written_paths(settings, state), settings.free_space, other_shortage=opened.shortage)
+
+    def on_commit(positions: Mapping[str, int]) -> None:
+        notify_indexer(positions)
+        space.check()
+
+    committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, on_commit)
+    feeds = await stack.enter_async_context(Feeds(sinks, [spec.target.crawler for spec in crawl.spiders]))
     earlier = await frontier.positions()
-    starts = await committer.open_sinks(afresh=settings.overwrite)
-    stats.notes += _moved(earlier, starts, settings)
+    positions = await committer.open_sinks(afresh=settings.overwrite)
+    stats.notes += _earlier_output_notes(earlier, positions, settings)
     if indexer is not None:
         indexer.start()
-        stack.push_async_callback(_ended, indexer)
-        listener(starts)
+        stack.push_async_callback(_close_indexer, indexer)
+        notify_indexer(positions)
     state_saver = StateSaver(SqliteKeyStore(state.records, sync=settings.sync))
     stack.push_async_callback(state_saver.close)
     committer.save = state_saver.save
     return _Outputs(RunStorage(frontier, sinks, committer, space), feeds, state_saver)
 
 
-async def _site(
+async def _context(
     stack: AsyncExitStack,
-    crew: Crew,
+    crawl: CrawlSpec,
     state: StateDir,
     opened: OpenFrontier,
     cookies: SharedCookies | None,
     outputs: _Outputs,
     stats: RunStats,
     clock: Clock,
-) -> Site:
-    settings, frontier = crew.settings, opened.frontier
-    return Site(
-        known=_known(frontier, stats),
-        prepare=_preparer(outputs.storage.sinks),
+) -> CrawlContext:
+    frontier = opened.frontier
+    return CrawlContext(
+        known=frontier.known,
+        sinks=outputs.storage.sinks,
         stats=stats,
         state_saver=outputs.state_saver,
         clock=clock,
-        rest=frontier.block_host,
-        set_delay=_delayer(frontier, clock),
+        block_host=frontier.block_host,
+        set_delay=lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
         state=str(state.path.resolve()),
         shared_cookies=cookies,
-        leaser=await leaser_for(stack, settings, clock),
+        leaser=await open_leaser(stack, crawl.settings, clock),
         report_starts=opened.report_starts(clock),
     )
 
 
 class _Spiders(NamedTuple):
-    """What the spiders of a run do: fetch inline, begin (`process_start` of their middlewares), and visit pages, if
-    that is done in this process; the last two by the name that their records carry."""
+    """What the spiders of a run have: inline fetchers, the `process_start` methods of their middlewares, and visitors
+    if this process visits the pages; the last two by the spider's name in records."""
 
-    inlines: list[InlineFetcher]
-    begins: dict[str, Sequence[Method]]
+    inline_fetchers: list[InlineFetcher]
+    process_starts: dict[str, Sequence[Method]]
     visitors: dict[str, Visitor]
 
 
-async def _spiders(
+async def _make_spiders(
     stack: AsyncExitStack,
-    troupe: Sequence[Cast],
-    site: Site,
+    runtimes: Sequence[SpiderRuntime],
+    context: CrawlContext,
     frontier: Frontier,
     addresses: HostAddresses,
     channel: ItemChannel | None,
 ) -> _Spiders:
     spiders = _Spiders([], {}, {})
-    for cast in troupe:
-        downloader = downloader_of(cast, site)
-        spiders.inlines.append(inline_of(cast, frontier, downloader, site.clock, addresses))
-        name, chain = cast.member.target.naming.spider, spider_chain_of(cast)
-        spiders.begins[name] = chain.starts
-        if cast.member.settings.processes == 1:
-            pipelines = await extras_of(stack, cast, channel)
-            spiders.visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
+    for runtime in runtimes:
+        downloader = make_downloader(runtime, context)
+        spiders.inline_fetchers.append(make_inline_fetcher(runtime, frontier, downloader, context.clock, addresses))
+        name, chain = runtime.spec.target.naming.spider, spider_chain_of(runtime)
+        spiders.process_starts[name] = chain.starts
+        if runtime.spec.settings.processes == 1:
+            pipelines = await open_pipelines(stack, runtime, channel)
+            spiders.visitors[name] = make_visitor(runtime, context, downloader, chain, pipelines)
     return spiders
 
 
-def _monitor(crew: Crew, stats: RunStats, processes: WorkerProcesses | None) -> RunMonitor:
-    settings, crawlers = crew.settings, [member.target.crawler for member in crew.members]
-    held = processes.memory_bytes if processes is not None else None
-    endings = CloseMonitor(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers, held))
-    return RunMonitor(stats, endings, EventDispatcher([_listener(member) for member in crew.members]))
+def _monitor(crawl: CrawlSpec, stats: RunStats, processes: WorkerProcesses | None) -> RunMonitor:
+    settings, crawlers = crawl.settings, [spec.target.crawler for spec in crawl.spiders]
+    memory = memory_monitor(settings, crawlers, processes.memory_bytes if processes is not None else None)
+    listeners = [
+        SpiderListener(spec.target.naming.spider, spec.spider, spec.target.crawler.signals) for spec in crawl.spiders
+    ]
+    close_monitor = CloseMonitor(close_conditions(settings), stats, crawlers[0].stats, memory)
+    return RunMonitor(stats, close_monitor, EventDispatcher(listeners))
 
 
 def _limits(settings: Settings) -> EngineLimits:
@@ -231,54 +240,23 @@ def _limits(settings: Settings) -> EngineLimits:
     )
 
 
-def _indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) -> Indexer | None:
-    """Return what follows the items into the index, if there is to be one."""
+def _open_indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) -> Indexer | None:
     if not settings.index:
         return None
     from lycosa.app.search import open_index  # slow to import, and seldom needed
 
     index = open_index(Path(settings.index), write=True)
     stack.callback(index.close)
-    return indexer_of(settings, state, index)
+    return indexer_of(settings, state.items, index)
 
 
-async def _ended(indexer: Indexer) -> None:
-    """Let it index the rest; when nobody waits for that, end it all the same: its index is closed next."""
+async def _close_indexer(indexer: Indexer) -> None:
+    """Let it index the rest. If this is cancelled, stop it first: its index is closed next."""
     try:
         await asyncio.to_thread(indexer.close)
     except asyncio.CancelledError:
         indexer.close(drain=False)
         raise
-
-
-def _listener(member: Member) -> SpiderListener:
-    return SpiderListener(member.target.naming.spider, member.spider, member.target.crawler.signals)
-
-
-def _known(frontier: Frontier, stats: RunStats) -> Callable[[str, Sequence[int]], AbstractSet[int]]:
-    """Return the question for what is known, which counts the answers."""
-
-    def known(segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        found = frontier.known(segment, fingerprints)
-        stats.known_links += len(found)
-        return found
-
-    return known
-
-
-def _delayer(frontier: Frontier, clock: Clock) -> SetDelay:
-    def set_delay(host: str, delay_s: float) -> Awaitable[None]:
-        return frontier.set_delay(host, delay_s, clock.now())
-
-    return set_delay
-
-
-def _each(listener: Callable[[Mapping[str, int]], None], space: FreeSpace) -> Callable[[Mapping[str, int]], None]:
-    def committed(positions: Mapping[str, int]) -> None:
-        listener(positions)
-        space.check()
-
-    return committed
 
 
 def _paused(space: FreeSpace) -> str:
@@ -291,13 +269,12 @@ async def _commit(committer: Committer) -> None:
         raise StateError("the crawl is failing: what was changed now is not kept")
 
 
-def _preparer(sinks: Sequence[Sink]) -> Callable[[object], list[object]]:
-    return lambda item: [sink.prepare(item) for sink in sinks]
-
-
-def _moved(earlier: Mapping[str, int], starts: Mapping[str, int], settings: Settings) -> list[str]:
-    others = [name.partition(":")[2] for name, size in earlier.items() if ":" in name and size and name not in starts]
+def _earlier_output_notes(earlier: Mapping[str, int], positions: Mapping[str, int], settings: Settings) -> list[str]:
+    """Return a hint if earlier runs have written items to other outputs."""
+    others = [
+        name.partition(":")[2] for name, size in earlier.items() if ":" in name and size and name not in positions
+    ]
     if not others or settings.overwrite:
         return []
-    there = f"earlier items of this crawl are in {', '.join(others)}"
-    return [there if settings.frontier else f"{there}; -O starts afresh"]
+    note = f"earlier items of this crawl are in {', '.join(others)}"
+    return [note if settings.frontier else f"{note}; -O starts afresh"]

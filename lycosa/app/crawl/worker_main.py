@@ -9,51 +9,47 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-import inspect
 import logging
 import os
 import pickle
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import NamedTuple
 
 import uvloop
 
 from lycosa.app.crawl.parts import sinks_of
 from lycosa.app.crawl.runtime import (
-    Site,
-    cast_of,
-    downloader_of,
-    extras_of,
-    inline_of,
-    leaser_for,
+    CrawlContext,
+    combine_visitors,
+    make_downloader,
+    make_inline_fetcher,
+    make_visitor,
+    open_leaser,
+    open_pipelines,
+    open_runtime,
     spider_chain_of,
-    visitor_among,
-    visitor_of,
 )
-from lycosa.app.crawl.spec import Crew, Member, crew_of
+from lycosa.app.crawl.spec import CrawlSpec, SpiderSpec, crawl_spec
 from lycosa.app.crawl.workers import ModuleFile, WorkerTask
-from lycosa.app.fast_shutdown import hurrying, lost_of
+from lycosa.app.fast_shutdown import fast_shutdown, lost_by_fast_shutdown
 from lycosa.core.errors import LycosaError
 from lycosa.crawl.diagnostics.bug_log import WorkerBugLog
 from lycosa.crawl.diagnostics.watchdog import Watchdog
 from lycosa.crawl.engine.records import to_record
 from lycosa.crawl.engine.state_saver import StateSaver
 from lycosa.crawl.engine.visit import Visitor
-from lycosa.crawl.events.signals import engine_started, engine_stopped, spider_closed, spider_opened
+from lycosa.crawl.events.signals import engine_started, engine_stopped, spider_opened
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
-from lycosa.crawl.spiders.spider import wrap_user_errors
 from lycosa.crawl.workers.counts import SharedStats, WorkerCounts
 from lycosa.crawl.workers.messages import LIMITS, OWNER_METHODS, CloseCrawlRequest, WorkerFailed, WorkerReady
 from lycosa.crawl.workers.remote import (
@@ -80,7 +76,7 @@ GC_THRESHOLD = 20_000
 
 def main(handle: int, owner: int) -> None:
     """Visit pages for the process `owner`, which started this one; `handle` is the socket to it."""
-    _die_with(owner)
+    _die_with_parent(owner)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner, who ends the workers
     sock = socket.socket(fileno=handle)
     try:
@@ -96,14 +92,8 @@ def main(handle: int, owner: int) -> None:
         runner.run(_serve(sock, task))
 
 
-class ItemsFolder(NamedTuple):
-    """The part of a state folder that sinks look at. The owner has locked it; this process only reads it."""
-
-    items: Path
-
-
 class WorkerProcess:
-    """What this process has for all of its spiders."""
+    """The parts of this process that all its spiders share."""
 
     def __init__(self, task: WorkerTask) -> None:
         self.task = task
@@ -124,12 +114,6 @@ class WorkerProcess:
             os._exit(1)  # the owner died: the next run repeats what was under way
         self.disconnected.set()
 
-    def contained(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that were certainly pushed before, and count them."""
-        found = self.known.contained(segment, fingerprints)
-        self.stats.known_links += len(found)
-        return found
-
 
 async def _serve(sock: socket.socket, task: WorkerTask) -> None:
     process = WorkerProcess(task)
@@ -146,64 +130,65 @@ async def _serve(sock: socket.socket, task: WorkerTask) -> None:
 
 
 async def _visit_pages(process: WorkerProcess) -> None:
-    crew = crew_of(process.task.settings, process.task.crawled, process.task.arguments, process.collector)
+    crawl = crawl_spec(process.task.settings, process.task.crawlable, process.task.arguments, process.collector)
     counts = WorkerCounts(process.collector, process.stats)
     async with AsyncExitStack() as stack:
-        deadline = stack.enter_context(hurrying(lost_of(crew.settings)))
-        await stack.enter_async_context(Watchdog(crew.settings.slow_callback_after))
-        begin = await _build(stack, process, crew, counts)
-        for member in crew.members:
-            await member.target.crawler.signals.send(engine_started)
-            await member.target.crawler.signals.send(spider_opened, spider=member.spider)
+        deadline = stack.enter_context(fast_shutdown(lost_by_fast_shutdown(crawl.settings)))
+        await stack.enter_async_context(Watchdog(crawl.settings.slow_callback_after))
+        begin = await _build(stack, process, crawl, counts)
+        await crawl.send(engine_started)
+        await crawl.send(spider_opened, of_spider=True)
         begin()
         process.connection.send(WorkerReady())
-        states = [_state_of(member) for member in crew.members]
+        states = [_state_of(spec) for spec in crawl.spiders]
         close = await process.visits.closing
         if close.fast:
             deadline.start()
         await process.visits.end()
-        for member, state in zip(crew.members, states, strict=True):
-            await _close_spider(member, close.reason)
-            if _state_of(member) != state:
+        await crawl.close_spiders(close.reason)
+        for spec, state in zip(crawl.spiders, states, strict=True):
+            if _state_of(spec) != state:
                 log.warning(
-                    "%s.state was changed by callbacks: with several processes it is not kept", member.spider.name
+                    "%s.state was changed by callbacks: with several processes it is not kept", spec.spider.name
                 )
-    for member in crew.members:
-        await member.target.crawler.signals.send(engine_stopped)
-        await member.target.crawler.signals.settle()
+    await crawl.send(engine_stopped)
+    await crawl.settle_signals()
     process.visits.report_counts()
 
 
-async def _build(stack: AsyncExitStack, process: WorkerProcess, crew: Crew, counts: WorkerCounts) -> Callable[[], None]:
-    """Build what visits pages. Return a function that starts the visits."""
+async def _build(
+    stack: AsyncExitStack, process: WorkerProcess, crawl: CrawlSpec, counts: WorkerCounts
+) -> Callable[[], None]:
+    """Build the visitors of all spiders. Return a function that starts the visits."""
     frontier, clock = process.frontier, process.clock
-    site = _site(process, crew, await leaser_for(stack, crew.settings, clock))
-    stack.push_async_callback(site.state_saver.close)
+    context = _context(process, crawl, await open_leaser(stack, crawl.settings, clock))
+    stack.push_async_callback(context.state_saver.close)
     visitors: dict[str, Visitor] = {}
     gates: list[RobotsGate] = []
-    for member in crew.members:
-        cast = await cast_of(stack, member, frontier, process.addresses, process.task.seeds, site)
-        downloader = downloader_of(cast, site)
-        inline_of(cast, frontier, downloader, clock, process.addresses)
-        pipelines = await extras_of(stack, cast, None)
-        visitors[member.target.naming.spider] = visitor_of(cast, site, downloader, spider_chain_of(cast), pipelines)
-        gates.append(cast.gate)
-        cast.crawler.set_stop(lambda reason: process.connection.send(CloseCrawlRequest(reason)))
-        cast.crawler.push = partial(_push, process, member)
-    return partial(process.visits.begin, visitor_among(visitors), gates, counts)
+    for spec in crawl.spiders:
+        runtime = await open_runtime(stack, spec, frontier, process.addresses, process.task.seeds, context)
+        downloader = make_downloader(runtime, context)
+        make_inline_fetcher(runtime, frontier, downloader, clock, process.addresses)
+        pipelines = await open_pipelines(stack, runtime, None)
+        visitors[spec.target.naming.spider] = make_visitor(
+            runtime, context, downloader, spider_chain_of(runtime), pipelines
+        )
+        gates.append(runtime.gate)
+        runtime.crawler.set_stop(lambda reason: process.connection.send(CloseCrawlRequest(reason)))
+        runtime.crawler.push = partial(_push, process, spec)
+    return partial(process.visits.begin, combine_visitors(visitors), gates, counts)
 
 
-def _site(process: WorkerProcess, crew: Crew, leaser: ProxyLeaser | None) -> Site:
+def _context(process: WorkerProcess, crawl: CrawlSpec, leaser: ProxyLeaser | None) -> CrawlContext:
     frontier, clock, state = process.frontier, process.clock, Path(process.task.state)
-    sinks = sinks_of(crew.settings, ItemsFolder(state / "items.jsonl"), crew.target.name)
     records = SqliteKeyStore(state / "records.sqlite", read_only=True)
-    return Site(
-        known=process.contained,
-        prepare=lambda item: [sink.prepare(item) for sink in sinks],
+    return CrawlContext(
+        known=process.known.contained,
+        sinks=sinks_of(crawl.settings, state / "items.jsonl", crawl.target.name),  # only to prepare items
         stats=process.stats,
         state_saver=StateSaver(RemoteStore(records, process.connection.send)),
         clock=clock,
-        rest=frontier.block_host,
+        block_host=frontier.block_host,
         set_delay=lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
         state=str(state.resolve()),
         shared_cookies=process.cookies,
@@ -212,36 +197,27 @@ def _site(process: WorkerProcess, crew: Crew, leaser: ProxyLeaser | None) -> Sit
     )
 
 
-async def _push(process: WorkerProcess, member: Member, request: Request) -> bool:
-    naming, segment = member.target.naming, process.task.segment
-    record = to_record(request, member.spider, naming=naming, segment=segment, guarded=is_guarded())
+async def _push(process: WorkerProcess, spec: SpiderSpec, request: Request) -> bool:
+    naming, segment = spec.target.naming, process.task.segment
+    record = to_record(request, spec.spider, naming=naming, segment=segment, guarded=is_guarded())
     return await process.frontier.push([record]) > 0
 
 
-def _state_of(member: Member) -> str:
-    return repr(getattr(member.spider, "state", None))
-
-
-async def _close_spider(member: Member, reason: str) -> None:
-    """Call `closed` of a spider, and send its signal."""
-    with wrap_user_errors(f"{type(member.spider).__name__}.closed"):
-        closing = member.spider.closed(reason)
-        if inspect.isawaitable(closing):
-            await closing
-    await member.target.crawler.signals.send(spider_closed, spider=member.spider, reason=reason)
+def _state_of(spec: SpiderSpec) -> str:
+    return repr(getattr(spec.spider, "state", None))
 
 
 def _read_task(sock: socket.socket) -> WorkerTask:
     """Read the task. Raises whatever the user's modules raise."""
-    (size,) = LENGTH.unpack(_read(sock, LENGTH.size))
-    modules, pickled = pickle.loads(_read(sock, size))  # noqa: S301  from the owner
+    (size,) = LENGTH.unpack(_read_exactly(sock, LENGTH.size))
+    modules, pickled = pickle.loads(_read_exactly(sock, size))  # noqa: S301  from the owner
     for module in modules:
-        _import(module)
+        _import_file(module)
     task: WorkerTask = pickle.loads(pickled)  # noqa: S301
     return task
 
 
-def _read(sock: socket.socket, size: int) -> bytes:
+def _read_exactly(sock: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         part = sock.recv(size - len(data))
@@ -251,15 +227,15 @@ def _read(sock: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _import(module: ModuleFile) -> None:
+def _import_file(module: ModuleFile) -> None:
     spec = spec_from_file_location(module.name, module.file)
     assert spec is not None
     assert spec.loader is not None
-    sys.modules[module.name] = made = module_from_spec(spec)
-    spec.loader.exec_module(made)
+    sys.modules[module.name] = loaded = module_from_spec(spec)
+    spec.loader.exec_module(loaded)
 
 
-def _die_with(owner: int) -> None:
+def _die_with_parent(owner: int) -> None:
     """Have this process killed when the owner dies, even in the middle of a call that never ends."""
     with suppress(OSError, AttributeError):  # other systems than Linux: only the closed socket ends the process
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

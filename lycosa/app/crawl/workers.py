@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lycosa.app.crawl.frontier import OpenFrontier
-from lycosa.app.crawl.runtime import Site
-from lycosa.app.crawl.spec import Crawled, Crew
+from lycosa.app.crawl.runtime import CrawlContext
+from lycosa.app.crawl.spec import Crawlable, CrawlSpec
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting, StateError
 from lycosa.crawl.engine.close_conditions import resident_bytes
@@ -64,10 +64,10 @@ class ModuleFile(NamedTuple):
 
 
 class WorkerTask(NamedTuple):
-    """What a worker needs to start: the spiders and their settings, and where the crawl is."""
+    """The spiders, their settings, and the state folder, for a worker that starts."""
 
     settings: Sequence[Settings]
-    crawled: Crawled
+    crawlable: Crawlable
     arguments: dict[str, str]
     seeds: Sequence[str]
     segment: str
@@ -151,8 +151,8 @@ class WorkerProcesses:
         useless = 0
         try:
             while useless <= RESTARTS_MAX:
-                await self._save()  # the worker reads what is in the key store
-                if self._is_over():  # a worker that starts now would never be told to end
+                await self._save()  # the new worker reads the key store from the disk
+                if self._is_over():  # a worker started now would miss the message that closes the crawl
                     return
                 worker, code = await self._run_worker()
                 if self._is_over():
@@ -192,7 +192,7 @@ class WorkerProcesses:
 
 
 class HostFactsBroadcast:
-    """Tells all workers that more is known of a host."""
+    """Notifies all workers of new facts about a host."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -205,20 +205,20 @@ class HostFactsBroadcast:
 
 def open_workers(
     stack: AsyncExitStack,
-    crew: Crew,
+    spec: CrawlSpec,
     state: StateDir,
     seeds: Sequence[str],
     opened: OpenFrontier,
     addresses: HostAddresses,
-    site: Site,
+    context: CrawlContext,
     gates: Sequence[RobotsGate],
     cookies: CookieBroadcast,
 ) -> WorkerProcesses:
-    """Return the worker processes of a crawl. They are still to be given its engine (`begin`); the stack ends them.
+    """Return the worker processes of a crawl. `begin` must give them its engine; the stack ends them.
 
-    `cookies` are those of `site`.
+    `cookies` are those of `context`.
     """
-    clock, store, stats = site.clock, site.state_saver.store, crew.target.crawler.stats
+    clock, store, stats = context.clock, context.state_saver.store, spec.target.crawler.stats
 
     async def remember_facts(host: str, facts: HostFacts) -> None:
         await gates[0].store(host, facts, clock.now())
@@ -226,55 +226,59 @@ def open_workers(
     def intervals(host: str) -> list[StartInterval]:
         return [StartInterval(*each) for each in opened.delays(host)]
 
-    parts = CrawlParts(opened.frontier, addresses, clock, site.stats, stats, store, intervals, remember_facts, cookies)
-    workers = WorkerProcesses(make_task(crew, state.path, seeds), parts, site.state_saver.save)
+    parts = CrawlParts(
+        opened.frontier, addresses, clock, context.stats, stats, store, intervals, remember_facts, cookies
+    )
+    workers = WorkerProcesses(make_task(spec, state.path, seeds), parts, context.state_saver.save)
     stack.push_async_callback(workers.close)
     for gate in gates:
         gate.peers = [*gate.peers, HostFactsBroadcast(workers.pool)]
     return workers
 
 
-def make_task(crew: Crew, state: Path, seeds: Sequence[str] = ()) -> WorkerTask:
+def make_task(spec: CrawlSpec, state: Path, seeds: Sequence[str] = ()) -> WorkerTask:
     """Return the task of the workers of a crawl."""
-    settings = [member.settings for member in crew.members]
-    crawled: Any = crew.crawled
-    crawled = list(crawled) if isinstance(crawled, (list, tuple)) else crawled
+    settings = [each.settings for each in spec.spiders]
+    crawlable: Any = spec.crawlable
+    crawlable = list(crawlable) if isinstance(crawlable, (list, tuple)) else crawlable
     level = logging.getLogger().getEffectiveLevel()
-    return WorkerTask(settings, crawled, dict(crew.arguments), list(seeds), "", str(state.absolute()), level)
+    return WorkerTask(settings, crawlable, dict(spec.arguments), list(seeds), "", str(state.absolute()), level)
 
 
-def refuse_processes(crew: Crew) -> None:
-    """Raise `BadSetting` if the crawl is to have several processes, and cannot."""
-    if crew.settings.processes == 1:
+def refuse_processes(spec: CrawlSpec) -> None:
+    """Raise `BadSetting` for `--processes` with a crawl that cannot have several."""
+    if spec.settings.processes == 1:
         return
-    if crew.settings.frontier:
+    if spec.settings.frontier:
         raise BadSetting("--processes and --frontier exclude each other: start several workers with that frontier")
-    for spider in _classes(crew.crawled):
+    for spider in _classes(spec.crawlable):
         if spider.__module__ == "__main__":
-            what = f"the spider {spider.__name__} is defined in the program that runs"
-            raise BadSetting(f"processes: {what}, and other processes cannot import it: put it into a file of its own")
-    if not isinstance(crew.crawled, (type, list, tuple)):
-        raise BadSetting("processes: a spider that was made already cannot be handed to other processes")
+            raise BadSetting(
+                f"processes: the spider {spider.__name__} is defined in the program that runs, and other processes cannot"
+                " import it: put it into a file of its own"
+            )
+    if not isinstance(spec.crawlable, (type, list, tuple)):
+        raise BadSetting("processes: a spider object cannot be passed to other processes: give its class")
     try:
-        _pickle_task(make_task(crew, Path()))
+        _pickle_task(make_task(spec, Path()))
     except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise BadSetting(f"processes: these settings cannot be handed to other processes ({what:.200})") from error
+        problem = f"{type(error).__name__}: {error}"
+        raise BadSetting(f"processes: these settings cannot be passed to other processes ({problem:.200})") from error
 
 
 def _pickle_task(task: WorkerTask) -> bytes:
     # Pickled twice: the worker has to import the modules before it can load the task.
-    return pickle.dumps((_module_files(task.crawled), pickle.dumps(task)))
+    return pickle.dumps((_module_files(task.crawlable), pickle.dumps(task)))
 
 
-def _classes(crawled: Crawled) -> list[type[Spider]]:
-    several = crawled if isinstance(crawled, (list, tuple)) else [crawled]
-    return [each for each in several if isinstance(each, type)]
+def _classes(crawlable: Crawlable) -> list[type[Spider]]:
+    candidates = crawlable if isinstance(crawlable, (list, tuple)) else [crawlable]
+    return [each for each in candidates if isinstance(each, type)]
 
 
-def _module_files(crawled: Crawled) -> list[ModuleFile]:
+def _module_files(crawlable: Crawlable) -> list[ModuleFile]:
     """Return the modules of the spiders that cannot be imported by name: those of `lycosa runspider`."""
-    names = dict.fromkeys(spider.__module__ for spider in _classes(crawled))
+    names = dict.fromkeys(spider.__module__ for spider in _classes(crawlable))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
     return [
         ModuleFile(name, file)

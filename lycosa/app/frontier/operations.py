@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from lycosa.app.request_rules import fingerprint_by, own_fingerprint, salt_of, scope_of
+from lycosa.app.request_rules import scope_of, spider_fingerprint, spider_salt, stored_fingerprint
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.url import host_key
 from lycosa.frontier.core.description import Description, SpiderDescription
@@ -56,7 +56,7 @@ class OpenState:
     @property
     def key_of(self) -> Fingerprint:
         """How the crawl computes fingerprints. Raises `BadSetting` if only its spider can."""
-        return fingerprint_by(self.description.key)
+        return stored_fingerprint(self.description.key)
 
     async def look_up(self, url: str) -> list[tuple[str, UrlFacts]]:
         """Return what is known of a canonical URL: by spider if there are several, else once with the name "".
@@ -66,7 +66,7 @@ class OpenState:
         key_of, members = self.key_of, self.description.members
         if not members:
             return [("", await _look_up(self, url, key_of, self.description))]
-        own = [(each, own_fingerprint(key_of, each.name)) for each in members]
+        own = [(each, spider_fingerprint(key_of, each.name)) for each in members]
         return [(each.name, await _look_up(self, url, named, each)) for each, named in own]
 
     def with_spider(self, record: UrlRecord) -> UrlRecord:
@@ -77,7 +77,7 @@ class OpenState:
         spider = record.extras.spider if record.extras is not None else ""
         if spider not in names:
             raise UsageError(f"this crawl has several spiders: name one, with spider: {' or '.join(names)}")
-        return replace(record, fingerprint=record.fingerprint ^ salt_of(spider))
+        return replace(record, fingerprint=record.fingerprint ^ spider_salt(spider))
 
 
 def find_state(given: str | None, home: Path) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from lycosa.app.fast_shutdown import hurrying
+from lycosa.app.fast_shutdown import fast_shutdown
 from lycosa.app.proxies.pools import open_for_leasing
 from lycosa.core.errors import BadSetting
 from lycosa.http.ports import Resolver
@@ -45,7 +45,7 @@ async def gateway_over(
     """
     tls = trusting(authorities) if authorities else None
     allow_connections(limits)
-    with open_listener(bind, has_accounts=bool(accounts)) as listener, hurrying(say=report) as deadline:
+    with open_listener(bind, has_accounts=bool(accounts)) as listener, fast_shutdown(report=report) as deadline:
         pool = await open_for_leasing(address, policies, Path(), report)
         try:
             async with run_gateway(gateway_context(pool, policies, accounts, access, limits, tls), listener) as gateway:

@@ -14,9 +14,10 @@ from typing import Any
 
 import click
 
+from lycosa.app import NOTICES
 from lycosa.cli.crawl import progress
 from lycosa.cli.crawl.spiders import enter_project
-from lycosa.cli.options import GroupedCommand, crawl_options, given, spider_arguments
+from lycosa.cli.options import GroupedCommand, crawl_options, setting_flags, spider_arguments
 from lycosa.config import Settings, load
 from lycosa.core.errors import BadSpider, BadUrl, StorageError, UsageError
 
@@ -37,7 +38,7 @@ def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str
     lycosa crawl https://example.com -o items.jsonl --index index --delay 1
     lycosa crawl quotes -o quotes.jsonl -a tag=humor
     """
-    flags, named = given(options), spider_arguments(arguments)
+    flags, named = setting_flags(options), spider_arguments(arguments)
     urls = [each for each in targets if "://" in each]
     if urls:
         _refuse_names([each for each in targets if "://" not in each])
@@ -77,7 +78,7 @@ def run(
 
     first = settings if isinstance(settings, Settings) else settings[0]
     set_up_log(first)
-    with progress.shown(first) as observe:
+    with progress.show_progress(first) as observe:
         summary = run_crawl(settings, target, spider_args=arguments, observe=observe)
     if not first.quiet:
         progress.write(progress.summary_lines(summary))
@@ -138,6 +139,6 @@ def set_up_log(settings: Settings) -> None:
         except OSError as error:
             raise StorageError(f"--log-file {settings.log_file}: {error.strerror}") from None
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    if settings.metrics and not settings.quiet:
-        logging.getLogger("lycosa.metrics").setLevel(logging.INFO)  # the port may be chosen by the system
+    # At any log level: the port of the metrics may be chosen by the system, and a shared crawl may be a mistyped one.
+    logging.getLogger(NOTICES).setLevel(logging.NOTSET if settings.quiet else logging.INFO)
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from lycosa.cli.crawl.spiders import address, enter_project, load_named, project_settings
+from lycosa.cli.crawl.spiders import enter_project, load_named, project_settings, require_url
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
 from lycosa.core.errors import StorageError
@@ -38,7 +38,7 @@ def command(
     from lycosa.cli.crawl.crawl import set_up_log, settings_for
     from lycosa.http.core.request import Request
 
-    request = Request(address(url), meta={"dont_redirect": True} if no_redirect else None)
+    request = Request(require_url(url), meta={"dont_redirect": True} if no_redirect else None)
     enter_project()
     chosen = load_named(spider, project_settings(sets)) if spider else None
     settings = settings_for(chosen, {}, sets)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from lycosa.cli.crawl.spiders import enter_project, find_spiders, no_spiders, project_settings, refuse_twins
+from lycosa.cli.crawl.spiders import enter_project, find_spiders, no_spiders, project_settings, refuse_duplicate_names
 from lycosa.cli.options import set_option
 from lycosa.core.errors import BadSpider, UsageError
 
@@ -24,7 +24,7 @@ def command(sets: Sequence[str]) -> None:
     if not modules:
         raise UsageError(no_spiders())
     spiders = find_spiders(modules)
-    refuse_twins(spiders)
+    refuse_duplicate_names(spiders)
     width = max((len(each.name) for each in spiders.found), default=0)
     for each in spiders.found:
         print(f"{each.name:<{width}}  {each.file}")

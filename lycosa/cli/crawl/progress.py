@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from lycosa.cli.exit_codes import CANNOT, DEAD, DONE, INTERRUPTED, printable
+from lycosa.cli.exit_codes import DEAD, DONE, FAILED, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.core.units import format_duration, format_rough_duration, format_size
 from lycosa.crawl.diagnostics.bug_log import Bug
@@ -28,24 +28,27 @@ REASONS_MAX = 12
 BUGS_SHOWN = 20
 
 EXCEPTION_IN = re.compile(r"([A-Za-z_]\w* in \w+): ")
-"""How the reason of a page begins on which the user's code failed: `ValueError in parse: ...`."""
+"""How the reason of a page begins if the user's code failed on it: `ValueError in parse: ...`."""
+
+ROBOTS_URL = re.compile(r"(?<=^cannot fetch )\S+/(?=robots\.txt: )")
+"""What differs from host to host in the reason of a page whose robots.txt cannot be fetched."""
 
 Observe = Callable[[Snapshot], None]
 
 
 @contextmanager
-def shown(settings: Settings) -> Iterator[Observe | None]:
+def show_progress(settings: Settings) -> Iterator[Observe | None]:
     """Yield what to call with snapshots, as often as one likes; None when nothing is to be shown."""
     if settings.quiet or sys.stderr is None:
         yield None
     elif _live(settings):
         with _live_line(settings) as draw:
-            yield every(LIVE_EVERY_S, draw, first=0.0)
+            yield rate_limited(LIVE_EVERY_S, draw, first=0.0)
     else:
-        yield every(PLAIN_EVERY_S, lambda snapshot: write([progress_line(snapshot, settings.max_pages)]))
+        yield rate_limited(PLAIN_EVERY_S, lambda snapshot: write([progress_line(snapshot, settings.max_pages)]))
 
 
-def every(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
+def rate_limited(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
     """Return an observer that passes on one snapshot in so many seconds of the crawl, the first after `first`.
 
     That the crawl waits or is paused is passed on at once: it may be the last snapshot for long.
@@ -110,25 +113,25 @@ def _again(summary: Summary) -> str:
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:
-    """Return how many URLs are dead and why, and the first of them; of those of one bug only one."""
+    """Return how many URLs are dead and why, and the first of them; of those with one bug only one."""
     causes: Counter[str] = Counter()
     for reason, number in summary.dead_reasons.items():
         causes[_cause(reason)] += number
     rows = [_row("dead", f"{summary.snapshot.dead:,}{ever}{_counts(causes)}")]
-    of_bugs, shown = {bug.reason for bug in summary.bugs}, set[str]()
+    bugs, listed = {bug.reason for bug in summary.bugs}, set[str]()
     for url, reason in summary.dead:
-        cause = _cause(reason)
-        if cause not in shown or (cause == reason and reason not in of_bugs):
+        is_bug = reason in bugs or EXCEPTION_IN.match(reason)
+        if not is_bug or _cause(reason) not in listed:
             rows.append(_row("", f"{url}  {reason}"))
-        shown.add(cause)
+        listed.add(_cause(reason))
     more = summary.snapshot.dead - len(rows) + 1
     return [*rows, _row("", f"... and {more:,} more")] if more > 0 else rows
 
 
 def _cause(reason: str) -> str:
-    """Return what the reasons of one bug have in common: the messages of an exception differ from page to page."""
-    found = EXCEPTION_IN.match(reason)
-    return found[1] if found else reason
+    """Return what the reasons of one cause have in common, without a message or URL that differs from page to page."""
+    exception = EXCEPTION_IN.match(reason)
+    return exception[1] if exception else ROBOTS_URL.sub("", reason)
 
 
 def _bug_rows(bugs: Sequence[Bug]) -> list[str]:
@@ -188,7 +191,7 @@ def exit_code(summary: Summary) -> int:
     if summary.interrupted:
         return INTERRUPTED
     if summary.closing == NO_PROXY:
-        return CANNOT
+        return FAILED
     return DEAD if summary.snapshot.dead else DONE
 
 

@@ -10,7 +10,7 @@ import click
 from lycosa.cli.crawl.crawl import run_spiders
 from lycosa.cli.crawl.spiderfile import load_spider
 from lycosa.cli.crawl.spiders import enter_project
-from lycosa.cli.options import GroupedCommand, crawl_options, given, spider_arguments
+from lycosa.cli.options import GroupedCommand, crawl_options, setting_flags, spider_arguments
 
 
 @click.command("runspider", cls=GroupedCommand)
@@ -24,6 +24,6 @@ def command(file: str, arguments: Sequence[str], sets: Sequence[str], **options:
     \b
     lycosa runspider quotes.py -o quotes.jsonl -a tag=humor
     """
-    flags, named = given(options), spider_arguments(arguments)
+    flags, named = setting_flags(options), spider_arguments(arguments)
     enter_project()
     return run_spiders([load_spider(file)], flags, sets, named)

@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from lycosa.cli.crawl.spiders import address, enter_project, load_named, project_settings
+from lycosa.cli.crawl.spiders import enter_project, load_named, project_settings, require_url
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
 from lycosa.config import Settings
@@ -67,7 +67,7 @@ class Shell:
 
     def __init__(self, settings: Settings, spider_class: type[Any] | None) -> None:
         import lycosa
-        from lycosa.app.crawl.parts import spider_at_hand
+        from lycosa.app.crawl.parts import make_shell_spider
         from lycosa.config.view import SettingsView
 
         self._settings = settings
@@ -76,7 +76,7 @@ class Shell:
             "lycosa": lycosa,
             "Request": lycosa.Request,
             "settings": SettingsView(settings),
-            "spider": spider_at_hand(spider_class),
+            "spider": make_shell_spider(spider_class),
             "response": None,
             "request": None,
             "sel": None,
@@ -91,14 +91,14 @@ class Shell:
         elif Path(where).suffix in PAGES:
             raise UsageError(f"{where}: no such file")
         else:
-            self.fetch(address(where), redirect=redirect)
+            self.fetch(require_url(where), redirect=redirect)
 
     def fetch(self, request: Any, *, redirect: bool = True) -> Any:
         """Fetch a URL or a request through the engine. Return the response; `response`, `request` and `sel` are its."""
         from lycosa import Request
         from lycosa.app.crawl.one_page import fetch
 
-        request = Request(address(request)) if isinstance(request, str) else request
+        request = Request(require_url(request)) if isinstance(request, str) else request
         if not redirect:
             request.meta["dont_redirect"] = True
         self._take(_outside_the_loop(partial(fetch, self._settings, request, self._spider_class)))

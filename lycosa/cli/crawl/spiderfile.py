@@ -29,7 +29,7 @@ def load_spider(where: str) -> type[Spider]:
     return _choose(path, own if class_name in own else _not_bases(own), class_name)
 
 
-def told(error: BaseException, folder: Path, *, default: str) -> str:
+def describe_error(error: BaseException, folder: Path, *, default: str) -> str:
     """Return what went wrong in the user's code below a folder, in one line; `default` is the place of last resort."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         file, line = Path(error.filename), error.lineno

@@ -22,7 +22,7 @@ from lycosa.core.errors import BadSpider, BadUrl, UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSpider:
     """A spider and where it is."""
 
     name: str
@@ -31,13 +31,13 @@ class Found:
 
 
 @dataclass(slots=True)
-class Spiders:
+class ProjectSpiders:
     """The spiders of a project, and why modules of it hold none: one line each."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[FoundSpider] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
-    def named(self, name: str) -> list[Found]:
+    def named(self, name: str) -> list[FoundSpider]:
         """Return the spiders with this name."""
         return [each for each in self.found if each.name == name]
 
@@ -78,12 +78,12 @@ def no_spiders() -> str:
     return "the project does not say where its spiders are: set spider_modules"
 
 
-def find_spiders(modules: Sequence[str]) -> Spiders:
+def find_spiders(modules: Sequence[str]) -> ProjectSpiders:
     """Import the modules, and the packages' modules, and return the spiders in them. Raises `BadSpider`.
 
     A module that does not exist is an error at once: then the setting is wrong.
     """
-    spiders = Spiders()
+    spiders = ProjectSpiders()
     for name in dict.fromkeys(modules):
         for module in _modules(name, spiders.broken):
             spiders.found += [each for each in _spiders_in(module) if each not in spiders.found]
@@ -98,7 +98,7 @@ def load_named(name: str, settings: Settings) -> type[Any]:
     return find_spiders(settings.spider_modules).one(name)
 
 
-def address(text: str) -> str:
+def require_url(text: str) -> str:
     """Return what is meant as a URL. Raises `BadUrl`."""
     if text.startswith(("/", ".")):
         raise BadUrl(f"{text!r} is no URL: write the whole of it, https://...")
@@ -107,7 +107,7 @@ def address(text: str) -> str:
     return text
 
 
-def refuse_twins(spiders: Spiders) -> None:
+def refuse_duplicate_names(spiders: ProjectSpiders) -> None:
     """Raise `BadSpider` when two spiders have one name."""
     for each in spiders.found:
         if len(known := spiders.named(each.name)) > 1:
@@ -149,21 +149,21 @@ def _is_missing(name: str) -> bool:
 
 
 def _imported(name: str, broken: list[str]) -> ModuleType | None:
-    from lycosa.cli.crawl.spiderfile import told
+    from lycosa.cli.crawl.spiderfile import describe_error
 
     try:
         return import_module(name)
     except (Exception, SystemExit) as error:  # noqa: BLE001  the module is the user's
-        broken.append(told(error, _root(), default=name))
+        broken.append(describe_error(error, _root(), default=name))
         return None
 
 
-def _spiders_in(module: ModuleType) -> Iterator[Found]:
+def _spiders_in(module: ModuleType) -> Iterator[FoundSpider]:
     from lycosa.crawl.spiders.spider import Spider
 
     for each in vars(module).values():
         if isinstance(each, type) and issubclass(each, Spider) and each.__module__ == module.__name__ and each.name:
-            yield Found(each.name, _shown(Path(module.__file__ or module.__name__)), each)
+            yield FoundSpider(each.name, _shown(Path(module.__file__ or module.__name__)), each)
 
 
 def _shown(path: Path) -> Path:
@@ -171,7 +171,7 @@ def _shown(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def _twice(known: Sequence[Found]) -> str:
+def _twice(known: Sequence[FoundSpider]) -> str:
     where = " and ".join(f"{each.file} ({each.spider.__name__})" for each in known)
     return f"{len(known)} spiders are called {known[0].name!r}, in {where}: give each a name of its own"
 

@@ -11,14 +11,14 @@ from lycosa.cli.crawl.crawl import command as crawl
 from lycosa.cli.crawl.crawl import run_spiders
 from lycosa.cli.crawl.spiderfile import load_spider
 from lycosa.cli.crawl.spiders import enter_project, project_settings
-from lycosa.cli.options import EVERYDAY, GroupedCommand, crawl_options, given, spider_arguments
+from lycosa.cli.options import COMMON_OPTIONS, GroupedCommand, crawl_options, setting_flags, spider_arguments
 from lycosa.core.errors import UsageError
 
 
 class WorkerCommand(GroupedCommand):
     """Lists the options of a shared crawl too, and none that a worker refuses."""
 
-    everyday = EVERYDAY | {"frontier", "crawl_name", "keep_alive"}
+    everyday = COMMON_OPTIONS | {"frontier", "crawl_name", "keep_alive"}
     refused = frozenset({"output_afresh", "processes"})
 
 
@@ -37,7 +37,7 @@ def command(
     \b
     lycosa worker quotes --frontier redis://host:6379/0 -o quotes-1.jsonl --state worker-1
     """
-    flags = given(options)
+    flags = setting_flags(options)
     if not (flags.get("frontier") or project_settings(sets).frontier):
         raise UsageError("a worker needs --frontier redis://host:6379/0, which it shares with the others")
     if len(targets) == 1 and targets[0].partition(":")[0].endswith(".py"):

@@ -15,7 +15,7 @@ import msgspec
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.frontier.changes import STREAM
-from lycosa.cli.parameters import WRITTEN
+from lycosa.cli.parameters import NON_EMPTY
 from lycosa.cli.proxies.pool import format_tags, parse_tags, pool_option, run, tag_option
 from lycosa.core.errors import StorageError
 from lycosa.proxies.api.schemas import proxy_info, select_proxies
@@ -34,7 +34,7 @@ COLUMNS = (
 @click.option("--secrets", is_flag=True, help="Include user names and passwords; a copy of the pool needs them.")
 @click.option("--state", type=click.Choice(["ready", "cooling", "dead"]), help="Only proxies in this state.")
 @tag_option
-@click.option("-o", "output", type=WRITTEN, metavar="FILE", help="Write to a file. [default: standard output]")
+@click.option("-o", "output", type=NON_EMPTY, metavar="FILE", help="Write to a file. [default: standard output]")
 def command(
     address: str | None, kind: str, state: str | None, tags: Sequence[str], output: str | None, *, secrets: bool
 ) -> None:

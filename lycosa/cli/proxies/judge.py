@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from lycosa.cli.parameters import WRITTEN
+from lycosa.cli.parameters import NON_EMPTY
 from lycosa.cli.proxies.pool import parse_bind, stop_signal
 from lycosa.core.errors import UsageError
 
@@ -31,12 +31,12 @@ NAME = re.compile(r"[\w.-]{1,253}")
 @click.option("--no-tls", is_flag=True, help="No HTTPS: proxies that replace certificates are not detected.")
 @click.option(
     "--public",
-    type=WRITTEN,
+    type=NON_EMPTY,
     metavar="HOST",
     help="Name or address at which proxies reach the judge.  [default: that of --bind]",
 )
 @click.option(
-    "--keep", type=WRITTEN, metavar="DIR", help="Folder for key and certificate, so that the address stays the same."
+    "--keep", type=NON_EMPTY, metavar="DIR", help="Folder for key and certificate, so that the address stays the same."
 )
 def command(bind: str, tls_port: int | None, public: str | None, keep: str | None, *, no_tls: bool) -> int:
     """Run a proxy judge server, which reports how requests through a proxy arrive.

@@ -12,7 +12,7 @@ import click
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.frontier.rows import report_line
-from lycosa.cli.parameters import WRITTEN, Number
+from lycosa.cli.parameters import NON_EMPTY, Number
 from lycosa.cli.proxies.pool import pool_address, pool_option, stop_signal
 from lycosa.config.composite_kinds import Networks
 from lycosa.config.kinds import BadElement
@@ -41,13 +41,13 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
 @click.option(
     "--user",
     "users",
-    type=WRITTEN,
+    type=NON_EMPTY,
     multiple=True,
     metavar="NAME:PASSWORD",
     help="Account of a client, repeatable. Other users of this machine can see it (ps).",
 )
 @click.option(
-    "--users", "users_file", type=WRITTEN, metavar="FILE", help="File with accounts, one NAME:PASSWORD per line."
+    "--users", "users_file", type=NON_EMPTY, metavar="FILE", help="File with accounts, one NAME:PASSWORD per line."
 )
 @click.option(
     "--ports", default=DEFAULT_PORTS, show_default=True, metavar="N,N-N", help="Ports that clients may connect to."
@@ -73,7 +73,7 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
 @_limit("--per-client", "per_client", "Client connections from one address.", 1, 1_000_000)
 @_limit("--grace", "grace_s", "Seconds that open requests and tunnels may continue after a signal.", 0.0, 3600.0)
 @click.option(
-    "--proxy-ca", type=WRITTEN, metavar="FILE", help="Trusted certificates for connections to proxies over TLS."
+    "--proxy-ca", type=NON_EMPTY, metavar="FILE", help="Trusted certificates for connections to proxies over TLS."
 )
 @click.option("--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus.")
 def command(

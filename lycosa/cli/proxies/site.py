@@ -11,7 +11,7 @@ import click
 
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.frontier.rows import report_line
-from lycosa.cli.parameters import WRITTEN
+from lycosa.cli.parameters import NON_EMPTY
 from lycosa.cli.proxies.pool import opened, parse_bind, pool_address, pool_option
 from lycosa.core.errors import UsageError
 
@@ -28,7 +28,7 @@ CONNECTIONS_MAX = 4_000
 )
 @click.option(
     "--key-file",
-    type=WRITTEN,
+    type=NON_EMPTY,
     metavar="FILE",
     help=f"File with the key for clients. [default: {KEY_VARIABLE}; none: loopback only]",
 )
@@ -57,11 +57,11 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
 
 
 async def _serve(address: str, key: str, listener: socket.socket) -> int:
-    from lycosa.app.fast_shutdown import hurrying
+    from lycosa.app.fast_shutdown import fast_shutdown
     from lycosa.app.proxies.site import site_over
     from lycosa.cli.serving import Server
 
-    with listener, hurrying(say=report_line) as deadline:
+    with listener, fast_shutdown(report=report_line) as deadline:
         async with opened(address) as pool:
             server = Server(site_over(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
             host, port = listener.getsockname()[:2]

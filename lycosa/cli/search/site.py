@@ -28,7 +28,7 @@ def command(index_dir: str | None, port: int | None, host: str, title: str) -> i
     \b
     lycosa site --index index
     """
-    from lycosa.app.search import open_index, site_over
+    from lycosa.app.search import build_search_site, open_index
     from lycosa.cli.serving import Server, listen
 
     index = open_index(index_folder(index_dir))
@@ -38,7 +38,7 @@ def command(index_dir: str | None, port: int | None, host: str, title: str) -> i
             address = listener.getsockname()
             shown = f"[{host}]" if ":" in host else host
             print(f"Search site: http://{shown}:{address[1]}/  (Ctrl-C stops it)", flush=True)
-            server = Server(site_over(index, title))
+            server = Server(build_search_site(index, title))
             server.run(sockets=[listener])
             return INTERRUPTED if server.interrupted else DONE
     finally:

@@ -13,11 +13,15 @@ from __future__ import annotations
 import asyncio
 from hashlib import blake2b
 
+from msgspec.structs import replace
+
 from lycosa.crawl.engine.commit import Committer
+from lycosa.crawl.fetching.robots import UNREACHABLE_REASONS
 from lycosa.frontier.core.model import SegmentState, SegmentView, Selection
 from lycosa.frontier.core.segments import segment_order, starts_at
 from lycosa.frontier.core.states import State
 from lycosa.frontier.ports import Frontier, FrontierOperations
+from lycosa.http.core.robots import robots_from_response
 
 SLICE = 1000
 """Rows examined between two commits."""
@@ -35,13 +39,28 @@ async def refresh(operations: FrontierOperations, segment: str, before: float, n
     return await _requeue(operations, old, None, now)
 
 
-async def retry_dead(operations: FrontierOperations, segment: str, now: float) -> int:
+async def retry_dead(frontier: Frontier, operations: FrontierOperations, segment: str, now: float) -> int:
     """Requeue what died. Return how many URLs.
 
     In a time segment only its own dead URLs: `CarryOver` has copied those of the segment before it.
     """
     dead = Selection(states=(State.DEAD,), segment=segment if starts_at(segment) else None)
+    await _expire_unreachable_robots(frontier, operations, replace(dead, reason=UNREACHABLE_REASONS), now)
     return await _requeue(operations, dead, None, now)
+
+
+async def _expire_unreachable_robots(
+    frontier: Frontier, operations: FrontierOperations, dead: Selection, now: float
+) -> None:
+    """Have the robots.txt of these dead URLs' hosts fetched again: the stored one, which forbids all, may be valid for
+    hours, and would kill the URLs at once."""
+    cursor: str | None = ""
+    while cursor is not None:
+        rows, cursor = await operations.rows(dead, cursor, SLICE)
+        for host in {row.record.host for row in rows}:
+            facts = await frontier.host_facts(host)
+            if facts is not None and robots_from_response(facts.robots, facts.robots_status).unreachable:
+                await frontier.set_host_facts(host, replace(facts, robots_at=0.0), now)
 
 
 class CarryOver:

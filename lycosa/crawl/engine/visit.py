@@ -267,6 +267,7 @@ class Visitor:
             in_scope = (link for link in links if self._is_in_scope(link.url, link.host, depth))
             links = [link._replace(fingerprint=fingerprint_of("GET", link.url, b"")) for link in in_scope]
         known = self._known(segment, [link.fingerprint for link in links])
+        self._stats.known_links += len(known)
         return [
             UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth, guarded=guarded)
             for link in links

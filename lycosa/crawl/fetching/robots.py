@@ -15,8 +15,8 @@ import msgspec
 
 from lycosa.core.errors import CloseSpider, FetchError, NoProxyYet, PrivateAddress
 from lycosa.core.retry import RetryDecision, RetryPolicy, decide_error, decide_status
-from lycosa.core.url import host_key, redirect_target
-from lycosa.crawl.engine.verdict import CloseCrawl, Deferred
+from lycosa.core.url import canonicalize, host_key, redirect_target
+from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, reason_text
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
 from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, Lease, UrlRecord
@@ -44,6 +44,8 @@ PARSED_MAX = 2000
 NOT_FETCHED = b"# not asked: a public page led there"
 """Stored for a private host that only guarded requests needed so far. Forbids nothing: they cannot connect anyway."""
 
+UNREACHABLE_REASONS = "cannot fetch *"
+"""A glob for the reasons of `RobotsGate.why_unreachable`."""
 
 WithClaim = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
 """(host, transfer): waits for a slot of the host, then awaits `transfer(address)`."""
@@ -164,9 +166,10 @@ class RobotsGate:
         return msgspec.structs.replace(facts, robots_at=now - ROBOTS_TTL_S + REFETCH_AFTER_ERROR_S)
 
     async def why_unreachable(self, host: str) -> str:
-        """Return why the robots.txt of a host is not available, as text for a reason."""
+        """Return the reason of a page whose host has no robots.txt that can be fetched."""
         facts = await self._frontier.host_facts(host) or HostFacts()
-        return str(facts.robots_status) if facts.robots_status else facts.robots.decode("utf-8", "replace")
+        why = facts.robots_status or facts.robots.decode("utf-8", "replace")
+        return reason_text(f"cannot fetch {canonicalize(f'{host}/robots.txt')}: {why}")
 
     async def _fetch(self, lease: Lease) -> tuple[int, bytes, str]:
         url, host = lease.record.url, lease.record.host
@@ -213,7 +216,10 @@ class RobotsGate:
 
     def _parse(self, host: str, facts: HostFacts) -> Robots:
         rules = robots_from_response(facts.robots, facts.robots_status, self._user_agent)
-        if facts.robots == NOT_FETCHED:  # not cached: a request that is not guarded may fetch it
+        # Not cached: a request that is not guarded may fetch what was not, and when dead URLs are queued again, another
+        # worker may have fetched what was unreachable.
+        if facts.robots == NOT_FETCHED or rules.unreachable:
+            self._parsed.pop(host, None)
             return rules
         self._parsed[host] = rules, max(facts.robots_at + ROBOTS_TTL_S, self._now() + REREAD_S)
         if len(self._parsed) > PARSED_MAX:

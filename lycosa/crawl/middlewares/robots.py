@@ -7,7 +7,7 @@ A host whose robots.txt cannot be fetched forbids everything: its pages are dead
 from __future__ import annotations
 
 from lycosa.crawl.engine.records import host_of
-from lycosa.crawl.engine.verdict import Failed, Ignored, reason_text
+from lycosa.crawl.engine.verdict import Failed, Ignored
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.http.core.request import Request
@@ -27,8 +27,7 @@ class ObeyRobots:
         host = host_of(request)
         rules = await self._gate.rules(host, guarded=record is not None and record.guarded)
         if rules.unreachable:
-            why = await self._gate.why_unreachable(host)
-            return Failed(reason_text(f"cannot fetch robots.txt from the host: {why}"), contacted=False)
+            return Failed(await self._gate.why_unreachable(host), contacted=False)
         if rules.allowed(request.url):
             return None
         self._stats.inc_value("robotstxt/forbidden")

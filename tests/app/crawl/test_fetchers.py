@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lycosa.app.crawl.fetchers import Fetchers, fetchers_of
+from lycosa.app.crawl.fetchers import Fetchers, make_fetchers
 from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import FetchError
@@ -28,10 +28,10 @@ OWN = OpenFrontier(object(), object()).report_starts(Clock())  # type: ignore[ar
 ALONE = ["SignallingFetcher", "ResolvedHostFetcher", "CurlFetcher"]
 
 
-def built(stack: AsyncExitStack, report_starts: Any = lambda fetcher: fetcher, leaser: Any = None) -> Fetchers:
+def build(stack: AsyncExitStack, report_starts: Any = lambda fetcher: fetcher, leaser: Any = None) -> Fetchers:
     crawler = SimpleNamespace(signals=Signals(), stats=StatsCollector())
-    member = SimpleNamespace(settings=Settings(), spider=None, target=SimpleNamespace(crawler=crawler))
-    return fetchers_of(stack, member, RemoteAddresses(), report_starts, leaser, MemoryKeyStore(), Clock())  # type: ignore[arg-type]
+    spec = SimpleNamespace(settings=Settings(), spider=None, target=SimpleNamespace(crawler=crawler))
+    return make_fetchers(stack, spec, RemoteAddresses(), report_starts, leaser, MemoryKeyStore(), Clock())  # type: ignore[arg-type]
 
 
 def shared() -> Any:
@@ -42,7 +42,7 @@ def to_owner(fetcher: Any) -> Any:
     return OwnerReportingFetcher(fetcher, RemoteFrontier(None, RemoteAddresses()))  # type: ignore[arg-type]
 
 
-def inwards(fetcher: Any) -> list[str]:
+def wrapper_names(fetcher: Any) -> list[str]:
     """Return the names of a fetcher and of those that it wraps."""
     names = []
     while fetcher is not None:
@@ -63,29 +63,29 @@ def inwards(fetcher: Any) -> list[str]:
     ],
     ids=["alone", "alone, pool", "shared", "shared, pool", "worker process", "worker process, pool"],
 )
-def test_the_order_of_the_wrappers(report_starts, leaser, order):
+def test_fetchers_are_wrapped_in_this_order(report_starts, leaser, order):
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            fetchers = built(stack, report_starts(), leaser)
-            assert inwards(fetchers.pages) == order
-            assert inwards(fetchers.robots) == order[1:], "signals are for the pages of the spider only"
+            fetchers = build(stack, report_starts(), leaser)
+            assert wrapper_names(fetchers.pages) == order
+            assert wrapper_names(fetchers.robots) == order[1:], "signals are for the pages of the spider only"
             assert fetchers.pooled is (fetchers.robots if leaser is not None else None)
 
     asyncio.run(main())
 
 
-def test_who_closes_the_stack_closes_the_fetchers():
+def test_closing_the_stack_closes_the_fetchers():
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            fetchers = built(stack)
+            fetchers = build(stack)
         with pytest.raises(FetchError, match="the fetcher was closed"):
             await fetchers.pages.fetch(Request("http://127.0.0.1:1/"))
 
     asyncio.run(main())
 
 
-def test_a_frontier_that_workers_share_takes_reports_of_starts_and_an_embedded_one_does_not():
-    """A renamed method would end the reports without a word."""
+def test_only_a_shared_frontier_takes_reports_of_starts():
+    """If these methods were renamed, the reports would end silently."""
     for method in ("check_membership", "report_start"):
         assert hasattr(RedisFrontier, method)
         assert not hasattr(LocalFrontier, method)

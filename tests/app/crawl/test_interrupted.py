@@ -1,4 +1,4 @@
-"""A crawl that is cancelled while it closes what it has: in order, and nothing is closed that is still in use (C1)."""
+"""A crawl that is cancelled while it closes its parts closes them in order, and none that is still in use (C1)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 
 from lycosa.app import search
 from lycosa.app.crawl.run import crawl
-from lycosa.app.crawl.spec import crew_of
+from lycosa.app.crawl.spec import crawl_spec
 from lycosa.config import load
 from lycosa.search.core.results import Document
 from tests.servers.tree import grow
 
 
 class Index:
-    """Commits for as long as a test wants, and notes whether it was closed meanwhile."""
+    """Calls `on_commit` in each commit, and records whether it was closed meanwhile."""
 
-    def __init__(self, committing: Callable[[], None]) -> None:
-        self._committing = committing
-        self._at_work = False
+    def __init__(self, on_commit: Callable[[], None]) -> None:
+        self._on_commit = on_commit
+        self._is_committing = False
         self.closed: list[str] = []
 
     def positions(self) -> dict[str, int]:
@@ -32,33 +32,33 @@ class Index:
         pass
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        self._at_work = True
-        self._committing()
-        self._at_work = False
+        self._is_committing = True
+        self._on_commit()
+        self._is_committing = False
 
     def close(self) -> None:
-        self.closed.append("in the middle of a commit" if self._at_work else "well")
+        self.closed.append("in the middle of a commit" if self._is_committing else "well")
 
 
-def test_the_second_interrupt_does_not_close_an_index_that_is_being_written(tmp_path: Path, monkeypatch) -> None:
-    """As Ctrl-C does that comes when the crawl is over, and its last items are being indexed."""
-    said = {"output": str(tmp_path / "items.jsonl"), "index": "index", "state": str(tmp_path / "state")}
-    settings = load({**said, "robots": False}, environ={}, folder=tmp_path)
-    over = threading.Event()
+def test_a_second_interrupt_does_not_close_an_index_during_a_commit(tmp_path: Path, monkeypatch) -> None:
+    """A second Ctrl-C arrives when the crawl is over and its last items are being indexed."""
+    options = {"output": str(tmp_path / "items.jsonl"), "index": "index", "state": str(tmp_path / "state")}
+    settings = load({**options, "robots": False}, environ={}, folder=tmp_path)
+    finished = threading.Event()
 
-    async def story(url: str) -> Index:
-        loop, crawling = asyncio.get_running_loop(), asyncio.create_task(crawl(crew_of(settings, [url])))
+    async def run_scenario(url: str) -> Index:
+        loop, crawling = asyncio.get_running_loop(), asyncio.create_task(crawl(crawl_spec(settings, [url])))
 
-        def committing() -> None:
+        def cancel() -> None:
             loop.call_soon_threadsafe(crawling.cancel)
-            over.wait(1.0)  # time enough to go on without waiting
+            finished.wait(1.0)  # long enough for the crawl to close the index, if it does not wait
 
-        index = Index(committing)
+        index = Index(cancel)
         monkeypatch.setattr(search, "open_index", lambda *_, **__: index)
         with pytest.raises(asyncio.CancelledError):
             await crawling
-        over.set()
+        finished.set()
         return index
 
     with grow(1) as tree:
-        assert asyncio.run(story(tree.url)).closed == ["well"]
+        assert asyncio.run(run_scenario(tree.url)).closed == ["well"]

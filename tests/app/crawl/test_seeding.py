@@ -12,47 +12,47 @@ import pytest
 from lycosa.app.crawl import seeding
 
 
-class Run:
-    """Takes what there is room for."""
+class Queue:
+    """A `SeedQueue` that waits while it has no room."""
 
     def __init__(self) -> None:
-        self.room, self.asked = asyncio.Event(), asyncio.Event()
-        self.taken: list[int] = []
-        self.room.set()
+        self.has_room, self.called = asyncio.Event(), asyncio.Event()
+        self.pushed: list[int] = []
+        self.has_room.set()
 
-    async def begin(self, *_: Any) -> str:
+    async def segment_for(self, *_: Any) -> str:
         return ""
 
-    async def take(self, seeds: list[int]) -> None:
-        self.asked.set()
-        await self.room.wait()
-        self.taken += seeds
+    async def push_seeds(self, seeds: list[int]) -> None:
+        self.called.set()
+        await self.has_room.wait()
+        self.pushed += seeds
 
 
-def test_a_start_that_is_over_while_there_is_no_room_waits_for_its_last_requests(monkeypatch) -> None:
-    async def story() -> None:
-        run, over = Run(), asyncio.Event()
+def test_a_start_that_ends_without_room_for_its_last_requests_waits_for_them(monkeypatch) -> None:
+    async def run_scenario() -> None:
+        queue, done = Queue(), asyncio.Event()
 
         async def start(*_: Any) -> AsyncIterator[int]:
             yield 1
-            await run.asked.wait()
-            run.room.clear()
-            run.asked.clear()
+            await queue.called.wait()
+            queue.has_room.clear()
+            queue.called.clear()
             yield 2
-            await run.asked.wait()
+            await queue.called.wait()
 
         monkeypatch.setattr(seeding, "start_requests", start)
         monkeypatch.setattr(seeding, "to_record", lambda request, *_, **__: request)
-        member: Any = SimpleNamespace(spider=None, target=SimpleNamespace(naming=SimpleNamespace(spider="")))
-        crew: Any = SimpleNamespace(members=[member])
-        reading = seeding.Seeding(crew, {}, run, needed=True)  # type: ignore[arg-type]
-        await reading.begin()
-        reading.then(over.set, pytest.fail)
-        await run.asked.wait()
+        spec: Any = SimpleNamespace(spider=None, target=SimpleNamespace(naming=SimpleNamespace(spider="")))
+        crawl: Any = SimpleNamespace(spiders=[spec])
+        seeder = seeding.Seeder(crawl, {}, queue, required=True)  # type: ignore[arg-type]
+        await seeder.start()
+        seeder.on_done(done.set, pytest.fail)
+        await queue.called.wait()
         for _ in range(10):
             await asyncio.sleep(0)
-        run.room.set()
-        await over.wait()
-        assert run.taken == [1, 2]
+        queue.has_room.set()
+        await done.wait()
+        assert queue.pushed == [1, 2]
 
-    asyncio.run(story())
+    asyncio.run(run_scenario())

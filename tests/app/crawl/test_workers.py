@@ -1,4 +1,4 @@
-"""The worker processes of a crawl (C5, F8): a worker does not start while the crawl ends."""
+"""The worker processes of a crawl (C5, F8): no worker starts while the crawl ends."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from lycosa.infra.clock import Clock
 CRAWL: Any = SimpleNamespace(clock=Clock(), cookies=CookieBroadcast())
 
 
-def test_a_crawl_that_ends_waits_for_no_process_that_was_about_to_start(monkeypatch) -> None:
-    """It would never be told that the crawl is over, and the crawl would wait for ever for its end."""
+def test_a_crawl_that_ends_does_not_wait_for_a_worker_about_to_start(monkeypatch) -> None:
+    """Otherwise it would miss the message that closes the crawl, and the crawl would wait for its end for ever."""
 
     def sleeper(handle: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=[handle])
 
     monkeypatch.setattr(workers, "_start_process", sleeper)
 
-    async def story() -> None:
-        asked, kept = asyncio.Event(), asyncio.Event()
+    async def run_scenario() -> None:
+        saving, saved = asyncio.Event(), asyncio.Event()
 
-        async def keep() -> None:
-            asked.set()
-            await kept.wait()
+        async def save() -> None:
+            saving.set()
+            await saved.wait()
 
         task = workers.WorkerTask([Settings(processes=2)], [], {}, [], "", "", logging.WARNING)
-        crawl = workers.WorkerProcesses(task, CRAWL, keep)
+        crawl = workers.WorkerProcesses(task, CRAWL, save)
         starting = asyncio.create_task(crawl.start(""))
         try:
-            await asked.wait()
+            await saving.wait()
             ending = asyncio.create_task(crawl.end("finished"))
             await asyncio.sleep(0)
-            kept.set()
+            saved.set()
             await asyncio.wait_for(ending, 30.0)
         finally:
             starting.cancel()
             await crawl.close()
 
-    asyncio.run(story())
+    asyncio.run(run_scenario())

@@ -15,10 +15,10 @@ from lycosa.cli.crawl.progress import (
     BUGS_SHOWN,
     count,
     date,
-    every,
     exit_code,
     progress_line,
-    shown,
+    rate_limited,
+    show_progress,
     summary_lines,
     write,
 )
@@ -67,14 +67,14 @@ def test_the_time_to_go_is_told_only_where_it_can_be_known(max_pages, rate, told
 @pytest.mark.parametrize(("first", "passed"), [(None, [5, 10, 15]), (0.0, [0, 5, 10, 15])])
 def test_an_observer_may_be_told_as_often_as_one_likes(first, passed):
     seen = []
-    observe = every(5, lambda snapshot: seen.append(snapshot.elapsed_s), first=first)
+    observe = rate_limited(5, lambda snapshot: seen.append(snapshot.elapsed_s), first=first)
     for tenth in range(200):
         observe(Snapshot(elapsed_s=tenth / 10))
     assert seen == passed
 
 
 def test_lines_where_there_is_no_terminal(capsys):
-    with shown(Settings()) as observe:
+    with show_progress(Settings()) as observe:
         for second in range(11):
             observe(Snapshot(pages=second, elapsed_s=second))
     captured = capsys.readouterr()
@@ -83,7 +83,7 @@ def test_lines_where_there_is_no_terminal(capsys):
 
 
 def test_nothing_when_quiet(capsys):
-    with shown(Settings(quiet=True)) as observe:
+    with show_progress(Settings(quiet=True)) as observe:
         assert observe is None
     assert capsys.readouterr() == ("", "")
 
@@ -260,7 +260,7 @@ def test_a_crawl_that_waits_says_for_how_long_and_says_it_at_once():
         "12 s: 4,760 pages, waiting, next due at 2026-11-22 00:00:00, 1,204 queued"
     )
     seen = []
-    observe = every(5, seen.append)
+    observe = rate_limited(5, seen.append)
     for snapshot in (NOW, NOW, waiting):
         observe(snapshot)
     assert seen == [NOW, waiting]

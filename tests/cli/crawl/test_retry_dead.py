@@ -1,4 +1,4 @@
-"""`--retry-dead`: a crawl that is finished, but for pages that failed, is run again."""
+"""`--retry-dead`: a finished crawl with dead URLs is run again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,22 @@ def test_dead_urls_are_queued_again_only_with_retry_dead(tmp_path: Path) -> None
         assert "nothing to do" in lycosa(*command, "--retry-dead", cwd=tmp_path).stderr
 
 
-def test_what_continues_a_crawl_that_max_pages_ended(tmp_path: Path) -> None:
+def test_dead_urls_are_queued_again_although_robots_txt_was_unreachable(tmp_path: Path) -> None:
+    """The stored robots.txt forbids everything and is still valid, but must not kill them at once."""
+    with serving() as server:
+        root = f"http://127.0.0.1:{server.server_port}/"
+        command = ("crawl", root, "-s", "retries=0", "-o", "items.jsonl")
+        first = lycosa(*command, cwd=tmp_path)
+        assert (first.returncode, f"{root}  cannot fetch {root}robots.txt: 500" in first.stderr) == (1, True)
+        assert "dead    1 (cannot fetch robots.txt: 500: 1)" in first.stderr
+        still_down = lycosa(*command, "--retry-dead", cwd=tmp_path)
+        assert (still_down.returncode, "dead    1 in all runs" in still_down.stderr) == (1, True)
+        server.well = True  # type: ignore[attr-defined]
+        retried = lycosa(*command, "--retry-dead", cwd=tmp_path)
+        assert (retried.returncode, "finished: 1 page, 1 item " in retried.stderr) == (0, True), retried.stderr
+
+
+def test_the_command_that_resumes_a_crawl_ended_by_max_pages(tmp_path: Path) -> None:
     with serving() as server:
         server.well = True  # type: ignore[attr-defined]
         urls = [f"http://127.0.0.1:{server.server_port}/{number}" for number in range(4)]

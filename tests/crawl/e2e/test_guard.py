@@ -16,7 +16,7 @@ import pytest
 
 import lycosa
 from lycosa import Request, SitemapSpider, Spider, signals
-from lycosa.app.crawl import job, wiring
+from lycosa.app.crawl import crawl_run, wiring
 from lycosa.core import addresses
 from lycosa.core.errors import HttpError, PrivateAddress, StopDownload
 from lycosa.crawl.events.stats import Summary
@@ -38,7 +38,7 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """127.0.1.x counts as the public internet."""
     for module in (addresses, private_addresses):
         monkeypatch.setattr(module, "is_public", lambda ip: ip.startswith("127.0.1."))
-    monkeypatch.setattr(job, "DEAD_SHOWN", 100)
+    monkeypatch.setattr(crawl_run, "DEAD_SHOWN", 100)
     addresses.looks_private.cache_clear()
     yield
     addresses.looks_private.cache_clear()

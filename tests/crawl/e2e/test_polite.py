@@ -180,7 +180,7 @@ def test_a_forbidden_start_url_is_done_and_reported(server, tmp_path):
 def test_no_page_is_requested_when_robots_txt_fails(server, tmp_path, robots, why):
     server.robots = robots
     crawled = crawl(tmp_path, server.url("/good"), server.url("/tree/5/0"), "--retries", 1, "--timeout", 1)
-    reason = f"cannot fetch robots.txt from the host: {why}"
+    reason = f"cannot fetch {server.url('/robots.txt')}: {why}"
     assert (crawled.code, crawled.items) == (1, {})
     assert crawled.dead == {"/good": reason, "/tree/5/0": reason}
     assert server.paths() == ["/robots.txt"] * 2

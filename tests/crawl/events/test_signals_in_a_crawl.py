@@ -14,7 +14,7 @@ import pytest
 
 from lycosa import CloseSpider, Crawl, DontCloseSpider, DropItem, FilesPipeline, Request, Spider, StopDownload, signals
 from lycosa.app.crawl.run import crawl
-from lycosa.app.crawl.spec import crew_of
+from lycosa.app.crawl.spec import crawl_spec
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.crawl.engine import engine as engine_module
@@ -205,13 +205,13 @@ def full_device(server: Server, tmp_path: Path) -> dict[str, Any]:
             collectors.append(self.crawler.stats)
             return {"n": "x" * 100_000}
 
-    crew = crew_of(Settings(state=str(tmp_path / "state"), robots=False), Writes, {"urls": [server.url("/index")]})
+    spec = crawl_spec(Settings(state=str(tmp_path / "state"), robots=False), Writes, {"urls": [server.url("/index")]})
     standard_output = os.dup(1)
     try:
         with Path("/dev/full").open("wb") as full:
             os.dup2(full.fileno(), 1)
         with pytest.raises(StateError):
-            asyncio.run(crawl(crew))
+            asyncio.run(crawl(spec))
     finally:
         os.dup2(standard_output, 1)
         os.close(standard_output)

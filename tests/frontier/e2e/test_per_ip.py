@@ -16,7 +16,7 @@ import pytest
 
 from lycosa.app.crawl import run as app
 from lycosa.app.crawl import wiring
-from lycosa.app.crawl.spec import crew_of
+from lycosa.app.crawl.spec import crawl_spec
 from lycosa.config import Settings
 from lycosa.crawl.events.stats import Summary
 from tests.cli.crawled import crawl
@@ -111,7 +111,10 @@ def test_unresolvable_host_delays_no_other_host(hosts, tmp_path):
 
 def test_unresolvable_host_fails_at_robots_txt(tmp_path):
     crawled = crawl(tmp_path, "http://no-such-host.invalid/a", "--delay-per-ip", 0.1, "--retries", 0)
-    assert (crawled.code, crawled.dead) == (1, {"/a": "cannot fetch robots.txt from the host: host not found"})
+    assert (crawled.code, crawled.dead) == (
+        1,
+        {"/a": "cannot fetch http://no-such-host.invalid/robots.txt: host not found"},
+    )
 
 
 def test_limits_per_ip_do_not_apply_through_a_proxy_with_a_warning(hosts, tmp_path):
@@ -125,11 +128,12 @@ def test_limits_per_ip_do_not_apply_through_a_proxy_with_a_warning(hosts, tmp_pa
 def test_fetcher_uses_only_the_addresses_of_the_resolver(hosts, tmp_path, monkeypatch):
     """Otherwise the address to count would be unknown."""
     url = hosts[0].url("/good").replace(SHARED, "localhost")
+    robots_url = url.replace("/good", "/robots.txt")
     monkeypatch.setattr(wiring, "SystemResolver", lambda *_: StaticResolver({}))
     for name, robots in (("a", True), ("b", False)):
         given = {"state": tmp_path / name, "output": tmp_path / f"{name}.jsonl", "delay_per_ip": 0.1}
         summary = crawl_here([url], **given, robots=robots, retries=1)
-        assert summary.dead == [(url, f"{'cannot fetch robots.txt from the host: ' * robots}host not found")]
+        assert summary.dead == [(url, f"{f'cannot fetch {robots_url}: ' * robots}host not found")]
         assert summary.dead_reasons == {summary.dead[0][1]: 1}
 
 
@@ -157,4 +161,4 @@ def test_robots_txt_redirect_to_another_host_is_followed(hosts, tmp_path):
 def crawl_here(urls: list[str], **given: Any) -> Summary:
     """Crawl in this process, where parts can be exchanged."""
     settings = Settings(**{name: str(value) if isinstance(value, Path) else value for name, value in given.items()})
-    return asyncio.run(app.crawl(crew_of(settings, urls)))
+    return asyncio.run(app.crawl(crawl_spec(settings, urls)))

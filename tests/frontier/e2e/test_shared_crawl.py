@@ -242,7 +242,7 @@ def test_three_workers_and_the_server_are_killed(
 
 @pytest.mark.parametrize("silent_s", [pytest.param(0.5, marks=pytest.mark.prove), 4.0])
 def test_a_worker_that_stands_still(tmp_path: Path, redis, silent_s: float) -> None:
-    """After two seconds the others have its URLs; when it wakes it takes part again."""
+    """After two seconds the others have its URLs; when it wakes it rejoins."""
     with crawl(tmp_path, redis.url, "--delay", "0.3") as running:
         for number in range(2):
             running.start(number)
@@ -251,7 +251,7 @@ def test_a_worker_that_stands_still(tmp_path: Path, redis, silent_s: float) -> N
         time.sleep(silent_s)
         running.workers[0].send_signal(signal.SIGCONT)
         running.check(running.wait(), kills=int(silent_s > 2))
-        assert ("takes part again" in (tmp_path / "0.log").read_text()) == (silent_s > 2)
+        assert ("this worker rejoins" in (tmp_path / "0.log").read_text()) == (silent_s > 2)
 
 
 def test_a_server_that_comes_back_empty_is_no_end(tmp_path: Path) -> None:
@@ -394,16 +394,16 @@ def test_a_worker_queues_the_dead_urls_of_a_shared_crawl_again(tmp_path: Path, r
 def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
     """And one that nobody names is found by the name of the crawl."""
     one, two = token_hex(4), token_hex(4)
-    common = ("crawl", "http://127.0.0.1:9/", "--no-robots", "-s", "retries=0", "-q")
+    common = ("crawl", "http://127.0.0.1:9/", "--no-robots", "-s", "retries=0")
 
     def told(code: int, *more: str) -> str:
-        done = lycosa(*common, *more, cwd=tmp_path)
+        done = lycosa(*common, "-q", *more, cwd=tmp_path)
         assert done.returncode == code, done.stderr
         return done.stderr
 
     shared = ("--frontier", redis.url, "--crawl-name")
-    begun = f"started crawl '{one}' in {redis.url}; workers can join"
-    assert begun in told(1, *shared, one, "--state", "mine")
+    begun = f" INFO lycosa.notices: Started crawl '{one}' in {redis.url}; workers can join.\n"
+    assert begun in lycosa(*common, *shared, one, "--state", "mine", cwd=tmp_path).stderr
     assert told(1, *shared, one, "--state", "mine") == ""
     whose = f"lycosa: mine is the state of a worker of the crawl '{one}', not of '{two}': give another --state and -o\n"
     assert told(3, *shared, two, "--state", "mine") == whose

@@ -153,4 +153,4 @@ def test_clocks_that_are_wrong(tmp_path: Path) -> None:
         early = [gap for gap in running.gaps() if gap < 0.3 - LATE_S]
         assert len(early) <= HOSTS, "all pauses end once, when the clock of Redis leaps"
         for number in range(WORKERS):
-            assert "takes part again" not in (tmp_path / f"{number}.log").read_text()
+            assert "this worker rejoins" not in (tmp_path / f"{number}.log").read_text()

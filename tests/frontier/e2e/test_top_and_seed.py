@@ -76,7 +76,7 @@ def test_crawl_is_watched_and_seeded_while_a_worker_is_killed(tmp_path: Path, re
         (tmp_path / "seeds.lines").write_text(line(running, 100_000) + "\nnonsense\n\n# no more\n")
         first = seed(running, "--file", "seeds.lines", LYCOSA_PARTITIONS="2")
         assert (first.returncode, first.stdout) == (1, "1 URL queued, 0 known already, 1 invalid line skipped\n")
-        assert f"started crawl '{running.name}' in {redis.url}; workers can join" in first.stderr
+        assert f"Started crawl '{running.name}' in {redis.url}; workers can join." in first.stderr
         assert "no worker is running; the next one fetches them" in first.stderr
         with started("top", running.frontier, "--json", "--crawl-name", running.name, cwd=watched) as watching:
             run(running, watching)

@@ -57,7 +57,7 @@ class Asks(Spider):
         self.failures.append(f"{failure} {failure.value!r} {failure.request!r}")
 
     async def closed(self, reason):
-        found = await self.crawl._job.operations.rows(Selection(), "", 100)
+        found = await self.crawl._run.operations.rows(Selection(), "", 100)
         self.rows = found.rows
 
 

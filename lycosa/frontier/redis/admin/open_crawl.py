@@ -92,9 +92,9 @@ async def created_message(session: Session, server_url: str) -> str:
     near = get_close_matches(session.crawl, names, 1)
     shown = dict.fromkeys([*near, *sorted(names)[: SHOWN_MAX + 1]])
     others = [each for each in shown if await retry(lambda: client.exists(key_of(each, 0) + Key.META))]  # noqa: B023
-    message = f"started crawl {session.crawl!r} in {server_url}; workers can join"
+    message = f"Started crawl {session.crawl!r} in {server_url}; workers can join."
     hint = f": did you mean {near[0]!r}?" if near and near[0] in others else ""
-    return f"{message}; other crawls there: {_listed(others)}{hint}" if others else message
+    return f"{message} Other crawls there: {_listed(others)}{hint}" if others else message
 
 
 def _listed(names: Collection[str]) -> str:

@@ -36,11 +36,13 @@ async def redis_frontier(
     share_cookies: bool = False,
     replicas: int = 0,
     again: bool = False,
+    on_created: Callable[[str], None] | None = None,
 ) -> RedisFrontier:
     """Join the crawl of this name and spider, and note it in `member`. Raises `UsageError` or `StateError`.
 
     `again`: this process was a worker before, and was given up. `report` is called with a line when a call waits for
-    the server, and when joining changes something for other workers. A commit waits until `replicas` replicas have it.
+    the server, and when joining changes something for other workers; `on_created` (default: `report`) if this worker
+    has created the crawl. A commit waits until `replicas` replicas have it.
     """
     server = crawl_server(url, report)
     clients = await server.clients(RetryLimits(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S))
@@ -67,7 +69,7 @@ async def redis_frontier(
             report(message)
         await session.refresh()
         if session.has_begun:
-            report(await created_message(session, server.text))
+            (on_created or report)(await created_message(session, server.text))
         with suppress(StorageFull):  # a crawl that this worker joins again is in the set, and waits for room by itself
             await server.retry(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:

@@ -145,18 +145,18 @@ def test_who_begins_a_crawl_is_told_so_and_of_the_others_there(tmp_path):
         return "\n".join(said)
 
     with redis_server() as server:
-        begun = f"started crawl 'shop' in {server.url}; workers can join"
+        begun = f"Started crawl 'shop' in {server.url}; workers can join."
         assert told("shop") == begun
         assert told("shop") == ""
-        assert told("news") == begun.replace("shop", "news") + "; other crawls there: shop"
-        shpo = begun.replace("shop", "shpo") + "; other crawls there: news, shop: did you mean 'shop'?"
+        assert told("news") == begun.replace("shop", "news") + " Other crawls there: shop"
+        shpo = begun.replace("shop", "shpo") + " Other crawls there: news, shop: did you mean 'shop'?"
         assert told("shpo") == shpo
         client = driver.Redis.from_url(server.url)
         client.delete(*client.scan_iter("lycosa:{shop.*"))
-        assert told("other").endswith("; other crawls there: news, shpo")
+        assert told("other").endswith(" Other crawls there: news, shpo")
         for n in range(20):
             told(f"n{n:02}")
-        assert told("last").endswith("; other crawls there: n00, n01, n02, n03, n04, n05, n06, n07, n08, n09, ...")
+        assert told("last").endswith(" Other crawls there: n00, n01, n02, n03, n04, n05, n06, n07, n08, n09, ...")
         with refused(UsageError, "there is no crawl 'nws' in .*; did you mean 'news'[?]$"):
             asyncio.run(visited(server.url, "nws"))
 

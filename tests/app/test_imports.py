@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lycosa.app.named import function_named
-from lycosa.app.request_rules import fingerprint_by, keys_of, segments_of
+from lycosa.app.imports import import_function
+from lycosa.app.request_rules import fingerprint_rules_of, segment_naming_of, stored_fingerprint
 from lycosa.config import Settings, load
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.core.url import fingerprint
@@ -80,7 +80,7 @@ class Own(Spider):
 
 @pytest.mark.parametrize("word", ["wolf_shop:key", "wolf_shop:more", "wolf_shop:instance", "wolf_shop:Key.plain"])
 def test_a_function_is_found_in_the_current_folder(word: str) -> None:
-    assert function_named("fingerprint_rules", word, "method, url, body")("GET", URL, b"") in (URL, b"called", 5)
+    assert import_function("fingerprint_rules", word, "method, url, body")("GET", URL, b"") in (URL, b"called", 5)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_function_is_found_in_the_current_folder(word: str) -> None:
 )
 def test_what_is_wrong_with_a_name_is_told_in_one_line(word: str, says: str) -> None:
     with pytest.raises(BadSetting) as caught:
-        keys_of(Settings(fingerprint_rules=(word,)), Plain())
+        fingerprint_rules_of(Settings(fingerprint_rules=(word,)), Plain())
     assert str(caught.value).startswith(f"fingerprint_rules: {says}")
     assert "\n" not in str(caught.value)
 
@@ -113,11 +113,11 @@ def test_one_function_at_most() -> None:
     with pytest.raises(
         BadSetting, match=r"^fingerprint_rules: wolf_shop:key and wolf_shop:more: there can be one function$"
     ):
-        keys_of(Settings(fingerprint_rules=("wolf_shop:key,wolf_shop:more",)), Plain())
+        fingerprint_rules_of(Settings(fingerprint_rules=("wolf_shop:key,wolf_shop:more",)), Plain())
 
 
 def kept(key: tuple[str, ...], spider: Spider) -> tuple[tuple[str, ...], Any]:
-    keys = keys_of(Settings(fingerprint_rules=key), spider)
+    keys = fingerprint_rules_of(Settings(fingerprint_rules=key), spider)
     return keys.words, keys.resolver("GET", keys.reduce(URL), b"") if keys.resolver else keys.reduce(URL)
 
 
@@ -136,24 +136,24 @@ def test_the_setting_and_the_spider_say_what_counts() -> None:
 def test_a_spider_says_it_in_custom_settings_and_the_command_line_wins(tmp_path: Path, value: object) -> None:
     custom = {"fingerprint_rules": value, "segment": "3d"}
     settings = load({}, spider_settings=custom, environ={"LYCOSA_SEGMENT": "day"}, folder=tmp_path)
-    assert (keys_of(settings, Plain()).words, settings.segment) == (("tracking", "drop:a,b"), "3d")
+    assert (fingerprint_rules_of(settings, Plain()).words, settings.segment) == (("tracking", "drop:a,b"), "3d")
     flags = {"fingerprint_rules": ("sort", "drop:c"), "segment": "none"}
     settings = load(flags, spider_settings=custom, environ={}, folder=tmp_path)
-    assert (keys_of(settings, Plain()).words, settings.segment) == (("sort", "drop:c"), "none")
+    assert (fingerprint_rules_of(settings, Plain()).words, settings.segment) == (("sort", "drop:c"), "none")
 
 
 def test_a_state_says_again_what_counts() -> None:
-    assert fingerprint_by([]) is fingerprint
+    assert stored_fingerprint([]) is fingerprint
     for words in (["sort", "tracking"], ["drop:b,c d", "keep:a"], ["sort", "wolf_shop:key"]):
-        keys = keys_of(Settings(fingerprint_rules=tuple(words)), Plain())
+        keys = fingerprint_rules_of(Settings(fingerprint_rules=tuple(words)), Plain())
         assert list(keys.words) == words
-        assert fingerprint_by(words)("GET", URL, b"") == keys.fingerprint("GET", URL)
+        assert stored_fingerprint(words)("GET", URL, b"") == keys.fingerprint("GET", URL)
     with pytest.raises(BadSetting, match=r"^own.key_resolver identifies the requests of this crawl: only a run of its"):
-        fingerprint_by(["sort", "own.key_resolver"])
+        stored_fingerprint(["sort", "own.key_resolver"])
 
 
 def of_run(segment: str, spider: Spider) -> str:
-    return segments_of(Settings(segment=segment), spider).of_run(Request(URL), 86_400.0)
+    return segment_naming_of(Settings(segment=segment), spider).of_run(Request(URL), 86_400.0)
 
 
 def test_the_setting_or_else_the_spider_names_segments() -> None:
@@ -175,9 +175,9 @@ def test_the_setting_or_else_the_spider_names_segments() -> None:
 )
 def test_an_attribute_of_a_spider_that_is_no_resolver_is_told(found: Any, says: str) -> None:
     with pytest.raises(UsageError) as caught:
-        keys_of(Settings(), Plain(key_resolver=found))
+        fingerprint_rules_of(Settings(), Plain(key_resolver=found))
     assert str(caught.value) == says
 
 
 def test_a_resolver_that_says_nothing_of_its_arguments_is_taken() -> None:
-    assert function_named("fingerprint_rules", "builtins:max", "method, url, body") is max
+    assert import_function("fingerprint_rules", "builtins:max", "method, url, body") is max

@@ -1,0 +1,367 @@
+"""One run of a crawl: queue the start requests, crawl, close the spiders, sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+
+from lycosa.app.crawl.frontier import OpenFrontier
+from lycosa.app.crawl.outputs import Feeds
+from lycosa.app.crawl.parts import items_location
+from lycosa.app.crawl.seeding import Seeder
+from lycosa.app.crawl.spec import CrawlSpec, SpiderSpec
+from lycosa.app.crawl.workers import WorkerProcesses
+from lycosa.core.errors import BadSpider, StateError, WorkerLost
+from lycosa.crawl.diagnostics.watchdog import Watchdog
+from lycosa.crawl.engine.engine import STOP_GRACE_S, Engine, shutdown_deadline
+from lycosa.crawl.engine.records import to_record
+from lycosa.crawl.engine.refresh import CarryOver, refresh, retry_dead
+from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
+from lycosa.crawl.events.reporting import WorkerReporter
+from lycosa.crawl.events.signals import engine_started, engine_stopped, spider_opened
+from lycosa.crawl.events.stats import Snapshot, Summary
+from lycosa.crawl.fetching.guard import is_guarded
+from lycosa.crawl.middlewares.chain import Method
+from lycosa.frontier.core.model import SegmentState, UrlRecord
+from lycosa.frontier.core.states import State
+from lycosa.frontier.core.telemetry import CrawlView, WorkerView
+from lycosa.frontier.ports import FrontierOperations
+from lycosa.frontier.state_dir import StateDir
+from lycosa.http.core.request import Request
+from lycosa.infra.clock import Clock
+
+log = logging.getLogger(__name__)
+
+OBSERVE_EVERY_S, OBSERVE_SHARED_S = 0.25, 1.0
+"""Time between two progress snapshots. One of a shared frontier takes round trips to all its partitions."""
+
+BLOCKED_AFTER_S = 0.5
+"""An event loop that has not handled a signal for this long is blocked by a callback that does not await."""
+
+DEAD_SHOWN = 10
+CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)
+SEEDS_LOOKED_UP = 100
+"""Start requests of a run that are looked up among the dead URLs of earlier runs, for a hint."""
+
+Observer = Callable[[Snapshot], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunHooks:
+    """What starts and ends with a run: the `process_start` methods of each spider's middlewares, the outputs, and the
+    worker processes (None: pages are visited in this process)."""
+
+    process_starts: Mapping[str, Sequence[Method]]
+    feeds: Feeds
+    processes: WorkerProcesses | None = None
+
+
+class CrawlRun:
+    """One run of a crawl, from its start requests to its summary."""
+
+    def __init__(
+        self,
+        crawl: CrawlSpec,
+        state: StateDir,
+        opened: OpenFrontier,
+        storage: RunStorage,
+        engine: Engine,
+        monitor: RunMonitor,
+        operations: FrontierOperations,
+        hooks: RunHooks,
+    ) -> None:
+        self._crawl = crawl
+        self._collector = crawl.target.crawler.stats
+        self._clock = Clock()
+        self._settings = crawl.settings
+        self._state = state
+        self._opened = opened
+        self._frontier = storage.frontier
+        self._committer = storage.committer
+        self._engine = engine
+        self._stats = monitor.stats
+        self._dispatcher = monitor.dispatcher
+        self._close_monitor = monitor.close_monitor
+        self.operations = operations
+        self._hooks = hooks
+        self._processes = hooks.processes
+        self.reporter = WorkerReporter(engine, monitor.stats, self._collector, crawl.settings.concurrency)
+        self.on_fast_shutdown: Callable[[], None] = lambda: None
+        """Called when nothing is to be waited for any more: after the second stop."""
+        self._interrupted = False
+        self._resumed = False
+        self._segment = self._segment_closed = ""
+        self._has_segment = False
+        self._carry = CarryOver(storage.frontier, operations, storage.committer, "")
+
+    async def start_seeding(self) -> None:
+        """Begin to queue the start requests. The first one decides which segment the run belongs to."""
+        before = await self._frontier.stats()
+        self._resumed = bool(before.done or before.dead)
+        self._lookups_left = SEEDS_LOOKED_UP if before.dead else 0
+        required = not (self._resumed or before.unfinished or self._dispatcher.has_idle_handlers)
+        self._seeder = Seeder(self._crawl, self._hooks.process_starts, self, required=required)
+        await self._seeder.start()
+        if not self._has_segment:
+            await self._begin_segment("")
+        for spec in self._crawl.spiders:
+            spec.target.crawler.push = partial(self._push, spec)
+        await self._note_closed_segment()
+
+    async def segment_for(self, spec: SpiderSpec, first: Request) -> str:
+        """See `SeedQueue.segment_for`."""
+        if not self._has_segment:
+            await self._begin_segment(spec.target.naming.segments.of_run(first, self._stats.started_at))
+        return self._segment
+
+    async def push_seeds(self, seeds: list[UrlRecord]) -> None:
+        """Queue start requests, durably; waits while there is no room."""
+        await self._engine.wait_for_space()
+        await self._dispatcher.push(self._frontier, seeds)
+        await self._committer.commit()
+        self._engine.wake()
+        await self._note_dead_seeds(seeds[: self._lookups_left])
+        self._lookups_left = max(0, self._lookups_left - len(seeds))
+        await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last of millions
+
+    async def _push(self, spec: SpiderSpec, request: Request) -> bool:
+        naming = spec.target.naming
+        record = to_record(request, spec.spider, naming=naming, segment=self._segment, guarded=is_guarded())
+        return await self._engine.push([record]) > 0
+
+    async def has_nothing_to_do(self) -> bool:
+        """Whether the crawl is finished already, and no handler of `spider_idle` may add requests."""
+        if self._dispatcher.has_idle_handlers or not self._seeder.is_done:
+            return False
+        return (await self._frontier.stats()).unfinished == 0 and await self._opened.is_finished()
+
+    async def _note_dead_seeds(self, seeds: Sequence[UrlRecord]) -> None:
+        for seed in seeds:
+            for row in await self.operations.find(seed.fingerprint, seed.host, (State.DEAD,)):
+                if row.record.segment == seed.segment:
+                    self._stats.note(
+                        f"the start URL {seed.url} failed in an earlier run ({row.reason}):"
+                        " --retry-dead queues failed URLs again"
+                    )
+
+    async def _note_closed_segment(self) -> None:
+        """Add a hint if the segment of this run is closed: the frontier drops its start requests silently."""
+        views = {view.name: view for view in await self.operations.segments()}
+        if (view := views.get(self._segment)) is None or view.state not in CLOSED:
+            return
+        self._segment_closed = f"segment {view.name} was {view.state}"
+        problem = f"segment {view.name}, which this run would fill, was {view.state} and takes no more"
+        later = "wait until the next one begins, " if view.starts_at else ""
+        self._stats.note(f"{problem}: {later}give another --segment, or start afresh with -O")
+
+    async def run(self, observe: Observer | None = None, *, signals: bool = True) -> None:
+        """Crawl until nothing is left or a signal arrives; then close the spiders."""
+        self._collector.begin(self._stats.started_at)
+        self._hooks.feeds.begun = True
+        try:
+            async with Watchdog(self._settings.slow_callback_after):
+                if self._processes is not None:
+                    await self._processes.start(self._segment)
+                await self._crawl.send(engine_started)
+                await self._crawl.send(spider_opened, of_spider=True)
+                with _handle_signals(self.interrupt) if signals else nullcontext():
+                    await self._run_engine(observe)
+                reason = self._engine.close_reason or ("shutdown" if self._interrupted else await self._finish_reason())
+                if self._processes is not None:
+                    await self._processes.end(reason)
+        except BaseException as error:
+            reason = "shutdown" if self._interrupted else "failed"
+            if self._processes is not None and isinstance(error, Exception):
+                await self._processes.fail(reason)
+            server_lost = isinstance(error, StateError) and bool(self._settings.frontier)
+            with suppress(BadSpider):  # the first error is the one that is raised
+                await self._close_spiders(reason, server_lost=server_lost)
+            if self._interrupted and isinstance(error, WorkerLost):
+                raise StateError(str(error)) from None  # WorkerLost would make it rejoin
+            raise
+        await self._close_spiders(reason)
+
+    async def _finish_reason(self) -> str:
+        left = self._engine.quota_reached and (await self._frontier.stats()).unfinished
+        return "closespider_pagecount" if left else "finished"
+
+    async def _close_spiders(self, reason: str, *, server_lost: bool = False) -> None:
+        await self._set_final_stats(server_lost=server_lost)
+        self._collector.end(self._clock.now(), reason)
+        await self._crawl.close_spiders(reason)
+
+    async def _set_final_stats(self, *, server_lost: bool) -> None:
+        """Set the stats that are counted elsewhere; not those of the frontier if its server is lost."""
+        if self._close_monitor is not None:
+            self._close_monitor.measure_memory()
+        if server_lost:
+            return
+        try:
+            async with self.shutdown_deadline():
+                frontier = await self._frontier.stats()
+        except (StateError, TimeoutError):  # StateError: the reason why the crawl ends
+            return
+        counts = {
+            "scheduler/enqueued": frontier.added,
+            "scheduler/dequeued": self._stats.leased,
+            "dupefilter/filtered": frontier.offered - frontier.added + self._stats.known_links,
+        }
+        for name, count in counts.items():
+            if count:
+                self._collector.set_value(name, count)
+
+    async def after_close(self) -> None:
+        """Send `engine_stopped`, and log the stats. To be called when all parts of the run are closed."""
+        if not self._hooks.feeds.begun:
+            return
+        await self._crawl.send(engine_stopped)
+        await self._crawl.settle_signals()
+        if self._settings.stats_dump:
+            log.info("stats of this run:\n%s", self._collector.dump())
+
+    async def view(self) -> CrawlView:
+        """Return the crawl as this worker sees it: itself and the frontier, not the totals of a shared crawl."""
+        report, stats = self.reporter.report(), await self._frontier.stats()
+        urls = {name: getattr(stats, name) for name in ("queued", "leased", "delayed", "done", "dead")}
+        totals = {} if self._settings.frontier else report.counts
+        worker = WorkerView(f"{report.machine}:{report.pid}", report.state, 0.0, stats.leased, report)
+        name = self._settings.crawl_name or self._crawl.target.name
+        return CrawlView(name, self._clock.now(), [worker], [], totals, urls)
+
+    async def snapshot(self) -> Snapshot:
+        """Return the state of the crawl."""
+        return await self._engine.snapshot()
+
+    async def finish_idle(self) -> None:
+        """End a run that had nothing to do."""
+        await self._committer.finish()
+
+    def shutdown_deadline(self) -> asyncio.Timeout:
+        """Limit the last calls of a run. See `engine.shutdown_deadline`."""
+        return shutdown_deadline(self._engine)
+
+    async def summary(self, *, nothing_to_do: bool) -> Summary:
+        """Return how the run ended."""
+        stats = await self._frontier.stats()
+        dead = await self._frontier.dead(DEAD_SHOWN)
+        quota_reached = self._engine.quota_reached and stats.unfinished > 0
+        snapshot = await self._engine.snapshot()
+        return Summary(
+            finished=stats.unfinished == 0,
+            interrupted=self._interrupted and stats.unfinished > 0 and not quota_reached,
+            nothing_to_do=nothing_to_do,
+            resumed=self._resumed,
+            snapshot=snapshot,
+            reasons=stats.reasons,
+            dead_reasons=stats.dead_reasons,
+            skipped=dict(self._stats.skipped),
+            dead=[(record.url, reason) for record, reason in dead],
+            notes=self._notes(quota_reached=quota_reached),
+            bugs=self._stats.bugs.most_frequent(),
+            idle_until=self._engine.idle_until,
+            ended_at=self._stats.started_at + snapshot.elapsed_s,
+            items_path=items_location(self._settings),
+            overwritten=self._settings.overwrite,
+            state_path=str(self._state.path),
+            closed=self._segment_closed,
+            closing=self._engine.close_reason,
+            stats=self._collector.get_stats(),
+        )
+
+    def _notes(self, *, quota_reached: bool) -> list[str]:
+        if not quota_reached:
+            return self._stats.notes
+        stopped = f"stopped at --max-pages {self._settings.max_pages}, which counts the pages of all runs"
+        change = "-o instead of -O and a larger number" if self._settings.overwrite else "a larger number"
+        return [*self._stats.notes, f"{stopped}: to resume, repeat the command with {change}"]
+
+    async def _begin_segment(self, segment: str) -> None:
+        """Set the segment of the run, and requeue stale and dead records: before the seeds, so they keep validators."""
+        self._segment, self._has_segment = segment, True
+        # A shared frontier without done URLs has no validators: its pages are fetched again as new ones.
+        has_done = not self._settings.frontier or self._settings.keep_done
+        self._carry = CarryOver(self._frontier, self.operations, self._committer, segment if has_done else "")
+        now, age_s = self._stats.started_at, self._settings.refresh
+        old = 0 if age_s is None else await refresh(self.operations, segment, now - age_s, now)
+        carried = await self._carry.more(now)
+        dead = 0
+        if self._settings.retry_dead and not self._opened.rejoined:  # a rejoined worker has retried them before
+            dead = await retry_dead(self._frontier, self.operations, segment, now)
+        if old or carried or dead:
+            log.info("queued again: %d URLs by age, %d of the previous segment, %d dead", old, carried, dead)
+
+    def interrupt(self) -> None:
+        """Stop; called again, at once."""
+        if not self._interrupted and self._engine.active_count:
+            log.warning(
+                "stopping: requests in progress have %g s to finish; interrupt again to stop at once", STOP_GRACE_S
+            )
+        self.stop()
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Lease no more; `at_once` gives up the visits under way, too."""
+        self._interrupted = True
+        self._engine.stop()
+        if at_once:
+            self._engine.stop()
+        if self._engine.fast_shutdown:
+            self.on_fast_shutdown()
+
+    async def _run_engine(self, observe: Observer | None) -> None:
+        observing = asyncio.create_task(self._observe(observe)) if observe else None
+        self._seeder.on_done(self._engine.wake, self._engine.fail)
+        try:
+            await self._engine.run(self.operations, self._segment, self._queue_more)
+        finally:
+            await self._seeder.stop()
+            if observing is not None:
+                observing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await observing
+
+    async def _queue_more(self, now: float) -> int:
+        """Queue more of the previous segment. Return how many URLs, or 1 while start requests may still come."""
+        return await self._carry.more(now) or int(not self._seeder.is_done)
+
+    async def _observe(self, observe: Observer) -> None:
+        every_s = OBSERVE_SHARED_S if self._settings.frontier else OBSERVE_EVERY_S
+        while True:
+            await asyncio.sleep(every_s)
+            snapshot = await self._engine.snapshot()
+            observe(snapshot)
+            await self._engine.wait_for_activity(snapshot)
+
+
+@contextmanager
+def _handle_signals(handler: Callable[[], None]) -> Iterator[None]:
+    """Call `handler` on the event loop for SIGINT and SIGTERM within the block.
+
+    If the loop is blocked, the second signal raises `KeyboardInterrupt` in the code that blocks it.
+    """
+    loop = asyncio.get_running_loop()
+    pending: list[float] = []  # when the signals that the loop has not handled yet arrived
+
+    def handle() -> None:
+        pending.clear()
+        handler()
+
+    def receive(_signal: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if pending and now - pending[0] > BLOCKED_AFTER_S:
+            raise KeyboardInterrupt
+        pending.append(now)
+        loop.call_soon_threadsafe(handle)
+
+    previous = {name: signal.signal(name, receive) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handled in previous.items():
+            signal.signal(name, handled)

@@ -1,0 +1,85 @@
+"""Imports what settings name as `module:function` or `module:Class`, once, when a crawl is built."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from lycosa.config import suggest
+from lycosa.core.errors import BadSetting, UsageError
+from lycosa.crawl.spiders.spider import Spider
+
+
+def import_function(setting: str, word: str, arguments: str) -> Callable[..., Any]:
+    """Return the function `module:function`, imported. Raises `BadSetting`.
+
+    The module may be a file in the current folder. `arguments` names the arguments, as in "method, url, body".
+    """
+    found = _import(setting, word)
+    if problem := _problem(found, arguments):
+        raise BadSetting(f"{setting}: {word} {problem}")
+    return found  # type: ignore[no-any-return]
+
+
+def import_class(setting: str, part: Any) -> Any:
+    """Return the class `module:Class`, imported, or any `part` that is not text as it is. Raises `BadSetting`."""
+    if not isinstance(part, str):
+        return part
+    found = _import(setting, part)
+    if not isinstance(found, type):
+        raise BadSetting(f"{setting}: {part} is a {type(found).__name__}: name a class")
+    return found
+
+
+def spider_function(spider: Spider, attribute: str, arguments: str) -> Callable[..., Any] | None:
+    """Return the spider's attribute of this name, a function, or None if it has none. Raises `UsageError`."""
+    found: Any = getattr(spider, attribute, None)
+    if found is not None and (problem := _problem(found, arguments)):
+        raise UsageError(f"{type(spider).__name__}.{attribute} {problem}")
+    return found  # type: ignore[no-any-return]
+
+
+def _import(setting: str, word: str) -> Any:
+    name, _, path = word.partition(":")
+    found: Any = _import_module(setting, name)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise BadSetting(f"{setting}: {name} has no {path!r}{suggest(part, dir(found))}")
+        found = getattr(found, part)
+    return found
+
+
+def _import_module(setting: str, name: str) -> Any:
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)  # last: a queue.py in it must not hide Python's
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise BadSetting(
+                f"{setting}: there is no module {error.name!r}, neither installed nor in {folder}"
+            ) from None
+        raise BadSetting(f"{setting}: {name} cannot be imported: it needs {error.name}") from error
+    except (Exception, SystemExit) as error:
+        problem = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        raise BadSetting(f"{setting}: {name} cannot be imported: {problem}") from error
+
+
+def _problem(found: Any, arguments: str) -> str:
+    """Return why `found` cannot be called with these arguments, or ""."""
+    if not callable(found):
+        return f"is a {type(found).__name__}: write a function ({arguments})"
+    if inspect.iscoroutinefunction(found):
+        return "is async: write a plain function"
+    try:
+        inspect.signature(found).bind(*arguments.split(","))
+    except TypeError:
+        return f"does not take ({arguments})"
+    except ValueError:  # functions written in C may have no signature
+        pass
+    return ""
