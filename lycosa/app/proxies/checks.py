@@ -64,7 +64,7 @@ async def open_upkeep(
 ) -> AsyncIterator[Upkeep]:
     """Have an `Upkeep` of a pool while the block runs; the caller runs it."""
     async with open_checker(checks) as checker:
-        yield Upkeep(pool, checker, heard=on_finding)
+        yield Upkeep(pool, checker, on_finding=on_finding)
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ async def keep(
 
         def refreshed(result: RefreshResult) -> None:
             if result.added:
-                upkeep.look()
+                upkeep.refresh_soon()
             on_refresh(result)
 
         listeners = [on_forgotten]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from lycosa.proxies.checking.judge_server import Certificate, Judge, judging, key_in
+from lycosa.proxies.checking.judge_server import Certificate, Judge, load_or_create_key, run_judge
 
 
 def judge_in(
@@ -13,7 +13,8 @@ def judge_in(
 ) -> AbstractAsyncContextManager[Judge]:
     """Return a judge with the key and, for TLS, the certificate of a folder, which are made if need be.
 
-    It answers while the block runs. Raises what `judging`, `key_in` and `Certificate.made` do.
+    It answers while the block runs. Raises as `run_judge`, `load_or_create_key` and `Certificate.load_or_create`.
     """
-    certificate = Certificate.made(folder) if tls else None
-    return judging(certificate, host=host, port=port, tls_port=tls_port, key=key_in(folder), public=public)
+    certificate = Certificate.load_or_create(folder) if tls else None
+    key = load_or_create_key(folder)
+    return run_judge(certificate, host=host, port=port, tls_port=tls_port, key=key, public=public)

@@ -1,11 +1,11 @@
-"""A judge: a small server that tells whoever has its key what it has seen of a request, so that proxies can be checked.
+"""A judge: a small server that tells clients with its key what it saw of their request, so that they can check proxies.
 
-    async with judging(Certificate.made(folder), host="203.0.113.1", port=8300, tls_port=8301) as judge:
-        judge.address.url           # judge://KEY@203.0.113.1:8300/?tls=8301&pin=..., for whoever is to check
+    async with run_judge(Certificate.load_or_create(folder), host="203.0.113.1", port=8300, tls_port=8301) as judge:
+        judge.address.url           # judge://KEY@203.0.113.1:8300/?tls=8301&pin=..., for the checker
 
-What is said is in `proxies.core.checks.judging`. Strangers get 404 and nothing else, so that it says nothing of anybody
-to anybody, and is of no use to make traffic with. Each connection has one request (`infra.web.one_request`): a proxy
-that keeps connections shows its own latency.
+The messages are those of `proxies.core.checks.judging`. Other clients get 404 and nothing else, so that the server
+reveals nothing and cannot be used to generate traffic. Each connection has one request (`infra.web.http_server`), so
+that a proxy that keeps connections shows its own latency.
 """
 
 from __future__ import annotations
@@ -40,98 +40,88 @@ from lycosa.proxies.core.checks.judging import (
 
 LOOPBACK = "127.0.0.1"
 HEAD_MAX = 16_384
-"""Bytes of a request: its line and its fields."""
+"""Bytes of a request line and its header."""
 
 CONNECTIONS_MAX = 1000
 KEY_BYTES = 24
-DAYS = 3650
-"""How long a certificate holds: who asks knows it by its key."""
+CERTIFICATE_DAYS = 3650
+"""Checkers recognise the certificate by its public key."""
 
-OPENSSL_MAX_S = 30.0
+OPENSSL_TIMEOUT_S = 30.0
 CURVE = ("-pkeyopt", "ec_paramgen_curve:prime256v1")
-LOOKED = {"content-type": "application/json", "cache-control": "no-store, no-transform"}
-STRANGE = ServerResponse(404, b"not found\n")
+ANSWER_FIELDS = {"content-type": "application/json", "cache-control": "no-store, no-transform"}
+NOT_FOUND = ServerResponse(404, b"not found\n")
 KEY_FILE, CERTIFICATE_FILE, SECRET_FILE = "key.pem", "certificate.pem", "judge.key"
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate with its key, in two files of PEM, and the pin by which it is known."""
+    """A TLS context with a certificate, and the pin of its public key."""
 
-    chain: Path
-    key: Path
+    context: ssl.SSLContext
     pin: str
 
     @classmethod
-    def made(cls, folder: Path) -> Certificate:
-        """Return the one in this folder, a new one if there is none. Raises `StateError` without openssl, `UsageError`.
+    def load_or_create(cls, folder: Path) -> Certificate:
+        """Return the certificate in PEM files of this folder; creates it if there is none. Raises `StateError`, `UsageError`.
 
-        Of several judges that begin at once all have the key of the first, and any certificate of it will do.
+        Judges that start at the same time use the key of the first one; any certificate of that key will do.
         """
         chain, key = folder / CERTIFICATE_FILE, folder / KEY_FILE
-        is_new = not key.exists() and _make(key, _openssl("genpkey", "-algorithm", "EC", *CURVE))
+        is_new = not key.exists() and _write(key, _openssl("genpkey", "-algorithm", "EC", *CURVE))
         if is_new or not chain.exists():
-            made = _openssl("req", "-x509", "-key", str(key), "-days", str(DAYS), "-subj", "/CN=judge")
-            _make(chain, made, anew=is_new)
-        return cls.read(chain, key)
-
-    @classmethod
-    def read(cls, chain: Path, key: Path) -> Certificate:
-        """Return one that somebody else has made. Raises `UsageError`."""
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key)
-        except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"{chain} and {key} are no certificate and its key: {_said(error)}") from None
-        public = _openssl("x509", "-in", str(chain), "-pubkey", "-noout")
-        return cls(chain, key, pin_of(sha256(b64decode("".join(public.split("-----")[2].split()))).digest()))
-
-    def context(self) -> ssl.SSLContext:
-        """Return what a server needs."""
+            days = str(CERTIFICATE_DAYS)
+            created = _openssl("req", "-x509", "-key", str(key), "-days", days, "-subj", "/CN=judge")
+            _write(chain, created, replace=is_new)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.chain, self.key)
-        return context
+        try:
+            context.load_cert_chain(chain, key)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(f"{chain} and {key} are not a certificate and its key: {_reason(error)}") from None
+        public_key = _openssl("x509", "-in", str(chain), "-pubkey", "-noout")
+        der = b64decode("".join(public_key.split("-----")[2].split()))
+        return cls(context, pin_of(sha256(der).digest()))
 
 
-def key_in(folder: Path) -> str:
-    """Return the key that is kept in this folder, a new one if there is none. Raises `UsageError`."""
+def load_or_create_key(folder: Path) -> str:
+    """Return the key in this folder, a new one if there is none. Raises `UsageError`."""
     path = folder / SECRET_FILE
     if not path.exists():
-        _make(path, new_key() + "\n")  # or another judge did
+        _write(path, new_key() + "\n")  # keeps the file if another judge creates it at this moment
     text = path.read_text(encoding="ascii", errors="replace").strip()
     if not KEY.fullmatch(text):
-        raise UsageError(f"{path} holds no key of a judge: write 16 to 128 letters, digits, - and _, or remove it")
+        raise UsageError(f"{path} has no key of a judge: write 16 to 128 letters, digits, - and _, or remove it")
     return text
 
 
 def new_key() -> str:
-    """Return a key that nobody can guess."""
+    """Return a random key."""
     return token_urlsafe(KEY_BYTES)
 
 
 class Judge:
-    """A running judge. `asked` counts the requests of those who have its key, `strangers` all others."""
+    """A running judge. `answered` counts requests with its key, `rejected` all others."""
 
     def __init__(self, key: str) -> None:
         self.address = JudgeAddress("", 0, key)
-        self.asked = self.strangers = 0
+        self.answered = self.rejected = 0
         self._key = key
 
-    async def answer(self, asked: ServerRequest) -> ServerResponse:
-        """Say what was seen of a request, to those who have the key."""
-        wanted = parse_target(_path(asked.target), self._key) if asked.method == "GET" else None
-        if wanted is None:
-            self.strangers += 1
-            return STRANGE
-        self.asked += 1
-        kind, nonce = wanted
+    async def handle(self, request: ServerRequest) -> ServerResponse:
+        found = parse_target(_path(request.target), self._key) if request.method == "GET" else None
+        if found is None:
+            self.rejected += 1
+            return NOT_FOUND
+        self.answered += 1
+        kind, nonce = found
         if kind == LOOK:
-            seen = SeenRequest(canonical_ip(asked.address), asked.fields, asked.is_tls)
-            return ServerResponse(200, encode_answer(self._key, nonce, seen), LOOKED)
+            seen = SeenRequest(canonical_ip(request.address), request.fields, request.is_tls)
+            return ServerResponse(200, encode_answer(self._key, nonce, seen), ANSWER_FIELDS)
         return ServerResponse(200, make_page(self._key, nonce), PAGE_FIELDS)
 
 
 @asynccontextmanager
-async def judging(
+async def run_judge(
     certificate: Certificate | None = None,
     *,
     host: str = LOOPBACK,
@@ -140,23 +130,23 @@ async def judging(
     key: str = "",
     public: str = "",
 ) -> AsyncIterator[Judge]:
-    """Be a judge on the running loop while the block runs, with TLS if there is a certificate; port 0 is a free one.
+    """Run a judge while the block runs, with TLS if there is a certificate. Port 0: a free one.
 
-    `public` is the name or address at which proxies reach it, if that is not `host`. Raises `StateError` where it
-    cannot listen.
+    `public` is the name or address at which proxies reach it, if that is not `host`. Raises `StateError` if a port is
+    not available.
     """
     judge = Judge(key or new_key())
-    requests = HttpServer(judge.answer, CONNECTIONS_MAX)
+    server = HttpServer(judge.handle, CONNECTIONS_MAX)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(requests.stop)
-        plain = await stack.enter_async_context(await _listening(requests, host, port, None))
+        stack.push_async_callback(server.stop)
+        plain = await stack.enter_async_context(await _listen(server, host, port, None))
         port = plain.sockets[0].getsockname()[1]
         if certificate is not None:
-            secure = await stack.enter_async_context(await _listening(requests, host, tls_port, certificate.context()))
+            secure = await stack.enter_async_context(await _listen(server, host, tls_port, certificate.context))
             tls_port = secure.sockets[0].getsockname()[1]
-        shown = (public or host).strip("[]")
+        name = (public or host).strip("[]")
         judge.address = JudgeAddress(
-            f"[{shown}]" if ":" in shown else shown,
+            f"[{name}]" if ":" in name else name,
             port,
             judge.address.key,
             tls_port if certificate else 0,
@@ -165,11 +155,11 @@ async def judging(
         yield judge
 
 
-async def _listening(requests: HttpServer, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
-    shake_s = None if context is None else REQUEST_MAX_S
+async def _listen(server: HttpServer, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
+    handshake_s = None if context is None else REQUEST_MAX_S
     try:
         return await asyncio.start_server(
-            requests.on_connect, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=shake_s
+            server.on_connect, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=handshake_s
         )
     except UnicodeError:
         raise UsageError(f"--bind {host}: no such address") from None
@@ -178,7 +168,7 @@ async def _listening(requests: HttpServer, host: str, port: int, context: ssl.SS
 
 
 def _path(target: str) -> str:
-    """Return the path of a target; a proxy may have left the whole URL."""
+    """Return the path of a request target, which may be a full URL if a proxy did not rewrite it."""
     if target.startswith("/"):
         return target
     try:
@@ -187,30 +177,31 @@ def _path(target: str) -> str:
         return ""
 
 
-def _make(path: Path, text: str, *, anew: bool = False) -> bool:
-    """Make one of the files of a judge. See `durable_files.make_file`. Raises `UsageError`."""
+def _write(path: Path, text: str, *, replace: bool = False) -> bool:
+    """Write a new file. Return False if it exists, and is not replaced. Raises `UsageError`."""
     try:
-        return make_file(path, text.encode("ascii"), replace=anew)
+        return make_file(path, text.encode("ascii"), replace=replace)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {_said(error)}") from None
+        raise UsageError(f"{path} cannot be written: {_reason(error)}") from None
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
-def _openssl(*words: str) -> str:
-    """Run the program openssl, which the standard library has no match for. Raises `StateError`, `UsageError`."""
+def _openssl(*arguments: str) -> str:
+    """Run the program openssl: the standard library cannot create certificates. Raises `StateError`, `UsageError`."""
     try:
-        done = subprocess.run(  # noqa: S603  words of ours, no shell
-            ["openssl", *words],  # noqa: S607  wherever this system has it
+        done = subprocess.run(  # noqa: S603  our own arguments, no shell
+            ["openssl", *arguments],  # noqa: S607  wherever this system has it
             capture_output=True,
             text=True,
-            timeout=OPENSSL_MAX_S,
+            timeout=OPENSSL_TIMEOUT_S,
             check=False,
         )
     except (FileNotFoundError, subprocess.TimeoutExpired):
         raise StateError("a certificate needs the program openssl: install it, or use --no-tls") from None
     if done.returncode:
-        raise UsageError(f"openssl {words[0]} failed: {(done.stderr.strip() or 'without a word').splitlines()[-1]}")
+        reason = (done.stderr.strip() or "no error message").splitlines()[-1]
+        raise UsageError(f"openssl {arguments[0]} failed: {reason}")
     return done.stdout

@@ -1,13 +1,14 @@
-"""The judges that a checker asks, through proxies or directly: which of them answer, and what they see without a proxy.
+"""The judges of a checker: which of them answer, and what they see without a proxy.
 
-A judge that failed is not a proxy that failed: before a proxy is blamed, its judge is asked directly.
+A proxy is not blamed for the failure of a judge: before that, the judge is probed directly.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
+from secrets import token_hex
 from typing import NamedTuple
 
 from lycosa.core.errors import FetchError, NoJudge
@@ -19,105 +20,98 @@ from lycosa.proxies.core.checks.judging import ANSWER_MAX, LOOK, PAGE, JudgeAddr
 from lycosa.proxies.core.proxy import Proxy
 
 FRESH_S = 30.0
-"""So long after it answered directly a judge is asked through proxies."""
+"""How long a judge counts as ready after it answered directly."""
 
-AGAIN_S = 1.0
-"""So long after none answered none is asked again."""
+RETRY_S = 1.0
+"""Pause after no judge answered."""
 
 NO_PROXY = ""
+NONCE_BYTES = 16
 FIELDS = {"user-agent": "Mozilla/5.0 (compatible; proxy check)", "accept-language": "en", "connection": "close"}
-"""What a check sends, so that all its requests are alike."""
+"""The header fields of all requests to judges, so that these are alike."""
 
 
-class Ready(NamedTuple):
+class ReadyJudge(NamedTuple):
     """A judge that answers, and what it sees of requests without a proxy."""
 
     address: JudgeAddress
     direct: SeenRequest
 
 
-class Look(NamedTuple):
-    """What came of a look: what the judge saw, None when somebody else answered; and the response."""
-
-    seen: SeenRequest | None
-    response: HttpResponse
-
-
 class Judges:
-    """Judges by turns. `fetcher` has to accept their certificates by their pins; `nonce` draws one (32 digits)."""
+    """Judges, used in rotation. `fetcher` has to accept their certificates by their pins."""
 
-    def __init__(
-        self, fetcher: Fetcher, addresses: Sequence[JudgeAddress], timeout_s: float, nonce: Callable[[], str]
-    ) -> None:
+    def __init__(self, fetcher: Fetcher, addresses: Sequence[JudgeAddress], timeout_s: float) -> None:
         self._fetcher = fetcher
         self._addresses = list(addresses)
         self._timeout_s = timeout_s
-        self._nonce = nonce
-        self._ready: dict[str, tuple[Ready, float]] = {}
+        self._ready: dict[str, tuple[ReadyJudge, float]] = {}
         self._failed: tuple[str, float] | None = None
-        self._asking = asyncio.Lock()
-        self._turns = count()
+        self._lock = asyncio.Lock()
+        self._rotation = count()
 
-    async def ready(self) -> Ready:
-        """Return a judge that has answered lately, each in its turn. Raises `NoJudge`."""
-        async with self._asking:
-            fresh = self._fresh()
-            if not fresh:
-                await self._ask_all()
-                fresh = [ready for ready, _ in self._ready.values()]
-        return fresh[next(self._turns) % len(fresh)]
+    async def ready(self) -> ReadyJudge:
+        """Return the next judge that has answered recently. Raises `NoJudge`."""
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            ready = [judge for judge, at in self._ready.values() if now - at <= FRESH_S]
+            if not ready:
+                await self._probe_all()
+                ready = [judge for judge, _ in self._ready.values()]
+        return ready[next(self._rotation) % len(ready)]
 
-    async def answers(self, judge: Ready, since: float) -> bool:
+    async def is_answering(self, judge: ReadyJudge, since: float) -> bool:
         """Whether a judge has answered directly since this time of the loop, or does so now."""
-        async with self._asking:
+        async with self._lock:
             known = self._ready.get(judge.address.url)
             if known is None or known[1] < since:
-                await self._ask(judge.address)
+                await self._probe_directly(judge.address)
             return judge.address.url in self._ready
 
-    async def look(self, address: JudgeAddress, proxy: str, *, tls: bool = False) -> Look:
-        """Let the judge look at a request through a proxy (URL, or NO_PROXY). Raises `FetchError`."""
-        nonce = self._nonce()
+    async def probe(
+        self, address: JudgeAddress, proxy: str, *, tls: bool = False
+    ) -> tuple[SeenRequest | None, HttpResponse]:
+        """Send a request through a proxy (URL, or NO_PROXY). Raises `FetchError`.
+
+        Return what the judge saw, None if somebody else answered; and the response.
+        """
+        nonce = token_hex(NONCE_BYTES)
         response = await self._fetch(address.ask(LOOK, nonce, tls=tls), proxy)
-        return Look(decode_answer(response.body, address.key, nonce), response)
+        return decode_answer(response.body, address.key, nonce), response
 
     async def page(self, address: JudgeAddress, proxy: Proxy) -> tuple[bytes, HttpResponse]:
-        """Get a page through a proxy. Return it as it should be, and what came. Raises `FetchError`."""
-        nonce = self._nonce()
+        """Fetch a page through a proxy. Return its unaltered content, and the response. Raises `FetchError`."""
+        nonce = token_hex(NONCE_BYTES)
         return make_page(address.key, nonce), await self._fetch(address.ask(PAGE, nonce), proxy.url)
 
-    def _fresh(self) -> list[Ready]:
-        now = asyncio.get_running_loop().time()
-        return [ready for ready, at in self._ready.values() if now - at <= FRESH_S]
-
-    async def _ask_all(self) -> None:
+    async def _probe_all(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._failed is not None and loop.time() - self._failed[1] < AGAIN_S:
-            raise NoJudge(self._failed[0])  # who waited for this answer needs no other
+        if self._failed is not None and loop.time() - self._failed[1] < RETRY_S:
+            raise NoJudge(self._failed[0])  # many checks wait for the lock; the first one's failure is that of all
         if not self._addresses:
             raise NoJudge(
-                "no judge to check proxies by: run `lycosa proxies judge` where the proxies can reach it, and give its "
-                "address, with --judge or as judges in [proxies.checks]"
+                "no judge to check proxies with: run `lycosa proxies judge` where the proxies can reach it, and write "
+                "its address after --judge or under judges in [proxies.checks]"
             )
-        problems = await asyncio.gather(*map(self._ask, self._addresses))
+        problems = await asyncio.gather(*map(self._probe_directly, self._addresses))
         if all(problems):
             names = (f"{each.name} ({why})" for each, why in zip(self._addresses, problems, strict=True))
             self._failed = f"no judge answers: {', '.join(names)}", loop.time()
             raise NoJudge(self._failed[0])
 
-    async def _ask(self, address: JudgeAddress) -> str:
-        """Ask directly. Return why it cannot be used, "" if it can."""
+    async def _probe_directly(self, address: JudgeAddress) -> str:
+        """Probe a judge without a proxy. Return why it cannot be used, "" if it can."""
         self._ready.pop(address.url, None)
         try:
-            look = await self.look(address, NO_PROXY)
-            if look.seen is not None and address.tls_port:
-                look = await self.look(address, NO_PROXY, tls=True)
+            seen, _ = await self.probe(address, NO_PROXY)
+            if seen is not None and address.tls_port:
+                seen, _ = await self.probe(address, NO_PROXY, tls=True)
         except FetchError as error:
             return str(error)
-        if look.seen is None:
+        if seen is None:
             return "what answers there is not this judge, or has another key"
-        direct = SeenRequest(look.seen.address, look.seen.fields)
-        self._ready[address.url] = Ready(address, direct), asyncio.get_running_loop().time()
+        direct = SeenRequest(seen.address, seen.fields)
+        self._ready[address.url] = ReadyJudge(address, direct), asyncio.get_running_loop().time()
         return ""
 
     async def _fetch(self, url: str, proxy: str) -> HttpResponse:

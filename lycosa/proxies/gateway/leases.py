@@ -120,7 +120,7 @@ class GatewayLeases:
             await self._return(lease)
 
     async def report(self, user: GatewayUser, report: ClientReport) -> str:
-        """Add the report of a client, and return the result. Raises `Forbidden` (404) if the client has no such lease."""
+        """Add a report of a client, and return the result. Raises `Forbidden` (404) if it has no such lease."""
         lease = self._find(user, report)
         outcome = report.to_outcome()
         self._counts.reports += 1

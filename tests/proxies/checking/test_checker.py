@@ -15,7 +15,7 @@ import pytest
 from lycosa.app.proxies.checks import open_checker, project_checks
 from lycosa.core.errors import BadSetting, NoJudge, NoProxy, StateError
 from lycosa.proxies.checking.checker import Checker, check_pool
-from lycosa.proxies.checking.judge_server import Certificate, Judge, judging
+from lycosa.proxies.checking.judge_server import Certificate, Judge, run_judge
 from lycosa.proxies.checking.upkeep import Upkeep
 from lycosa.proxies.core.checks.anonymity import Anonymity
 from lycosa.proxies.core.checks.checks import Checks, Finding, TargetPage
@@ -37,18 +37,18 @@ TIMEOUT_S = 5.0
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     need("openssl", shutil.which("openssl") is not None)
-    return Certificate.made(tmp_path_factory.mktemp("judge"))
+    return Certificate.load_or_create(tmp_path_factory.mktemp("judge"))
 
 
 @pytest.fixture(scope="module")
 def other_certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     need("openssl", shutil.which("openssl") is not None)
-    return Certificate.made(tmp_path_factory.mktemp("other"))
+    return Certificate.load_or_create(tmp_path_factory.mktemp("other"))
 
 
 @asynccontextmanager
 async def checking(certificate: Certificate | None, **checks: Any) -> AsyncIterator[tuple[Judge, Checker]]:
-    async with asyncio.timeout(60), judging(certificate) as judge:
+    async with asyncio.timeout(60), run_judge(certificate) as judge:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of bad handshakes
         asked = Checks(judges=(judge.address,), **{"timeout_s": TIMEOUT_S, **checks})
         async with open_checker(asked) as checker:
@@ -64,7 +64,7 @@ def checked(certificate: Certificate | None, story: Callable[[Judge, Checker], A
 
 
 async def found(checker: Checker, *proxies: Proxy) -> dict[str, Finding]:
-    return {finding.proxy.key: finding async for finding in checker.findings(proxies)}
+    return {finding.proxy.key: finding async for finding in checker.check_all(proxies)}
 
 
 @pytest.mark.proxies
@@ -135,7 +135,7 @@ def test_a_proxy_that_swaps_certificates_is_not_fit(certificate: Certificate, ot
     async def story(judge: Judge, checker: Checker) -> None:
         tls_port, key = judge.address.tls_port, judge.address.key
         middle = new_address()
-        between = judging(other_certificate, host=middle, tls_port=tls_port, key=key)  # knows even the key
+        between = run_judge(other_certificate, host=middle, tls_port=tls_port, key=key)  # knows even the key
         async with between, proxying(hosts={"127.0.0.1": middle}) as interceptor:
             finding = await checker.check(parse_proxy(interceptor.url))
             assert "certificate" in finding.changes
@@ -235,7 +235,7 @@ def test_without_a_judge_there_is_an_error_and_no_finding() -> None:
         async with asyncio.timeout(30), open_checker(Checks(judges, timeout_s=TIMEOUT_S)) as checker:
             await found(checker, parse_proxy("127.0.0.1:1"))
 
-    with pytest.raises(NoJudge, match="no judge to check proxies by: run `lycosa proxies judge`"):
+    with pytest.raises(NoJudge, match="no judge to check proxies with: run `lycosa proxies judge`"):
         asyncio.run(main())
     port = closed_port()
     with pytest.raises(NoJudge, match=rf"^no judge answers: 127.0.0.1:{port} \(connection refused\)$"):
@@ -246,7 +246,7 @@ def test_a_judge_with_another_key_or_certificate_is_none(
     certificate: Certificate, other_certificate: Certificate
 ) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), judging(certificate) as judge:
+        async with asyncio.timeout(30), run_judge(certificate) as judge:
             asyncio.get_running_loop().set_exception_handler(lambda *_: None)
             stranger = replace(judge.address, key="k" * 32)
             impostor = replace(judge.address, pin=other_certificate.pin)
@@ -262,8 +262,8 @@ def test_a_judge_that_goes_away_is_not_blamed_on_proxies(certificate: Certificat
     async def main() -> None:
         async with asyncio.timeout(60), AsyncExitStack() as stack:
             ends = AsyncExitStack()
-            first = await ends.enter_async_context(judging())
-            second = await stack.enter_async_context(judging())
+            first = await ends.enter_async_context(run_judge())
+            second = await stack.enter_async_context(run_judge())
             asked = Checks((first.address, second.address), timeout_s=TIMEOUT_S)
             checker = await stack.enter_async_context(open_checker(asked))
             proxy = await stack.enter_async_context(proxying(exit=new_address()))
@@ -306,12 +306,12 @@ def test_no_living_proxy_is_blamed_while_a_judge_dies(certificate: Certificate, 
     async def main() -> None:
         async with asyncio.timeout(600), AsyncExitStack() as stack:
             dying = AsyncExitStack()
-            judges = [await each.enter_async_context(judging(certificate)) for each in (stack, dying)]
+            judges = [await each.enter_async_context(run_judge(certificate)) for each in (stack, dying)]
             proxies = [await stack.enter_async_context(proxying(exit=new_address())) for _ in range(4)]
             asked = Checks(tuple(each.address for each in judges), timeout_s=60.0, concurrency=16)
             checker = await stack.enter_async_context(open_checker(asked))
             listed = [proxies[number % 4] for number in range(checks)]
-            findings = await stack.enter_async_context(aclosing(checker.findings(parse_proxy(p.url) for p in listed)))
+            findings = await stack.enter_async_context(aclosing(checker.check_all(parse_proxy(p.url) for p in listed)))
             done = 0
             async for finding in findings:
                 done += 1
@@ -320,7 +320,7 @@ def test_no_living_proxy_is_blamed_while_a_judge_dies(certificate: Certificate, 
                 if done == checks // 3:
                     await dying.aclose()
             assert done == checks
-            assert all(each.asked for each in judges)
+            assert all(each.answered for each in judges)
 
     asyncio.run(main())
 
@@ -329,11 +329,11 @@ class Watched:
     """Findings of an upkeep, to be waited for."""
 
     def __init__(self) -> None:
-        self.heard: asyncio.Queue[Finding] = asyncio.Queue()
+        self.findings: asyncio.Queue[Finding] = asyncio.Queue()
 
     async def next(self, **having: object) -> Finding:
         while True:
-            finding = await self.heard.get()
+            finding = await self.findings.get()
             if all(getattr(finding, name) == value for name, value in having.items()):
                 return finding
 
@@ -341,12 +341,12 @@ class Watched:
 def test_a_pool_is_kept_checked() -> None:
     async def main() -> None:
         watched, pool = Watched(), LocalPool()
-        async with asyncio.timeout(60), judging() as judge, proxying(exit="127.0.0.77") as proxy:
+        async with asyncio.timeout(60), run_judge() as judge, proxying(exit="127.0.0.77") as proxy:
             mine = parse_proxy(proxy.url)
             await pool.add([mine])
             asked = Checks((judge.address,), every_s=0.1, timeout_s=TIMEOUT_S)
             async with open_checker(asked) as checker, asyncio.TaskGroup() as group:
-                upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, retry_s=0.05)
+                upkeep = Upkeep(pool, checker, on_finding=watched.findings.put_nowait, retry_s=0.05)
                 running = group.create_task(upkeep.run())
                 await watched.next(alive=True)
                 (view,) = await pool.proxies()
@@ -373,14 +373,14 @@ def test_without_a_judge_nobody_in_the_pool_is_blamed(caplog: pytest.LogCaptureF
             port = closed_port()
             missing = JudgeAddress("127.0.0.1", port, "k" * 32)
             async with open_checker(Checks((missing,), every_s=0.1, timeout_s=TIMEOUT_S)) as checker:
-                upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, judge_s=0.2)
+                upkeep = Upkeep(pool, checker, on_finding=watched.findings.put_nowait, judge_s=0.2)
                 async with asyncio.TaskGroup() as group:
                     running = group.create_task(upkeep.run())
                     await told.wait()
                     assert proxy.asked == []
                     (view,) = await pool.proxies()
                     assert view.state is ProxyState.READY
-                    async with judging(port=port, key="k" * 32):
+                    async with run_judge(port=port, key="k" * 32):
                         await watched.next(alive=True)
                     running.cancel()
         assert caplog.text.count("proxies are not checked") == 1
@@ -403,10 +403,10 @@ def test_a_pool_that_is_away_is_told_later() -> None:
 
     async def main() -> None:
         watched, pool = Watched(), Away()
-        async with asyncio.timeout(60), judging() as judge, proxying(exit="127.0.0.78") as proxy:
+        async with asyncio.timeout(60), run_judge() as judge, proxying(exit="127.0.0.78") as proxy:
             await pool.add([parse_proxy(proxy.url)])
             async with open_checker(Checks((judge.address,))) as checker, asyncio.TaskGroup() as group:
-                upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, judge_s=0.05)
+                upkeep = Upkeep(pool, checker, on_finding=watched.findings.put_nowait, judge_s=0.05)
                 running = group.create_task(upkeep.run())
                 await watched.next(alive=True)
                 (view,) = await pool.proxies()

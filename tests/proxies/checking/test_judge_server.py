@@ -23,8 +23,8 @@ from lycosa.proxies.checking.judge_server import (
     KEY_FILE,
     Certificate,
     Judge,
-    judging,
-    key_in,
+    load_or_create_key,
+    run_judge,
 )
 from lycosa.proxies.core.checks.judging import LOOK, PAGE, JudgeAddress, decode_answer, make_page, parse_judge_address
 from tests.conftest import need
@@ -35,12 +35,12 @@ NONCE = "0123456789abcdef" * 2
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     need("openssl", shutil.which("openssl") is not None)
-    return Certificate.made(tmp_path_factory.mktemp("judge"))
+    return Certificate.load_or_create(tmp_path_factory.mktemp("judge"))
 
 
 def played(story: Callable[[Judge], Awaitable[None]], certificate: Certificate | None = None, **options: str) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), judging(certificate, **options) as judge:  # type: ignore[arg-type]
+        async with asyncio.timeout(30), run_judge(certificate, **options) as judge:  # type: ignore[arg-type]
             asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of a bad handshake
             await story(judge)
 
@@ -71,7 +71,7 @@ def test_it_tells_what_it_saw_to_whoever_has_the_key() -> None:
         assert seen is not None
         assert (seen.address, seen.is_tls) == ("127.0.0.1", False)
         assert seen.fields == (("host", "a"), ("via", "1.1 a"), ("x-forwarded-for", "10.0.0.1"))
-        assert (judge.asked, judge.strangers) == (1, 0)
+        assert (judge.answered, judge.rejected) == (1, 0)
 
     played(story)
 
@@ -97,7 +97,7 @@ def test_strangers_learn_nothing() -> None:
         }
         assert len(answers) == 1
         assert answers.pop().startswith(b"HTTP/1.1 404 ")
-        assert (judge.asked, judge.strangers) == (0, 5)
+        assert (judge.answered, judge.rejected) == (0, 5)
         assert (await answered(judge, b"\x16\x03\x01\x02\x00\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
 
     played(story)
@@ -132,7 +132,7 @@ def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_its_certificate_is_known_by_its_key(certificate: Certificate, tmp_path: Path) -> None:
-    stranger = JudgeAddress("127.0.0.1", 1, "k" * 32, 2, Certificate.made(tmp_path).pin)
+    stranger = JudgeAddress("127.0.0.1", 1, "k" * 32, 2, Certificate.load_or_create(tmp_path).pin)
 
     async def story(judge: Judge) -> None:
         assert parse_judge_address(judge.address.url) == judge.address
@@ -156,16 +156,16 @@ def test_its_certificate_is_known_by_its_key(certificate: Certificate, tmp_path:
 
 def test_key_and_certificate_are_kept_where_only_we_can_read_them(tmp_path: Path) -> None:
     need("openssl", shutil.which("openssl") is not None)
-    first, key = Certificate.made(tmp_path), key_in(tmp_path)
-    assert (Certificate.made(tmp_path).pin, key_in(tmp_path)) == (first.pin, key)
+    first, key = Certificate.load_or_create(tmp_path), load_or_create_key(tmp_path)
+    assert (Certificate.load_or_create(tmp_path).pin, load_or_create_key(tmp_path)) == (first.pin, key)
     for secret in (KEY_FILE, "judge.key"):
         assert (tmp_path / secret).stat().st_mode & 0o077 == 0
     (tmp_path / "judge.key").write_text("short")
-    with pytest.raises(UsageError, match="holds no key of a judge"):
-        key_in(tmp_path)
+    with pytest.raises(UsageError, match="has no key of a judge"):
+        load_or_create_key(tmp_path)
     (tmp_path / KEY_FILE).write_text("nonsense")
-    with pytest.raises(UsageError, match="are no certificate and its key"):
-        Certificate.made(tmp_path)
+    with pytest.raises(UsageError, match="are not a certificate and its key"):
+        Certificate.load_or_create(tmp_path)
 
 
 @pytest.mark.parametrize("later", [0, 1])
@@ -179,12 +179,12 @@ def test_two_judges_that_begin_at_once_have_one_certificate(
     def openssl(*words: str) -> str:
         calls.append(words)
         if len(calls) == 1 + later:
-            other.append(Certificate.made(tmp_path))
+            other.append(Certificate.load_or_create(tmp_path))
         return run(*words)
 
     monkeypatch.setattr(judge_module, "_openssl", openssl)
-    first = Certificate.made(tmp_path)
-    assert [first.pin] == [each.pin for each in other] == [Certificate.made(tmp_path).pin]
+    first = Certificate.load_or_create(tmp_path)
+    assert [first.pin] == [each.pin for each in other] == [Certificate.load_or_create(tmp_path).pin]
     assert {file.name for file in tmp_path.iterdir()} == {KEY_FILE, CERTIFICATE_FILE}
 
 
@@ -193,23 +193,23 @@ def test_two_judges_that_begin_at_once_have_one_key(tmp_path: Path, monkeypatch:
 
     def new_key() -> str:
         monkeypatch.undo()
-        other.append(key_in(tmp_path))
+        other.append(load_or_create_key(tmp_path))
         return "k" * 32
 
     monkeypatch.setattr(judge_module, "new_key", new_key)
-    assert [key_in(tmp_path)] == other == [key_in(tmp_path)]
+    assert [load_or_create_key(tmp_path)] == other == [load_or_create_key(tmp_path)]
 
 
 @pytest.mark.parametrize("lost", [KEY_FILE, CERTIFICATE_FILE])
 def test_half_a_certificate_is_made_whole(tmp_path: Path, lost: str) -> None:
     need("openssl", shutil.which("openssl") is not None)
-    pin = Certificate.made(tmp_path).pin
+    pin = Certificate.load_or_create(tmp_path).pin
     (tmp_path / lost).unlink()
-    assert (Certificate.made(tmp_path).pin == pin) is (lost == CERTIFICATE_FILE), "it is known by its key"
+    assert (Certificate.load_or_create(tmp_path).pin == pin) is (lost == CERTIFICATE_FILE), "it is known by its key"
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    for make in (Certificate.made, key_in):
+    for make in (Certificate.load_or_create, load_or_create_key):
         with pytest.raises(UsageError, match=r"cannot be written: no such file or directory$"):
             make(tmp_path / "gone")
 
@@ -217,7 +217,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_without_openssl_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StateError, match="install it, or use --no-tls"):
-        Certificate.made(tmp_path)
+        Certificate.load_or_create(tmp_path)
 
 
 def test_a_port_that_is_in_use_is_told() -> None:
@@ -225,7 +225,7 @@ def test_a_port_that_is_in_use_is_told() -> None:
         port = taken.getsockname()[1]
 
         async def main() -> None:
-            async with judging(port=port):
+            async with run_judge(port=port):
                 pass
 
         with pytest.raises(StateError, match=f"cannot listen on 127.0.0.1 port {port}: address already in use$"):
@@ -253,4 +253,4 @@ def test_ipv6(certificate: Certificate) -> None:
 
 
 def test_the_context_speaks_tls_of_today(certificate: Certificate) -> None:
-    assert certificate.context().minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert certificate.context.minimum_version >= ssl.TLSVersion.TLSv1_2

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lycosa.cli.main import main
-from lycosa.proxies.checking.judge_server import judging
+from lycosa.proxies.checking.judge_server import run_judge
 from tests.cli.command import LYCOSA, environment, lycosa
 from tests.servers.ports import closed_port
 from tests.servers.proxies import Microsocks, Tinyproxy, running
@@ -49,7 +49,7 @@ def test_what_a_check_finds_is_shown_and_told_to_the_pool(ran: Run, tmp_path: Pa
     dead = f"127.0.0.1:{closed_port()}"
 
     async def story() -> None:
-        async with judging(None) as judge, proxying() as lying:
+        async with run_judge(None) as judge, proxying() as lying:
             lying.alters = (b"e", b"3")
             (tmp_path / "list.txt").write_text(f"{good.url}\n{plain.url}\n{lying.url}\n{dead}\n")
             assert (await ran("add", "list.txt"))[1] == "4 proxies added\n"
@@ -92,7 +92,7 @@ def test_the_table_of_a_check_has_straight_columns(ran: Run, tmp_path: Path) -> 
     ]
 
     async def story() -> str:
-        async with judging(None) as judge, proxying() as well:
+        async with run_judge(None) as judge, proxying() as well:
             (tmp_path / "list.txt").write_text("\n".join([well.url, *(each.format(port) for each in others), long]))
             assert (await ran("add", "list.txt"))[0] == 0
             code, out, err = await ran("check", "--judge", judge.address.url, "--timeout", "5", "--concurrency", "1")

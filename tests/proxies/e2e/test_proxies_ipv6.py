@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lycosa.pool import open_pool
-from lycosa.proxies.checking.judge_server import judging
+from lycosa.proxies.checking.judge_server import run_judge
 from tests.cli.command import items, lycosa, started
 from tests.conftest import need
 from tests.servers.banning import banning
@@ -52,7 +52,7 @@ def test_everything_goes_through_proxies_at_an_ipv6_address(tmp_path: Path) -> N
         return said.stdout
 
     async def main() -> None:
-        async with asyncio.timeout(100), judging() as judge, banning(pages=20) as server:
+        async with asyncio.timeout(100), run_judge() as judge, banning(pages=20) as server:
             (tmp_path / "list").write_text(f"[::1]:{http.port}:ann:secret\n{socks.url}\n")
             await done("proxies", "add", "list", *pool)
             found = (await done("proxies", "check", *pool, "--judge", judge.address.url, "--json")).splitlines()

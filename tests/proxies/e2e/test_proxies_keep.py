@@ -15,7 +15,7 @@ import pytest
 
 from lycosa.app.proxies.checks import keep
 from lycosa.core.errors import UsageError
-from lycosa.proxies.checking.judge_server import judging
+from lycosa.proxies.checking.judge_server import run_judge
 from lycosa.proxies.core.checks.checks import Checks
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.target_state import ProxyState
@@ -62,7 +62,7 @@ async def line_with(process: subprocess.Popen[bytes], text: str) -> str:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_it_says_what_comes_goes_and_works(tmp_path: Path, number: signal.Signals, code: int) -> None:
     async def main() -> None:
-        async with judging() as judge, proxying(exit=new_address(), user="ann", password="secret") as proxy:
+        async with run_judge() as judge, proxying(exit=new_address(), user="ann", password="secret") as proxy:
             (tmp_path / "lycosa.toml").write_text(PROJECT)
             (tmp_path / "list.txt").write_text(f"{proxy.url_with_secrets}\nnonsense\n")
             with keeping(tmp_path, "--judge", judge.address.url) as process:
@@ -97,7 +97,7 @@ def test_dead_proxies_are_forgotten_and_listed_ones_come_back_to_be_checked(tmp_
 
     async def main() -> None:
         pool, gone, first, came = LocalPool(), [], asyncio.Event(), asyncio.Event()
-        async with asyncio.timeout(LONG_S), judging() as judge:
+        async with asyncio.timeout(LONG_S), run_judge() as judge:
             (dead,) = [parse_proxy("127.0.0.1:1")]
             checks = Checks(judges=(judge.address,), dead_kept_s=0.5, timeout_s=1.0)
 
