@@ -28,7 +28,7 @@ from lycosa.frontier.core.model import (
     Selection,
     UrlRecord,
 )
-from lycosa.frontier.core.scheduler import CLOCK_SLACK_S, Claim, Host, HostScheduler
+from lycosa.frontier.core.scheduler import CLOCK_SLACK_S, Claim, Host
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
 from lycosa.http.core.model import Validators
 
@@ -152,17 +152,17 @@ class LocalFrontier(Generic[Key]):
     def __init__(self, policy: Policy, store: FrontierStore[Key], first_token: int = 0, now: float = math.inf) -> None:
         self.store = store
         self._leases: LeaseManager[Key] = LeaseManager(policy, store, first_token)
-        self._scheduler = self._leases.scheduler
+        self.scheduler = self._leases.scheduler
         self._unsaved_hosts = self._leases.unsaved_hosts
         self._opened_at = now
         self._offered = self._added = 0
         self.known = store.known
         opened_at = 0.0 if math.isinf(now) else now
-        self._scheduler.update_clock(opened_at)
+        self.scheduler.update_clock(opened_at)
         self.add_work(store.promote_due(opened_at))
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        add, hosts, add_work = self.store.add, self._scheduler.hosts, self._scheduler.add_work
+        add, hosts, add_work = self.store.add, self.scheduler.hosts, self.scheduler.add_work
         pushed = 0
         for record in records:
             rank = add(record)
@@ -245,7 +245,7 @@ class LocalFrontier(Generic[Key]):
         return len(overdue)
 
     async def block_host(self, host: str, until: float) -> None:
-        self._scheduler.block(self._host(host), until)
+        self.scheduler.block(self._host(host), until)
         self._unsaved_hosts.add(host)
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
@@ -266,8 +266,8 @@ class LocalFrontier(Generic[Key]):
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
         self._check_clock(now)
-        self._scheduler.update_clock(now)
-        self._scheduler.throttle(self._host(host), min(max(0.0, delay_s), DELAY_MAX_S))
+        self.scheduler.update_clock(now)
+        self.scheduler.throttle(self._host(host), min(max(0.0, delay_s), DELAY_MAX_S))
 
     async def host_facts(self, host: str) -> HostFacts | None:
         return self.store.load_host(host).facts
@@ -275,7 +275,7 @@ class LocalFrontier(Generic[Key]):
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
         self._host(host)
         self._leases.set_facts(host, facts, now)
-        self._save(self._scheduler.hosts[host], facts)
+        self._save(self.scheduler.hosts[host], facts)
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
         self._host(host)
@@ -283,25 +283,25 @@ class LocalFrontier(Generic[Key]):
         self._unsaved_hosts.add(host)
 
     def next_ready(self, now: float) -> float | None:
-        times = (self._scheduler.next_ready(), self.store.next_due())
+        times = (self.scheduler.next_ready(), self.store.next_due())
         return min((at for at in times if at is not None), default=None)
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         for key in self._unsaved_hosts:
-            host = self._scheduler.hosts.get(key)
+            host = self.scheduler.hosts.get(key)
             if host is not None:
                 self._save(host, None)
         self._unsaved_hosts.clear()
         self.store.commit(positions)
-        if len(self._scheduler.hosts) > HOSTS_KEPT_MAX:
-            self._scheduler.forget_idle(self._scheduler.now)
+        if len(self.scheduler.hosts) > HOSTS_KEPT_MAX:
+            self.scheduler.forget_idle(self.scheduler.now)
 
     async def positions(self) -> dict[str, int]:
         return self.store.positions()
 
     async def stats(self) -> FrontierStats:
         return self.store.stats()._replace(
-            leased=len(self._leases), hosts=len(self._scheduler.hosts), offered=self._offered, added=self._added
+            leased=len(self._leases), hosts=len(self.scheduler.hosts), offered=self._offered, added=self._added
         )
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
@@ -310,17 +310,12 @@ class LocalFrontier(Generic[Key]):
     async def close(self) -> None:
         self.store.close()
 
-    @property
-    def scheduler(self) -> HostScheduler:
-        """The active hosts."""
-        return self._scheduler
-
     def delays(self, host_key: str) -> list[tuple[str, float]]:
         """Return what has a delay when this host is asked, the host or its IP address, with the seconds."""
-        host = self._scheduler.hosts.get(host_key)
+        host = self.scheduler.hosts.get(host_key)
         if host is None:
             return []
-        own, by_ip = host.delay_s, self._scheduler.policy.delay_per_ip_s
+        own, by_ip = host.delay_s, self.scheduler.policy.delay_per_ip_s
         delays = [(host_key, own)] if own else []
         return [*delays, (host.group.address, by_ip)] if host.group is not None and by_ip else delays
 
@@ -331,7 +326,7 @@ class LocalFrontier(Generic[Key]):
     def add_work(self, work: Iterable[HostWork]) -> None:
         """Schedule these hosts for their new records."""
         for host, rank, count in work:
-            self._scheduler.add_work(self._host(host), rank, count)
+            self.scheduler.add_work(self._host(host), rank, count)
 
     def drop(self, segment: str) -> int:
         """Forget a segment and void its leases."""
@@ -345,10 +340,10 @@ class LocalFrontier(Generic[Key]):
 
     def _host(self, key: str) -> Host:
         """Return the host, with what is stored of it if it was not active."""
-        host = self._scheduler.hosts.get(key)
+        host = self.scheduler.hosts.get(key)
         if host is not None:
             return host
-        host = self._scheduler.activate(key)
+        host = self.scheduler.activate(key)
         saved = self.store.load_host(key)
         # The clock may have been set back since these times were stored: bound them by the time of opening, or the host
         # would wait for the difference.
@@ -359,7 +354,7 @@ class LocalFrontier(Generic[Key]):
             until = min(saved.address_until, self._opened_at + ADDRESS_MAX_S)
             self._leases.set_address(key, saved.address, until, 0.0)
         started_at = min(saved.started_at, self._opened_at)
-        self._scheduler.restore(host, started_at, min(saved.blocked_until, self._opened_at + BLOCK_MAX_S))
+        self.scheduler.restore(host, started_at, min(saved.blocked_until, self._opened_at + BLOCK_MAX_S))
         return host
 
     def _save(self, host: Host, facts: HostFacts | None) -> None:
@@ -369,7 +364,7 @@ class LocalFrontier(Generic[Key]):
     def _put_back(self, key: Key, record: UrlRecord) -> None:
         rank = self.store.put_back(key, record)
         if rank != NOT_READY:
-            self._scheduler.add_work(self._host(record.host), rank)
+            self.scheduler.add_work(self._host(record.host), rank)
 
     def _check_clock(self, now: float) -> None:
         """If the clock was set back behind the time of opening, bound stored times by the new clock (`_host`)."""

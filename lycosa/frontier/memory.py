@@ -26,7 +26,7 @@ from lycosa.frontier.core.model import (
     UrlRecord,
 )
 from lycosa.frontier.core.rows import Matcher
-from lycosa.frontier.core.segments import segment_order, starts_at
+from lycosa.frontier.core.segments import segment_order, starts_at, total_stats
 from lycosa.frontier.core.states import Event, Policy, State, push_event, requeue, step
 from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier, SavedHost
 from lycosa.frontier.slices import next_slice, parse_cursor
@@ -183,15 +183,7 @@ class MemoryFrontierStore:
         return dict(self._positions)
 
     def stats(self) -> FrontierStats:
-        views = self.segments()
-        return FrontierStats(
-            queued=sum(view.queued for view in views) - self._leased,
-            delayed=sum(view.delayed for view in views),
-            done=sum(view.done for view in views),
-            dead=sum(view.dead for view in views),
-            reasons=_sum(view.reasons for view in views),
-            dead_reasons=_sum(view.dead_reasons for view in views),
-        )
+        return total_stats(self.segments(), self._leased)
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         urls = (url for segment in self._live.values() for url in segment.urls.values())
@@ -354,14 +346,6 @@ def _view(segment: MemorySegment) -> SegmentView:
 
 def _arrival(key: bytes) -> int:
     return int.from_bytes(key, "big")
-
-
-def _sum(counts: Iterator[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for each in counts:
-        for reason, number in each.items():
-            total[reason] = total.get(reason, 0) + number
-    return total
 
 
 def memory_frontier(policy: Policy) -> LocalFrontier[Key]:

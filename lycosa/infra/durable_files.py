@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkstemp
 
@@ -22,6 +24,15 @@ def storage_error(path: Path, error: Exception) -> StateError:
     # The messages of LMDB begin with the path that it was given.
     what = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
     return StorageError(f"{path}: the database of the state cannot be used ({what}); -O starts afresh")
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Raise what LMDB or the disk raises in the block as `storage_error`."""
+    try:
+        yield
+    except (lmdb.Error, OSError) as error:
+        raise storage_error(path, error) from error
 
 
 def sync_file(path: Path) -> None:

@@ -6,10 +6,10 @@ the label `worker` cover the whole crawl, including workers that have ended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from lycosa.core.metrics import Metric, Samples
-from lycosa.frontier.core.telemetry import COUNTS, STAT_PREFIX, STATES, CrawlView, WorkerView
+from lycosa.core.metrics import Metric
+from lycosa.frontier.core.telemetry import COUNTS, STAT_PREFIX, STATES, CrawlView, WorkerReport, WorkerView
 
 WORKERS_MAX = 200
 STATS_MAX = 500
@@ -24,6 +24,14 @@ COUNTED = {
     "cpu_ms": ("cpu_seconds_total", "Processor time."),
 }
 
+WORKER_GAUGES: Sequence[tuple[str, str, Callable[[WorkerView, WorkerReport], float]]] = (
+    ("lycosa_worker_leases", "URLs leased to it.", lambda worker, _: worker.leased),
+    ("lycosa_worker_requests", "Requests being processed.", lambda _, report: report.under_way),
+    ("lycosa_worker_resident_memory_bytes", "Resident memory.", lambda _, report: report.memory_bytes),
+    ("lycosa_worker_uptime_seconds", "Time since its start.", lambda _, report: report.uptime_s),
+    ("lycosa_worker_silent_seconds", "Time since its last sign of life.", lambda worker, _: worker.silent_s),
+)
+
 
 def metrics_of(view: CrawlView) -> list[Metric]:
     """Return the metrics of a crawl."""
@@ -32,11 +40,8 @@ def metrics_of(view: CrawlView) -> list[Metric]:
     states = dict.fromkeys(STATES, 0)
     for worker in [*view.workers, *view.former_workers]:
         states[worker.state] = states.get(worker.state, 0) + 1
-    stats = [
-        (name.removeprefix(STAT_PREFIX), count)
-        for name, count in sorted(view.totals.items())
-        if name.startswith(STAT_PREFIX)
-    ]
+    names = sorted(name for name in view.totals if name.startswith(STAT_PREFIX))
+    stats = [(name.removeprefix(STAT_PREFIX), view.totals[name]) for name in names]
     return [
         *(_totals(name, view.totals, crawl) for name in COUNTS if view.totals and view.has_count(name)),
         Metric(
@@ -76,25 +81,12 @@ def _by_worker(count: str, crawl: Mapping[str, str], workers: Sequence[WorkerVie
 
 def _of_workers(crawl: Mapping[str, str], workers: Sequence[WorkerView]) -> list[Metric]:
     reported = [(_labels(crawl, each), each, each.report) for each in workers if each.report]
-    gauges: dict[str, tuple[str, Samples]] = {
-        "leases": ("URLs leased to it.", [(labels, each.leased) for labels, each, _ in reported]),
-        "requests": ("Requests being processed.", [(labels, report.under_way) for labels, _, report in reported]),
-        "resident_memory_bytes": (
-            "Resident memory.",
-            [(labels, report.memory_bytes) for labels, _, report in reported],
-        ),
-        "uptime_seconds": ("Time since its start.", [(labels, report.uptime_s) for labels, _, report in reported]),
-        "silent_seconds": (
-            "Time since its last sign of life.",
-            [(labels, each.silent_s) for labels, each, _ in reported],
-        ),
-    }
     info = [({**labels, "machine": report.machine, "version": report.version}, 1.0) for labels, _, report in reported]
     return [
         Metric("lycosa_worker_info", "gauge", "Where it runs, and its version.", info),
         *(
-            Metric(f"lycosa_worker_{name}", "gauge", help_text, samples)
-            for name, (help_text, samples) in gauges.items()
+            Metric(name, "gauge", text, [(labels, value(each, report)) for labels, each, report in reported])
+            for name, text, value in WORKER_GAUGES
         ),
     ]
 

@@ -12,14 +12,15 @@ segments. Multiples are counted from one fixed moment, weeks from a Monday, so `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from lycosa.core.errors import BadSetting, BadSpider, UsageError
 from lycosa.core.units import DURATION_UNITS_S
-from lycosa.frontier.core.model import SegmentState, SegmentView
+from lycosa.frontier.core.model import FrontierStats, SegmentState, SegmentView
 from lycosa.http.core.request import Request
 
 NAME_MAX = 100
@@ -186,3 +187,20 @@ def starts_at(name: str) -> float:
 def segment_order(name: str) -> tuple[float, str]:
     """The sort key of segments: oldest first, those without a start before all others."""
     return starts_at(name), name
+
+
+def total_stats(views: Sequence[SegmentView], leased: int) -> FrontierStats:
+    """Return the counts of all segments together, of whose queued URLs `leased` are leased."""
+    reasons: Counter[str] = Counter()
+    dead_reasons: Counter[str] = Counter()
+    for view in views:
+        reasons.update(view.reasons)
+        dead_reasons.update(view.dead_reasons)
+    return FrontierStats(
+        queued=sum(view.queued for view in views) - leased,
+        delayed=sum(view.delayed for view in views),
+        done=sum(view.done for view in views),
+        dead=sum(view.dead for view in views),
+        reasons=dict(reasons),
+        dead_reasons=dict(dead_reasons),
+    )

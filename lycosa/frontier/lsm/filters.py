@@ -14,19 +14,17 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
 import msgspec
-from xxhash import xxh3_64_intdigest
 
 from lycosa.core.bloom import Filter, Layer
 from lycosa.core.errors import StateError
-from lycosa.infra.durable_files import replace_file, storage_error, sync_file
+from lycosa.infra.durable_files import replace_file, storage_errors, sync_file
+from lycosa.infra.frames import HEAD, encode_frame, frame_at
 
 log = logging.getLogger(__name__)
 
-HEAD = Struct("<IQ")
 ADDED_MAX = 1_000_000
 """Fingerprints in frames before the layers are rewritten."""
 
@@ -78,13 +76,11 @@ class FilterFile:
 
     def append(self, before: int, last: int, added: list[int]) -> None:
         """Write a frame with what the generations after `before` up to `last` added."""
-        try:
+        with storage_errors(self._path):
             with self._path.open("ab") as stream:
                 stream.write(_encode(Frame(before, last, 0, added)))
             if self._sync:
                 sync_file(self._path)
-        except OSError as error:
-            raise storage_error(self._path, error) from error
 
     def is_long(self, known: int) -> bool:
         """Whether the layers, which hold `known` fingerprints, should be rewritten."""
@@ -95,30 +91,29 @@ class FilterFile:
 
     def save(self, filter_: Filter, generation: int) -> None:
         """Write the changed layers; they are complete up to this generation."""
-        try:
+        with storage_errors(self._path):
             layers = filter_.layers[::-1]
             for n, layer in enumerate(layers):
                 if self._saved.get(n) != layer.count:
                     replace_file(self._layer(n), layer.dump(), sync=self._sync)
                     self._saved[n] = layer.count
             replace_file(self._path, _encode(Frame(generation, generation, len(layers), [])), sync=self._sync)
-        except OSError as error:
-            raise storage_error(self._path, error) from error
 
     def delete(self) -> None:
         """Delete the files."""
-        try:
+        with storage_errors(self._path):
             for path in (self._path, *self._path.parent.glob(self._path.name + ".*")):
                 path.unlink(missing_ok=True)
-        except OSError as error:
-            raise storage_error(self._path, error) from error
         self._saved.clear()
 
     def _read(self) -> list[Frame]:
         data = self._path.read_bytes()
-        frames, end = _decode_frames(data)
-        if end < len(data):  # a torn frame: one appended after it would never be read
-            os.truncate(self._path, end)
+        frames, at = [], 0
+        while (payload := frame_at(data, at)) is not None:
+            frames.append(_decode(payload))
+            at += HEAD.size + len(payload)
+        if at < len(data):  # a torn frame: one appended after it would never be read
+            os.truncate(self._path, at)
         return frames
 
     def _layer(self, n: int) -> Path:
@@ -148,21 +143,7 @@ def load_or_rebuild(
 
 
 def _encode(frame: Frame) -> bytes:
-    payload = msgspec.msgpack.encode(frame)
-    return HEAD.pack(len(payload), xxh3_64_intdigest(payload)) + payload
-
-
-def _decode_frames(data: bytes) -> tuple[list[Frame], int]:
-    """Return the complete frames and where they end."""
-    found, at = [], 0
-    while at + HEAD.size <= len(data):
-        length, checksum = HEAD.unpack_from(data, at)
-        payload = data[at + HEAD.size : at + HEAD.size + length]
-        if len(payload) < length or xxh3_64_intdigest(payload) != checksum:
-            break
-        found.append(_decode(payload))
-        at += HEAD.size + length
-    return found, at
+    return encode_frame(msgspec.msgpack.encode(frame))
 
 
 def append_to_all(folder: Path, before: int, last: int, added: dict[int, list[int]], *, sync: bool) -> None:

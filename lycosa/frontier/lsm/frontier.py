@@ -30,15 +30,12 @@ from lycosa.frontier.core.states import Event, Policy, State, requeue, step
 from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier
 from lycosa.frontier.lsm.done_rows import record_of
 from lycosa.frontier.lsm.lmdb import DATA, DEAD, DELAYED, DELAYED_KEY, DONE, KINDS, QUEUE, QUEUE_KEY, table_number
-from lycosa.frontier.lsm.memtable import STEPS
 from lycosa.frontier.lsm.open_segment import OTHER, OpenSegment, count, view
 from lycosa.frontier.lsm.rows import ARRIVAL, SegmentRow, decode_dead, decode_done, decode_record
 from lycosa.frontier.lsm.store import DELAYED_TABLE, LmdbCrawlStore, ignore
 from lycosa.frontier.lsm.verify import find_problems
 from lycosa.frontier.lsm.window import Window
 from lycosa.frontier.slices import ScanSlice, next_slice, parse_cursor
-
-__all__ = ["STEPS", "LmdbFrontierStore", "embedded_frontier"]
 
 SCAN_ROWS = 500
 QUEUED_MAX = 10_000
@@ -253,4 +250,5 @@ def embedded_frontier(
     The caller holds the lock of the state. `on_step` receives the `STEPS` of every commit.
     """
     store = LmdbFrontierStore(path, sync=sync, on_step=on_step, expected=expected)
-    return LocalFrontier(policy, store, store.epoch << 32, now)
+    # The epoch makes the lease tokens of earlier owners invalid.
+    return LocalFrontier(policy, store, store.counters.epoch << 32, now)

@@ -30,7 +30,7 @@ import lmdb
 import msgspec
 
 from lycosa.core.errors import StateError
-from lycosa.infra.durable_files import make_folder, storage_error, sync_file, sync_folder
+from lycosa.infra.durable_files import make_folder, storage_error, storage_errors, sync_file, sync_folder
 
 MAP_BYTES = 1 << 40
 SEGMENTS_MAX = 1000
@@ -147,7 +147,7 @@ class Database:
     def compact(self) -> None:
         """Rewrite the file without unused space."""
         draft = self.path / "compacted"
-        try:
+        with storage_errors(self.path):
             rmtree(draft, ignore_errors=True)  # left by a compaction that was killed
             draft.mkdir()
             self.commit()
@@ -159,8 +159,6 @@ class Database:
             draft.rmdir()
             if self._sync:
                 sync_folder(self.path)
-        except (lmdb.Error, OSError) as error:
-            raise storage_error(self.path, error) from error
         self._handles.clear()
         self._env, self._txn = self._open()
 
@@ -170,7 +168,7 @@ class Database:
         self._env.close()
 
     def _open(self) -> tuple[Any, Any]:
-        try:
+        with storage_errors(self.path):
             make_folder(self.path)
             if not (self.path / DATA).exists():
                 _make(self.path / DATA)
@@ -183,8 +181,6 @@ class Database:
                 lock=False,
             )
             return env, env.begin(write=True)
-        except (lmdb.Error, OSError) as error:
-            raise storage_error(self.path, error) from error
 
     @contextmanager
     def _converting_errors(self) -> Iterator[None]:
@@ -202,10 +198,8 @@ class Database:
     def _handle(self, table: int) -> Any:
         handle = self._handles.get(table)
         if handle is None:
-            try:
+            with storage_errors(self.path):
                 handle = self._handles[table] = self._env.open_db(str(table).encode(), txn=self._txn)
-            except lmdb.Error as error:
-                raise storage_error(self.path, error) from error
         return handle
 
 

@@ -91,11 +91,6 @@ class Memtable:
         self._recover()
 
     @property
-    def applied(self) -> int:
-        """The generation up to which LMDB has everything."""
-        return self._applied
-
-    @property
     def changed(self) -> int:
         """The number of rows changed since the last freeze."""
         return sum(map(len, self.active.values()))
@@ -207,7 +202,8 @@ class Memtable:
     def _recover(self) -> None:
         """Apply the logs that LMDB does not have, and begin the next one."""
         value = self.database.get(table_number(META), APPLIED)
-        applied = self._applied = _decode_applied(value) if value else 0
+        applied = self.applied = _decode_applied(value) if value else 0
+        """The generation up to which LMDB has everything."""
         logs = generations(self.path)
         for generation in logs:
             if generation <= applied:
@@ -247,7 +243,7 @@ class Memtable:
         log, last = self._log, self._generation
         self._begin_log()  # first: if it fails, the old log stays in use
         log.close()
-        self._swap(self._applied + 1, last)
+        self._swap(self.applied + 1, last)
         self._on_step("log rotated")
 
     def _swap(self, first: int, last: int) -> None:
@@ -292,7 +288,7 @@ class Memtable:
         self.levels.rotate_if_full([table for table in self.frozen if table % KINDS == SEEN_L1])
         self.database.write(table_number(META), [APPLIED], {APPLIED: last})
         self.database.commit()
-        self._applied = last
+        self.applied = last
         self._on_step("checkpoint committed")
         self.frozen = {}
         for generation in range(first, last + 1):

@@ -11,7 +11,7 @@ from functools import partial
 
 from lycosa.core.bloom import Filter
 from lycosa.frontier.core.model import FrontierStats, SegmentState, SegmentView
-from lycosa.frontier.core.segments import starts_at
+from lycosa.frontier.core.segments import starts_at, total_stats
 from lycosa.frontier.lsm.filters import FilterFile, load_or_rebuild
 from lycosa.frontier.lsm.lmdb import DEAD, DONE, QUEUE, SEEN_L1, table_number
 from lycosa.frontier.lsm.memtable import Memtable
@@ -35,28 +35,6 @@ class OpenSegment:
     the filter with the next commit; until then they are found in the memtable. `certain` counts look-ups settled by the
     filter, `maybes` the others, `false_positives` the "maybes" since the last commit that were new.
     """
-
-    __slots__ = (
-        "_older",
-        "_recent",
-        "admitted",
-        "certain",
-        "changed",
-        "dead",
-        "done",
-        "false_positives",
-        "file",
-        "filter",
-        "is_open",
-        "maybes",
-        "pending",
-        "queue",
-        "rank",
-        "row",
-        "seen",
-        "started",
-        "windows",
-    )
 
     def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:
         self.row = row
@@ -154,23 +132,10 @@ def view(row: SegmentRow) -> SegmentView:
 
 def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
     """Return the counts of all segments together, of whose pending URLs `leased` are leased."""
-    reasons: dict[str, int] = {}
-    dead_reasons: dict[str, int] = {}
-    for segment in live:
-        for total, each in ((reasons, segment.row.reasons), (dead_reasons, segment.row.dead_reasons)):
-            for reason, times in each.items():
-                total[reason] = total.get(reason, 0) + times
     certain = sum(segment.certain + len(segment.admitted) - segment.false_positives for segment in live)
-    return FrontierStats(
-        queued=sum(segment.pending for segment in live) - leased,
-        delayed=sum(segment.row.delayed for segment in live),
-        done=sum(reasons.values()),
-        dead=sum(segment.row.dead for segment in live),
-        reasons=reasons,
-        dead_reasons=dead_reasons,
-        lookups=certain + sum(segment.maybes for segment in live),
-        lookups_settled=certain,
-    )
+    lookups = certain + sum(segment.maybes for segment in live)
+    stats = total_stats([view(segment.current_row()) for segment in live], leased)
+    return stats._replace(lookups=lookups, lookups_settled=certain)
 
 
 def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:

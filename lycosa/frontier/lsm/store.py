@@ -87,11 +87,6 @@ class LmdbCrawlStore:
         self._dirty = True
         self._limit = BUFFER_MAX
 
-    @property
-    def epoch(self) -> int:
-        """How often this state was opened; it makes lease tokens of earlier owners invalid."""
-        return self.counters.epoch
-
     def add(self, record: UrlRecord) -> float | None:
         segment = self._live.get(record.segment) or self._create_segment(record.segment)
         if segment is None or not segment.is_open:

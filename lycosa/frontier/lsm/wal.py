@@ -13,14 +13,11 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from struct import Struct
-
-from xxhash import xxh3_64_intdigest
 
 from lycosa.core.errors import StorageError
-from lycosa.infra.durable_files import storage_error, sync_file, sync_folder
+from lycosa.infra.durable_files import storage_error, storage_errors, sync_file, sync_folder
+from lycosa.infra.frames import HEAD, encode_frame, frame_at
 
-HEAD = Struct("<IQ")
 FRAME_MAX = 1 << 30
 """Bytes of one frame; a larger commit is refused."""
 
@@ -34,40 +31,31 @@ class WriteAheadLog:
         self.path = folder / f"{PREFIX}{generation}"
         self.generation = generation
         self._sync = sync
-        self._size = 0
-        try:
+        self.size_bytes = 0
+        """The size of all its frames."""
+        with storage_errors(folder):
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             if sync:
                 sync_folder(folder)
-        except OSError as error:
-            raise storage_error(folder, error) from error
 
     def append(self, payload: bytes) -> None:
         """Write one frame to the operating system; `sync` makes it survive a power loss."""
         if len(payload) > FRAME_MAX:
             raise StorageError(f"{self.path}: a commit of {len(payload):,} bytes is too large; commit more often")
-        frame = HEAD.pack(len(payload), xxh3_64_intdigest(payload, self.generation)) + payload
+        frame = encode_frame(payload, self.generation)
         try:
-            _write(self._file, frame, self._size)
+            _write(self._file, frame, self.size_bytes)
         except OSError as error:
             with suppress(OSError):  # remove the torn frame, so that the log can go on
-                os.ftruncate(self._file, self._size)
+                os.ftruncate(self._file, self.size_bytes)
             raise storage_error(self.path, error) from error
-        self._size += len(frame)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all its frames."""
-        return self._size
+        self.size_bytes += len(frame)
 
     def sync(self) -> None:
         """Force the log to disk, if it was opened with `sync`."""
-        if not self._sync:
-            return
-        try:
-            os.fdatasync(self._file)
-        except OSError as error:
-            raise storage_error(self.path, error) from error
+        if self._sync:
+            with storage_errors(self.path):
+                os.fdatasync(self._file)
 
     def close(self) -> None:
         os.close(self._file)
@@ -82,18 +70,12 @@ def generations(folder: Path) -> list[int]:
 def read_frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
     """Yield the frames of a log. Raises `StorageError` for a torn frame, except at the end of the `last` log."""
     path = folder / f"{PREFIX}{generation}"
-    try:
+    with storage_errors(path):
         data = path.read_bytes()
-    except OSError as error:
-        raise storage_error(path, error) from error
     at = 0
-    while at + HEAD.size <= len(data):
-        length, checksum = HEAD.unpack_from(data, at)
-        payload = data[at + HEAD.size : at + HEAD.size + length]
-        if len(payload) < length or xxh3_64_intdigest(payload, generation) != checksum:
-            break
+    while (payload := frame_at(data, at, generation)) is not None:
         yield payload
-        at += HEAD.size + length
+        at += HEAD.size + len(payload)
     if at < len(data) and not last:
         raise StorageError(f"{path} is damaged at byte {at:,}; put back a copy of the state, or start afresh with -O")
 

@@ -24,13 +24,12 @@ from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked
 from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import replace_file
 from lycosa.infra.file_locks import lock_file, lock_owner, unlock
+from lycosa.infra.frames import HEAD, encode_frame, frame_at
 
 MAGIC, VERSION = b"LyPP", 3
 IMAGE_HEAD = Struct("<4sIQQ")
 """Magic, version, generation, checksum of the rest."""
 
-FRAME_HEAD = Struct("<IQ")
-"""Length and checksum (xxh3, with the generation as its seed)."""
 
 LOCK, IMAGE, JOURNAL, SOCKET = "lock", "pool", "journal.", "socket"
 JOURNAL_MIN = 4 << 20
@@ -111,9 +110,8 @@ class PoolFolder:
         except OSError as error:
             raise _storage_error(journal, error) from error
         try:
-            replace_file(
-                self.path / IMAGE, head + image, sync=True, mode=0o600
-            )  # from here on the new journal is the one that is read
+            # From here on the new journal is the one that is read.
+            replace_file(self.path / IMAGE, head + image, sync=True, mode=0o600)
         except OSError as error:
             os.close(opened)
             raise _storage_error(self.path, error) from error
@@ -133,7 +131,7 @@ class PoolFolder:
         if len(record) > RECORD_MAX:
             self._close_journal()
             return
-        frame = FRAME_HEAD.pack(len(record), xxh3_64_intdigest(record, self.generation)) + record
+        frame = encode_frame(record, self.generation)
         try:
             written = os.write(self._journal, frame)
         except OSError as error:
@@ -221,31 +219,16 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
     except OSError as error:
         raise _storage_error(path, error) from error
     at = 0
-    while at < len(data):
-        record = _frame_at(data, at, generation)
-        if record is None:
-            if len(data) - at > RECORD_MAX + FRAME_HEAD.size or _has_frame_after(data, at, generation):
-                raise StorageError(f"{path} is damaged at byte {at:,}: {REPAIR}")
-            return
+    while (record := frame_at(data, at, generation)) is not None:
         yield record
-        at += FRAME_HEAD.size + len(record)
-
-
-def _frame_at(data: bytes, at: int, generation: int) -> bytes | None:
-    """Return the record of the frame that begins there, None if no valid one does."""
-    if at + FRAME_HEAD.size > len(data):
-        return None
-    length, checksum = FRAME_HEAD.unpack_from(data, at)
-    begin = at + FRAME_HEAD.size
-    if begin + length > len(data):
-        return None
-    record = data[begin : begin + length]
-    return record if xxh3_64_intdigest(record, generation) == checksum else None
+        at += HEAD.size + len(record)
+    if len(data) - at > RECORD_MAX + HEAD.size or _has_frame_after(data, at, generation):
+        raise StorageError(f"{path} is damaged at byte {at:,}: {REPAIR}")
 
 
 def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
     """Return whether a valid frame follows an invalid one, which therefore is not the torn end of a killed process."""
-    return any(_frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
+    return any(frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
 
 
 def _storage_error(path: Path, error: OSError) -> StateError:

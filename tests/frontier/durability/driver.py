@@ -55,7 +55,7 @@ RUN_S = 10_000.0
 """Virtual seconds between the starts of two runs; no page is delayed that long."""
 
 ITEMS_FLUSHED, RECORDS_FLUSHED, COMMITTED = "items flushed", "records flushed", "commit returned"
-STEPS = (ITEMS_FLUSHED, RECORDS_FLUSHED, *frontier.STEPS, COMMITTED)
+STEPS = (ITEMS_FLUSHED, RECORDS_FLUSHED, *memtable.STEPS, COMMITTED)
 LIMITS: dict[tuple[Any, str], int] = {
     (levels, "L0_MAX"): 60,
     (levels, "SCAN_ROWS"): 10,

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateLocked, StorageError, StorageFull
+from lycosa.infra.frames import HEAD
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.target import Wait
 from lycosa.proxies.folder import folder as embedded_folder
-from lycosa.proxies.folder.folder import FRAME_HEAD, IMAGE_HEAD
+from lycosa.proxies.folder.folder import IMAGE_HEAD
 from lycosa.proxies.folder.pool import PoolStore
 from lycosa.proxies.memory.pool import LocalPool
 from tests.conftest import PROVE
@@ -44,7 +45,7 @@ def frames(data: bytes) -> list[int]:
     """The offsets at which a frame ends."""
     ends, at = [], 0
     while at < len(data):
-        at += FRAME_HEAD.size + FRAME_HEAD.unpack_from(data, at)[0]
+        at += HEAD.size + HEAD.unpack_from(data, at)[0]
         ends.append(at)
     return ends
 

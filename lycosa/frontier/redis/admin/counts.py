@@ -9,6 +9,7 @@ import msgspec
 from lycosa.frontier.core.model import FrontierStats, HostFacts, SegmentState, SegmentView, UrlRecord
 from lycosa.frontier.core.segments import segment_order, starts_at
 from lycosa.frontier.core.states import State
+from lycosa.frontier.core.telemetry import sum_counts
 from lycosa.frontier.redis.lanes import row_of
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import Session
@@ -25,8 +26,8 @@ async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> Fron
         total("delayed"),
         total("done"),
         total("dead"),
-        reasons=_sum(await _reasons(session, Key.DONE_REASONS)),
-        dead_reasons=_sum(await _reasons(session, Key.DEAD_REASONS)),
+        reasons=sum_counts((await _reasons(session, Key.DONE_REASONS)).values()),
+        dead_reasons=sum_counts((await _reasons(session, Key.DEAD_REASONS)).values()),
         hosts=hosts,
         offered=offered,
         added=session.calls.added,
@@ -94,14 +95,6 @@ async def _reasons(session: Session, key: Key) -> dict[str, dict[str, int]]:
             of_segment = reasons.setdefault(segment, {})
             of_segment[reason] = of_segment.get(reason, 0) + int(count)
     return {segment: {reason: n for reason, n in found.items() if n} for segment, found in reasons.items()}
-
-
-def _sum(reasons: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for of_segment in reasons.values():
-        for reason, count in of_segment.items():
-            total[reason] = total.get(reason, 0) + count
-    return total
 
 
 def _view(

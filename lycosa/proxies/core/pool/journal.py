@@ -7,7 +7,7 @@ alone does (leases that expire, cool-downs that end) is not recorded: it happens
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Union
 
 import msgspec
 
@@ -136,19 +136,5 @@ class ReviveRecord(JournalRecord, tag=12):
     exit_ip: str
 
 
-AnyRecord = (
-    AddRecord
-    | RemoveRecord
-    | AddTargetRecord
-    | ForgetTargetRecord
-    | FillRecord
-    | GrantRecord
-    | RenewRecord
-    | ReleaseRecord
-    | OutcomesRecord
-    | BanRecord
-    | UnbanRecord
-    | ReviveRecord
-)
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(AnyRecord).decode
+decode = msgspec.msgpack.Decoder(Union[tuple(JournalRecord.__subclasses__())]).decode  # noqa: UP007  made at run time
