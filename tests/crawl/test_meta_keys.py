@@ -1,4 +1,4 @@
-"""The meta keys of the built-in middlewares and the fetcher, one crawl for each key (C1, C2, C5; issue 4)."""
+"""The meta keys of the built-in middlewares and the fetcher, one crawl for each key (C1, C2, C5)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 from lycosa import Request, Response
 from lycosa.http.core.curl_command import BadCurl
 from tests.crawl.fetching.test_retry_and_redirect import Requesting
-from tests.crawl.playing import Played, play
+from tests.crawl.small_crawl import CrawlResult, run_crawl
 from tests.pace import assert_paced, gaps_of
 from tests.servers.misbehaving import Server, running
 from tests.servers.sins_engine import PASSWORD, USER
 
 DELAY_S, LATE_S = 1.0, 0.5
-"""A delay much longer than a request takes on a busy machine, and how much too early a request may seem to start."""
+"""A delay much longer than a request takes on a busy machine, and how early a request may seem to start."""
 
 
 @pytest.fixture
@@ -28,41 +28,41 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def crawled(server: Server, *requests: Request, **settings: Any) -> Played:
-    return asyncio.run(play(server, Requesting(requests=list(requests)), **settings))  # type: ignore[arg-type]
+def crawled(server: Server, *requests: Request, **settings: Any) -> CrawlResult:
+    return asyncio.run(run_crawl(server, Requesting(requests=list(requests)), **settings))  # type: ignore[arg-type]
 
 
 def starts(server: Server) -> list[float]:
     return [hit.at for hit in server.hits]
 
 
-def test_download_timeout(server):
+def test_download_timeout_limits_the_transfer(server):
     slow = server.url("/slow?ms=2000")
     for request in (Request(slow, timeout=0.1), Request(slow, meta={"download_timeout": 0.1})):
         assert crawled(server, request, retries=0).of("/slow?ms=2000") == ("dead", "timed out after 0.1 s")
 
 
-def test_download_maxsize(server):
+def test_download_maxsize_limits_the_body(server):
     request = Request(server.url("/good"), meta={"download_maxsize": 10})
     assert crawled(server, request).of("/good") == ("dead", "body over 10 bytes")
 
 
-def test_download_fail_on_dataloss(server):
+def test_download_fail_on_dataloss_false_accepts_a_short_body(server):
     (item,) = crawled(server, Request(server.url("/short"), meta={"download_fail_on_dataloss": False})).items
     assert item["text"] == "only this"
 
 
-def test_proxy(server):
+def test_proxy_overrides_the_proxy_of_the_settings(server):
     request = Request("http://nowhere.invalid/good", proxy=server.url(""))
     assert len(crawled(server, request).items) == 1
     assert server.paths() == ["http://nowhere.invalid/good"]
-    there = Request(server.url("/good"), proxy="http://127.0.0.1:1")
-    assert crawled(server, there, retries=0, proxy=server.url("")).rows["/good"].state == "dead"
-    straight = Request(server.url("/good"), meta={"proxy": ""})
-    assert len(crawled(server, straight, proxy="http://127.0.0.1:1").items) == 1
+    refused = Request(server.url("/good"), proxy="http://127.0.0.1:1")
+    assert crawled(server, refused, retries=0, proxy=server.url("")).rows["/good"].state == "dead"
+    direct = Request(server.url("/good"), meta={"proxy": ""})
+    assert len(crawled(server, direct, proxy="http://127.0.0.1:1").items) == 1
 
 
-def test_download_delay_holds_for_any_next_request_of_the_host(server):
+def test_download_delay_delays_the_next_request_of_the_host(server):
     first = Request(server.url("/good?0"), delay=DELAY_S, priority=2)
     others = [Request(server.url(f"/good?{number}"), priority=1) for number in range(1, 4)]
 
@@ -73,11 +73,11 @@ def test_download_delay_holds_for_any_next_request_of_the_host(server):
 
     for parts in ({}, {Slow: 5}):
         server.hits.clear()
-        played = crawled(server, first, *others, downloader_middlewares=parts)
+        result = crawled(server, first, *others, downloader_middlewares=parts)
         waits = [after - before for before, after in itertools.pairwise(starts(server))]
         assert waits[0] >= DELAY_S - LATE_S
         assert max(waits[1:]) < DELAY_S - LATE_S
-        assert played.stats["scheduler/dequeued"] <= 8, "those that have to wait are not lent again and again"
+        assert result.stats["scheduler/dequeued"] <= 8, "waiting requests are not leased repeatedly"
 
 
 def test_download_delay_is_at_least_that_of_the_crawl(server):
@@ -98,41 +98,41 @@ def test_a_request_that_is_not_sent_delays_nothing(server):
         def process_request(self, request):
             return Response(request.url, 200)
 
-    async def played() -> Played:
+    async def run() -> CrawlResult:
         async with asyncio.timeout(60):
             requests = [Request(server.url(f"/{number}"), delay=100) for number in range(3)]
-            return await play(server, Requesting(requests=requests), downloader_middlewares={Local: 5})  # type: ignore[arg-type]
+            return await run_crawl(server, Requesting(requests=requests), downloader_middlewares={Local: 5})  # type: ignore[arg-type]
 
-    assert len(asyncio.run(played()).items) == 3
+    assert len(asyncio.run(run()).items) == 3
 
 
-def test_cookiejar_and_dont_merge_cookies(server):
-    def who(path: str, **options: Any) -> Request:
+def test_cookiejar_separates_cookies_and_dont_merge_cookies_sends_none(server):
+    def identity(path: str, **options: Any) -> Request:
         return Request(server.url(f"/identity/{path}"), **options)
 
-    class Named(Requesting):
+    class ReadsIdentity(Requesting):
         def parse(self, response):
-            yield {"who": response.css("title::text").get(), "jar": response.meta.get("cookiejar")}
+            yield {"identity": response.css("title::text").get(), "jar": response.meta.get("cookiejar")}
 
     jars = ["ann", "bob", None]
-    requests = [who(f"{jar}/{number}", cookiejar=jar) for number in range(2) for jar in jars]
-    played = asyncio.run(play(server, Named(requests=requests), concurrency=1))  # type: ignore[arg-type]
-    found = {item["jar"]: item["who"] for item in played.items}
-    assert len(played.items) == 6
+    requests = [identity(f"{jar}/{number}", cookiejar=jar) for number in range(2) for jar in jars]
+    result = asyncio.run(run_crawl(server, ReadsIdentity(requests=requests), concurrency=1))  # type: ignore[arg-type]
+    found = {item["jar"]: item["identity"] for item in result.items}
+    assert len(result.items) == 6
     assert len(set(found.values())) == 3
-    assert sorted(item["who"] for item in played.items) == sorted([*found.values()] * 2)
+    assert sorted(item["identity"] for item in result.items) == sorted([*found.values()] * 2)
     alone = Request(server.url("/identity/alone"), meta={"dont_merge_cookies": True})
     assert crawled(server, alone).rows["/identity/alone"].reason == "redirect loop"
 
 
-def test_cookies_written_by_hand(server):
+def test_a_cookie_header_is_sent_only_with_dont_merge_cookies(server):
     merged = Request(server.url("/show-cookies?1"), cookies={"a": "1"}, headers={"Cookie": "b=2"})
     unmerged = Request(server.url("/show-cookies?2"), headers={"Cookie": "b=2"}, meta={"dont_merge_cookies": True})
     items = crawled(server, merged, unmerged, concurrency=1).items
     assert sorted(item["text"] for item in items) == ['{"a": "1"}', '{"b": "2"}']
 
 
-def test_handle_httpstatus(server):
+def test_handle_httpstatus_keys_and_settings_pass_a_404_to_the_callback(server):
     request = Request(server.url("/404"))
     assert crawled(server, request).items == []
     for meta in ({"handle_httpstatus_list": [404]}, {"handle_httpstatus_all": True}):
@@ -140,26 +140,26 @@ def test_handle_httpstatus(server):
     assert crawled(server, request, httperror_allowed=[404]).items[0]["status"] == 404
     assert crawled(server, request, httperror_allow_all=True).items[0]["status"] == 404
 
-    class Wants(Requesting):
+    class HandlesNotFound(Requesting):
         handle_httpstatus_list = (404,)
 
-    assert asyncio.run(play(server, Wants(requests=[request]))).items[0]["status"] == 404  # type: ignore[arg-type]
+    assert asyncio.run(run_crawl(server, HandlesNotFound(requests=[request]))).items[0]["status"] == 404  # type: ignore[arg-type]
 
 
-def test_dont_obey_robotstxt(server):
+def test_dont_obey_robotstxt_fetches_a_forbidden_page(server):
     server.robots = "User-agent: *\nDisallow: /good"
     paths = ["/good?1", "/good?2", "/tree/1/0"]
     requests = [Request(server.url(path), errback="on_error") for path in paths]
     requests[1].meta["dont_obey_robotstxt"] = True
-    played = crawled(server, *requests, robots=True)
-    assert [played.rows[path].reason for path in paths] == ["robots", "200", "200"]
-    assert [item for item in played.items if "failure" in item] == [{"failure": "IgnoreRequest"}]
-    assert played.hits == {"/robots.txt": 1, "/good?2": 1, "/tree/1/0": 1}
-    assert played.stats["robotstxt/forbidden"] == 1
+    result = crawled(server, *requests, robots=True)
+    assert [result.rows[path].reason for path in paths] == ["robots", "200", "200"]
+    assert [item for item in result.items if "failure" in item] == [{"failure": "IgnoreRequest"}]
+    assert result.hits == {"/robots.txt": 1, "/good?2": 1, "/tree/1/0": 1}
+    assert result.stats["robotstxt/forbidden"] == 1
 
 
-def test_allow_offsite(server):
-    class Here(Requesting):
+def test_allow_offsite_lets_a_request_leave_the_domains(server):
+    class OneDomain(Requesting):
         allowed_domains = ("example.com",)
 
         def parse(self, response):
@@ -167,11 +167,11 @@ def test_allow_offsite(server):
             yield response.follow("/good?1")
             yield response.follow("/good?2", meta={"allow_offsite": True})
 
-    played = asyncio.run(play(server, Here(requests=[Request(server.url("/good"))])))  # type: ignore[arg-type]
-    assert sorted(played.rows) == ["/good", "/good?2"]
+    result = asyncio.run(run_crawl(server, OneDomain(requests=[Request(server.url("/good"))])))  # type: ignore[arg-type]
+    assert sorted(result.rows) == ["/good", "/good?2"]
 
 
-def test_response_encoding(server):
+def test_response_encoding_overrides_the_encoding_of_a_page(server):
     url = server.url("/wrong-charset")
     assert "これは" not in crawled(server, Request(url)).items[0]["text"]
     (item,) = crawled(server, Request(url, meta={"response_encoding": "shift_jis"})).items
@@ -180,8 +180,8 @@ def test_response_encoding(server):
     assert (state, reason) == ("dead", "response_encoding in meta is 'klingon', which Python does not know")
 
 
-def test_depth_and_its_priority(server):
-    class Down(Requesting):
+def test_depth_priority_chooses_breadth_first_or_depth_first(server):
+    class FollowsTwo(Requesting):
         def parse(self, response):
             yield {"depth": response.depth}
             for number in range(2):
@@ -189,9 +189,9 @@ def test_depth_and_its_priority(server):
 
     def depths(**settings: Any) -> list[int]:
         server.hits.clear()
-        spider = Down(requests=[Request(server.url("/good"))])  # type: ignore[arg-type]
-        played = asyncio.run(play(server, spider, depth=3, concurrency=1, **settings))
-        assert played.stats["request_depth_max"] >= 3
+        spider = FollowsTwo(requests=[Request(server.url("/good"))])  # type: ignore[arg-type]
+        result = asyncio.run(run_crawl(server, spider, depth=3, concurrency=1, **settings))
+        assert result.stats["request_depth_max"] >= 3
         return [len(path.partition("?")[2]) for path in server.paths()]
 
     broad, deep = depths(depth_priority=1), depths(depth_priority=-1)
@@ -200,20 +200,20 @@ def test_depth_and_its_priority(server):
     assert sorted(deep) == sorted(broad)
 
 
-def test_url_length(server):
-    class Long(Requesting):
+def test_requests_with_long_urls_are_dropped(server):
+    class FollowsLong(Requesting):
         def parse(self, response):
             yield {"url": response.url}
             if response.depth == 0:
                 yield response.follow("/good?" + "x" * 100)
                 yield response.follow("/good?" + "x" * 10)
 
-    spider = Long(requests=[Request(server.url("/good"))])  # type: ignore[arg-type]
-    played = asyncio.run(play(server, spider, max_url_length=60))
-    assert (len(played.items), played.stats["urllength/request_ignored_count"]) == (2, 1)
+    spider = FollowsLong(requests=[Request(server.url("/good"))])  # type: ignore[arg-type]
+    result = asyncio.run(run_crawl(server, spider, max_url_length=60))
+    assert (len(result.items), result.stats["urllength/request_ignored_count"]) == (2, 1)
 
 
-def test_referer_and_its_policy(server):
+def test_the_referer_is_sent_by_its_policy(server):
     class Linked(Requesting):
         def parse(self, response):
             if response.depth:
@@ -224,59 +224,59 @@ def test_referer_and_its_policy(server):
                 yield response.follow("/echo?3", headers={"Referer": "http://mine.example/"})
 
     spider = Linked(requests=[Request(server.url("/good"))])  # type: ignore[arg-type]
-    outcomes = {url: value for item in asyncio.run(play(server, spider)).items for url, value in item.items()}
+    outcomes = {url: value for item in asyncio.run(run_crawl(server, spider)).items for url, value in item.items()}
     expected = {"/echo?1": server.url("/good"), "/echo?2": None, "/echo?3": "http://mine.example/"}
     assert outcomes == {server.url(path): value for path, value in expected.items()}
 
 
-def test_http_authentication(server):
-    class Known(Requesting):
+def test_http_credentials_are_sent_from_attributes_and_settings(server):
+    class Authenticated(Requesting):
         http_user, http_pass, http_auth_domain = USER, PASSWORD, "127.0.0.1"
 
     request = Request(server.url("/basic"))
-    assert asyncio.run(play(server, Known(requests=[request]))).of("/basic") == ("done", "200")  # type: ignore[arg-type]
+    assert asyncio.run(run_crawl(server, Authenticated(requests=[request]))).of("/basic") == ("done", "200")  # type: ignore[arg-type]
     assert crawled(server, request).of("/basic") == ("done", "401")
     by_settings = {"http_user": USER, "http_pass": PASSWORD, "http_auth_domain": "127.0.0.1"}
     assert crawled(server, request, **by_settings).of("/basic") == ("done", "200")
 
 
-def test_the_cache_replays(server, tmp_path):
+def test_a_replaying_cache_answers_every_repeated_request(server, tmp_path):
     settings = {"http_cache": "replay", "http_cache_dir": str(tmp_path)}
     paths = ["/good", "/404", "/redirect-good"]
     requests = [Request(server.url(path), dont_filter=True, meta={"handle_httpstatus_list": [404]}) for path in paths]
     first = crawled(server, *requests, **settings)
-    again = crawled(server, *requests, **settings)
+    second = crawled(server, *requests, **settings)
     assert sorted(first.hits) == sorted(paths)
-    assert (again.hits, again.stats["httpcache/hit"]) == ({}, 4)
-    assert sorted(item["text"] for item in again.items) == sorted(item["text"] for item in first.items)
+    assert (second.hits, second.stats["httpcache/hit"]) == ({}, 4)
+    assert sorted(item["text"] for item in second.items) == sorted(item["text"] for item in first.items)
     uncached = [request.replace(meta={**request.meta, "dont_cache": True}) for request in requests]
     assert crawled(server, *uncached, **settings).hits["/404"] == 1
     missing = crawled(server, Request(server.url("/index")), http_cache_ignore_missing=True, **settings)
     assert (missing.hits, missing.of("/index")) == ({}, ("done", "not in the cache"))
 
 
-def test_the_cache_stores_what_rfc_9111_allows(server, tmp_path):
+def test_the_cache_stores_responses_as_rfc_9111_allows(server, tmp_path):
     settings = {"http_cache": "rfc9111", "http_cache_dir": str(tmp_path)}
     fresh, stale, never = paths = [
         f"/cached?{query}" for query in ("control=max-age%3D60", "etag=x&control=no-cache", "control=no-store")
     ]
     requests = [Request(server.url(path)) for path in paths]
     crawled(server, *requests, **settings)
-    again = crawled(server, *requests, **settings)
-    assert len(again.items) == 3
-    assert again.hits == {stale: 1, never: 1}
+    second = crawled(server, *requests, **settings)
+    assert len(second.items) == 3
+    assert second.hits == {stale: 1, never: 1}
     assert server.hits[-1].headers.get("if-none-match") or server.hits[-2].headers.get("if-none-match")
-    assert (again.stats["httpcache/hit"], again.stats["httpcache/revalidate"]) == (1, 1)
-    assert fresh not in again.hits
+    assert (second.stats["httpcache/hit"], second.stats["httpcache/revalidate"]) == (1, 1)
+    assert fresh not in second.hits
 
 
-def test_a_request_from_a_curl_command_and_back(server):
+def test_a_request_survives_the_conversion_to_curl_and_back(server):
     command = f"curl '{server.url('/echo')}' -H 'X-Mine: 1' -b 'a=1' --data-raw 'q=wolf' -m 5"
     request = Request.from_curl(command, callback="parse", priority=3)
     assert (request.priority, request.callback, request.meta) == (3, "parse", {"download_timeout": 5.0})
-    again = Request.from_curl(request.to_curl())
+    converted = Request.from_curl(request.to_curl())
     (item,) = crawled(server, request).items
-    (copy,) = crawled(server, again).items
+    (copy,) = crawled(server, converted).items
     echoed = json.loads(item["text"])
     assert (echoed["method"], bytes.fromhex(echoed["body"]), echoed["headers"]["cookie"]) == ("POST", b"q=wolf", "a=1")
     assert json.loads(copy["text"]) == echoed

@@ -14,7 +14,7 @@ from lycosa.cli.crawl.progress import summary_lines
 from lycosa.core.errors import BadSpider
 from lycosa.crawl.diagnostics.bug_log import BUGS_MAX, DETAIL_MAX, REPEAT_EVERY_S, Bug, BugLog, WorkerBugLog
 from lycosa.crawl.engine.verdict import REASON_MAX, reason_text
-from tests.crawl.playing import Played, play
+from tests.crawl.small_crawl import CrawlResult, run_crawl
 from tests.servers.misbehaving import serving
 
 PAGES = 100
@@ -29,7 +29,7 @@ def failure(number: int = 0, error: str = "ValueError('broken')") -> BaseExcepti
     raise AssertionError
 
 
-class Ticking:
+class ManualClock:
     """A clock that a test sets."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_only_the_first_occurrence_has_a_line_and_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    bugs = BugLog(Ticking())
+    bugs = BugLog(ManualClock())
     for page in range(PAGES):
         record(bugs, 0, page)
     assert lines(caplog) == ["parse failed on http://a.example/0: ValueError: broken"]
@@ -60,7 +60,7 @@ def test_only_the_first_occurrence_has_a_line_and_a_traceback(caplog: pytest.Log
 
 
 def test_repeats_are_logged_once_per_interval_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Ticking()
+    clock = ManualClock()
     bugs = BugLog(clock)
     for second in range(100):
         clock.now = float(second)
@@ -75,7 +75,7 @@ def test_repeats_are_logged_once_per_interval_with_their_number(caplog: pytest.L
 
 
 def test_bugs_differ_by_class_of_exception_and_line_but_not_by_message(caplog: pytest.LogCaptureFixture) -> None:
-    bugs = BugLog(Ticking())
+    bugs = BugLog(ManualClock())
     for error in ("ValueError(1)", "ValueError(2)", "KeyError(1)"):
         record(bugs, 0, error=error)
     record(bugs, 1, error="ValueError(1)")
@@ -83,8 +83,8 @@ def test_bugs_differ_by_class_of_exception_and_line_but_not_by_message(caplog: p
     assert len(caplog.records) == 3
 
 
-def test_without_a_line_of_the_user_the_function_tells_bugs_apart(caplog: pytest.LogCaptureFixture) -> None:
-    bugs = BugLog(Ticking())
+def test_without_a_line_of_user_code_bugs_differ_by_function(caplog: pytest.LogCaptureFixture) -> None:
+    bugs = BugLog(ManualClock())
     for function in ("parse", "parse", "parse_item"):
         bugs.record(BadSpider("no such callback"), function, "no such callback", with_traceback=False)
     assert lines(caplog) == ["parse failed: no such callback", "parse_item failed: no such callback"]
@@ -94,8 +94,8 @@ def test_without_a_line_of_the_user_the_function_tells_bugs_apart(caplog: pytest
     ]
 
 
-def test_the_number_of_bugs_and_their_texts_have_bounds(caplog: pytest.LogCaptureFixture) -> None:
-    bugs = BugLog(Ticking())
+def test_the_number_of_bugs_and_their_texts_are_limited(caplog: pytest.LogCaptureFixture) -> None:
+    bugs = BugLog(ManualClock())
     for number in range(BUGS_MAX + 50):
         record(bugs, number, error="ValueError('x' * 1000)")
     assert len(caplog.records) == BUGS_MAX + 1
@@ -106,7 +106,7 @@ def test_the_number_of_bugs_and_their_texts_have_bounds(caplog: pytest.LogCaptur
 
 
 def test_bugs_of_worker_processes_are_logged_by_the_owner_as_one(caplog: pytest.LogCaptureFixture) -> None:
-    owner, workers = BugLog(Ticking()), [WorkerBugLog(), WorkerBugLog()]
+    owner, workers = BugLog(ManualClock()), [WorkerBugLog(), WorkerBugLog()]
     for page in range(PAGES):
         record(workers[page % 2], 0, page, r"ValueError('\ud800')")
         if page % 10 > 7:
@@ -136,26 +136,26 @@ class Fails(Spider):
         raise ValueError("broken, too")
 
 
-async def played_by(kind: type[Spider], **settings: object) -> Played:
+async def run(kind: type[Spider], **settings: object) -> CrawlResult:
     async with serving() as server:
-        return await play(server, kind(site=server.url("")), **settings)
+        return await run_crawl(server, kind(site=server.url("")), **settings)
 
 
 def test_a_callback_that_fails_on_every_page_is_one_line_in_log_and_summary(caplog: pytest.LogCaptureFixture) -> None:
-    played = asyncio.run(played_by(Fails))
-    assert played.summary.snapshot.dead == PAGES + 1
+    result = asyncio.run(run(Fails))
+    assert result.summary.snapshot.dead == PAGES + 1
     logged = [record for record in caplog.records if record.name == "lycosa.crawl.diagnostics.bug_log"]
     assert len(logged) == 2, "each bug once"
     shown = [logging.Formatter().formatException(record.exc_info) for record in logged if record.exc_info]
     assert len(shown) == 2
     assert all("/lycosa/" not in text and "test_bug_log.py" in text for text in shown), shown
-    summary = summary_lines(played.summary)
+    summary = summary_lines(result.summary)
     assert sum("ValueError in parse" in line for line in summary) == 2, "the count, and one example"
     line = Fails.parse.__code__.co_firstlineno + 2
-    many = (
+    pattern = (
         rf"  bugs    parse failed {PAGES} times: ValueError: broken on http://\S+ \(test_bug_log.py:{line}\), first on"
     )
-    assert sum(re.match(many, line) is not None for line in summary) == 1, summary
+    assert sum(re.match(pattern, line) is not None for line in summary) == 1, summary
 
 
 class Listens(Spider):
@@ -174,12 +174,12 @@ class Listens(Spider):
 
 
 def test_a_signal_receiver_that_fails_every_time_is_one_line_too(caplog: pytest.LogCaptureFixture) -> None:
-    played = asyncio.run(played_by(Listens))
+    result = asyncio.run(run(Listens))
     receiver = "Listens.on_item, a receiver of item_scraped, failed"
-    assert (len(played.items), played.summary.snapshot.dead) == (3, 0)
+    assert (len(result.items), result.summary.snapshot.dead) == (3, 0)
     assert lines(caplog).count(f"{receiver}: KeyError('price')") == 1
     line = Listens.on_item.__code__.co_firstlineno + 1
-    assert f"  bugs    {receiver} 3 times: KeyError('price') (test_bug_log.py:{line})" in summary_lines(played.summary)
+    assert f"  bugs    {receiver} 3 times: KeyError('price') (test_bug_log.py:{line})" in summary_lines(result.summary)
 
 
 class Mistaken(Spider):
@@ -198,15 +198,15 @@ class Mistaken(Spider):
 
 
 def test_wrong_arguments_and_a_missing_parse_are_explained_in_one_line() -> None:
-    played = asyncio.run(played_by(Mistaken))
-    assert played.of("/echo/1") == (
+    result = asyncio.run(run(Mistaken))
+    assert result.of("/echo/1") == (
         "dead",
         "takes_more takes 'pag', which is not in cb_kwargs: put it there, or give it a default",
     )
-    nothing = "takes_nothing takes no response: write def takes_nothing(self, response)"
-    assert played.of("/echo/2") == ("dead", nothing)
+    no_response = "takes_nothing takes no response: write def takes_nothing(self, response)"
+    assert result.of("/echo/2") == ("dead", no_response)
     missing = "Mistaken has no parse(): write it, or give each Request a callback"
-    assert played.of("/echo/3") == ("dead", missing)
+    assert result.of("/echo/3") == ("dead", missing)
 
 
 class Forgets(Spider):
@@ -229,11 +229,11 @@ class Forgets(Spider):
 
 
 def test_usual_causes_are_added_to_misleading_messages() -> None:
-    played = asyncio.run(played_by(Forgets))
+    result = asyncio.run(run(Forgets))
     awaits = "'coroutine' object has no attribute 'json': await what is async, such as self.fetch(...)"
-    assert played.of("/echo/1") == ("dead", f"AttributeError in parse: {awaits}")
+    assert result.of("/echo/1") == ("dead", f"AttributeError in parse: {awaits}")
     decodes = "'str' object has no attribute 'decode': header fields are text already"
-    assert played.of("/echo/2") == ("dead", f"AttributeError in decodes: {decodes}")
+    assert result.of("/echo/2") == ("dead", f"AttributeError in decodes: {decodes}")
 
 
 def test_a_truncated_reason_ends_with_dots() -> None:
@@ -254,10 +254,10 @@ class Relative(Spider):
         yield Request("javascript:void(0)")
 
 
-def test_requests_for_relative_urls_cause_one_hint() -> None:
-    played = asyncio.run(played_by(Relative))
-    assert (len(played.items), played.summary.skipped) == (1, {"bad URL": 3})
-    (note,) = played.summary.notes
+def test_requests_with_relative_urls_cause_one_hint() -> None:
+    result = asyncio.run(run(Relative))
+    assert (len(result.items), result.summary.skipped) == (1, {"bad URL": 3})
+    (note,) = result.summary.notes
     assert re.fullmatch(
         r"Request\('/echo/2'\) on http://\S+/echo/1 is not an absolute URL: write response.follow\(...\)", note
     )
@@ -301,5 +301,5 @@ class Returns(Spider):
 def test_a_lost_return_value_is_reported_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     Returns()
     line = Returns.parse.__code__.co_firstlineno + 3
-    told = f"Returns.parse yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"
-    assert [record.getMessage() for record in caplog.records] == [told]
+    message = f"Returns.parse yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"
+    assert [record.getMessage() for record in caplog.records] == [message]

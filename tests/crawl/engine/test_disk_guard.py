@@ -14,14 +14,14 @@ from lycosa.crawl.engine.disk_guard import FLOOR_BYTES, DiskSpace, FreeSpace, di
 from lycosa.crawl.engine.engine import EngineLimits
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.frontier.core.states import Policy
-from tests.crawl.crawling import wired
+from tests.crawl.engine_setup import build_engine
 from tests.servers.tree import grow
 
 MB, GB = 10**6, 10**9
 
 
 class Device:
-    """A device with a free space that the test sets."""
+    """A device whose free space the test sets."""
 
     def __init__(self, free_bytes: int, total_bytes: int = 100 * GB) -> None:
         self.space = DiskSpace(free_bytes, total_bytes)
@@ -29,7 +29,7 @@ class Device:
     def free(self, free_bytes: int) -> None:
         self.space = self.space._replace(free_bytes=free_bytes)
 
-    def watched(self, floor_bytes: int | None = None) -> FreeSpace:
+    def guard(self, floor_bytes: int | None = None) -> FreeSpace:
         return FreeSpace([Path("/somewhere")], floor_bytes, lambda path: self.space)
 
 
@@ -39,14 +39,14 @@ class Device:
 )
 def test_the_default_floor_depends_on_the_device(total, floor):
     for free, is_short in ((floor - 1, True), (floor, False)):
-        space = Device(max(0, free), total).watched()
+        space = Device(max(0, free), total).guard()
         space.check()
         assert bool(space.shortage) == (is_short and floor > 0)
 
 
-def test_the_begin_and_end_of_a_shortage_are_logged_once(caplog):
+def test_the_start_and_end_of_a_shortage_are_logged_once(caplog):
     device = Device(2000 * MB)
-    space = device.watched(1000 * MB)
+    space = device.guard(1000 * MB)
     short = []
     with caplog.at_level(logging.WARNING):
         for free in (2000, 1000, 999, 500, 1000, 1099, 1100, 1000, 999):
@@ -54,7 +54,7 @@ def test_the_begin_and_end_of_a_shortage_are_logged_once(caplog):
             space.check()
             short.append(bool(space.shortage))
     assert short == [False, False, True, True, True, True, False, False, True], (
-        "it does not pause and resume all the time"
+        "more space is needed to resume than to continue"
     )
     assert [record.message for record in caplog.records] == [
         "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl resumes by itself when there is space",
@@ -70,12 +70,12 @@ def test_neither_a_floor_of_zero_nor_an_unreadable_device_is_a_shortage():
         assert space.shortage is None
 
 
-def test_the_space_of_a_path_that_does_not_exist_is_that_of_its_parent(tmp_path):
+def test_the_space_of_a_missing_path_is_that_of_its_parent(tmp_path):
     assert disk_space(tmp_path / "not" / "yet").total_bytes == disk_space(tmp_path).total_bytes > 0
 
 
-class Site(Spider):
-    name = "site"
+class FillsDevice(Spider):
+    name = "fills-device"
 
     def __init__(self, url: str, device: Device) -> None:
         super().__init__()
@@ -91,15 +91,15 @@ class Site(Spider):
         yield from response.follow_all(css="li a")
 
 
-def test_visits_under_way_finish_and_the_rest_waits_for_space(monkeypatch):
+def test_during_a_shortage_running_visits_finish_and_nothing_is_leased(monkeypatch):
     monkeypatch.setattr("lycosa.crawl.engine.engine.SHORTAGE_CHECK_S", 0.05)
 
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             device = Device(100 * MB)
-            spider = Site(url, device)
-            space = device.watched(10 * MB)
-            crawl = await wired(stack, spider, Policy(robots=False), EngineLimits(concurrency=4), space)
+            spider = FillsDevice(url, device)
+            space = device.guard(10 * MB)
+            crawl = await build_engine(stack, spider, Policy(robots=False), EngineLimits(concurrency=4), space)
             running = asyncio.create_task(crawl.engine.run(crawl.operations))
             while not (snapshot := await crawl.engine.snapshot()).paused:  # noqa: ASYNC110  as an observer does
                 await asyncio.sleep(0.01)

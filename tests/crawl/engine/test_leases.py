@@ -15,7 +15,7 @@ from lycosa.crawl.spiders.spider import Spider
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.memory import memory_frontier
-from tests.crawl.crawling import wired
+from tests.crawl.engine_setup import build_engine
 from tests.servers.tree import grow
 
 LEASE_S = 1.0
@@ -50,7 +50,7 @@ def test_a_callback_that_takes_three_times_its_lease_runs_once(blocks: bool) -> 
     async def story(urls: list[str]) -> None:
         async with AsyncExitStack() as stack:
             spider = Slow(urls, blocks=blocks)
-            crawl = await wired(stack, spider, POLICY)
+            crawl = await build_engine(stack, spider, POLICY)
             await crawl.engine.run(crawl.operations)
             stats = await crawl.frontier.stats()
             assert sorted(spider.calls) == sorted(item["url"] for item in crawl.sink.items) == urls
@@ -64,7 +64,7 @@ def test_a_visit_over_the_time_limit_is_retried_and_then_dead() -> None:
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Slow([url], blocks=False)
-            crawl = await wired(stack, spider, POLICY, EngineLimits(lease_max_s=0.3))
+            crawl = await build_engine(stack, spider, POLICY, EngineLimits(lease_max_s=0.3))
             await crawl.engine.run(crawl.operations)
             stats = await crawl.frontier.stats()
             assert (stats.dead_reasons, len(spider.calls)) == ({LEASE_EXPIRED: 1}, 5)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lycosa import Request, Spider
-from tests.crawl.playing import play
+from tests.crawl.small_crawl import run_crawl
 from tests.servers.misbehaving import serving
 
 CAME = {"text": "only this", "flags": ["dataloss"]}
@@ -40,6 +40,6 @@ def test_a_truncated_body_fails_unless_allowed(settings: dict[str, Any], meta: d
     async def story() -> list[Any]:
         async with serving() as server:
             spider = Reading(url=server.url("/short"), meta=meta)  # type: ignore[arg-type]
-            return (await play(server, spider, **settings)).items
+            return (await run_crawl(server, spider, **settings)).items
 
     assert asyncio.run(story()) == items

@@ -1,5 +1,6 @@
-"""Retries and redirects through the engine, as the server sees them (C1, C2, C8; issue 4): backoff, Retry-After,
-statuses, number of tries; redirect chains, loops, methods, cookies, and what is not sent to another host."""
+"""Retries and redirects through the engine, as the server sees them (C1, C2, C8): backoff, Retry-After, statuses, number
+of tries; redirect chains, loops, methods, cookies, and the credentials that other hosts do not get.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from lycosa import Request, RetryRequest, Spider
-from tests.crawl.playing import Played, play
+from tests.crawl.small_crawl import CrawlResult, run_crawl
 from tests.servers.misbehaving import Server, running, serving
 
 
@@ -23,7 +24,7 @@ def server() -> Iterator[Server]:
 
 
 class Requesting(Spider):
-    """Makes the given requests. Its items describe the responses and failures."""
+    """Yields its requests. Its items describe the responses and failures."""
 
     name = "requesting"
     requests: list[Request] = []
@@ -39,8 +40,8 @@ class Requesting(Spider):
         yield {"failure": type(failure.value).__name__}
 
 
-def crawled(server: Server, *requests: Request, **settings: Any) -> Played:
-    return asyncio.run(play(server, Requesting(requests=list(requests)), **settings))  # type: ignore[arg-type]
+def crawled(server: Server, *requests: Request, **settings: Any) -> CrawlResult:
+    return asyncio.run(run_crawl(server, Requesting(requests=list(requests)), **settings))  # type: ignore[arg-type]
 
 
 def gaps(server: Server, path: str) -> list[float]:
@@ -49,35 +50,35 @@ def gaps(server: Server, path: str) -> list[float]:
     return [after - before for before, after in itertools.pairwise(at)]
 
 
-def test_backoff_doubles_with_a_random_half(server):
+def test_backoff_doubles_and_half_of_it_is_random(server):
     requests = [Request(server.url(f"/flaky/2?{number}")) for number in range(8)]
-    played = crawled(server, *requests, retries=2, backoff_base=0.2, max_backoff=0.3, concurrency_per_host=8)
-    assert len(played.items) == 8
+    result = crawled(server, *requests, retries=2, backoff_base=0.2, max_backoff=0.3, concurrency_per_host=8)
+    assert len(result.items) == 8
     waits = [gaps(server, f"/flaky/2?{number}") for number in range(8)]
     first, second = zip(*waits, strict=True)
     assert 0.1 <= min(first) <= max(first) <= 0.35
     assert 0.15 <= min(second) <= max(second) <= 0.45, "0.4 doubled, cut to 0.3"
     assert max(first) - min(first) > 0.01, "no two retries come at the same time"
-    assert (played.stats["retry/count"], played.stats["retry/reason_count/500"]) == (16, 16)
+    assert (result.stats["retry/count"], result.stats["retry/reason_count/500"]) == (16, 16)
 
 
-@pytest.mark.parametrize(("path", "least"), [("/429?after=1", 1.0), ("/503-date?after=2", 0.9)])
-def test_retry_after_is_honoured_for_the_whole_host(server, path, least):
+@pytest.mark.parametrize(("path", "min_s"), [("/429?after=1", 1.0), ("/503-date?after=2", 0.9)])
+def test_retry_after_is_honoured_for_the_whole_host(server, path, min_s):
     other = Request(server.url("/good"), priority=-1)
-    played = crawled(server, Request(server.url(path)), other, concurrency_per_host=1)
-    assert gaps(server, path)[0] >= least
+    result = crawled(server, Request(server.url(path)), other, concurrency_per_host=1)
+    assert gaps(server, path)[0] >= min_s
     first, *rest = (hit.at for hit in server.hits)
-    assert min(rest) - first >= least, "no other page of the host either"
-    assert len(played.items) == 2
+    assert min(rest) - first >= min_s, "other pages of the host wait, too"
+    assert len(result.items) == 2
 
 
 def test_settings_choose_which_statuses_are_retried(server):
     requests = [Request(server.url(path)) for path in ("/404", "/500")]
-    played = crawled(server, *requests, retry_statuses=[404])
-    assert (played.of("/404"), played.hits["/404"]) == (("dead", "404"), 2)
-    assert (played.of("/500"), played.hits["/500"]) == (("done", "500"), 1)
-    assert played.summary.dead_reasons == {"404": 1}
-    assert played.stats["retry/max_reached"] == 1
+    result = crawled(server, *requests, retry_statuses=[404])
+    assert (result.of("/404"), result.hits["/404"]) == (("dead", "404"), 2)
+    assert (result.of("/500"), result.hits["/500"]) == (("done", "500"), 1)
+    assert result.summary.dead_reasons == {"404": 1}
+    assert result.stats["retry/max_reached"] == 1
 
 
 @pytest.mark.parametrize(
@@ -86,15 +87,15 @@ def test_settings_choose_which_statuses_are_retried(server):
 )
 def test_a_request_chooses_how_often_it_is_retried(server, options, tries):
     paths = ("/500", "/short")
-    played = crawled(server, *(Request(server.url(path), **options) for path in paths))
-    assert played.hits == dict.fromkeys(paths, tries)
-    assert [played.rows[path].state for path in paths] == ["dead", "dead"]
+    result = crawled(server, *(Request(server.url(path), **options) for path in paths))
+    assert result.hits == dict.fromkeys(paths, tries)
+    assert [result.rows[path].state for path in paths] == ["dead", "dead"]
 
 
 def test_a_final_failure_does_not_count_as_max_retries_reached(server):
-    played = crawled(server, Request(server.url("/endless")), max_body=1000)
-    assert played.of("/endless") == ("dead", "body over 1000 bytes")
-    assert not {"retry/count", "retry/max_reached"} & set(played.stats)
+    result = crawled(server, Request(server.url("/endless")), max_body=1000)
+    assert result.of("/endless") == ("dead", "body over 1000 bytes")
+    assert not {"retry/count", "retry/max_reached"} & set(result.stats)
 
 
 def test_a_callback_may_request_a_retry_with_a_delay(server):
@@ -105,33 +106,33 @@ def test_a_callback_may_request_a_retry_with_a_delay(server):
                 raise RetryRequest("not yet", delay_s=0.3 * tries)
             yield {"tries": tries}
 
-    played = asyncio.run(play(server, Again(requests=[Request(server.url("/good"), retries=5)]), backoff_base=50))  # type: ignore[arg-type]
+    result = asyncio.run(run_crawl(server, Again(requests=[Request(server.url("/good"), retries=5)]), backoff_base=50))  # type: ignore[arg-type]
     first, second = gaps(server, "/good")
     assert first < 0.3 <= second
-    assert (played.items, played.stats["retry/reason_count/not yet"]) == ([{"tries": 2}], 2)
+    assert (result.items, result.stats["retry/reason_count/not yet"]) == ([{"tries": 2}], 2)
 
 
 def test_a_redirect_chain_is_followed_up_to_the_limit(server):
     start = Request(server.url("/redirect-chain/0"), errback="on_error")
-    played = crawled(server, start, max_redirects=3)
-    assert list(played.hits) == [f"/redirect-chain/{number}" for number in range(4)]
-    assert played.of("/redirect-chain/3") == ("done", "more than 3 redirects")
-    assert played.items == [{"failure": "HttpError"}]
+    result = crawled(server, start, max_redirects=3)
+    assert list(result.hits) == [f"/redirect-chain/{number}" for number in range(4)]
+    assert result.of("/redirect-chain/3") == ("done", "more than 3 redirects")
+    assert result.items == [{"failure": "HttpError"}]
 
 
 def test_a_redirect_loop_is_dead(server):
-    played = crawled(server, Request(server.url("/redirect-loop/a")))
-    assert played.hits == {"/redirect-loop/a": 1, "/redirect-loop/b": 1}
-    assert played.of("/redirect-loop/b") == ("dead", "redirect loop")
+    result = crawled(server, Request(server.url("/redirect-loop/a")))
+    assert result.hits == {"/redirect-loop/a": 1, "/redirect-loop/b": 1}
+    assert result.of("/redirect-loop/b") == ("dead", "redirect loop")
 
 
 def test_a_known_redirect_target_is_not_fetched_again(server):
-    played = crawled(server, Request(server.url("/good")), Request(server.url("/redirect-good")), concurrency=1)
-    assert (played.hits["/good"], played.of("/redirect-good")) == (1, ("done", "redirect"))
+    result = crawled(server, Request(server.url("/good")), Request(server.url("/redirect-good")), concurrency=1)
+    assert (result.hits["/good"], result.of("/redirect-good")) == (1, ("done", "redirect"))
 
 
 @pytest.mark.parametrize(
-    ("status", "method", "then"),
+    ("status", "method", "next_method"),
     [
         *((status, "POST", "GET") for status in (301, 302, 303)),
         *((status, "POST", "POST") for status in (307, 308)),
@@ -140,87 +141,87 @@ def test_a_known_redirect_target_is_not_fetched_again(server):
         *((status, "GET", "GET") for status in (301, 302, 303, 307, 308)),
     ],
 )
-def test_the_method_after_a_redirect(server, status, method, then):
+def test_a_redirect_keeps_or_changes_the_method_by_its_status(server, status, method, next_method):
     body = b"" if method == "GET" else b"name=ada"
     headers = {"Content-Type": "application/x-www-form-urlencoded", "X-Mine": "1"} if body else {"X-Mine": "1"}
     request = Request(server.url(f"/redirects/{status}"), method=method, body=body, headers=headers)
     (item,) = crawled(server, request).items
     echoed = json.loads(item["text"])
-    assert (echoed["method"], bytes.fromhex(echoed["body"])) == (then, body if then == method else b"")
-    assert ("content-type" in echoed["headers"]) == (bool(body) and then == method)
+    assert (echoed["method"], bytes.fromhex(echoed["body"])) == (next_method, body if next_method == method else b"")
+    assert ("content-type" in echoed["headers"]) == (bool(body) and next_method == method)
     assert echoed["headers"]["x-mine"] == "1"
     assert item["meta"]["redirect_urls"] == [request.url]
     assert item["meta"]["redirect_reasons"] == [status]
 
 
-def test_a_site_that_redirects_until_it_receives_its_cookie(server):
+def test_a_site_that_redirects_until_it_receives_its_cookie_works(server):
     paths = ["/cookies-required", "/identity/a"]
-    played = crawled(server, *(Request(server.url(path)) for path in paths), concurrency=1)
-    assert [item["status"] for item in played.items] == [200, 200]
-    assert played.hits == {"/cookies-required": 2, "/identity/a": 2}
+    result = crawled(server, *(Request(server.url(path)) for path in paths), concurrency=1)
+    assert [item["status"] for item in result.items] == [200, 200]
+    assert result.hits == {"/cookies-required": 2, "/identity/a": 2}
     dead = crawled(server, *(Request(server.url(path)) for path in paths), cookies=False)
     assert [dead.rows[path].reason for path in paths] == ["redirect loop"] * 2
 
 
 def test_credentials_are_not_sent_to_another_host():
-    async def played(target: str) -> dict[str, str]:
+    async def run(target: str) -> dict[str, str]:
         async with serving() as server, serving(host="127.0.0.2") as other:
-            there = (other if target == "other" else server).url("/echo")
+            url = (other if target == "other" else server).url("/echo")
             secrets = {"Authorization": "Basic QTpC", "Proxy-Authorization": "Basic QTpC", "X-Mine": "1"}
-            request = Request(server.url(f"/redirect-to?url={there}"), headers=secrets, cookies={"who": "ada"})
-            played = await play(server, Requesting(requests=[request]))  # type: ignore[arg-type]
-            return json.loads(played.items[0]["text"])["headers"]
+            request = Request(server.url(f"/redirect-to?url={url}"), headers=secrets, cookies={"user": "ada"})
+            result = await run_crawl(server, Requesting(requests=[request]))  # type: ignore[arg-type]
+            return json.loads(result.items[0]["text"])["headers"]
 
-    sent, kept = asyncio.run(played("other")), asyncio.run(played("same"))
-    assert {"authorization", "cookie", "proxy-authorization"} & set(sent) == set()
-    assert sent["x-mine"] == "1"
-    assert (kept["authorization"], kept["cookie"]) == ("Basic QTpC", "who=ada")
+    other_host, same_host = asyncio.run(run("other")), asyncio.run(run("same"))
+    assert {"authorization", "cookie", "proxy-authorization"} & set(other_host) == set()
+    assert other_host["x-mine"] == "1"
+    assert (same_host["authorization"], same_host["cookie"]) == ("Basic QTpC", "user=ada")
 
 
 def test_a_redirect_out_of_scope_is_not_followed():
-    async def played() -> None:
+    async def run() -> None:
         async with serving() as server, serving(host="127.0.0.2") as other:
             request = Request(server.url(f"/redirect-to?url={other.url('/good')}"))
 
-            class Here(Requesting):
+            class OneDomain(Requesting):
                 allowed_domains = ("127.0.0.1",)
 
-            left = await play(server, Here(requests=[request]))  # type: ignore[arg-type]
-            assert (left.items, other.hits) == ([], [])
-            assert next(iter(left.rows.values())).reason == "redirect out of scope"
-            went = await play(server, Here(requests=[request.replace(meta={"allow_offsite": True})]))  # type: ignore[arg-type]
-            assert (len(went.items), len(other.hits)) == (1, 1)
+            filtered = await run_crawl(server, OneDomain(requests=[request]))  # type: ignore[arg-type]
+            assert (filtered.items, other.hits) == ([], [])
+            assert next(iter(filtered.rows.values())).reason == "redirect out of scope"
+            followed = await run_crawl(server, OneDomain(requests=[request.replace(meta={"allow_offsite": True})]))  # type: ignore[arg-type]
+            assert (len(followed.items), len(other.hits)) == (1, 1)
 
-    asyncio.run(played())
+    asyncio.run(run())
 
 
 class Handling(Requesting):
     """Handles a 429 of the last try itself: with an errback, a handled status, or an inline fetch."""
 
     name = "handling"
-    way = ""
+    handling = ""
 
     async def start(self):
         yield Request(self.start_urls[0], self.parse_start)
 
     async def parse_start(self, response):
         busy = response.urljoin("/429?after=1")
-        if self.way == "inline":
+        if self.handling == "inline":
             yield {"status": (await self.fetch(busy)).status}
         yield response.follow("/good", priority=-1)
-        if self.way == "errback":
+        if self.handling == "errback":
             yield Request(busy, errback=self.on_error)
-        elif self.way == "handled":
+        elif self.handling == "handled":
             yield Request(busy, meta={"handle_httpstatus_list": [429]})
-        elif self.way == "not retried":
+        elif self.handling == "not retried":
             yield Request(busy, meta={"handle_httpstatus_list": [429], "dont_retry": True})
 
 
-@pytest.mark.parametrize("way", ["errback", "handled", "not retried", "inline"])
-def test_a_host_is_blocked_after_the_last_try_too(server, way):
-    spider = Handling(start_urls=[server.url("/links/1")], way=way)
-    played = asyncio.run(play(server, spider, concurrency_per_host=1, retries=0))
+@pytest.mark.parametrize("handling", ["errback", "handled", "not retried", "inline"])
+def test_a_host_is_blocked_after_the_last_try_too(server, handling):
+    spider = Handling(start_urls=[server.url("/links/1")], handling=handling)
+    result = asyncio.run(run_crawl(server, spider, concurrency_per_host=1, retries=0))
     (busy,) = (hit.at for hit in server.hits if hit.path == "/429")
     (good,) = (hit.at for hit in server.hits if hit.path == "/good")
-    assert len(played.items) == 2
+    assert len(result.items) == 2
     assert good - busy >= 1.0, "Retry-After: 1"

@@ -15,7 +15,7 @@ from lycosa import BadMiddleware, CloseSpider, IgnoreRequest, NotConfigured, Req
 from lycosa.app.crawl.middlewares import DOWNLOADER_ORDER, SPIDER_ORDER
 from lycosa.core.errors import BadSetting, FetchError
 from tests.conftest import ROOT
-from tests.crawl.playing import Played, play
+from tests.crawl.small_crawl import CrawlResult, run_crawl
 from tests.servers.misbehaving import Server, running
 
 
@@ -34,8 +34,8 @@ class Page(Spider):
         yield {"page": response.status}
 
 
-def crawled(server: Server, path: str = "/good", spider: type[Spider] = Page, **settings: Any) -> Played:
-    return asyncio.run(play(server, spider(start_urls=[server.url(path)]), **settings))  # type: ignore[arg-type]
+def crawled(server: Server, path: str = "/good", spider: type[Spider] = Page, **settings: Any) -> CrawlResult:
+    return asyncio.run(run_crawl(server, spider(start_urls=[server.url(path)]), **settings))  # type: ignore[arg-type]
 
 
 class Logging:
@@ -108,9 +108,9 @@ def test_a_later_middleware_may_replace_a_failure(server):
 
     for path, status in (("/503", 200), ("/drop", 201)):
         server.hits.clear()
-        played = crawled(server, path, downloader_middlewares={Replaces: 540})
-        assert (played.of(path), played.items) == (("done", str(status)), [{"page": status}])
-        assert played.hits[path] == 2
+        result = crawled(server, path, downloader_middlewares={Replaces: 540})
+        assert (result.of(path), result.items) == (("done", str(status)), [{"page": status}])
+        assert result.hits[path] == 2
 
 
 def test_control_exceptions_bypass_process_exception_and_errbacks_get_what_was_raised(server):
@@ -135,9 +135,9 @@ def test_control_exceptions_bypass_process_exception_and_errbacks_get_what_was_r
     parts = {Raises: 1, Logging("2", log): 2}
     for name, expected in (("retry", []), ("close", []), ("own", ["2 ! Own"])):
         log.clear()
-        played = crawled(server, f"/good?{name}", WithErrback, downloader_middlewares=parts)
+        result = crawled(server, f"/good?{name}", WithErrback, downloader_middlewares=parts)
         assert log == expected
-    assert played.items == [{"own": True}]
+    assert result.items == [{"own": True}]
 
 
 @pytest.mark.parametrize("mode", ["loop", "thread"])
@@ -169,8 +169,8 @@ def test_close_spider_works_in_functions_that_yield_nothing(server, mode):
         ("/good", Page, {Last: 5}, "output"),
         ("/good", Broken, {Last: 5}, "exception"),
     ):
-        played = crawled(server, path, spider, spider_middlewares=parts, callback_mode=mode)
-        assert (played.summary.closing, played.items, played.rows[path].state) == (reason, [], "done")
+        result = crawled(server, path, spider, spider_middlewares=parts, callback_mode=mode)
+        assert (result.summary.closing, result.items, result.rows[path].state) == (reason, [], "done")
 
 
 def test_an_async_middleware_that_returns_the_same_response_does_not_undo_a_failure(server):
@@ -214,8 +214,8 @@ class Named:
 
 def test_a_middleware_may_be_a_class_an_object_or_a_name(server):
     for part in (Named, Named(), f"{__name__}:Named"):
-        played = crawled(server, downloader_middlewares={part: 5})
-        assert played.of("/good") == ("done", "found by its name")
+        result = crawled(server, downloader_middlewares={part: 5})
+        assert result.of("/good") == ("done", "found by its name")
     assert crawled(server, downloader_middlewares=[Named]).of("/good") == ("done", "found by its name")
 
 
@@ -249,9 +249,9 @@ def test_middlewares_get_the_crawler_and_the_spider(server):
             async for each in result:
                 yield {**each, "by": response.meta["by"], "after": spider.name}
 
-    played = crawled(server, downloader_middlewares={Made: 5}, spider_middlewares={Inside: 5}, bot_name="bot")
-    assert (played.stats["made/page/bot"], played.stats["answered/page/True"]) == (1, 1)
-    assert played.items == [{"page": 200, "by": "page", "after": "page"}]
+    result = crawled(server, downloader_middlewares={Made: 5}, spider_middlewares={Inside: 5}, bot_name="bot")
+    assert (result.stats["made/page/bot"], result.stats["answered/page/True"]) == (1, 1)
+    assert result.items == [{"page": 200, "by": "page", "after": "page"}]
 
 
 def test_a_middleware_that_raises_not_configured_is_not_used(server, caplog):
@@ -288,9 +288,9 @@ def test_start_requests_pass_process_start(server):
         def parse(self, response):
             yield {"flags": response.request.flags}
 
-    played = crawled(server, spider=Flagged, spider_middlewares={Twice: 1, Again: 2, Tagged: 3})
-    assert played.hits == {"/good": 1, "/good?again": 1}
-    assert played.items == [{"flags": ["page", "again"]}] * 2
+    result = crawled(server, spider=Flagged, spider_middlewares={Twice: 1, Again: 2, Tagged: 3})
+    assert result.hits == {"/good": 1, "/good?again": 1}
+    assert result.items == [{"flags": ["page", "again"]}] * 2
 
 
 def test_the_result_of_process_spider_exception_passes_the_middlewares_nearer_to_the_engine(server):
@@ -317,15 +317,15 @@ def test_the_result_of_process_spider_exception_passes_the_middlewares_nearer_to
             raise ValueError("output")
 
     parts = {Through("1"): 1, Through("2", [{"rescued": 2}]): 2, Through("3"): 3}
-    played = crawled(server, spider=Broken, spider_middlewares=parts)
-    assert (log, played.items) == (["3 ! parse", "2 ! parse", "1 <"], [{"rescued": 2}])
+    result = crawled(server, spider=Broken, spider_middlewares=parts)
+    assert (log, result.items) == (["3 ! parse", "2 ! parse", "1 <"], [{"rescued": 2}])
     log.clear()
     parts = {Through("1", [{"rescued": 1}]): 1, Breaks("2", [{"rescued": 2}]): 2, Through("3"): 3}
-    played = crawled(server, spider_middlewares=parts)
-    assert (log, played.items) == (["3 <", "1 ! output"], [{"rescued": 1}])
+    result = crawled(server, spider_middlewares=parts)
+    assert (log, result.items) == (["3 <", "1 ! output"], [{"rescued": 1}])
     log.clear()
-    played = crawled(server, "/404", spider_middlewares={Through("1", [{"rescued": 404}]): 100})
-    assert (log, played.items) == (["1 ! 404"], [{"rescued": 404}]), (
+    result = crawled(server, "/404", spider_middlewares={Through("1", [{"rescued": 404}]): 100})
+    assert (log, result.items) == (["1 ! 404"], [{"rescued": 404}]), (
         "without an errback it gets the exception of an input method"
     )
 
@@ -411,9 +411,9 @@ def test_a_request_that_is_replaced_too_often_is_dead(server):
         def process_response(self, request, response):
             return request
 
-    played = crawled(server, downloader_middlewares={Always: 5})
-    assert played.of("/good") == ("dead", "replaced more than 20 times")
-    assert played.hits["/good"] == 21
+    result = crawled(server, downloader_middlewares={Always: 5})
+    assert result.of("/good") == ("dead", "replaced more than 20 times")
+    assert result.hits["/good"] == 21
 
 
 def test_a_host_that_was_not_contacted_has_no_delay(server):
@@ -431,11 +431,11 @@ def test_a_host_that_was_not_contacted_has_no_delay(server):
                 for kind in ("local", "ignored", "item"):
                     yield Request(server.url(f"/{kind}/{number}"))
 
-    async def played() -> Played:
+    async def run() -> CrawlResult:
         async with asyncio.timeout(60):
-            return await play(server, ManyStarts(), downloader_middlewares={Local: 5}, delay=3600)
+            return await run_crawl(server, ManyStarts(), downloader_middlewares={Local: 5}, delay=3600)
 
-    done = asyncio.run(played())
+    done = asyncio.run(run())
     assert (len(done.rows), done.hits, len(done.items)) == (60, {}, 40)
 
 
@@ -459,5 +459,5 @@ def test_a_fetch_error_of_a_middleware_is_retried(server):
             if self.tries == 1:
                 raise FetchError("once")
 
-    played = crawled(server, downloader_middlewares={Flaky: 5})
-    assert (played.of("/good"), played.stats["retry/reason_count/once"]) == (("done", "200"), 1)
+    result = crawled(server, downloader_middlewares={Flaky: 5})
+    assert (result.of("/good"), result.stats["retry/reason_count/once"]) == (("done", "200"), 1)

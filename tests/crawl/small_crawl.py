@@ -15,7 +15,7 @@ ROWS_MAX = 1000
 QUICK = {"robots": False, "retries": 1, "backoff_base": 0, "log_level": "CRITICAL", "commit_every": 0.01}
 
 
-class Played(NamedTuple):
+class CrawlResult(NamedTuple):
     """The results of a crawl: frontier rows by path, items, and hits of the server by target."""
 
     rows: dict[str, Row]
@@ -29,7 +29,7 @@ class Played(NamedTuple):
         return self.rows[path].state, self.rows[path].reason
 
 
-async def play(server: Server, spider: Spider, **settings: Any) -> Played:
+async def run_crawl(server: Server, spider: Spider, **settings: Any) -> CrawlResult:
     """Crawl with the spider until it ends by itself. `settings` override `QUICK`."""
     crawl = lycosa.Crawl(spider, **{**QUICK, **settings})
     rows: dict[str, Row] = {}
@@ -48,4 +48,4 @@ async def play(server: Server, spider: Spider, **settings: Any) -> Played:
     async with crawl:
         summary = await crawl.run()
     hits = Counter(hit.target for hit in server.hits[before:])
-    return Played(rows, crawl.items, hits, dict(summary.stats), summary)
+    return CrawlResult(rows, crawl.items, hits, dict(summary.stats), summary)

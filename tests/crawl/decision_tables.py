@@ -1,6 +1,6 @@
-"""The two tables of `docs/middlewares.md` as data: what a callback, middleware or fetcher returns decides.
+"""The two tables of `docs/middlewares.md` as data: the outcome of what callbacks, middlewares and the fetcher return.
 
-`SPIDER_SIDE` and `FETCH_SIDE` have the outcome of the record, in the words of the document, for each thing that is
+`SPIDER_SIDE` and `FETCH_SIDE` have the outcome of the record, in the words of the document, for each value that is
 returned or raised (a row) at each stage (a column). `outcome` translates these words for a crawl of one page.
 """
 
@@ -80,7 +80,7 @@ CELLS = [
 ]
 
 START = {"process_exception": "/drop", "errback": "/missing"}
-"""Where the crawl of a stage starts; elsewhere at /good."""
+"""The start path of the crawl for a stage; /good for the others."""
 
 TRIES = 2
 """How often a page is tried: the crawls run with one retry."""
@@ -141,7 +141,7 @@ def outcome(row: str, stage: str, text: str, *, has_errback: bool) -> Outcome:
         return Outcome("done", reason, [{"errback": RAISED.get(row, "BadMiddleware")}], tries)
     return {
         THE_RESPONSE: Outcome("done", "200", [{"page": "/made"}], once),
-        REPLACED: Outcome("done", "replaced", [{"page": "/good?instead"}], once, ("/good?instead",)),
+        REPLACED: Outcome("done", "replaced", [{"page": "/good?replaced"}], once, ("/good?replaced",)),
         ANSWERED: Outcome("done", "answered", [item], once),
         DEAD: Outcome("dead", reason_pattern, [], tries),
         JUST_DEAD: Outcome("dead", reason_pattern, [], 1),

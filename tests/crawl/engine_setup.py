@@ -1,4 +1,4 @@
-"""Wires an engine of real parts around a frontier in memory, for tests with a spider and a tree of pages."""
+"""Builds an engine of real parts with a frontier in memory, for tests with a spider and a tree of pages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from lycosa.storage.sinks.memory import MemorySink
 from tests.storage.memory_keystore import MemoryKeyStore
 
 
-class Crawl(NamedTuple):
+class EngineSetup(NamedTuple):
     """An engine that is ready to run, and the parts that tests examine."""
 
     engine: Engine
@@ -53,15 +53,15 @@ class Crawl(NamedTuple):
     stats: RunStats
 
 
-async def wired(
+async def build_engine(
     stack: AsyncExitStack,
     spider: Spider,
     policy: Policy,
     limits: EngineLimits | None = None,
     space: FreeSpace | None = None,
     clock: Clock | None = None,
-) -> Crawl:
-    """Wire the parts and push the start requests; the stack closes them."""
+) -> EngineSetup:
+    """Build the parts and push the start requests; the stack closes them."""
     frontier = memory_frontier(policy)
     fetcher = CurlFetcher(FetchSettings())
     stack.push_async_callback(fetcher.close)
@@ -84,4 +84,4 @@ async def wired(
     lookups = HostLookups(gate, addresses)
     engine = Engine(storage, visitor, lookups, limits or EngineLimits(), RunMonitor(stats), clock)
     await frontier.push([to_record(request, spider) async for request in start_requests(spider)])
-    return Crawl(engine, frontier, LocalOperations(frontier, on_change=engine.wake), sink, stats)
+    return EngineSetup(engine, frontier, LocalOperations(frontier, on_change=engine.wake), sink, stats)

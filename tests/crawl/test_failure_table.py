@@ -1,5 +1,6 @@
 """404, 503, timeouts, TLS errors and other failures have the outcome in the table of `docs/middlewares.md`, also with
-the meta keys that change it (C2, C5, C8; issue 4). Each cell is a crawl of the misbehaving server."""
+the meta keys that change it (C2, C5, C8). Each cell is a crawl of the misbehaving server.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import pytest
 
 from lycosa import Request, Spider
 from tests.conftest import ROOT, need
-from tests.crawl.failing import (
+from tests.crawl.failure_table import (
     AGAIN,
     AGAIN_CALLBACK,
     AGAIN_ERRBACK,
@@ -33,7 +34,7 @@ from tests.crawl.failing import (
     TOLD,
     Failing,
 )
-from tests.crawl.playing import Played, play
+from tests.crawl.small_crawl import CrawlResult, run_crawl
 from tests.servers.misbehaving import Server, serving
 from tests.servers.ports import closed_port
 
@@ -47,12 +48,15 @@ METAS: dict[str, dict[str, Any]] = {
     "with an errback": {},
 }
 TIMEOUT_S = 0.1
-REASONS_HERE = {"timed out after 30 s": "timed out after 0.1 s", "body over 16777216 bytes": "body over 100000 bytes"}
+REASONS_WITH_LIMITS = {
+    "timed out after 30 s": "timed out after 0.1 s",
+    "body over 16777216 bytes": "body over 100000 bytes",
+}
 """Reasons that contain a limit, which is smaller in this test than by default."""
 
 
 class Failed(Spider):
-    """Its items say whether the callback or the errback was called."""
+    """Its items record whether the callback or the errback was called."""
 
     name = "failed"
     url = ""
@@ -74,8 +78,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     need("openssl", shutil.which("openssl") is not None)
     file = tmp_path_factory.mktemp("tls") / "self-signed.pem"
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    words = ["req", "-x509", *key, "-keyout", file, "-out", f"{file}.crt", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=30)
+    arguments = ["req", "-x509", *key, "-keyout", file, "-out", f"{file}.crt", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=30)
     file.write_text(file.read_text() + Path(f"{file}.crt").read_text())
     return file
 
@@ -98,20 +102,20 @@ async def _no_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-async def crawled(certificate: Path, failing: Failing, column: str, after: int = 0, **settings: Any) -> Played:
+async def crawled(certificate: Path, failing: Failing, column: str, after: int = 0, **settings: Any) -> CrawlResult:
     async with servers(certificate, failing, after) as (server, url):
         spider = Failed(url=url, meta=METAS[column], has_errback=column == "with an errback")  # type: ignore[arg-type]
-        return await play(server, spider, **{**limits(failing), "retries": RETRIES, **settings})
+        return await run_crawl(server, spider, **{**limits(failing), "retries": RETRIES, **settings})
 
 
 def limits(failing: Failing) -> dict[str, Any]:
-    """Return the limits of what is small here. On a busy machine anything may take longer than TIMEOUT_S."""
+    """Return small limits. Only a request that hangs has TIMEOUT_S: on a busy machine any other may take longer."""
     return {"timeout": TIMEOUT_S if failing.path == "/hang" else 5, "max_body": 100_000}
 
 
 def expected(failing: Failing, text: str) -> tuple[str, str, list[Any], int]:
     """Return state, reason, items and number of requests for the words of a cell."""
-    reason = REASONS_HERE.get(failing.reason, failing.reason)
+    reason = REASONS_WITH_LIMITS.get(failing.reason, failing.reason)
     status = "302" if "redirect" in failing.path else failing.reason
     status_item = [{"callback": int(status)}] if status.isdigit() else []
     return {
@@ -132,41 +136,41 @@ def expected(failing: Failing, text: str) -> tuple[str, str, list[Any], int]:
 @pytest.mark.parametrize("failing", FAILURES.values(), ids=FAILURES)
 def test_each_failure_has_the_documented_outcome(certificate: Path, failing: Failing, column: str):
     text = failing.cells[list(METAS).index(column)]
-    played = asyncio.run(crawled(certificate, failing, column))
+    result = asyncio.run(crawled(certificate, failing, column))
     state, reason, items, requests = expected(failing, text)
-    first = next(iter(played.rows.values()))
+    first = next(iter(result.rows.values()))
     assert (first.state, first.reason if text != ERRBACK or not first.reason.isdigit() else reason) == (state, reason)
-    assert played.items == items
-    assert played.stats["downloader/request_count"] == requests
+    assert result.items == items
+    assert result.stats["downloader/request_count"] == requests
     retries = requests - 1 if text != FOLLOWED else 0
-    assert played.stats.get("retry/count", 0) == retries
-    assert played.stats.get(f"retry/reason_count/{reason}", 0) == retries
+    assert result.stats.get("retry/count", 0) == retries
+    assert result.stats.get(f"retry/reason_count/{reason}", 0) == retries
 
 
 @pytest.mark.parametrize("failing", FAILURES.values(), ids=FAILURES)
 def test_a_host_is_blocked_when_it_is_overloaded_or_unreachable(certificate: Path, failing: Failing):
     settings = {"backoff_base": 100, "max_backoff": 100, "retries": 0}
-    rests: list[float] = []
+    blocked_s: list[float] = []
 
-    class Looking(Failed):
+    class ReadsBlocks(Failed):
         async def closed(self, reason):
-            rests.append(await blocked_until())
+            blocked_s.append(await blocked_until())
 
-    async def played() -> None:
+    async def run() -> None:
         nonlocal blocked_until
         async with servers(certificate, failing, 1000) as (server, url):
-            spider = Looking(url=url)
+            spider = ReadsBlocks(url=url)
             blocked_until = lambda: host_of(spider)  # noqa: E731
-            await play(server, spider, **limits(failing), **settings)
+            await run_crawl(server, spider, **limits(failing), **settings)
 
     async def host_of(spider: Spider) -> float:
         hosts = await spider.crawl._run.operations.hosts("", 10)  # type: ignore[attr-defined]
         return max((view.blocked_until for view in hosts), default=0.0) - time.time()
 
     blocked_until: Any = None
-    asyncio.run(played())
-    least, most = {"no": (-1e12, 0), "for the back-off": (40, 100), TOLD: (900, 1000)}[failing.rests]
-    assert least <= rests[0] <= most
+    asyncio.run(run())
+    low, high = {"no": (-1e12, 0), "for the back-off": (40, 100), TOLD: (900, 1000)}[failing.rests]
+    assert low <= blocked_s[0] <= high
 
 
 def test_the_document_matches_the_tested_table():
