@@ -1,5 +1,5 @@
-"""404, 503, timeouts, TLS errors and other failures have the outcome in the table of `docs/middlewares.md`, also with
-the meta keys that change it (C2, C5, C8). Each cell is a crawl of the misbehaving server.
+"""404, 503, timeouts, TLS errors and other failures have the outcome in the table of `docs/middlewares.md`, with and
+without the meta keys that change it (C2, C5, C8). Each cell is a crawl of the misbehaving server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The user's own frames in a traceback."""
+"""The frames of user code in a traceback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def raised_by(function, *arguments) -> BaseException:
     raise AssertionError
 
 
-def test_the_innermost_line_of_the_user_is_found_below_the_standard_library() -> None:
+def test_the_innermost_line_of_user_code_is_found_above_the_standard_library() -> None:
     error = raised_by(parse)
     line = parse.__code__.co_firstlineno + 1
     assert user_frame(error) == (__file__, line)
@@ -32,14 +32,14 @@ def test_the_innermost_line_of_the_user_is_found_below_the_standard_library() ->
     assert user_function(error, "parse") == "raised_by", "the outermost function outside Lycosa"
 
 
-def test_an_exception_without_a_frame_of_the_user_has_no_line_and_is_logged_whole(caplog) -> None:
+def test_an_exception_without_user_code_has_no_line_and_a_complete_traceback(caplog) -> None:
     error = BaseException().with_traceback(None)
     assert (user_traceback(error), user_line(error), user_function(error, "parse")) == (None, "", "parse")
     BugLog().record(error, "parse", "BaseException")
     assert caplog.records[0].exc_info == (BaseException, error, None)
 
 
-def test_a_traceback_begins_behind_the_frames_of_lycosa() -> None:
+def test_frames_of_lycosa_are_no_user_code() -> None:
     error = raised_by(canonicalize, "http://[")
     assert error.__traceback__ is not None
     ours = error.with_traceback(error.__traceback__.tb_next)
@@ -58,5 +58,5 @@ def test_a_traceback_begins_behind_the_frames_of_lycosa() -> None:
         (BugLog.record.__code__.co_filename, False),
     ],
 )
-def test_files_of_the_user_are_told_from_ours_and_libraries(file: str, is_users: bool) -> None:
+def test_files_of_user_code_are_distinguished_from_ours_and_libraries(file: str, is_users: bool) -> None:
     assert is_user_file(file) == is_users

@@ -47,12 +47,12 @@ def warnings() -> Any:
     log.setLevel(before)
 
 
-def watched(blocks: Callable[[], Any], run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run) -> Watchdog:
+def watch(block: Callable[[], Any], run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run) -> Watchdog:
     dog = Watchdog(AFTER_S)
 
     async def crawl() -> None:
         async with dog:
-            blocks()
+            block()
             await asyncio.sleep(0)
 
     run(crawl())
@@ -100,9 +100,9 @@ def line_of(function: Callable[..., Any], text: str) -> int:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_the_innermost_call_of_the_user_is_named_and_its_end_logged(warnings: WarningRecorder, run: Any) -> None:
-    dog = watched(Quotes(warnings).parse_outer, run)
-    warning, over = warnings.lines
+def test_the_innermost_call_of_user_code_is_named_and_its_end_logged(warnings: WarningRecorder, run: Any) -> None:
+    dog = watch(Quotes(warnings).parse_outer, run)
+    warning, end = warnings.lines
     line = line_of(Quotes.parse, "self.is_warned.wait")
     place = rf"test_watchdog.py:{line} \(self.is_warned.wait\)"
     assert re.fullmatch(
@@ -110,24 +110,24 @@ def test_the_innermost_call_of_the_user_is_named_and_its_end_logged(warnings: Wa
         "run it in a thread, with callback_mode = 'thread'",
         warning,
     )
-    assert re.fullmatch(rf"WARNING the crawl continues: Quotes.parse blocked it for \d+\.\d s at {place}", over)
+    assert re.fullmatch(rf"WARNING the crawl continues: Quotes.parse blocked it for \d+\.\d s at {place}", end)
     assert AFTER_S <= dog.blocked_s < DEADLINE_S
 
 
 def test_sleep_and_network_calls_have_their_own_advice(warnings: WarningRecorder) -> None:
     quotes = Quotes(warnings)
-    watched(quotes.parse_asleep)
+    watch(quotes.parse_asleep)
     assert "(time.sleep): use await asyncio.sleep(...)" in warnings.lines[0]
     warnings.lines.clear()
     warnings.is_warned.clear()
-    watched(quotes.parse_network)
+    watch(quotes.parse_network)
     assert (
         "(connection.makefile('rb').read): use await self.fetch(...), or callback_mode = 'thread'" in warnings.lines[0]
     )
 
 
 def test_a_computation_is_reported_without_a_call(warnings: WarningRecorder) -> None:
-    watched(Quotes(warnings).parse_busy)
+    watch(Quotes(warnings).parse_busy)
     assert re.search(
         r"Quotes.parse_busy .* at test_watchdog.py:\d+(?: \(\S+\))?: run it in a thread", warnings.lines[0]
     )
@@ -138,13 +138,13 @@ def test_a_call_that_holds_the_interpreter_is_noticed_when_it_ends(warnings: War
         re.match(r"(a+)+$", "a" * 24 + "b")
 
     began = time.monotonic()
-    watched(parse)
-    assert time.monotonic() - began > AFTER_S * 2, "too fast a machine: match longer"
+    watch(parse)
+    assert time.monotonic() - began > AFTER_S * 2, "the machine is too fast for this pattern: make the text longer"
     assert "parse has blocked the crawl" in warnings.lines[0]
     assert f"test_watchdog.py:{line_of(parse, 're.match')}" in warnings.lines[0]
 
 
-def test_there_is_one_warning_per_line_and_a_limit_for_all(
+def test_there_is_one_warning_per_line_and_a_limit_for_their_number(
     warnings: WarningRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "WARNINGS_MAX", 2)

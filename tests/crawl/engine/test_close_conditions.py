@@ -1,4 +1,4 @@
-"""When a crawl closes by itself, and with which reason (C7): each condition, the time of the next check, memory."""
+"""The conditions that close a crawl (C7): the limit and reason of each, the time of the next check, memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOTHING = RunCounts(items=0, pages=0, errors=0, started_at=100.0, item_at=100.0,
         ("pagecount_no_item", 3, {"pages": 7, "pages_at_item": 5}, {"pages": 8, "pages_at_item": 5}),
     ],
 )
-def test_each_condition_at_its_limit(name: str, limit: int, just_below: dict, met: dict) -> None:
+def test_each_condition_is_met_at_its_limit(name: str, limit: int, just_below: dict, met: dict) -> None:
     conditions = CloseConditions(**{name: limit})
     assert conditions
     assert conditions.reason(NOTHING._replace(**just_below), 100.0) == ""
@@ -54,7 +54,7 @@ def test_a_negative_limit_is_refused_by_its_setting() -> None:
         CloseConditions(pagecount_no_item=-1)
 
 
-def test_the_time_of_the_next_check() -> None:
+def test_the_next_check_is_at_the_earliest_time_limit() -> None:
     assert CloseConditions(itemcount=3).next_at(NOTHING) is None
     assert CloseConditions(timeout=30).next_at(NOTHING) == 130.0
     assert CloseConditions(timeout=30, timeout_no_item=5).next_at(NOTHING._replace(item_at=110.0)) == 115.0
@@ -111,12 +111,12 @@ def test_memory_without_limits_is_only_measured() -> None:
 
 def test_resident_memory_follows_allocations() -> None:
     before = resident_bytes()
-    with mmap.mmap(-1, 64 * MIB) as block:  # not malloc, which may have that much left over from other tests
+    with mmap.mmap(-1, 64 * MIB) as block:  # not malloc: it may still hold that much from other tests
         block.write(bytes(64 * MIB))
         assert resident_bytes() - before > 48 * MIB
 
 
-def test_resident_memory_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_resident_memory_is_measured_without_proc_too(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr("lycosa.crawl.engine.close_conditions.STATM", tmp_path / "none")
     assert resident_bytes() > 10 * MIB
 

@@ -1,4 +1,4 @@
-"""A lease is renewed for as long as its visit lasts: no work is lost or repeated (C6, F5)."""
+"""A lease is renewed until its visit ends: no work is lost or repeated (C6, F5)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLICY = Policy(robots=False, lease_s=LEASE_S)
 
 
 class Slow(Spider):
-    """Takes longer for a page than a lease lasts."""
+    """Its callback takes longer than a lease lasts."""
 
     name = "slow"
 
@@ -37,7 +37,7 @@ class Slow(Spider):
     async def parse(self, response: Any) -> Any:
         self.calls.append(response.url)
         if self.blocks and response.url.endswith("/1"):
-            return {"url": response.url}  # the lease of this page runs out while the other one blocks
+            return {"url": response.url}  # the lease of this page expires while the other one blocks
         if self.blocks:
             time.sleep(SLOW_S)  # noqa: ASYNC251  the mistake under test
         else:
@@ -73,26 +73,26 @@ def test_a_visit_over_the_time_limit_is_retried_and_then_dead() -> None:
         asyncio.run(story(tree.url))
 
 
-def test_a_lease_that_ran_out_unnoticed_is_renewed_but_a_released_one_is_not() -> None:
+def test_an_expired_lease_is_renewed_if_it_was_not_leased_again() -> None:
     async def story() -> None:
         frontier = memory_frontier(POLICY)
         host = "http://a.example:80"
         await frontier.push([UrlRecord(1, n, f"{host}/{n}", host) for n in (1, 2)])
-        mine, lost = await frontier.lease(2, 100.0)
+        renewed, lost = await frontier.lease(2, 100.0)
         leases = LeaseRenewer(frontier, 3600.0)
-        leases.add(mine, 100.0)
+        leases.add(renewed, 100.0)
         assert leases.next_renewal() == 100.5
         await leases.renew(100.4)
-        assert leases.next_renewal() == 100.5, "nothing to do before half its time"
+        assert leases.next_renewal() == 100.5, "no renewal before half of the lease time"
         await leases.renew(107.0)  # the loop was blocked for seven seconds
-        assert await frontier.expire(107.0) == 1, "the one without a task"
+        assert await frontier.expire(107.0) == 1, "the one that no task renews"
         assert await frontier.lease(2, 107.4) != [], "which is leased again"
         assert leases.next_renewal() == 107.5
-        assert await frontier.ack(mine, "200", (), 107.6)
-        leases.remove(mine)
+        assert await frontier.ack(renewed, "200", (), 107.6)
+        leases.remove(renewed)
         leases.add(lost, 107.0)
         await leases.renew(109.0)
-        assert leases.next_renewal() is None, "no longer held"
+        assert leases.next_renewal() is None, "the lease is not ours any more"
         assert not await frontier.ack(lost, "200", (), 109.0)
 
     asyncio.run(story())

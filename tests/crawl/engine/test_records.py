@@ -1,6 +1,7 @@
 """Requests to records and back (C2): all attributes are stored; requests that cannot be stored are refused.
 
-The crawl's naming decides about fingerprint and segment (F1, F2, F3)."""
+The naming of the crawl determines fingerprint and segment (F1, F2, F3).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def test_a_plain_link_stores_no_extras() -> None:
     assert to_request(record) == Request("http://a.example/x")
 
 
-def test_every_attribute_of_a_request_comes_back() -> None:
+def test_every_attribute_of_a_request_is_restored() -> None:
     request = Request(
         "http://a.example/x",
         SHOP.parse_item,
@@ -72,7 +73,7 @@ def test_every_attribute_of_a_request_comes_back() -> None:
 
 def test_depth_and_segment_come_from_the_parent() -> None:
     parent = to_record(Request("http://a.example/"), SHOP, segment="2026-11-21")
-    child = to_record(Request("http://a.example/b", not_before=99.0), SHOP, parent, segment="not this one")
+    child = to_record(Request("http://a.example/b", not_before=99.0), SHOP, parent, segment="ignored")
     assert (parent.depth, child.depth, child.not_before) == (0, 1, 99.0)
     assert (parent.segment, child.segment) == ("2026-11-21", "2026-11-21")
 
@@ -88,7 +89,7 @@ def test_params_go_into_the_url(url: str, params: dict[str, str], expected: str)
     assert to_record(Request(url, params=params), SHOP).url == expected
 
 
-def test_method_and_body_make_another_request() -> None:
+def test_method_and_body_change_the_fingerprint() -> None:
     url = "http://a.example/"
     requests = [Request(url), Request(url, method="POST"), Request(url, method="POST", body=b"x")]
     assert len({to_record(request, SHOP).fingerprint for request in requests}) == 3
@@ -157,7 +158,7 @@ def test_a_stored_callback_that_no_longer_exists_is_refused() -> None:
         ("POST", 308, ("POST", b"body")),
     ],
 )
-def test_redirects_change_the_method_as_rfc_9110_says(method: str, status: int, after: tuple[str, bytes]) -> None:
+def test_redirects_change_the_method_as_in_rfc_9110(method: str, status: int, after: tuple[str, bytes]) -> None:
     body = b"body" if method in {"POST", "PUT"} else b""
     parent = to_record(Request("http://a.example/"), SHOP)
     record = to_record(Request("http://a.example/old", "parse_item", method, body=body, priority=3), SHOP, parent)
@@ -204,7 +205,7 @@ def test_a_redirect_to_another_host_shortens_the_referer(referer: str, target: s
 
 BY_DAY = Naming(segments=parse_segments("day", "shop"))
 DAY_S = 86_400.0
-NOON = 20_778.5 * DAY_S  # of 2026-11-21
+NOON = 20_778.5 * DAY_S  # on 2026-11-21
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ NOON = 20_778.5 * DAY_S  # of 2026-11-21
         (NOT_BEFORE_MAX, "5138-11-16"),
     ],
 )
-def test_a_request_for_later_goes_into_the_segment_of_that_time(not_before: float, segment: str) -> None:
+def test_a_delayed_request_goes_into_the_segment_of_its_due_time(not_before: float, segment: str) -> None:
     request = Request("http://a.example/", not_before=not_before)
     seed = to_record(request, SHOP, naming=BY_DAY, segment="2026-11-21")
     parent = to_record(Request("http://a.example/p"), SHOP, segment="2026-11-21")
@@ -250,9 +251,9 @@ def test_a_redirect_to_a_url_with_the_same_fingerprint_is_fetched() -> None:
     record = to_record(Request("http://a.example/x?gclid=2"), SHOP, naming=naming)
     same = redirected(record, "http://a.example/x/", 302, naming)
     assert (same.fingerprint, same.dont_filter) == (record.fingerprint, True)
-    away = redirected(record, "http://a.example/login", 302, naming)
-    assert (away.fingerprint == record.fingerprint, away.dont_filter) == (False, False)
-    assert redirected(away, "http://a.example/x?gclid=3", 302, naming).dont_filter
+    login = redirected(record, "http://a.example/login", 302, naming)
+    assert (login.fingerprint == record.fingerprint, login.dont_filter) == (False, False)
+    assert redirected(login, "http://a.example/x?gclid=3", 302, naming).dont_filter
     assert not redirected(record, record.url, 302, naming).dont_filter
 
 

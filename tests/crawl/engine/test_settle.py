@@ -26,7 +26,7 @@ def test_no_settler_enters_during_exclusive_access():
     print("seed", seed)
     rng = random.Random(seed)
 
-    async def play() -> int:
+    async def run() -> int:
         lock, inside, alone, commits = SettleLock(), 0, False, 0
 
         async def pause() -> None:
@@ -67,36 +67,36 @@ def test_no_settler_enters_during_exclusive_access():
         return commits
 
     for _ in range(50):
-        assert asyncio.run(play()) == 40
+        assert asyncio.run(run()) == 40
 
 
 def test_waiting_settlers_enter_together():
-    """If they entered one per turn of the event loop, a busy loop would never get through the queue."""
+    """One settler per iteration of the event loop would be too slow for a long queue."""
 
-    async def play() -> int:
-        lock, through = SettleLock(), 0
+    async def run() -> int:
+        lock, entered = SettleLock(), 0
 
         async def settle() -> None:
-            nonlocal through
+            nonlocal entered
             async with lock:
-                through += 1
+                entered += 1
 
         async with lock.exclusive():
             tasks = [asyncio.create_task(settle()) for _ in range(64)]
             for _ in range(5):
                 await asyncio.sleep(0)
-            assert not through
+            assert not entered
         for _ in range(5):
             await asyncio.sleep(0)
-        at_once = through
+        at_once = entered
         await asyncio.gather(*tasks)
         return at_once
 
-    assert asyncio.run(play()) == 64
+    assert asyncio.run(run()) == 64
 
 
 def test_new_settlers_do_not_delay_exclusive_access():
-    async def play() -> None:
+    async def run() -> None:
         lock, done = SettleLock(), asyncio.Event()
 
         async def settle() -> None:
@@ -110,11 +110,11 @@ def test_new_settlers_do_not_delay_exclusive_access():
             done.set()
         await asyncio.gather(*tasks)
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_cancelled_wait_for_exclusive_access_releases_the_lock():
-    async def play() -> None:
+    async def run() -> None:
         lock = SettleLock()
 
         async def commit() -> None:
@@ -130,11 +130,11 @@ def test_a_cancelled_wait_for_exclusive_access_releases_the_lock():
         async with asyncio.timeout(60), lock:
             pass
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 class SlowSink(MemorySink):
-    """Like a sink on another machine: a flush takes time, and covers what was written before it began."""
+    """Like a sink on another machine: a flush takes time, and covers the items written before it started."""
 
     async def flush(self) -> int:
         flushed, self._pending = self._pending, []
@@ -145,7 +145,7 @@ class SlowSink(MemorySink):
 
 
 def test_every_record_committed_as_done_has_its_item_in_the_output():
-    async def play() -> int:
+    async def run() -> int:
         frontier: Any = memory_frontier(Policy(concurrency_per_host=64, robots=False))
         sink, commits = SlowSink(), 0
         await sink.open(None)
@@ -171,4 +171,4 @@ def test_every_record_committed_as_done_has_its_item_in_the_output():
         assert len(sink.items) == 300
         return commits
 
-    assert asyncio.run(play()) > 5
+    assert asyncio.run(run()) > 5

@@ -1,4 +1,4 @@
-"""The reports of a worker (F8): counters, state, and that any thread can make one."""
+"""The reports of a worker (F8): their counters and state; any thread can make one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reporter(stats: RunStats | None = None, counted: StatsCollector | None = Non
 
 
 @pytest.mark.parametrize(
-    ("engine", "state", "why"),
+    ("engine", "state", "reason"),
     [
         ({"active_count": 3}, "crawling", ""),
         ({}, "waiting", ""),
@@ -34,19 +34,19 @@ def reporter(stats: RunStats | None = None, counted: StatsCollector | None = Non
         ({"stopping": True, "close_reason": "closespider_timeout"}, "ending", "closespider_timeout"),
     ],
 )
-def test_the_state_of_a_worker(engine, state, why):
+def test_the_state_of_a_worker_follows_from_its_engine(engine, state, reason):
     report = reporter(**engine).report()
-    assert (report.state, report.why, report.under_way) == (state, why, engine.get("active_count", 0))
+    assert (report.state, report.why, report.under_way) == (state, reason, engine.get("active_count", 0))
 
 
-def test_between_two_crawl_delays_it_is_crawling():
+def test_a_worker_that_leased_recently_is_crawling():
     stats = RunStats(0.0)
-    asked = reporter(stats)
-    assert asked.report().state == "waiting"
+    worker_reporter = reporter(stats)
+    assert worker_reporter.report().state == "waiting"
     stats.leased += 1
-    assert [asked.report().state for _ in range(3)] == ["crawling"] * 3
-    asked._leased_at -= WAITING_AFTER_S
-    assert asked.report().state == "waiting"
+    assert [worker_reporter.report().state for _ in range(3)] == ["crawling"] * 3
+    worker_reporter._leased_at -= WAITING_AFTER_S
+    assert worker_reporter.report().state == "waiting"
 
 
 def test_the_last_report_has_the_finish_reason():
@@ -67,7 +67,7 @@ def test_a_report_that_fails_is_empty(caplog):
     assert "cannot make the report of this worker" in caplog.text
 
 
-def test_the_numbers_of_a_report():
+def test_a_report_has_the_counts_of_the_run_and_of_the_user():
     stats = RunStats(0.0, pages=5, unchanged=1, items=4, dropped=2, bytes=10**10, failures=3)
     counted = StatsCollector()
     counted.inc_value("retry/count", 7)
@@ -86,7 +86,7 @@ def test_the_numbers_of_a_report():
 
 def test_a_report_can_be_made_while_other_threads_count():
     counted = StatsCollector()
-    asked = reporter(counted=counted)
+    worker_reporter = reporter(counted=counted)
     stop = threading.Event()
 
     def count() -> None:
@@ -98,7 +98,7 @@ def test_a_report_can_be_made_while_other_threads_count():
     counting = threading.Thread(target=count)
     counting.start()
     try:
-        assert all(asked.encode() for _ in range(300))
+        assert all(worker_reporter.encode() for _ in range(300))
     finally:
         stop.set()
         counting.join()

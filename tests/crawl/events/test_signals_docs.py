@@ -26,7 +26,11 @@ def test_the_page_has_a_row_for_each_name(row: str) -> None:
     assert f"\n{row}" in PAGE
 
 
-def test_the_page_names_nothing_else() -> None:
+def test_the_page_has_no_other_names() -> None:
     names = {line.split("`")[1] for line in PAGE.split("\n") if line.startswith("| `")}
-    told = {row.split("`")[1] for row in ROWS} | {"CloseSpider(reason)", "DontCloseSpider", "StopDownload(fail=...)"}
-    assert names == told
+    documented = {row.split("`")[1] for row in ROWS} | {
+        "CloseSpider(reason)",
+        "DontCloseSpider",
+        "StopDownload(fail=...)",
+    }
+    assert names == documented

@@ -26,7 +26,7 @@ VERBS = {"inc_value", "set_value", "max_value", "min_value"}
 PACKAGE = Path(lycosa.__file__).parent
 
 
-def test_the_methods_of_the_collector() -> None:
+def test_the_methods_of_the_collector_change_values_as_in_scrapy() -> None:
     stats = StatsCollector()
     assert stats.get_value("n") is None
     assert stats.get_value("n", 7) == 7
@@ -47,22 +47,22 @@ def test_the_methods_of_the_collector() -> None:
     assert stats.get_stats() == {}
 
 
-def test_begin_and_end() -> None:
+def test_begin_and_end_set_times_reason_and_rates() -> None:
     stats = StatsCollector()
     stats.begin(1_700_000_000.0)
     stats.inc_value("item_scraped_count", 30)
     stats.inc_value("response_received_count", 45)
     stats.end(1_700_000_090.0, "finished")
-    got = stats.get_stats()
-    assert got["start_time"] == datetime.fromtimestamp(1_700_000_000, UTC)
-    assert got["finish_time"] == datetime.fromtimestamp(1_700_000_090, UTC)
-    assert (got["elapsed_time_seconds"], got["finish_reason"]) == (90.0, "finished")
-    assert (got["items_per_minute"], got["responses_per_minute"]) == (20.0, 30.0)
-    assert unlisted_names(got) == []
+    values = stats.get_stats()
+    assert values["start_time"] == datetime.fromtimestamp(1_700_000_000, UTC)
+    assert values["finish_time"] == datetime.fromtimestamp(1_700_000_090, UTC)
+    assert (values["elapsed_time_seconds"], values["finish_reason"]) == (90.0, "finished")
+    assert (values["items_per_minute"], values["responses_per_minute"]) == (20.0, 30.0)
+    assert unlisted_names(values) == []
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_means_need_time(begun: bool) -> None:
+def test_rates_need_an_elapsed_time(begun: bool) -> None:
     stats = StatsCollector()
     if begun:
         stats.begin(5.0)
@@ -71,7 +71,7 @@ def test_means_need_time(begun: bool) -> None:
     assert stats.get_value("elapsed_time_seconds") == 0.0
 
 
-def test_names_are_bounded_and_ours_always_fit() -> None:
+def test_the_number_of_names_is_limited_but_listed_names_always_fit() -> None:
     stats = StatsCollector()
     for n in range(NAMES_MAX + 5):
         stats.inc_value(f"from/the/network/{n}")
@@ -83,7 +83,7 @@ def test_names_are_bounded_and_ours_always_fit() -> None:
     assert len(stats.get_stats()) == NAMES_MAX + 2
 
 
-def test_threads_lose_no_count() -> None:
+def test_concurrent_increments_are_all_counted() -> None:
     stats = StatsCollector()
     stats.inc_value("n", 0)
     before = sys.getswitchinterval()
@@ -111,7 +111,7 @@ def test_log_records_are_counted_by_level_within_the_block() -> None:
     assert stats.get_stats() == {"log_count/WARNING": 2, "log_count/ERROR": 1}
 
 
-def test_the_dump_is_sorted() -> None:
+def test_the_dump_is_sorted_by_name() -> None:
     stats = StatsCollector()
     stats.inc_value("b")
     stats.inc_value("a")
@@ -136,11 +136,11 @@ def names_set_in(source: str) -> list[str]:
         text
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VERBS and node.args
-        if (text := written(node.args[0]))
+        if (text := name_of(node.args[0]))
     ]
 
 
-def written(node: ast.expr) -> str:
+def name_of(node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -149,7 +149,7 @@ def written(node: ast.expr) -> str:
 
 
 def unlisted_in(source: str) -> list[str]:
-    """Return the names in the code that no listed name can match, whatever replaces their {}."""
+    """Return the names in the code that match no listed name, with anything in place of their {}."""
     return [
         name
         for name in names_set_in(source)

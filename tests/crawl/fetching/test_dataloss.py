@@ -1,4 +1,4 @@
-"""A truncated body is a failure, unless the setting or the request accepts it (C2; issue 4)."""
+"""A truncated body is a failure, unless the setting or the request accepts it (C2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa import Request, Spider
 from tests.crawl.small_crawl import run_crawl
 from tests.servers.misbehaving import serving
 
-CAME = {"text": "only this", "flags": ["dataloss"]}
+TRUNCATED = {"text": "only this", "flags": ["dataloss"]}
 
 
 class Reading(Spider):
@@ -30,9 +30,9 @@ class Reading(Spider):
     ("settings", "meta", "items"),
     [
         ({}, {}, []),
-        ({"fail_on_dataloss": False}, {}, [CAME]),
+        ({"fail_on_dataloss": False}, {}, [TRUNCATED]),
         ({"fail_on_dataloss": False}, {"download_fail_on_dataloss": True}, []),
-        ({}, {"download_fail_on_dataloss": False}, [CAME]),
+        ({}, {"download_fail_on_dataloss": False}, [TRUNCATED]),
     ],
     ids=str,
 )

@@ -1,5 +1,5 @@
-"""Retries and redirects through the engine, as the server sees them (C1, C2, C8): backoff, Retry-After, statuses, number
-of tries; redirect chains, loops, methods, cookies, and the credentials that other hosts do not get.
+"""Retries and redirects through the engine, as the server sees them (C1, C2, C8): backoff, Retry-After, statuses, the
+number of tries; redirect chains, loops, methods, cookies, and the credentials that other hosts do not get.
 """
 
 from __future__ import annotations

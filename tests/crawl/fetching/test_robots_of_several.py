@@ -43,9 +43,9 @@ class Beta(Alpha):
     custom_settings = {"user_agent": "Beta/1.0"}
 
 
-class Rude(Alpha):
-    name = "rude"
-    custom_settings = {"robots": False, "user_agent": "Rude/1.0"}
+class NoRobots(Alpha):
+    name = "no-robots"
+    custom_settings = {"robots": False, "user_agent": "NoRobots/1.0"}
 
 
 def crawled(server: Server, *spiders: type[Spider]) -> tuple[set[tuple[str, str]], Any]:
@@ -64,15 +64,15 @@ def test_each_spider_obeys_its_own_rules_and_the_file_is_fetched_once(server, or
     assert server.paths().count("/robots.txt") == 1
     assert summary.stats["robotstxt/forbidden"] == 2
     at = [hit.at for hit in server.hits]
-    assert at[-1] - at[-2] > 0.15, "the larger Crawl-delay of the two holds for the host they share"
+    assert at[-1] - at[-2] > 0.15, "the larger Crawl-delay applies to the shared host"
 
 
-def test_a_spider_obeys_robots_txt_beside_one_that_does_not(server):
-    found, _ = crawled(server, Rude, Beta)
-    assert found == {("rude", "good"), ("rude", "index"), ("beta", "good")}
+def test_a_spider_obeys_robots_txt_even_if_another_one_does_not(server):
+    found, _ = crawled(server, NoRobots, Beta)
+    assert found == {("no-robots", "good"), ("no-robots", "index"), ("beta", "good")}
 
 
-def test_all_gates_receive_what_one_fetches_again():
+def test_all_gates_receive_a_robots_txt_that_one_refetches():
     async def story(server: Server) -> None:
         frontier = memory_frontier(Policy())
         fetcher = CurlFetcher(FetchSettings())

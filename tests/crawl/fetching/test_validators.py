@@ -1,4 +1,4 @@
-"""Conditional requests from stored validators, whatever the server sent (RFC 9110 §8.8, §13.1, §15.4.5)."""
+"""Conditional requests from stored validators, valid or not (RFC 9110 §8.8, §13.1, §15.4.5)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lycosa.http.core.request import Request
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 URL = "http://a.example/"
-KNOWN = Validators('W/"1"', DATE, 100.0)
-RECORD = UrlRecord(1, 1, URL, "http://a.example:80", validators=KNOWN)
+STORED = Validators('W/"1"', DATE, 100.0)
+RECORD = UrlRecord(1, 1, URL, "http://a.example:80", validators=STORED)
 
 
 def headers(request: Request) -> dict[str, str]:
@@ -79,9 +79,9 @@ def test_invalid_validators_are_dropped(value):
 
 
 def test_a_304_updates_the_validators():
-    assert update_validators(KNOWN, Headers(), 200.0) == Validators('W/"1"', DATE, 200.0)
-    assert update_validators(KNOWN, Headers.of([("ETag", '"2"')]), 200.0) == Validators('"2"', DATE, 200.0)
-    assert update_validators(KNOWN, Headers.of([("ETag", "evil")]), 200.0) == Validators('W/"1"', DATE, 200.0)
+    assert update_validators(STORED, Headers(), 200.0) == Validators('W/"1"', DATE, 200.0)
+    assert update_validators(STORED, Headers.of([("ETag", '"2"')]), 200.0) == Validators('"2"', DATE, 200.0)
+    assert update_validators(STORED, Headers.of([("ETag", "evil")]), 200.0) == Validators('W/"1"', DATE, 200.0)
 
 
 def test_validators_are_not_sent_to_a_redirect_target():

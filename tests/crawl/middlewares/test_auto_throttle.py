@@ -51,7 +51,7 @@ def throttle_for(recorded: RecordedDelays, **options: Any) -> Throttle:
     return Throttle(AutoThrottle(ThrottleSettings(5.0)), recorded, lambda: 200.0, **options)
 
 
-def test_it_adapts_to_a_response_and_passes_it_on() -> None:
+def test_a_response_adapts_the_delay_and_is_passed_on() -> None:
     recorded = RecordedDelays()
     request = Request(URL)
     received = response(request)
@@ -59,7 +59,7 @@ def test_it_adapts_to_a_response_and_passes_it_on() -> None:
     assert recorded.delays == [(HOST, 3.0)]
 
 
-def test_it_awaits_an_async_set_delay() -> None:
+def test_an_async_set_delay_is_awaited() -> None:
     recorded, request = RecordedDelays(is_async=True), Request(URL)
     received = response(request)
     found: Any = throttle_for(recorded).process_response(request, received)
@@ -75,7 +75,7 @@ def test_the_delay_is_set_for_the_host_of_the_record() -> None:
 
 
 @pytest.mark.parametrize(("latency_s", "meta"), [(0.0, {}), (1.0, {"autothrottle_dont_adjust_delay": True})])
-def test_responses_that_are_ignored(latency_s: float, meta: dict[str, Any]) -> None:
+def test_responses_without_latency_or_with_the_meta_key_are_ignored(latency_s: float, meta: dict[str, Any]) -> None:
     recorded, request = RecordedDelays(is_async=True), Request(URL, meta=meta)
     received = response(request, latency_s=latency_s)
     throttle = throttle_for(recorded)

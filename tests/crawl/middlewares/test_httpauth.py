@@ -1,4 +1,4 @@
-"""User name and password go to one domain only (C2, C7), with Scrapy's tests as a checklist."""
+"""User name and password are sent to one domain only (C2, C7), including the cases of Scrapy's tests."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def spider(**attributes: object) -> Spider:
         (None, "http://anywhere.com/", True),
     ],
 )
-def test_which_urls_receive_the_password(domain: str | None, url: str, is_sent: bool):
+def test_the_password_is_sent_to_urls_of_the_domain_only(domain: str | None, url: str, is_sent: bool):
     middleware = HttpAuth.of(spider(http_user="foo", http_pass="bar", http_auth_domain=domain))
     assert middleware is not None
     assert [authorization(middleware, url) for _ in range(2)] == [FOO_BAR if is_sent else None] * 2
 
 
-def test_a_url_without_a_path_is_not_taken_for_another_host():
+def test_hosts_of_urls_without_a_path_are_compared_whole():
     middleware = HttpAuth("foo", "bar", "example.co")
     assert authorization(middleware, "http://example.com") is None
     assert authorization(middleware, "http://example.co/") == FOO_BAR
@@ -63,10 +63,10 @@ def test_a_redirect_to_another_host_drops_the_password():
     request = Request("http://example.com/")
     middleware.process_request(request)
     for target, is_sent in (("http://evil.org/", None), ("http://sub.example.com/", FOO_BAR)):
-        there = redirect_request(request, target, 302)
-        assert "Authorization" not in there.headers
-        middleware.process_request(there)
-        assert there.headers.get("Authorization") == is_sent
+        redirected = redirect_request(request, target, 302)
+        assert "Authorization" not in redirected.headers
+        middleware.process_request(redirected)
+        assert redirected.headers.get("Authorization") == is_sent
 
 
 @pytest.mark.parametrize("attributes", [{}, {"http_user": ""}, {"http_auth_domain": "example.com"}])
@@ -95,7 +95,7 @@ def test_attributes_of_the_spider_override_settings():
     ("user", "password", "header"),
     [("", "x", "Basic Ong="), ("a", "b:c", "Basic YTpiOmM="), ("é", "", "Basic 6To="), ("☃", "", "Basic 4piDOg==")],
 )
-def test_the_header(user: str, password: str, header: str):
+def test_the_header_encodes_user_and_password(user: str, password: str, header: str):
     assert authorization(HttpAuth(user, password, None), "http://example.com/") == header
 
 

@@ -1,4 +1,4 @@
-"""An HTTP cache shared by several crawls does not serve the pages of one user to another (C10; issue 4)."""
+"""An HTTP cache shared by several crawls does not serve the pages of one user to another (C10)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def test_responses_to_cookies_are_not_shared_between_crawls(tmp_path: Path) -> N
 
     async def story(url: str) -> None:
         first = await flags(url, "who=ann", "ann")
-        (tmp_path / "ann").rename(tmp_path / "ann-before")  # a new state in the same place: the same user
+        (tmp_path / "ann").rename(tmp_path / "ann-before")  # a new state under the same path belongs to the same user
         assert (first, await flags(url, "who=ann", "ann")) == ([], ["cached"])
-        assert await flags(url, "who=bob", "bob") == [], "the host is asked for what is bob's"
+        assert await flags(url, "who=bob", "bob") == [], "the response for bob comes from the host"
 
     with running() as server:
         asyncio.run(story(server.url("/cached?control=max-age=600")))

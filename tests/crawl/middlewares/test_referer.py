@@ -1,4 +1,4 @@
-"""The Referer header of requests that a page yields (C2, C7), with Scrapy's tests as a checklist."""
+"""The Referer header of requests that a page yields (C2, C7), including the cases of Scrapy's tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = "https://example.com/page?q=1"
 OTHER = "https://other.org/"
 
 
-def told(middleware: Referer, target: str = OTHER, header: object = None, **arguments) -> str | None:
+def referer_of(middleware: Referer, target: str = OTHER, header: object = None, **arguments) -> str | None:
     headers = {} if header is None else {"Referrer-Policy": header}
     results = Results([], [Request(target, **arguments)], [])
     assert middleware.process_results(Response(PAGE, headers=headers), results) is results
@@ -23,14 +23,14 @@ def told(middleware: Referer, target: str = OTHER, header: object = None, **argu
 
 def test_the_default_policy_is_scrapys():
     middleware = Referer()
-    assert told(middleware) == PAGE
-    assert told(middleware, PAGE) == PAGE
-    assert told(middleware, "http://other.org/") is None
+    assert referer_of(middleware) == PAGE
+    assert referer_of(middleware, PAGE) == PAGE
+    assert referer_of(middleware, "http://other.org/") is None
 
 
 def test_the_setting_is_case_insensitive_and_may_be_a_list():
-    assert told(Referer("ORIGIN")) == "https://example.com/"
-    assert told(Referer("unknown, same-origin, unknown")) is None
+    assert referer_of(Referer("ORIGIN")) == "https://example.com/"
+    assert referer_of(Referer("unknown, same-origin, unknown")) is None
 
 
 def test_an_unknown_policy_in_the_settings_is_refused():
@@ -39,7 +39,7 @@ def test_an_unknown_policy_in_the_settings_is_refused():
 
 
 def test_a_header_of_the_request_is_kept():
-    assert told(Referer(), headers={"referer": "https://mine.org/"}) == "https://mine.org/"
+    assert referer_of(Referer(), headers={"referer": "https://mine.org/"}) == "https://mine.org/"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_header_of_the_request_is_kept():
 def test_meta_overrides_the_page_which_overrides_the_setting(
     setting: str, header: str | None, meta: str | None, referrer: str | None
 ):
-    assert told(Referer(setting), header=header, meta={"referrer_policy": meta}) == referrer
+    assert referer_of(Referer(setting), header=header, meta={"referrer_policy": meta}) == referrer
 
 
 def test_several_header_fields_are_one_list():
@@ -73,11 +73,11 @@ def test_several_header_fields_are_one_list():
 def test_an_unknown_policy_is_logged_once(caplog: pytest.LogCaptureFixture):
     middleware = Referer()
     for _ in range(3):
-        told(middleware, meta={"referrer_policy": "a" * 1000})
+        referer_of(middleware, meta={"referrer_policy": "a" * 1000})
     assert len(caplog.records) == 1
     assert len(caplog.records[0].getMessage()) < 300
     for number in range(2 * WARNINGS_MAX):
-        told(middleware, header=f"policy-{number}")
+        referer_of(middleware, header=f"policy-{number}")
     assert len(caplog.records) == WARNINGS_MAX
 
 
@@ -87,7 +87,7 @@ def test_each_request_of_a_page_gets_its_own_header():
     assert [request.headers.get("Referer") for request in requests] == [PAGE, None, "https://example.com/"]
 
 
-def test_a_failed_page_gives_no_referer():
+def test_requests_of_a_failed_page_have_no_referer():
     requests = [Request(OTHER)]
     Referer().process_results(Response(PAGE, 0), Results([], requests, []))
     assert not requests[0].has_header("Referer")

@@ -22,27 +22,27 @@ class Clock:
         return self.now
 
 
-def test_the_next_request_waits_until_the_start_before_it_is_reported() -> None:
-    async def play() -> None:
+def test_the_next_request_waits_for_the_report_of_the_previous_start() -> None:
+    async def run() -> None:
         clock = Clock()
         pacer, intervals = RequestPacer(clock), [StartInterval(HOST, 0.01)]
         first = await pacer.acquire(intervals)
         second = asyncio.create_task(pacer.acquire(intervals))
         await asyncio.sleep(0.05)
-        assert not second.done(), "nobody knows when the first one starts"
+        assert not second.done(), "the start of the first one is unknown"
         clock.now = 200.0
         first.report(199.995)
         await asyncio.sleep(0)
         assert not second.done(), "too early"
         clock.now = 200.01
         (await second).release()
-        assert await asyncio.wait_for(pacer.acquire(intervals), 20.0), "one that never started holds up no other"
+        assert await asyncio.wait_for(pacer.acquire(intervals), 20.0), "a request that never started delays no other"
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
-def test_a_start_that_was_later_than_reported_counts() -> None:
-    async def play() -> None:
+def test_a_corrected_start_delays_the_next_request() -> None:
+    async def run() -> None:
         clock = Clock()
         pacer, intervals = RequestPacer(clock), [StartInterval(HOST, 0.01)]
         (await pacer.acquire(intervals)).report(100.0)
@@ -54,13 +54,13 @@ def test_a_start_that_was_later_than_reported_counts() -> None:
         clock.now = 100.52
         await task
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
-def test_a_start_that_is_never_reported_holds_up_the_next_one_until_its_timeout(
+def test_a_start_that_is_never_reported_delays_the_next_one_until_the_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def play() -> None:
+    async def run() -> None:
         monkeypatch.setattr(request_pacer, "REPORT_TIMEOUT_S", 0.05)
         pacer, intervals = RequestPacer(Clock()), [StartInterval(HOST, 5.0)]
         first = await pacer.acquire(intervals)
@@ -68,15 +68,15 @@ def test_a_start_that_is_never_reported_holds_up_the_next_one_until_its_timeout(
         third = asyncio.create_task(pacer.acquire(intervals))
         first.release()
         await asyncio.sleep(0)
-        assert not third.done(), "the lock is the second one's"
+        assert not third.done(), "the second one has the lock"
         second.release()
         (await third).release()
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
-def test_a_request_that_is_given_up_while_it_waits_holds_up_neither_host_nor_address() -> None:
-    async def play() -> None:
+def test_a_request_cancelled_while_it_waits_delays_neither_host_nor_address() -> None:
+    async def run() -> None:
         pacer = RequestPacer(Clock())
         first = await pacer.acquire([StartInterval(HOST, 5.0), StartInterval(ADDRESS, 5.0)])
         waits = asyncio.create_task(pacer.acquire([StartInterval("other", 1.0), StartInterval(ADDRESS, 5.0)]))
@@ -87,4 +87,4 @@ def test_a_request_that_is_given_up_while_it_waits_holds_up_neither_host_nor_add
         for key in (HOST, "other", ADDRESS):
             (await asyncio.wait_for(pacer.acquire([StartInterval(key, 5.0)]), 20.0)).release()
 
-    asyncio.run(play())
+    asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Callbacks in threads (C1): their number, context and exceptions, their cancellation, and the end of the threads."""
+"""Callbacks in threads (C1): their number, context, exceptions and cancellation, and the end of the threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lycosa.crawl.workers.threads import CallbackThreads, on_loop
 from lycosa.http.core.request import Request
 
 DEADLINE_S = 20.0
-WORD = contextvars.ContextVar("WORD", default="none")
+VARIABLE = contextvars.ContextVar("VARIABLE", default="none")
 
 
 def with_threads(crawl: Any, count: int = 2) -> Any:
@@ -59,13 +59,13 @@ def test_a_call_runs_in_a_thread_and_does_not_block_the_loop() -> None:
 
 def test_a_call_has_a_copy_of_the_context_of_its_caller() -> None:
     def callback() -> str:
-        word = WORD.get()
-        WORD.set("changed in the thread")
+        word = VARIABLE.get()
+        VARIABLE.set("changed in the thread")
         return word
 
     async def crawl(threads: CallbackThreads) -> list[str]:
-        WORD.set("of the task")
-        return [await threads.run(callback), await threads.run(callback), WORD.get()]
+        VARIABLE.set("of the task")
+        return [await threads.run(callback), await threads.run(callback), VARIABLE.get()]
 
     assert with_threads(crawl, 1) == ["of the task"] * 3
 
@@ -93,51 +93,51 @@ def test_stop_iteration_becomes_a_runtime_error() -> None:
     with_threads(crawl)
 
 
-def test_threads_are_bounded_and_started_when_needed() -> None:
+def test_threads_are_started_when_needed_up_to_their_limit() -> None:
     async def crawl(threads: CallbackThreads) -> tuple[int, int]:
         for _ in range(5):
             await threads.run(lambda: None)
-        alone = len(threads._threads)
-        lock, at_once, most = threading.Lock(), 0, 0
+        sequential = len(threads._threads)
+        lock, active, active_max = threading.Lock(), 0, 0
         full = threading.Barrier(3)
 
         def callback() -> None:
-            nonlocal at_once, most
+            nonlocal active, active_max
             with lock:
-                at_once += 1
-                most = max(most, at_once)
+                active += 1
+                active_max = max(active_max, active)
             full.wait(DEADLINE_S)
             with lock:
-                at_once -= 1
+                active -= 1
 
         await asyncio.gather(*(threads.run(callback) for _ in range(12)))
-        return alone, most
+        return sequential, active_max
 
     assert with_threads(crawl, 3) == (1, 3)
 
 
-def test_a_call_that_is_cancelled_before_a_thread_is_free_never_begins() -> None:
+def test_a_call_cancelled_before_a_thread_is_free_never_runs() -> None:
     async def crawl(threads: CallbackThreads) -> list[str]:
-        began, free, got = threading.Event(), threading.Event(), []
+        began, free, calls = threading.Event(), threading.Event(), []
 
         def first() -> None:
             began.set()
             assert free.wait(DEADLINE_S)
 
         running = asyncio.create_task(threads.run(first))
-        waiting = asyncio.create_task(threads.run(lambda: got.append("began")))
+        waiting = asyncio.create_task(threads.run(lambda: calls.append("cancelled")))
         await asyncio.to_thread(began.wait, DEADLINE_S)
         waiting.cancel()
         await asyncio.wait([waiting])
         free.set()
         await running
-        await threads.run(lambda: got.append("the next"))
-        return got
+        await threads.run(lambda: calls.append("next"))
+        return calls
 
-    assert with_threads(crawl, 1) == ["the next"]
+    assert with_threads(crawl, 1) == ["next"]
 
 
-def test_a_running_call_that_is_cancelled_is_dropped_and_its_thread_is_used_again() -> None:
+def test_the_result_of_a_cancelled_call_is_dropped_and_its_thread_reused() -> None:
     async def crawl(threads: CallbackThreads) -> str:
         began, free = threading.Event(), threading.Event()
 
@@ -160,7 +160,7 @@ def test_a_running_call_that_is_cancelled_is_dropped_and_its_thread_is_used_agai
     assert with_threads(crawl, 1) == "next"
 
 
-def test_close_leaves_behind_calls_that_do_not_end(
+def test_close_does_not_wait_for_calls_that_do_not_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_GRACE_S", 0.05)
@@ -179,12 +179,12 @@ def test_close_leaves_behind_calls_that_do_not_end(
         await threads.close()
 
     asyncio.run(crawl())
-    (left,) = stuck
+    (thread,) = stuck
     assert "1 callbacks in threads have not ended" in caplog.text
-    assert left.is_alive()
+    assert thread.is_alive()
     free.set()
-    left.join(DEADLINE_S)
-    assert not left.is_alive(), "it ends by itself, though the loop is closed"
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive(), "the thread ends by itself, though the loop is closed"
 
 
 STUCK = """
@@ -207,14 +207,14 @@ def test_a_callback_that_never_ends_does_not_keep_the_process_alive() -> None:
 
 
 def test_idle_threads_keep_no_response_in_memory() -> None:
-    class Held:
+    class Resource:
         pass
 
     async def crawl(threads: CallbackThreads) -> bool:
-        freed, response = threading.Event(), Held()
-        seen = weakref.ref(response, lambda _: freed.set())
+        freed, response = threading.Event(), Resource()
+        reference = weakref.ref(response, lambda _: freed.set())
         await threads.run(lambda response=response: [response])
-        assert seen() is response
+        assert reference() is response
         del response
         return await asyncio.to_thread(freed.wait, DEADLINE_S)
 
@@ -250,7 +250,7 @@ async def fetch(url: str) -> str:
     await asyncio.sleep(0)
     if url == "bad":
         raise ValueError(url)
-    return f"{url} on {threading.current_thread().name} with {WORD.get()}"
+    return f"{url} on {threading.current_thread().name} with {VARIABLE.get()}"
 
 
 def test_on_loop_runs_a_coroutine_of_the_crawl() -> None:
@@ -260,7 +260,7 @@ def test_on_loop_runs_a_coroutine_of_the_crawl() -> None:
         return [on_loop(fetch("a")), on_loop(fetch("b"))]
 
     async def crawl(threads: CallbackThreads) -> list[str]:
-        WORD.set("context")
+        VARIABLE.set("context")
         return await threads.run(callback)
 
     assert with_threads(crawl) == ["a on MainThread with context", "b on MainThread with context"]
@@ -289,7 +289,7 @@ def test_on_loop_is_cancelled_with_its_callback() -> None:
     assert with_threads(crawl) == (True, ["CancelledError"])
 
 
-def test_on_loop_outside_such_a_thread_is_refused() -> None:
+def test_on_loop_outside_a_callback_thread_is_refused() -> None:
     async def crawl() -> None:
         coroutine: Coroutine[Any, Any, str] = fetch("a")
         with pytest.raises(BadSpider, match="elsewhere, write await"):

@@ -1,4 +1,4 @@
-"""Owner and worker processes of a crawl (C5, F8): what they send each other, and what the owner adds up and applies."""
+"""Owner and worker processes of a crawl (C5, F8): their messages, and the counts and changes that the owner applies."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ OUTCOMES = [
 ENDED = msgspec.msgpack.Decoder(messages.VisitEnded)
 
 
-class Sent:
-    """A connection that keeps what is sent."""
+class RecordingConnection:
+    """A connection that records the messages sent."""
 
     def __init__(self, frame_max: int = LIMITS.frame_max) -> None:
         self.messages: list[Any] = []
@@ -76,16 +76,16 @@ class Sent:
 
 
 def sent_outcome(outcome: Any, frame_max: int = LIMITS.frame_max) -> Any:
-    sent: Any = Sent(frame_max)
-    send_outcome(sent, 7, outcome)
-    (message,) = sent.messages
+    connection: Any = RecordingConnection(frame_max)
+    send_outcome(connection, 7, outcome)
+    (message,) = connection.messages
     ended = ENDED.decode(encode(message))
     assert ended.token == 7
     return ended.outcome
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_an_outcome_arrives_as_it_was_sent(outcome: Any) -> None:
+def test_outcomes_are_encoded_and_decoded_unchanged(outcome: Any) -> None:
     found = sent_outcome(outcome)
     assert type(found) is type(outcome)
     without_cause = outcome._replace(cause=None) if isinstance(outcome, Failed) else outcome
@@ -113,10 +113,10 @@ CRAWL: Any = SimpleNamespace(
 EVENTS: Any = SimpleNamespace(outcome_of_death=lambda *_, **__: Deferred(1.0), on_change=lambda: None)
 
 
-def test_a_visit_that_is_given_up_as_its_process_dies_is_over() -> None:
-    """The process cannot say any more that it was given up."""
+def test_a_visit_cancelled_when_its_worker_dies_ends() -> None:
+    """The worker cannot report the cancellation any more."""
 
-    async def play() -> bool:
+    async def run() -> bool:
         worker = WorkerHandle(CRAWL, RequestPacer(lambda: 100.0), EVENTS, lambda: None)
         visiting = asyncio.create_task(worker.visit(Lease(1, RECORD, 0.0), None))
         await asyncio.sleep(0)
@@ -125,10 +125,10 @@ def test_a_visit_that_is_given_up_as_its_process_dies_is_over() -> None:
         await asyncio.wait([visiting], timeout=60.0)
         return visiting.cancelled()
 
-    assert asyncio.run(play())
+    assert asyncio.run(run())
 
 
-def test_a_page_is_dead_only_when_it_was_alone() -> None:
+def test_a_page_is_dead_only_if_it_was_the_only_one_of_its_worker() -> None:
     class Crawl:
         cookies = CookieBroadcast()
 
@@ -137,20 +137,20 @@ def test_a_page_is_dead_only_when_it_was_alone() -> None:
             def now() -> float:
                 return 1.0
 
-    async def play() -> None:
+    async def run() -> None:
         pool = WorkerPool(Crawl(), lambda _: None)  # type: ignore[arg-type]
         lease = Lease(1, RECORD, 0.0)
         for _ in range(DEATHS_MAX + ALONE_DEATHS_MAX + 5):
             assert pool.outcome_of_death(lease, alone=False) == Deferred(1.0)
         assert pool.outcome_of_death(lease, alone=True) == Failed(KILLS_ITS_PROCESS)
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 # -------------------------------------------------------------------------------------------------------------- counts
 
 
-def test_stats_are_added_up_as_they_came_about() -> None:
+def test_stats_of_workers_are_merged_by_their_kind() -> None:
     total, run = StatsCollector(), RunStats(0.0)
     for number in (1, 2):
         stats = SharedStats()
@@ -166,7 +166,7 @@ def test_stats_are_added_up_as_they_came_about() -> None:
     assert total.get_stats() == {"sum": 23, "most": 2, "least": 1, "last": 2}
 
 
-def test_links_left_out_dropped_items_and_hints_are_sent_once() -> None:
+def test_skipped_links_dropped_items_and_hints_are_sent_once() -> None:
     stats = RunStats(0.0)
     counts = WorkerCounts(SharedStats(), stats, lambda: 7)
     stats.skip("scope")
@@ -179,14 +179,14 @@ def test_links_left_out_dropped_items_and_hints_are_sent_once() -> None:
     assert counts.take() == WorkerStats(memory_bytes=7)
 
 
-def test_stats_under_keys_that_are_no_texts_are_sent() -> None:
+def test_stats_with_keys_of_any_type_are_sent() -> None:
     stats = WorkerStats(sums={404: 1, None: 2, ("a", 1): 3, "text": 4})
     assert msgspec.msgpack.decode(encode(stats), type=WorkerStats) == stats
 
 
 @pytest.mark.parametrize(("name", "value"), [("many", 1 << 70), ("half \udc80", 1)])
 def test_stats_that_cannot_be_sent_are_lost_and_logged(caplog: pytest.LogCaptureFixture, name: str, value: int) -> None:
-    async def play() -> None:
+    async def run() -> None:
         stats, connection = SharedStats(), Connection(LIMITS, OWNER_METHODS)
         frontier = RemoteFrontier(connection, RemoteAddresses())
         visits = VisitRunner(connection, frontier, RecentFingerprints(), RunStats(0.0), CookieBroadcast())
@@ -194,19 +194,19 @@ def test_stats_that_cannot_be_sent_are_lost_and_logged(caplog: pytest.LogCapture
         stats.set_value(name, value)
         visits.report_counts()
 
-    asyncio.run(play())
+    asyncio.run(run())
     assert "these stats cannot be sent to the owner of the crawl, and are lost: " in caplog.text
 
 
 def test_a_log_line_with_half_a_character_is_sent() -> None:
-    async def play() -> list[Any]:
+    async def run() -> list[Any]:
         sent: list[Any] = []
         handler = RemoteLogHandler(sent.append)
         handler.emit(logging.makeLogRecord({"name": "spider", "levelno": 30, "msg": "half \udc80"}))
         await asyncio.sleep(0)
         return sent
 
-    (line,) = asyncio.run(play())
+    (line,) = asyncio.run(run())
     assert msgspec.msgpack.decode(encode(line), type=messages.LogLine).text == "half ?"
 
 
@@ -222,7 +222,7 @@ def test_the_remote_frontier_has_every_method_of_its_port_with_the_same_paramete
 
 
 class Owner:
-    """Serves `OwnerCalls`; a claim is granted or refused when the test says so."""
+    """Serves the methods of the owner; the test grants or refuses claims."""
 
     def __init__(self) -> None:
         self.claims: dict[int, tuple[str, int, asyncio.Future[HostAccess]]] = {}
@@ -244,7 +244,7 @@ class Owner:
 
 
 @asynccontextmanager
-async def joined() -> AsyncIterator[tuple[Owner, RemoteFrontier, RemoteAddresses]]:
+async def connected() -> AsyncIterator[tuple[Owner, RemoteFrontier, RemoteAddresses]]:
     ours, theirs = socket.socketpair()
     owner, addresses = Owner(), RemoteAddresses()
     serving = Connection(LIMITS, service=Service(OWNER_METHODS, owner))
@@ -262,14 +262,14 @@ async def joined() -> AsyncIterator[tuple[Owner, RemoteFrontier, RemoteAddresses
         await asyncio.sleep(0)
 
 
-async def until(is_so: Callable[[], object]) -> None:
-    while not is_so():  # noqa: ASYNC110  the owner of the tests does not tell
+async def until(is_met: Callable[[], object]) -> None:
+    while not is_met():  # noqa: ASYNC110  the test's owner sends no event
         await asyncio.sleep(0.001)
 
 
 def test_a_claim_is_granted_or_refused_by_the_owner() -> None:
-    async def play() -> None:
-        async with joined() as (owner, frontier, addresses):
+    async def run() -> None:
+        async with connected() as (owner, frontier, addresses):
             woken: list[int] = []
             first = await frontier.claim(HOST, lambda: woken.append(1), 0.0, Lease(5, RECORD, 0.0))
             second = await frontier.claim(HOST, lambda: woken.append(2), 0.0)
@@ -287,34 +287,34 @@ def test_a_claim_is_granted_or_refused_by_the_owner() -> None:
             for claim in (first, first, second):
                 await frontier.release_claim(claim, 0.0)
             await until(lambda: owner.released)
-            assert owner.released == [1], "one that was refused is over"
+            assert owner.released == [1], "a refused claim needs no release"
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
-def test_a_claim_that_waits_can_be_released() -> None:
-    async def play() -> None:
-        async with joined() as (owner, frontier, _):
+def test_a_waiting_claim_can_be_released() -> None:
+    async def run() -> None:
+        async with connected() as (owner, frontier, _):
             claim = await frontier.claim(HOST, lambda: None, 0.0)
             await frontier.release_claim(claim, 0.0)
             await until(lambda: owner.released)
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
-def test_a_question_is_answered_or_fails_as_at_the_owner() -> None:
-    async def play() -> None:
-        async with joined() as (_, frontier, _):
+def test_a_call_returns_the_result_or_error_of_the_owner() -> None:
+    async def run() -> None:
+        async with connected() as (_, frontier, _):
             facts = asyncio.gather(frontier.host_facts(HOST), frontier.host_facts("other"), return_exceptions=True)
             assert await frontier.push([RECORD]) == 1
             found, error = await facts
             assert found == HostFacts(b"x")
             assert (type(error), str(error)) == (StateError, "no disk")
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
-def test_what_a_process_puts_is_read_from_it_first_and_sent() -> None:
+def test_own_writes_of_a_worker_are_read_back_and_sent_to_the_owner() -> None:
     sent: list[Message] = []
     committed = MemoryKeyStore()
     committed.put("t", "a", b"1")
@@ -327,16 +327,16 @@ def test_what_a_process_puts_is_read_from_it_first_and_sent() -> None:
     assert sent == [KeyStored("t", "b", None), KeyStored("t", "c", b"3")]
 
 
-def test_what_another_process_has_kept_is_read_when_it_is_there(tmp_path):
-    async def play():
+def test_a_read_only_store_reads_what_another_process_has_flushed(tmp_path):
+    async def run():
         ours, theirs = SqliteKeyStore(tmp_path / "r"), SqliteKeyStore(tmp_path / "r", read_only=True)
         assert theirs.get("t", "a") is None
         (tmp_path / "r").touch()
-        assert theirs.get("t", "a") is None, "its table is not made yet"
+        assert theirs.get("t", "a") is None, "the table does not exist yet"
         ours.put("t", "a", b"1")
         await ours.flush()
         assert (theirs.get("t", "a"), list(theirs.items("t"))) == (b"1", [("a", b"1")])
         await theirs.close()
         await ours.close()
 
-    asyncio.run(play())
+    asyncio.run(run())
