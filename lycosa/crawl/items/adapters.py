@@ -1,7 +1,7 @@
-"""Teaches itemadapter two more kinds of items: msgspec structs and our own `Item`.
+"""Registers two more kinds of items with itemadapter: msgspec structs and `lycosa.Item`.
 
-Once this module is loaded, everybody's `ItemAdapter` knows them, ItemLoader's and that of pipelines written for Scrapy.
-Loading it takes a while where Scrapy is installed, which itemadapter loads: nothing imports it before it is needed.
+They work with every `ItemAdapter` from then on, also in ItemLoader and in pipelines written for Scrapy. The import is
+slow if Scrapy is installed, because itemadapter imports it: so nothing imports this module before it is needed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lycosa.crawl.items.items import Item
 __all__ = ["ItemAdapter"]
 
 
-class OwnAdapter(AdapterInterface):
-    """Our own `Item`: a mapping already."""
+class LycosaItemAdapter(AdapterInterface):
+    """For `lycosa.Item`, which is a mapping already."""
 
     @classmethod
     def is_item_class(cls, item_class: type) -> bool:
@@ -57,9 +57,9 @@ class OwnAdapter(AdapterInterface):
 
 
 class StructAdapter(AdapterInterface):
-    """A msgspec struct. A field that is `UNSET` is not there, as in its JSON.
+    """For msgspec structs. A field that is `UNSET` is absent, as in JSON.
 
-    What is known of a field is the `extra` of its annotation: `title: Annotated[str, Meta(extra={...})]`.
+    The metadata of a field are the `extra` of its annotation: `title: Annotated[str, Meta(extra={...})]`.
     """
 
     @classmethod
@@ -116,4 +116,4 @@ def _extras(item_class: type[msgspec.Struct]) -> dict[str, dict[str, Any]]:
     }
 
 
-ItemAdapter.ADAPTER_CLASSES = [OwnAdapter, StructAdapter, *ItemAdapter.ADAPTER_CLASSES]
+ItemAdapter.ADAPTER_CLASSES = [LycosaItemAdapter, StructAdapter, *ItemAdapter.ADAPTER_CLASSES]

@@ -1,14 +1,14 @@
-"""Feeds an index from a file of items that is still being written, in a thread of its own.
+"""Feeds a search index from a file of items while the crawl writes it, in a separate thread.
 
     file      |==== indexed ====|---- committed by the crawl ----|.... being written ....|
               0              position                          limit                    size
 
-It reads whole lines from the position that the index itself committed, never beyond the limit it is told (the crawl's
-committed output position), and commits documents and position in one step. After any crash index and items agree: what
-was not committed is read again, and replaces itself. A page is searchable at most `COMMIT_S` and the time of a batch
+The thread reads whole lines from the position committed in the index up to the limit, which is the committed position
+of the crawl's output. It commits documents and position in one step, so index and items agree after any crash: lines
+whose documents were not committed are indexed again. A page is searchable at most `COMMIT_S` and the time of one batch
 after `advance`.
 
-A failure ends the thread and not the crawl: it is in `failed` at once, and `close` raises it.
+An error ends the thread, not the crawl: it is in `failed` at once, and `close` raises it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from lycosa.search.core.results import Document
 from lycosa.search.ports import Index
 
 COMMIT_S = 1.0
-"""Longest that an added document waits for its commit."""
+"""Maximum seconds from adding a document to its commit."""
 BATCH_DOCS = 200
 BATCH_BYTES = 8 * 1024**2
 LINE_MAX = 64 * 1024**2
-"""Bytes of one item; a longer line is counted as broken."""
+"""Maximum bytes of one item; longer lines count as broken."""
 
 
 class Batch(NamedTuple):
-    """Documents read from an items file, where the next one begins, and how many lines were broken."""
+    """Documents from an items file, the position after them, and the number of broken lines."""
 
     documents: list[Document]
     position: int
@@ -43,20 +43,20 @@ class Batch(NamedTuple):
 
 
 def source_name(path: str | Path) -> str:
-    """Return the name of an items file among the positions of an index: the name its sink has."""
+    """Return the key of an items file in the positions of an index: the name of its sink."""
     return f"jsonl:{os.path.realpath(path)}"
 
 
 def read_batch(path: Path, position: int, limit_bytes: int) -> Batch:
-    """Read items from `position`, at most to `limit_bytes` and at most one batch.
+    """Read at most one batch of items between `position` and `limit_bytes`.
 
-    A last line without its newline counts when it is a whole item. Raises `IndexFailure` when the file is not the one
-    that `position` was counted in.
+    A last line without newline counts if it is a complete item. Raises `IndexFailure` if the file was replaced, so that
+    `position` means nothing in it.
     """
     documents: list[Document] = []
     broken = 0
     start = position
-    with _opened(path, position) as file:
+    with _open_at(path, position) as file:
         while len(documents) < BATCH_DOCS and position < limit_bytes and position - start < BATCH_BYTES:
             line = file.readline(min(LINE_MAX, limit_bytes - position))
             document = _document(line)
@@ -64,7 +64,7 @@ def read_batch(path: Path, position: int, limit_bytes: int) -> Batch:
                 break
             position += len(line)
             if len(line) == LINE_MAX and not line.endswith(b"\n"):
-                position += _rest_of_line(file, limit_bytes - position)
+                position += _skip_line(file, limit_bytes - position)
             if document is not None:
                 documents.append(document)
             elif line.strip():
@@ -73,7 +73,7 @@ def read_batch(path: Path, position: int, limit_bytes: int) -> Batch:
 
 
 class Indexer:
-    """Follows one items file. `source` names it among the positions of the index, which stays its owner's to close."""
+    """Follows one items file. `source` is its key in the positions of the index. The caller closes the index."""
 
     def __init__(self, index: Index, path: Path, source: str) -> None:
         self.source = source
@@ -84,7 +84,7 @@ class Indexer:
         self.broken = 0
         """Lines that are not JSON objects."""
         self.failed: LycosaError | None = None
-        """Why the thread ended before its time."""
+        """The error that ended the thread."""
         self._index = index
         self._path = path
         self._read = 0
@@ -95,27 +95,27 @@ class Indexer:
         self._thread = threading.Thread(target=self._run, name=f"indexer {path.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin where the index left off. Raises `IndexFailure` when the file was replaced since."""
+        """Start at the committed position. Raises `IndexFailure` if the file was replaced since."""
         self.position = self._read = self._limit = self._index.positions().get(self.source, 0)
         if self.position:
-            _opened(self._path, self.position).close()
+            _open_at(self._path, self.position).close()
         self._thread.start()
 
     @property
     def is_reading(self) -> bool:
-        """Whether there is more to read up to the limit."""
+        """Whether the limit is not reached yet."""
         return self._thread.is_alive() and self._read < self._limit
 
     def advance(self, limit_bytes: int) -> None:
-        """The file may be read up to here. Never blocks for long."""
+        """Raise the limit. Never blocks for long."""
         with self._changed:
             self._limit = max(self._limit, limit_bytes)
             self._changed.notify()
 
     def close(self, *, drain: bool = True) -> None:
-        """End the thread: index what is there up to the limit, or without `drain` drop what is not committed.
+        """End the thread and wait for it: index up to the limit, or without `drain` drop what is not committed.
 
-        Blocks until it has ended. Raises what made it fail.
+        Raises the error that ended the thread.
         """
         with self._changed:
             self._closing = True
@@ -131,15 +131,15 @@ class Indexer:
             self._follow()
         except LycosaError as error:
             self.failed = error
-        except BaseException as error:  # noqa: BLE001  told to the owner, whatever it is: a panic of tantivy's too
+        except BaseException as error:  # noqa: BLE001  a panic of tantivy is no Exception
             self.failed = IndexFailure(f"indexing {self._path} stopped: {error!r}")
             self.failed.__cause__ = error
 
     def _follow(self) -> None:
         commit_at: float | None = None
-        while self._more(commit_at):
+        while self._wait_for_work(commit_at):
             if self._read < self._limit:
-                self._take_batch()
+                self._index_batch()
                 commit_at = commit_at or time.monotonic() + COMMIT_S
             if commit_at is not None and time.monotonic() >= commit_at:
                 self._commit()
@@ -147,8 +147,8 @@ class Indexer:
         if self._draining:
             self._commit()
 
-    def _more(self, commit_at: float | None) -> bool:
-        """Wait until there is something to read or to commit; False when it is time to end."""
+    def _wait_for_work(self, commit_at: float | None) -> bool:
+        """Wait until there is something to read or to commit. Return False at the end."""
         with self._changed:
             while self._read >= self._limit and not self._closing:
                 wait_s = None if commit_at is None else commit_at - time.monotonic()
@@ -157,22 +157,18 @@ class Indexer:
                 self._changed.wait(wait_s)
             return not self._closing or (self._draining and self._read < self._limit)
 
-    def _take_batch(self) -> None:
+    def _index_batch(self) -> None:
         limit = self._limit
         batch = read_batch(self._path, self._read, limit)
         if batch.documents:
             self._index.add(batch.documents)
         if batch.position == self._read:
-            self._wait_for_more_than(limit)
+            with self._changed:
+                if self._limit == limit:  # it is inside a line: wait for the rest of the line
+                    self._limit = self._read
         self._read = batch.position
         self.documents += len(batch.documents)
         self.broken += batch.broken
-
-    def _wait_for_more_than(self, limit: int) -> None:
-        """The limit is within a line: the rest of it has to be written first."""
-        with self._changed:
-            if self._limit == limit:
-                self._limit = self._read
 
     def _commit(self) -> None:
         if self._read > self.position:
@@ -190,30 +186,29 @@ def _document(line: bytes) -> Document | None:
     return to_document(item, line.rstrip(b"\n")) if isinstance(item, dict) else None
 
 
-def _rest_of_line(file: BinaryIO, limit_bytes: int) -> int:
-    """Pass over the rest of a line that is too long to hold. Return its size."""
-    passed = 0
-    while passed < limit_bytes:
-        piece = file.readline(min(LINE_MAX, limit_bytes - passed))
-        passed += len(piece)
+def _skip_line(file: BinaryIO, limit_bytes: int) -> int:
+    """Skip the rest of a line that is too long for memory. Return its size."""
+    skipped = 0
+    while skipped < limit_bytes:
+        piece = file.readline(min(LINE_MAX, limit_bytes - skipped))
+        skipped += len(piece)
         if not piece or piece.endswith(b"\n"):
             break
-    return passed
+    return skipped
 
 
-def _opened(path: Path, position: int) -> BinaryIO:
-    """Open the file at `position`, which must be where a line ended when it was read."""
+def _open_at(path: Path, position: int) -> BinaryIO:
+    """Open the file at `position`. Raises `IndexFailure` unless a line ends there: then the file was replaced."""
     try:
         file = path.open("rb")
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, position - 1))
+        # The newline is before `position`, or after it if the last line was read before its newline was written.
         around = file.read(2) if position else b"\n"
         file.seek(position)
     except OSError as error:
         raise IndexFailure(f"{path} cannot be read: {error.strerror}") from error
     if position > size or not (b"\n" in around or position == size):
         file.close()
-        raise IndexFailure(
-            f"{path} is not the file that was indexed: `lycosa index build --fresh` builds the index anew"
-        )
+        raise IndexFailure(f"{path} is not the file that was indexed: `lycosa index build --fresh` rebuilds the index")
     return file

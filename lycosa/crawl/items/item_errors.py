@@ -1,7 +1,7 @@
-"""Says what is wrong with an item in one line: `price: expected float, got "n/a" (Book on https://...)`.
+"""Explains in one line what is wrong with an item: `price: expected float, got "n/a" (Book on https://...)`.
 
-`explain` does so for what pydantic, msgspec and attrs raise when they validate, and for items that cannot be written;
-`build_item` makes an item of a class from the values of its fields, and raises `BadItem` with such a line.
+`explain` handles validation errors of pydantic, msgspec and attrs, and items that cannot be written. `build_item`
+creates an item from the values of its fields, and raises `BadItem` with such a line.
 """
 
 from __future__ import annotations
@@ -16,78 +16,80 @@ import msgspec
 from lycosa.core.errors import BadItem
 
 SHOWN_MAX = 40
-"""Characters of a value that are shown."""
+"""Maximum characters shown of a value."""
 
-COMPLAINTS_MAX = 3
-"""Complaints about one item that are told; of the others, how many there are."""
+PROBLEMS_MAX = 3
+"""Maximum problems listed for one item; of the others only the number."""
 
-TYPES = re.compile(r"`([^`]*)`")
-ENDS_WITH_KIND = re.compile(r"(.*) \(([^\W\d][\w.<>]*)\)", re.DOTALL)
-QUOTED = re.compile(r"^'(\w+)' ")
-AT = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
+QUOTED_TYPE = re.compile(r"`([^`]*)`")
+ITEM_CLASS_AT_END = re.compile(r"(.*) \(([^\W\d][\w.<>]*)\)", re.DOTALL)
+QUOTED_FIELD_AT_START = re.compile(r"^'(\w+)' ")
+MSGSPEC_ERROR = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 
 
 def explain(error: BaseException, url: str = "") -> str | None:
-    """Return the line about the item, with the page if it is told; None when the error is about no item."""
-    told = _complaints(error)
-    if told is not None:
-        kind, text = told[0], _joined(told[1])
+    """Return the line about an item, with the URL of its page; None if the error is not about an item."""
+    if (problems := _problems(error)) is not None:
+        item_class, text = problems[0], _join(problems[1])
     elif isinstance(error, BadItem):
-        found = ENDS_WITH_KIND.fullmatch(str(error))
-        text, kind = found.groups() if found else (str(error), "")
+        found = ITEM_CLASS_AT_END.fullmatch(str(error))
+        text, item_class = found.groups() if found else (str(error), "")
     else:
         return None
-    where = " ".join(filter(None, [kind, url and f"on {url}"]))
+    where = " ".join(filter(None, [item_class, url and f"on {url}"]))
     return f"{text} ({where})" if where else text
 
 
 def build_item(item_class: Any, values: Mapping[str, Any]) -> Any:
-    """Return an item of the class with these values, validated as the class does. Raises `BadItem`."""
-    kind = getattr(item_class, "__name__", "item")
+    """Return an item of the class with these values, validated by the class. Raises `BadItem`."""
+    name = getattr(item_class, "__name__", "item")
     try:
         if isinstance(item_class, type) and issubclass(item_class, msgspec.Struct):
             return msgspec.convert(dict(values), item_class, strict=False)
         return item_class(**values)
     except Exception as error:
-        told = _complaints(error, values)
-        if told is None and isinstance(error, TypeError):
-            told = kind, [_about_arguments(str(error))]
-        if told is None:
+        problems = _problems(error, values)
+        if problems is None and isinstance(error, TypeError):
+            problems = name, [_argument_problem(str(error))]
+        if problems is None:
             raise
-        raise BadItem(f"{_joined(told[1])} ({told[0] or kind})") from error
+        raise BadItem(f"{_join(problems[1])} ({problems[0] or name})") from error
 
 
-def _joined(lines: Sequence[str]) -> str:
-    more = len(lines) - COMPLAINTS_MAX
-    return "; ".join(lines[:COMPLAINTS_MAX]) + (f"; and {more} more" if more > 0 else "")
+def _join(problems: Sequence[str]) -> str:
+    more = len(problems) - PROBLEMS_MAX
+    return "; ".join(problems[:PROBLEMS_MAX]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _complaints(error: BaseException, values: Mapping[str, Any] | None = None) -> tuple[str, list[str]] | None:
-    """Return the class of the item, as far as the error knows it, and what is wrong with its fields."""
+def _problems(error: BaseException, values: Mapping[str, Any] | None = None) -> tuple[str, list[str]] | None:
+    """Return the item class, if the error names it, and what is wrong with each field."""
     if isinstance(error, msgspec.ValidationError):
-        return "", [_of_msgspec(str(error), values)]
+        return "", [_msgspec_problem(str(error), values)]
     module = type(error).__module__.partition(".")[0]
     if type(error).__name__ == "ValidationError" and module in {"pydantic", "pydantic_core"}:
-        return _of_pydantic(error)
+        model: Any = error
+        name = getattr(model, "title", "") or getattr(getattr(model, "model", None), "__name__", "")
+        return name, [_pydantic_problem(each) for each in model.errors()]
     if isinstance(error, (TypeError, ValueError)):
-        return _of_attrs(error)
+        problem = _attrs_problem(error)
+        return None if problem is None else ("", [problem])
     return None
 
 
-def _of_msgspec(text: str, values: Mapping[str, Any] | None) -> str:
-    found = AT.fullmatch(text)
+def _msgspec_problem(text: str, values: Mapping[str, Any] | None) -> str:
+    found = MSGSPEC_ERROR.fullmatch(text)
     assert found is not None
-    what, path = TYPES.sub(r"\1", found[1]), found[2] or ""
-    missing = re.fullmatch(r"Object missing required field (\S+)", what)
+    problem, path = QUOTED_TYPE.sub(r"\1", found[1]), found[2] or ""
+    missing = re.fullmatch(r"Object missing required field (\S+)", problem)
     if missing:
         return f"{path}.{missing[1]}: is missing" if path else f"{missing[1]}: is missing"
-    if values is not None and ", got " in what:
-        what = f"{what.partition(', got ')[0]}, got {_shown(_at(values, path))}"
-    what = what[:1].lower() + what[1:]
-    return f"{path}: {what}" if path else what
+    if values is not None and ", got " in problem:  # msgspec names only the type of the value
+        problem = f"{problem.partition(', got ')[0]}, got {_shown(_value_at(values, path))}"
+    problem = problem[:1].lower() + problem[1:]
+    return f"{path}: {problem}" if path else problem
 
 
-def _at(values: Any, path: str) -> Any:
+def _value_at(values: Any, path: str) -> Any:
     for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
         try:
             values = values[int(number)] if number else values[name]
@@ -96,33 +98,28 @@ def _at(values: Any, path: str) -> Any:
     return values
 
 
-def _of_pydantic(error: Any) -> tuple[str, list[str]]:
-    kind = getattr(error, "title", "") or getattr(getattr(error, "model", None), "__name__", "")
-    return kind, [_one_of_pydantic(each) for each in error.errors()]
-
-
-def _one_of_pydantic(each: Mapping[str, Any]) -> str:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in each["loc"]).removeprefix(".")
-    if each["type"] in {"missing", "value_error.missing"}:
+def _pydantic_problem(error: Mapping[str, Any]) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).removeprefix(".")
+    if error["type"] in {"missing", "value_error.missing"}:
         return f"{path}: is missing"
-    what = each["msg"][:1].lower() + each["msg"][1:]
-    value = f", got {_shown(each['input'])}" if "input" in each else ""
-    return f"{path}: {what}{value}" if path else f"{what}{value}"
+    problem = error["msg"][:1].lower() + error["msg"][1:]
+    value = f", got {_shown(error['input'])}" if "input" in error else ""
+    return f"{path}: {problem}{value}" if path else f"{problem}{value}"
 
 
-def _of_attrs(error: Exception) -> tuple[str, list[str]] | None:
-    """Read what the validators of attrs raise: a message, often with the attribute, what was wanted, and the value."""
+def _attrs_problem(error: Exception) -> str | None:
+    """Explain an exception of attrs' validators: (message,) or (message, attribute, expected type, value)."""
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames or frames[-1][0].f_globals.get("__name__") != "attr.validators":
         return None
     if len(error.args) == 4 and isinstance(error.args[2], type):
-        _, attribute, wanted, value = error.args
-        return "", [f"{attribute.name}: expected {wanted.__qualname__}, got {_shown(value)}"]
-    return "", [QUOTED.sub(r"\1: ", str(error.args[0]), count=1)]
+        _, attribute, expected, value = error.args
+        return f"{attribute.name}: expected {expected.__qualname__}, got {_shown(value)}"
+    return QUOTED_FIELD_AT_START.sub(r"\1: ", str(error.args[0]), count=1)
 
 
-def _about_arguments(text: str) -> str:
-    """Read what Python says about arguments that a class does not have, or needs."""
+def _argument_problem(text: str) -> str:
+    """Explain a TypeError about missing or unexpected arguments of a class."""
     text = re.sub(r"^\S*__init__\(\) ", "", text)
     name = re.search(r"'([^']*)'", text)
     if name and "unexpected" in text:
@@ -133,5 +130,5 @@ def _about_arguments(text: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = '"' + value + '"' if isinstance(value, str) else repr(value)
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
     return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."

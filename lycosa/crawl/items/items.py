@@ -1,8 +1,8 @@
-"""What an item may be, and one way to look into all kinds of them.
+"""The kinds of items, and one interface to all of them.
 
-Items are dicts, our own `Item`, msgspec structs, dataclasses, attrs classes, pydantic models and Scrapy's items.
-`is_item` tells them by their type, and loads no library to do so: what has made an item has been loaded by its maker.
-`adapt` gives a mutable mapping of any of them, `lycosa.ItemAdapter` (itemadapter's, which knows all of them) more.
+Items are dicts, `lycosa.Item`, msgspec structs, dataclasses, attrs classes, pydantic models and Scrapy's items.
+`is_item` imports no library: if a library is not loaded yet, the object cannot be one of its items. `adapt` returns a
+mutable mapping for any item; `lycosa.ItemAdapter`, the class of itemadapter, can do more.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import msgspec
 
 from lycosa.core.public import public
 
-MARKS = ("__dataclass_fields__", "__attrs_attrs__")
-"""Attributes of classes whose objects are items."""
+CLASS_MARKERS = ("__dataclass_fields__", "__attrs_attrs__")
+"""Class attributes of dataclasses and attrs classes."""
 
 MODELS = (("pydantic", "BaseModel"), ("pydantic.v1", "BaseModel"))
 SCRAPY = ("scrapy.item", "Item")
-"""Base classes of items, and the modules that have them if anybody has loaded them."""
+"""Modules and names of base classes of items."""
 
 
 @public
 class Field(dict[str, Any]):
-    """A field of an `Item`, with what is to be known about it: `Field(output_processor=TakeFirst())`."""
+    """A field of an `Item`, with its metadata: `Field(output_processor=TakeFirst())`."""
 
 
 @public
@@ -41,7 +41,7 @@ class Item(MutableMapping[str, Any]):
         inherited = [base.__dict__.get("fields", {}) for base in reversed(cls.__mro__)]
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
         for name in own:
-            delattr(cls, name)  # so that item.title is an error: the field is item["title"]
+            delattr(cls, name)  # so that item.title is an error; item["title"] is right
         cls.fields = {name: field for fields in [*inherited, own] for name, field in fields.items()}
 
     def __init__(self, *pairs: Any, **values: Any) -> None:
@@ -53,7 +53,9 @@ class Item(MutableMapping[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in self.fields:
-            raise KeyError(_unknown(type(self).__name__, name, self.fields))
+            near = get_close_matches(str(name), self.fields, 1, 0.6)
+            hint = f"did you mean {near[0]!r}?" if near else f"write {name} = Field() in the class"
+            raise KeyError(f"{type(self).__name__} has no field {name!r}: {hint}")
         self._values[name] = value
 
     def __delitem__(self, name: str) -> None:
@@ -90,12 +92,6 @@ class Item(MutableMapping[str, Any]):
         return copy.deepcopy(self)
 
 
-def _unknown(kind: str, name: str, fields: dict[str, Field]) -> str:
-    near = get_close_matches(str(name), fields, 1, 0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"write {name} = Field() in the class"
-    return f"{kind} has no field {name!r}: {hint}"
-
-
 def is_item(value: object) -> bool:
     """Return whether the value is an item."""
     if isinstance(value, (dict, msgspec.Struct, Item)):
@@ -103,28 +99,31 @@ def is_item(value: object) -> bool:
     kind = type(value)
     if kind is type:
         return False
-    if any(hasattr(kind, mark) for mark in MARKS):
+    if any(hasattr(kind, marker) for marker in CLASS_MARKERS):
         return True
     if any(isinstance(value, _loaded(module, name)) for module, name in (*MODELS, SCRAPY)):
         return True
-    adapter = _loaded("itemadapter", "ItemAdapter")  # somebody may have taught it more
+    adapter = _loaded("itemadapter", "ItemAdapter")  # users may have registered further kinds with it
     return bool(adapter) and bool(adapter.is_item(value))
 
 
 def validates(item_class: Any) -> bool:
-    """Return whether a class of items wants all values at once: others are made empty and filled."""
+    """Return whether an item class needs all values when it is created; other items are created empty and filled."""
     if not isinstance(item_class, type):
         return False
     models = [base for module, name in MODELS if (base := _loaded(module, name))]
-    return issubclass(item_class, (msgspec.Struct, *models)) or any(hasattr(item_class, mark) for mark in MARKS)
+    return issubclass(item_class, (msgspec.Struct, *models)) or any(
+        hasattr(item_class, marker) for marker in CLASS_MARKERS
+    )
 
 
 def _loaded(module: str, name: str) -> Any:
+    """Return a class if its module is loaded, else ()."""
     return getattr(sys.modules.get(module), name, ())
 
 
 def adapt(item: Any) -> MutableMapping[str, Any]:
-    """Return the item as a mapping whose changes are changes of the item. Raises `TypeError` when it is none."""
+    """Return a mapping that reads and changes the item. Raises `TypeError` for anything but an item."""
     if isinstance(item, (dict, Item)):
         return item
     from lycosa.crawl.items.adapters import ItemAdapter

@@ -1,4 +1,4 @@
-"""ItemLoader: collects the values of an item's fields from a page, by selectors, and passes them through processors.
+"""ItemLoader: collects the values of an item from a page by selectors, and passes them through processors.
 
     class BookLoader(ItemLoader):
         default_item_class = Book
@@ -9,8 +9,8 @@
     loader.add_css("title", "h1::text")
     return loader.load_item()
 
-This is itemloaders' class, with two differences: a class of items that validates (msgspec, pydantic, attrs, dataclass)
-is given all values at once by `load_item`, so that its fields need no defaults; and what it complains about is a
+A subclass of itemloaders' class with two differences. An item class that validates (msgspec, pydantic, attrs,
+dataclass) gets all values at once in `load_item`, so its fields need no defaults. A validation error becomes a
 `BadItem` that names the field.
 """
 
@@ -30,9 +30,9 @@ from lycosa.crawl.items.items import validates
 
 @public
 class ItemLoader(itemloaders.ItemLoader):
-    """Loads one item from a response, a selector, or values. `item` is an item to add to.
+    """Loads one item from a response, a selector, or values. `item` is an existing item to fill.
 
-    `item_class` is the class of an item that is still to be made.
+    `item_class` is the class of an item that `load_item` creates, else None.
     """
 
     default_item_class: Any = dict
@@ -56,7 +56,7 @@ class ItemLoader(itemloaders.ItemLoader):
         super().__init__(item, selector, parent, **context)
 
     def load_item(self) -> Any:
-        """Return the item with the values collected so far. Raises `BadItem`."""
+        """Return the item with all values collected so far. Raises `BadItem`."""
         if self.item_class is None:
             return super().load_item()
         outputs = {name: self.get_output_value(name) for name in tuple(self._values)}

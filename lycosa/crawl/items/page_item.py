@@ -1,4 +1,4 @@
-"""The item of a generic crawl."""
+"""The item of a crawl without a spider."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from lycosa.core.public import public
 
 @public
 class PageItem(msgspec.Struct):
-    """The item of a generic crawl: one per 2xx response of an allowed content type. `out_links` is a count,
-    `fetched_at` ISO 8601 in UTC, `fingerprint` 16 hexadecimal digits."""
+    """One item for each 2xx response of an allowed content type. `out_links` is a count, `fetched_at` ISO 8601 in UTC,
+    `fingerprint` 16 hexadecimal digits."""
 
     url: str
     final_url: str

@@ -1,4 +1,4 @@
-"""The indexer follows a file that is being written and never gets ahead of it (C7: index and items agree)."""
+"""The indexer follows a file that is being written, and never reads beyond its limit (C7: index and items agree)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def started(index, items):
 
 
 def until(condition) -> float:
-    """Wait until it holds; return how long that took, in seconds."""
+    """Wait until the condition holds. Return the seconds waited."""
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < DEADLINE_S
@@ -76,7 +76,7 @@ def until(condition) -> float:
     return time.monotonic() - started
 
 
-def test_indexes_to_the_limit_and_not_beyond(index, items, started):
+def test_it_indexes_up_to_the_limit(index, items, started):
     limit = append(items, *(line(page(n)) for n in range(500)))
     append(items, line(page(500)), b'{"half": ')
     indexer = started()
@@ -87,7 +87,7 @@ def test_indexes_to_the_limit_and_not_beyond(index, items, started):
     assert (indexer.documents, indexer.broken) == (500, 0)
 
 
-def test_searchable_within_the_promised_time_while_it_follows(index, items, started):
+def test_pages_are_searchable_within_the_promised_time(index, items, started):
     indexer = started()
     for n in range(3):
         indexer.advance(append(items, line(page(n))))
@@ -109,7 +109,7 @@ def test_a_steady_stream_is_committed_every_second(index, items, started):
     assert until(goes_on) < 2 * COMMIT_S + 10, "0 and two commits"
 
 
-def test_goes_on_where_the_index_left_off(index, items, started):
+def test_it_continues_at_the_committed_position(index, items, started):
     first = append(items, line(page(1)))
     indexer = started()
     indexer.advance(first)
@@ -122,7 +122,7 @@ def test_goes_on_where_the_index_left_off(index, items, started):
     assert (again.documents, index.count()) == (1, 2)
 
 
-def test_without_drain_what_is_not_committed_is_read_again(index, items, started):
+def test_without_drain_uncommitted_items_are_indexed_again(index, items, started):
     limit = append(items, line(page(1)))
     indexer = started()
     indexer.close(drain=False)
@@ -134,7 +134,7 @@ def test_without_drain_what_is_not_committed_is_read_again(index, items, started
     assert index.count() == 1
 
 
-def test_broken_lines_are_counted_and_passed_over(index, items, started):
+def test_broken_lines_are_counted_and_skipped(index, items, started):
     broken = [b"not json\n", b"[1, 2]\n", b'"text"\n', b"\xff\xfe\n", b'{"url": "\\ud800"}\n', b"[" * 5000 + b"\n"]
     limit = append(items, line(page(1)), *broken, b"\n", line(page(2)))
     indexer = started()
@@ -143,7 +143,7 @@ def test_broken_lines_are_counted_and_passed_over(index, items, started):
     assert (index.count(), indexer.broken, indexer.position) == (2, len(broken), limit)
 
 
-def test_a_line_too_long_to_hold_is_broken(items, monkeypatch):
+def test_a_line_that_is_too_long_is_broken(items, monkeypatch):
     monkeypatch.setattr(module, "LINE_MAX", 1000)
     limit = append(items, line(page(1)), line(page(2, text="x" * 5000)), line(page(3)))
     batch = read_batch(items, 0, limit)
@@ -151,7 +151,7 @@ def test_a_line_too_long_to_hold_is_broken(items, monkeypatch):
     assert batch.position == limit
 
 
-def test_a_last_line_without_newline_counts_when_it_is_whole(items):
+def test_a_last_line_without_newline_counts_if_complete(items):
     size = append(items, line(page(1)), line(page(2))[:-1])
     batch = read_batch(items, 0, size)
     assert (len(batch.documents), batch.position, batch.broken) == (2, size, 0)
@@ -160,7 +160,7 @@ def test_a_last_line_without_newline_counts_when_it_is_whole(items):
     assert (len(batch.documents), batch.position, batch.broken) == (1, grown, 0)
 
 
-def test_a_line_half_written_waits(index, items, started):
+def test_a_partly_written_line_is_read_later(index, items, started):
     whole = line(page(1))
     indexer = started()
     indexer.advance(append(items, whole[:30]))
@@ -170,7 +170,7 @@ def test_a_line_half_written_waits(index, items, started):
 
 
 @pytest.mark.parametrize("content", [b"", line(page(1))[:20], line(page(7, text="another file" * 50)), b"x" * 10_000])
-def test_a_replaced_file_is_noticed(index, items, content):
+def test_a_replaced_file_is_detected(index, items, content):
     index.commit({SOURCE: append(items, line(page(1)), line(page(2)))})
     items.write_bytes(content)
     with pytest.raises(IndexFailure, match="is not the file that was indexed: `lycosa index build --fresh`") as caught:
@@ -178,7 +178,7 @@ def test_a_replaced_file_is_noticed(index, items, content):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_cut_back_while_it_is_followed_fails(index, items, started):
+def test_a_truncated_file_is_an_error(index, items, started):
     indexer = started()
     indexer.advance(append(items, line(page(1)), line(page(2))))
     until(lambda: indexer.position > 0)
@@ -203,14 +203,14 @@ class Panics(MemoryIndex):
         raise Panic("at the bottom")
 
 
-@pytest.mark.parametrize(("broken", "says"), [(FullDisk, "No space left"), (Panics, "at the bottom")])
-def test_a_failure_is_told_and_does_not_block_the_crawl(items, broken, says):
+@pytest.mark.parametrize(("broken", "message"), [(FullDisk, "No space left"), (Panics, "at the bottom")])
+def test_a_failure_is_reported_and_does_not_block_the_crawl(items, broken, message):
     indexer = Indexer(broken(), items, SOURCE)
     indexer.start()
     indexer.advance(append(items, line(page(1))))
     until(lambda: indexer.failed is not None)
     indexer.advance(append(items, line(page(2))))
-    with pytest.raises(IndexFailure, match=says):
+    with pytest.raises(IndexFailure, match=message):
         indexer.close()
     assert indexer.position == 0
 
@@ -224,7 +224,7 @@ def test_no_thread_is_left(index, items, started):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("indexer")]
 
 
-def test_feeds_the_real_index(items, tmp_path):
+def test_it_feeds_the_real_index(items, tmp_path):
     index = TantivyIndex(tmp_path / "index", write=True)
     indexer = Indexer(index, items, source_name(items))
     indexer.start()
@@ -234,5 +234,5 @@ def test_feeds_the_real_index(items, tmp_path):
     index.close()
 
 
-def test_the_source_is_named_as_the_sink_is(items):
+def test_the_source_has_the_name_of_the_sink(items):
     assert source_name(items) == JsonlSink(items).name

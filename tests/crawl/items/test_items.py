@@ -1,4 +1,4 @@
-"""Items (C2): every kind is told from what is none, seen as a mapping, written as JSON; complaints are one line."""
+"""Items (C2): all kinds are recognised, used as mappings and written as JSON; errors about them are one line."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_kind_is_an_item_and_a_mutable_mapping(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_fields_that_are_not_declared_are_errors(kind: Any) -> None:
+def test_undeclared_fields_are_errors(kind: Any) -> None:
     view = adapt(kind(title="A"))
     with pytest.raises(KeyError):
         view["titel"] = "x"
@@ -79,7 +79,7 @@ def test_fields_that_are_not_declared_are_errors(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Own, Struct, Data, Attrs])
-def test_what_is_said_about_a_field_is_found(kind: Any) -> None:
+def test_metadata_of_fields_are_found(kind: Any) -> None:
     from lycosa import ItemAdapter
 
     assert ItemAdapter(kind(title="A")).get_field_meta("title") == {"shown": True}
@@ -90,14 +90,14 @@ def test_what_is_said_about_a_field_is_found(kind: Any) -> None:
         ItemAdapter.get_field_meta_from_class(kind, "titel")
 
 
-@pytest.mark.parametrize("nothing", [None, 5, "text", b"x", [], (), {1}, Own, object()])
-def test_what_is_no_item(nothing: Any) -> None:
-    assert not is_item(nothing)
+@pytest.mark.parametrize("value", [None, 5, "text", b"x", [], (), {1}, Own, object()])
+def test_other_values_are_no_items(value: Any) -> None:
+    assert not is_item(value)
     with pytest.raises(TypeError):
-        adapt(nothing)
+        adapt(value)
 
 
-def test_everybodys_item_adapter_knows_all_kinds() -> None:
+def test_the_item_adapter_of_itemadapter_knows_all_kinds() -> None:
     import itemadapter
 
     import lycosa
@@ -108,7 +108,7 @@ def test_everybodys_item_adapter_knows_all_kinds() -> None:
     assert itemadapter.is_item(Struct())
 
 
-def test_telling_an_item_loads_no_library() -> None:
+def test_is_item_imports_no_library() -> None:
     code = """
 import sys, dataclasses
 from lycosa.crawl.items.items import Field, Item, is_item
@@ -123,7 +123,7 @@ print([name for name in ('scrapy', 'itemadapter', 'pydantic', 'attr') if name in
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def test_scrapys_items_and_kinds_that_somebody_taught_itemadapter_are_items() -> None:
+def test_scrapy_items_and_kinds_registered_with_itemadapter_are_items() -> None:
     code = """
 import scrapy
 from lycosa.crawl.items.items import adapt, is_item
@@ -147,7 +147,7 @@ print('good')
     assert done.stdout.strip() == "good", done.stderr
 
 
-def test_a_struct_whose_field_is_unset_has_no_such_field() -> None:
+def test_an_unset_field_of_a_struct_is_absent() -> None:
     item = Struct(title="A", price=1.0)
     view = adapt(item)
     del view["price"]
@@ -158,15 +158,15 @@ def test_a_struct_whose_field_is_unset_has_no_such_field() -> None:
         del view["price"]
 
 
-def test_a_frozen_struct_says_so() -> None:
+def test_setting_a_field_of_a_frozen_struct_is_an_error() -> None:
     with pytest.raises(TypeError, match="Frozen is frozen: 'title' cannot be set"):
         adapt(Frozen("A"))["title"] = "B"
 
 
-# --------------------------------------------------------------------------------------------------------- our own Item
+# --------------------------------------------------------------------------------------------------------- lycosa.Item
 
 
-def test_an_unknown_field_names_the_nearest() -> None:
+def test_an_error_about_an_unknown_field_suggests_the_nearest() -> None:
     with pytest.raises(KeyError, match=r"Own has no field 'titel': did you mean 'title'\?"):
         Own(titel="x")
     with pytest.raises(KeyError, match="Own has no field 'isbn': write isbn = Field"):
@@ -179,7 +179,7 @@ def test_an_unknown_field_names_the_nearest() -> None:
         item.setdefault("isbn", 1)
 
 
-def test_fields_are_no_attributes() -> None:
+def test_fields_are_not_attributes() -> None:
     item = Own(title="A")
     with pytest.raises(AttributeError, match=r"read as item\['title'\]"):
         item.title  # noqa: B018
@@ -191,7 +191,7 @@ def test_fields_are_no_attributes() -> None:
     assert item._private == 1
 
 
-def test_it_is_a_dict_of_its_fields() -> None:
+def test_an_item_is_a_mapping_of_its_fields() -> None:
     item = Own({"title": "A"}, price=2)
     assert item == {"title": "A", "price": 2}
     assert repr(item) == "Own({'title': 'A', 'price': 2})"
@@ -202,7 +202,7 @@ def test_it_is_a_dict_of_its_fields() -> None:
         item["price"]
 
 
-def test_copies_are_their_own() -> None:
+def test_copies_are_independent() -> None:
     item = Own(title=["A"])
     for copied in (item.copy(), copy.copy(item)):
         copied["price"] = 1
@@ -269,7 +269,7 @@ class BookData:
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "says"),
+    ("kind", "values", "message"),
     [
         (Book, {"title": "A", "price": "n/a"}, 'price: expected float, got "n/a" (Book)'),
         (Book, {"title": "A", "tags": [1, "x"]}, 'tags[1]: expected int, got "x" (Book)'),
@@ -286,39 +286,39 @@ class BookData:
         (BookData, {"price": 1.0}, "title: is missing (BookData)"),
     ],
 )
-def test_values_that_do_not_fit_are_told_with_field_and_class(kind: Any, values: dict[str, Any], says: str) -> None:
+def test_an_error_about_wrong_values_names_field_and_class(kind: Any, values: dict[str, Any], message: str) -> None:
     with pytest.raises(BadItem) as caught:
         build_item(kind, values)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
 
 
-def test_values_that_fit_make_an_item() -> None:
+def test_valid_values_make_an_item() -> None:
     assert build_item(Book, {"title": "A", "price": "1.5"}) == Book("A", 1.5)
     assert build_item(BookModel, {"title": "A", "price": "1.5"}) == BookModel(title="A", price=1.5)
 
 
-def test_errors_of_callbacks_that_are_about_an_item_are_told_with_the_url() -> None:
-    def told(act: Any) -> str | None:
+def test_errors_about_an_item_are_explained_with_the_url() -> None:
+    def line_of(act: Any) -> str | None:
         with pytest.raises(Exception) as caught:
             act()
         return explain(caught.value, URL)
 
     assert (
-        told(lambda: build_item(Book, {"title": "A", "price": "n/a"}))
+        line_of(lambda: build_item(Book, {"title": "A", "price": "n/a"}))
         == f'price: expected float, got "n/a" (Book on {URL})'
     )
-    assert told(lambda: msgspec.convert({"title": 5}, Book)) == f"title: expected str, got int (on {URL})"
-    assert told(lambda: BookModel(price="x", title="A")).endswith(f'got "x" (BookModel on {URL})')
-    assert told(lambda: BookAttrs("A", "x")) == f'price: expected float, got "x" (on {URL})'
-    assert told(lambda: BookAttrs("A", 1.0, -1)).startswith("size: must be >= 0: -1 (on ")
-    assert told(lambda: to_line(Book("A", tags=[object()]))) == (
+    assert line_of(lambda: msgspec.convert({"title": 5}, Book)) == f"title: expected str, got int (on {URL})"
+    assert line_of(lambda: BookModel(price="x", title="A")).endswith(f'got "x" (BookModel on {URL})')
+    assert line_of(lambda: BookAttrs("A", "x")) == f'price: expected float, got "x" (on {URL})'
+    assert line_of(lambda: BookAttrs("A", 1.0, -1)).startswith("size: must be >= 0: -1 (on ")
+    assert line_of(lambda: to_line(Book("A", tags=[object()]))) == (
         "tags[0]: a 'object' cannot be written, only text, numbers, dates, bytes, lists, dicts and items "
         f"(Book on {URL})"
     )
     assert explain(BadItem("no price (5)"), URL) == f"no price (5) (on {URL})"
     assert explain(BadItem("no price")) == "no price"
     assert explain(BadItem("price: is missing (Book)")) == "price: is missing (Book)"
-    assert told(lambda: int("x")) is None
-    assert told(lambda: {}["x"]) is None
+    assert line_of(lambda: int("x")) is None
+    assert line_of(lambda: {}["x"]) is None

@@ -1,4 +1,4 @@
-"""ItemLoader (C2): what itemloaders does, on our responses and for every kind of item, validated at the end."""
+"""ItemLoader (C2): works with our responses and all kinds of items, which are validated at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = """<html><body><h1> The  Book </h1><p class=price>12.50</p><ul><li>a</li>
 
 
 class Page:
-    """The parts of a response that a loader looks at."""
+    """The parts of a response that a loader uses."""
 
     def __init__(self, text: str, content_type: str = "text/html") -> None:
         self.text = text
@@ -83,7 +83,7 @@ def test_every_kind_of_item_is_loaded(kind: Any) -> None:
     assert get("tags") == ["a", "b"]
 
 
-def test_an_item_that_is_given_is_added_to() -> None:
+def test_an_existing_item_is_filled() -> None:
     given = Own(title="old", tags=["x"])
     loader = ItemLoader(given, response=Page(PAGE))
     loader.add_css("tags", "li::text")
@@ -91,7 +91,7 @@ def test_an_item_that_is_given_is_added_to() -> None:
     assert given == {"title": ["old"], "tags": ["x", "a", "b"]}
 
 
-def test_a_struct_that_is_given_is_added_to() -> None:
+def test_an_existing_struct_is_filled() -> None:
     given = Struct("old", 1.0, ["x"])
     loader = BookLoader(given)
     loader.add_value("tags", ["y"])
@@ -100,7 +100,7 @@ def test_a_struct_that_is_given_is_added_to() -> None:
 
 
 @pytest.mark.parametrize("kind", [Struct, Model])
-def test_what_does_not_fit_is_told(kind: Any) -> None:
+def test_wrong_values_are_reported(kind: Any) -> None:
     class Loader(BookLoader):
         default_item_class = kind
 
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_told(kind: Any) -> None:
         loader.add_value("isbn", 1)
 
 
-def test_an_unknown_field_of_our_own_item_is_told() -> None:
+def test_an_unknown_field_of_an_item_is_reported() -> None:
     class Loader(ItemLoader):
         default_item_class = Own
 
@@ -123,7 +123,7 @@ def test_an_unknown_field_of_our_own_item_is_told() -> None:
         Loader().add_value("isbn", 1)
 
 
-def test_nested_loaders_share_the_item_and_come_from_any_depth() -> None:
+def test_nested_loaders_share_the_item_at_any_depth() -> None:
     class Loader(BookLoader):
         default_item_class = Struct
 
@@ -135,14 +135,14 @@ def test_nested_loaders_share_the_item_and_come_from_any_depth() -> None:
     assert about.load_item() == loader.load_item() == Struct("second", 1.0, ["/x"])
 
 
-def test_values_of_json_responses_are_chosen_by_jmes_paths() -> None:
+def test_values_of_json_responses_are_selected_by_jmespath() -> None:
     loader = BookLoader(response=Page('{"book": {"name": "A  B", "price": 3}}', "application/json"))
     loader.add_jmes("title", "book.name")
     loader.add_jmes("price", "book.price")
     assert loader.load_item() == {"title": "A B", "price": 3}
 
 
-def test_selectors_regular_expressions_and_replacing() -> None:
+def test_values_can_be_selected_filtered_and_replaced() -> None:
     loader = ItemLoader(selector=Selector(text=PAGE))
     loader.add_css("price", "p::text", re=r"(\d+)\.")
     assert loader.get_collected_values("price") == ["12"]
@@ -153,15 +153,15 @@ def test_selectors_regular_expressions_and_replacing() -> None:
         ItemLoader().add_css("x", "p")
 
 
-def test_processors_see_the_response_and_the_item_in_their_context() -> None:
+def test_the_context_of_processors_has_response_and_item() -> None:
     seen: dict[str, Any] = {}
 
-    def look(values: list[str], loader_context: dict[str, Any]) -> list[str]:
+    def inspect_context(values: list[str], loader_context: dict[str, Any]) -> list[str]:
         seen.update(loader_context)
         return values
 
     class Loader(ItemLoader):
-        a_out = Compose(look, TakeFirst())
+        a_out = Compose(inspect_context, TakeFirst())
 
     page = Page(PAGE)
     loader = Loader(response=page, unit="cm")
@@ -170,6 +170,6 @@ def test_processors_see_the_response_and_the_item_in_their_context() -> None:
     assert (seen["response"], seen["unit"], seen["selector"]) == (page, "cm", page.selector)
 
 
-def test_the_processors_are_there() -> None:
+def test_processors_are_exported() -> None:
     assert SelectJmes("a")({"a": 1}) == 1
     assert Identity()([1]) == [1]
