@@ -1,4 +1,4 @@
-"""What the outside world gets to know: exit codes, and text that is safe on a terminal."""
+"""Exit codes, and text that is safe on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 def printable(text: str) -> str:
-    """Return the text without what a terminal would take for commands: it may come from the network."""
+    """Return the text without control characters, as it may come from the network."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 

@@ -1,10 +1,9 @@
-"""The command `lycosa`: finds the verb, runs it, and turns whatever happened into one line and an exit code.
+"""The command `lycosa`: finds the verb, runs it, and turns every error into one line and an exit code.
 
     0 all done   1 finished, but some requests are dead   2 bad usage or settings
     3 cannot start or go on   130 interrupted (the same command resumes)
 
-A verb is imported when it is used, so that `lycosa --help` is quick. An error in the program is never silent: the
-traceback goes to a file that the line names, or to standard error with LYCOSA_DEBUG=1.
+The traceback of an internal error goes to a file that the line names, or to standard error with LYCOSA_DEBUG=1.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ VERBS = {
     "seed": ("lycosa.cli.frontier.seed", "Add start URLs to a crawl, before or while it runs."),
     "top": ("lycosa.cli.frontier.top", "Watch a crawl that several workers share."),
     "startproject": ("lycosa.cli.crawl.startproject", "Start a project: a folder for spiders and their settings."),
-    "genspider": ("lycosa.cli.crawl.genspider", "Write a spider to begin with."),
+    "genspider": ("lycosa.cli.crawl.genspider", "Write a spider from a template."),
     "list": ("lycosa.cli.crawl.list", "List the spiders of the project."),
     "fetch": ("lycosa.cli.crawl.fetch", "Fetch one page as a crawl would."),
     "shell": ("lycosa.cli.crawl.shell", "Try out selectors and requests at a prompt."),
     "search": ("lycosa.cli.search.search", "Search an index in the terminal."),
     "site": ("lycosa.cli.search.site", "Search an index in the browser."),
-    "index": ("lycosa.cli.search.index", "Build and look at a search index."),
+    "index": ("lycosa.cli.search.index", "Build and inspect a search index."),
     "frontier": ("lycosa.cli.frontier.frontier", "Inspect and change the stored URLs of a crawl."),
     "proxies": ("lycosa.cli.proxies", "Manage a proxy pool: fill, inspect, check and serve it."),
-    "settings": ("lycosa.cli.settings", "Show every setting, its value, and where that comes from."),
+    "settings": ("lycosa.cli.settings", "Show every setting, its value, and its source."),
     "version": ("lycosa.cli.version", "Show the version."),
 }
 
@@ -52,16 +51,16 @@ SCRAPY_COMMANDS = {
     "parse": "try lycosa shell URL --spider NAME",
     "view": "try lycosa shell URL, then view(response)",
 }
-"""Commands of Scrapy that are not here, and what is."""
+"""Commands of Scrapy that do not exist here, and what to do instead."""
 
 
 class Verbs(LazyGroup):
-    """The verbs; `help` is one of them."""
+    """The verbs, and `help`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, or say what it might have been."""
+        """Find the verb. Raises `UsageError` with a suggestion."""
         name = args[0]
         if name == "help":  # `lycosa help crawl` is `lycosa crawl --help`
             if not args[1:]:
@@ -82,7 +81,7 @@ class Verbs(LazyGroup):
 @click.option("--version", is_flag=True, help="Show the version.")
 @click.pass_context
 def lycosa(ctx: click.Context, *, version: bool) -> None:
-    """Crawl anything without losing a thing, store it, and make it searchable.
+    """Crawl, store and search; nothing is lost when a crawl is killed.
 
     \b
     lycosa crawl https://example.com -o items.jsonl --index index
@@ -101,14 +100,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _refuse_stale_modules()
         return _run(sys.argv[1:] if argv is None else list(argv))
     except BrokenPipeError:
-        drop_output()  # whoever read it has seen enough
+        drop_output()  # as with `lycosa ... | head`
         return DONE
     except (KeyboardInterrupt, click.Abort):
         return _fail(INTERRUPTED, "interrupted")
     except click.ClickException as error:
         return _fail(USAGE, explain(error))
-    except Exception as error:  # noqa: BLE001  this is where every error stops
-        known = next(_known(error), None)
+    except Exception as error:  # noqa: BLE001  every error ends here
+        known = next(_lycosa_errors(error), None)
         if known is None:
             return _fail(FAILED, _report(error))
         if isinstance(error, StorageError):
@@ -117,19 +116,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse_stale_modules() -> None:
-    """In a checkout, refuse compiled modules older than their sources: Python would load them all the same.
+    """In a checkout, refuse compiled modules older than their sources: Python would load them anyway.
 
     An installed package has no scripts beside it.
     """
     root = Path(__file__).parents[2]
-    if (root / "scripts/compile").exists() and _stale(root):
+    if (root / "scripts/compile").exists() and _is_stale(root):
         raise UsageError("compiled modules are older than their sources: make compiled, or make interpreted")
 
 
-def _stale(root: Path) -> bool:
+def _is_stale(root: Path) -> bool:
     suffix = EXTENSION_SUFFIXES[0]  # of this Python
     sources: list[Path] = []
-    with contextlib.suppress(OSError):  # scripts/compile wrote down what it read
+    with contextlib.suppress(OSError):  # the stamp of scripts/compile lists the sources
         stamp = root / "build/compiled" / suffix.split(".")[1] / "stamp"
         sources = [root / line for line in stamp.read_text(encoding="utf-8").splitlines()[1:]]
     library = root / "lycosa" / f"compiled__mypyc{suffix}"
@@ -142,7 +141,7 @@ def _stale(root: Path) -> bool:
 
 
 def _run(arguments: list[str]) -> int:
-    # Not click's own main(): that one ends the process itself when a pipe breaks, and prints of its own accord.
+    # Not click's own main(): it prints errors itself, and ends the process when a pipe breaks.
     try:
         with lycosa.make_context("lycosa", arguments) as context:
             result = lycosa.invoke(context)
@@ -153,7 +152,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def explain(error: click.ClickException) -> str:
-    """Return what click has to say in one line, in our words."""
+    """Return an error of click as one line in the style of our messages."""
     from lycosa.config import did_you_mean
     from lycosa.config.renamed import renamed_option
 
@@ -171,25 +170,22 @@ def explain(error: click.ClickException) -> str:
 
 
 def _unknown_verb(name: str) -> str:
-    import difflib
-
-    from lycosa.config import did_you_mean
+    from lycosa.config import suggest
 
     if "://" in name:
-        return f"what to do with {name}? To crawl it: lycosa crawl {name}"
+        return f"unknown command {name!r}: to crawl it, write lycosa crawl {name}"
     if name in SCRAPY_COMMANDS:
         return f"unknown command {name!r}: {SCRAPY_COMMANDS[name]}"
-    nearest = next(iter(difflib.get_close_matches(name, VERBS, n=1)), "")
-    return f"unknown command {name!r}" + (did_you_mean(nearest) or ": lycosa --help lists them")
+    return f"unknown command {name!r}" + (suggest(name, VERBS) or ": lycosa --help lists them")
 
 
-def _known(error: BaseException) -> Iterator[LycosaError]:
-    """Yield our own errors in an exception, which may be a group of several."""
+def _lycosa_errors(error: BaseException) -> Iterator[LycosaError]:
+    """Yield the `LycosaError`s in an exception, which may be a group."""
     if isinstance(error, LycosaError):
         yield error
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
-            yield from _known(each)
+            yield from _lycosa_errors(each)
 
 
 def _fail(code: int, line: str) -> int:
@@ -199,12 +195,12 @@ def _fail(code: int, line: str) -> int:
 
 
 def _report(error: Exception) -> str:
-    """Put the traceback where it can be found. Return the line that says where."""
+    """Write the traceback to a file, or to standard error. Return the line for the user."""
     import tempfile
     import traceback
 
     text = "".join(traceback.format_exception(error))
-    what = f"internal error: {type(error).__name__}: {str(error)[:MESSAGE_MAX]}"
+    line = f"internal error: {type(error).__name__}: {str(error)[:MESSAGE_MAX]}"
     if os.environ.get("LYCOSA_DEBUG") != "1":
         try:
             with tempfile.NamedTemporaryFile("w", prefix="lycosa-", suffix=".txt", delete=False) as file:
@@ -212,6 +208,6 @@ def _report(error: Exception) -> str:
         except OSError:
             pass
         else:
-            return f"{what} (please report it with {file.name})"
+            return f"{line} (please report it with {file.name})"
     sys.stderr.write(text)
-    return what
+    return line

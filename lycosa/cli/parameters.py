@@ -1,4 +1,4 @@
-"""Kinds of options and arguments, beside those of click."""
+"""Types of options and arguments, besides those of click."""
 
 from __future__ import annotations
 
@@ -9,27 +9,25 @@ import click
 
 
 class Number(click.FloatRange):
-    """A number in a range; what is none ("nan") is in no range."""
+    """A number in a range, but not NaN, which click accepts."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number."""
-        found = float(super().convert(value, param, ctx))
-        if math.isnan(found):
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
             self.fail(f"{value!r} is not a valid number", param, ctx)
-        return found
+        return number
 
 
 class NonEmptyText(click.types.StringParamType):
-    """A text that is not empty: an empty one is mostly that of a variable that is not set, and meant otherwise."""
+    """A text that is not empty: an empty one mostly comes from a shell variable that is not set."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text."""
         if not str(value).strip():
-            self.fail("nothing is written there", param, ctx)
+            self.fail("the value is empty", param, ctx)
         return str(value)
 
 

@@ -1,4 +1,4 @@
-"""What commands that serve pages share: an address to listen on, and a server that ends with a signal."""
+"""For commands that serve pages: a listening socket, and a server that ends with a signal."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import uvicorn
 
 from lycosa.core.errors import LycosaError, UsageError
 
-FINISH_S = 2
-"""Longest that requests under way may take after a signal."""
+FINISH_TIMEOUT_S = 2
+"""Time for requests under way to finish after a signal."""
 
 
 def listen(
-    host: str, port: int, option: str = "--bind", *, advice: str = "--port 0", or_any: bool = False
+    host: str, port: int, option: str = "--bind", *, advice: str = "--port 0", any_port: bool = False
 ) -> socket.socket:
-    """Return a socket that listens there, on a free port if it is taken and that will do.
+    """Return a socket that listens there; with `any_port` on a free port if this one is in use.
 
-    Raises `UsageError` for what is no address, `LycosaError` for one that cannot be had.
+    Raises `UsageError` for an address that does not exist, `LycosaError` for one that cannot be used.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -31,16 +31,16 @@ def listen(
     try:
         return socket.create_server(address[:2], family=family, backlog=128)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE and or_any:
+        if error.errno == errno.EADDRINUSE and any_port:
             return listen(host, 0, option)
         if error.errno == errno.EADDRINUSE:
             raise LycosaError(f"port {port} is in use: try {advice}") from None
-        what = os.strerror(error.errno) if error.errno else str(error)
-        raise LycosaError(f"cannot listen on {host} port {port}: {what.lower()}") from None
+        problem = os.strerror(error.errno) if error.errno else str(error)
+        raise LycosaError(f"cannot listen on {host} port {port}: {problem.lower()}") from None
 
 
 class Server(uvicorn.Server):
-    """Leaves it to us what a signal means; uvicorn would send it to the process again when it is done."""
+    """A server that ends with SIGINT or SIGTERM. uvicorn itself would raise the signal again at the end."""
 
     def __init__(self, app: object, *, lifespan: bool = False, connections_max: int | None = None) -> None:
         super().__init__(
@@ -51,27 +51,26 @@ class Server(uvicorn.Server):
                 server_header=False,
                 lifespan="on" if lifespan else "off",
                 limit_concurrency=connections_max,
-                timeout_graceful_shutdown=FINISH_S,
+                timeout_graceful_shutdown=FINISH_TIMEOUT_S,
             )
         )
         self._received = 0
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was SIGINT."""
+        """Whether SIGINT ended it."""
         return self._received == signal.SIGINT
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End when a signal says so."""
-        previous = {each: signal.signal(each, self._end) for each in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: signal.signal(number, self._end) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for each, handler in previous.items():
-                signal.signal(each, handler)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     def _end(self, number: int, _frame: object) -> None:
-        self.force_exit = self.should_exit
+        self.force_exit = self.should_exit  # the second signal does not wait for requests
         self.should_exit = True
         self._received = number

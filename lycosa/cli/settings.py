@@ -1,4 +1,4 @@
-"""`lycosa settings`: every setting, its value, and where that comes from."""
+"""`lycosa settings`: every setting, its value, and its source."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ SECRET = frozenset({"http_pass"})
 """Passwords: only `--get` shows them."""
 
 ADDRESSES = frozenset({"frontier", "output", "proxy", "proxy_pool"})
-"""Those that may be URLs with a password in them."""
+"""Settings that may be URLs with a password in them."""
 
-SENTINELS = re.compile(r"(?<=[?&]sentinel_password=)[^&]+")
+SENTINEL_PASSWORD = re.compile(r"(?<=[?&]sentinel_password=)[^&]+")
 
 
 @click.command("settings")
-@click.option("--get", "name", metavar="NAME", help="Only the value of this one, by our name or Scrapy's.")
-@click.option("--spider", metavar="NAME", help="As this spider of the project has them.")
+@click.option("--get", "name", metavar="NAME", help="Show only the value of this setting, by our name or Scrapy's.")
+@click.option("--spider", metavar="NAME", help="Show the settings of this spider of the project.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 @set_option
 def command(name: str | None, spider: str | None, as_json: bool, sets: Sequence[str]) -> None:
-    """Show every setting: name, value, and where the value comes from.
+    """Show every setting: its name, its value, and the source of the value.
 
     \b
     lycosa settings --get CONCURRENT_REQUESTS
@@ -43,10 +43,13 @@ def command(name: str | None, spider: str | None, as_json: bool, sets: Sequence[
     if name is not None:
         _show_one(loaded.settings, name, as_json=as_json)
         return
-    rows = [(each.name, _safe(each.name, getattr(loaded.settings, each.name))) for each in fields(Settings)]
+    rows = [(each.name, _hide_secrets(each.name, getattr(loaded.settings, each.name))) for each in fields(Settings)]
     if as_json:
-        told = {name: {"value": value, "from": loaded.places.get(name, "default")} for name, value in rows}
-        print(_json(told, indent=2))
+        print(
+            _json(
+                {name: {"value": value, "from": loaded.places.get(name, "default")} for name, value in rows}, indent=2
+            )
+        )
         return
     _show_all(rows, loaded.places)
 
@@ -66,18 +69,18 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
     from lycosa.config.scrapy_unsupported import UNSUPPORTED
     from lycosa.config.view import SettingsView
 
-    view, ours = SettingsView(settings), name.replace("-", "_")
-    known = next((each for each in (name, ours, name.removeprefix("user.")) if each in view), None)
-    if known is None and name in UNSUPPORTED:
+    view = SettingsView(settings)
+    key = next((each for each in (name, name.replace("-", "_"), name.removeprefix("user.")) if each in view), None)
+    if key is None and name in UNSUPPORTED:
         raise BadSetting(f"{name} is not supported: {UNSUPPORTED[name].advice}")
-    if known is None:
+    if key is None:
         raise BadSetting(unknown_setting(name))
-    print(_json(view[known]) if as_json else as_text(view[known]))
+    print(_json(view[key]) if as_json else as_text(view[key]))
 
 
-def _safe(name: str, value: Any) -> Any:
+def _hide_secrets(name: str, value: Any) -> Any:
     if name == "proxy" or (name in ADDRESSES and is_address(value)):
-        return SENTINELS.sub("***", str(hide_login(value))) if value else value
+        return SENTINEL_PASSWORD.sub("***", str(hide_login(value))) if value else value
     return "***" if name in SECRET and value else value
 
 
@@ -90,7 +93,7 @@ def _show_all(rows: Sequence[tuple[str, Any]], places: Mapping[str, str]) -> Non
 
 
 def as_text(value: Any) -> str:
-    """Return a value as one writes it after -s."""
+    """Return a value as it is written after -s."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -103,13 +106,13 @@ def as_text(value: Any) -> str:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, indent=indent, default=str)
+    return json.dumps(_for_json(value), ensure_ascii=False, indent=indent, default=str)
 
 
-def _plain(value: Any) -> Any:
-    """Return what JSON cannot hold in a form that it can: classes by name."""
+def _for_json(value: Any) -> Any:
+    """Return a value in a form that JSON can hold: classes by name."""
     if isinstance(value, Mapping):
-        return {str(_plain(key)): _plain(each) for key, each in value.items()}
+        return {str(_for_json(key)): _for_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_for_json(each) for each in value]
     return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else value

@@ -1,4 +1,4 @@
-"""The standard streams of a command: closed ones are replaced, and what cannot be written is an error of ours."""
+"""The standard streams of a command: replaces closed ones, and raises `StorageError` for output that cannot be written."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from lycosa.core.errors import StorageError
 
 
 class Output(io.FileIO):
-    """Standard output. A reader that has gone is a `BrokenPipeError`, as ever; for anything else `StorageError`."""
+    """Standard output. Raises `StorageError` if it cannot be written; `BrokenPipeError` stays, for a reader that ended."""
 
     def write(self, data: object, /) -> int:
-        """Write what there is room for."""
         try:
             return super().write(data)  # type: ignore[arg-type]
         except (BrokenPipeError, BlockingIOError):
@@ -25,9 +24,9 @@ class Output(io.FileIO):
 
 
 def fill_closed() -> None:
-    """Put something in the place of standard streams that are closed (`>&-`), or sockets and files would take it.
+    """Open /dev/null for standard streams that are closed (`>&-`), or sockets and files would get their numbers.
 
-    Standard output becomes unwritable, so that items sent there are an error and not a loss.
+    Standard output becomes read only, so that writing items to it fails instead of losing them.
     """
     for fd, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -35,15 +34,15 @@ def fill_closed() -> None:
         except OSError:
             os.open(os.devnull, mode)
     if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115  a descriptor, open as long as we are
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115  open until the process ends
     if sys.stdout is None or sys.stdout is sys.__stdout__:
-        sys.stdout = _like(sys.stdout)
+        sys.stdout = _wrap_stdout(sys.stdout)
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def drop_output() -> None:
-    """Python must not write what is left of the output once more."""
+    """Discard what is left of the output: Python would try to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -55,7 +54,7 @@ def drop_unwritable() -> None:
         drop_output()
 
 
-def _like(before: TextIO | None) -> TextIO:
+def _wrap_stdout(before: TextIO | None) -> TextIO:
     raw = Output(1, "w", closefd=False)
     if before is None:
         return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8")

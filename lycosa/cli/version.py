@@ -1,4 +1,4 @@
-"""`lycosa version`: our version, and with -v those of what does the work."""
+"""`lycosa version`: the version, and with -v those of the libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lycosa import __version__
 
 
 @click.command("version")
-@click.option("-v", "--verbose", is_flag=True, help="Also the libraries and the platform, for a report.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show the libraries and the platform, for a bug report.")
 def command(*, verbose: bool) -> None:
     """Show the version."""
     lines = {"lycosa": __version__}
@@ -24,15 +24,15 @@ def command(*, verbose: bool) -> None:
 
 
 def _libraries() -> dict[str, str]:
-    """Return what we build on, as installed."""
-    found = {}
+    """Return the installed versions of our dependencies."""
+    versions = {}
     try:
-        wanted = [line for line in requires("lycosa") or () if "extra ==" not in line]
+        required = [line for line in requires("lycosa") or () if "extra ==" not in line]
     except PackageNotFoundError:
         return {}
-    for name in sorted(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in wanted):
+    for name in sorted(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "missing"
-    return found
+            versions[name] = "missing"
+    return versions

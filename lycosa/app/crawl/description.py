@@ -12,7 +12,7 @@ from lycosa.frontier.state_dir import StateDir
 
 
 def remember_seeds(state: StateDir, crawl: CrawlSpec) -> list[str]:
-    """Store the description of this run, its seeds added to those of earlier runs. Return all seeds: they make the scope.
+    """Store the description of this run. Return its seeds and those of earlier runs: all of them make the scope.
 
     Raises `ForeignState` for a state of other spiders, whose requests these could not handle, or of other fingerprint
     rules, which would make all URLs new.

@@ -26,7 +26,7 @@ DOWNLOADER_ORDER = {
     "stats": 850,
     "httpcache": 900,
 }
-"""The built-in downloader middlewares by their short names. The fetcher itself does the work of headers and user agent."""
+"""The built-in downloader middlewares by their short names. The fetcher itself sets headers and user agent."""
 
 SPIDER_ORDER = {"httperror": 50, "offsite": 500, "referer": 700, "urllength": 800, "depth": 900}
 """The built-in spider middlewares. The downloader middleware `offsite` does the work of both."""

@@ -72,7 +72,7 @@ class CrawlContext:
     """What the spiders of a crawl share.
 
     `state` is the folder of the crawl's state, which keeps the caches of different crawls apart. `leaser` leases from
-    the proxy pool. `report_starts` wraps a fetcher so that it reports the starts of its transfers where they are counted.
+    the proxy pool. `report_starts` wraps a fetcher so that it reports when its transfers start.
     """
 
     known: Callable[[str, Sequence[int]], AbstractSet[int]]

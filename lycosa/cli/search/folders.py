@@ -1,4 +1,4 @@
-"""Where the index is: the option that `search`, `site` and `index` share."""
+"""The option `--index`, which `search`, `site` and `index` share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def index_option(command: F) -> F:
 
 
 def index_folder(index_dir: str | None) -> Path:
-    """Return the folder asked for, else that of the settings (lycosa.toml, LYCOSA_INDEX)."""
+    """Return the folder of the option, else that of the settings (lycosa.toml, LYCOSA_INDEX). Raises `UsageError`."""
     folder = index_dir or load({}, environ=os.environ, folder=Path.cwd()).index
     if not folder:
         raise UsageError("which index? Give --index DIR")

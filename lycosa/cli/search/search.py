@@ -1,4 +1,4 @@
-"""`lycosa search QUERY`: search an index in the terminal. In colour on a terminal, plain lines into a pipe, or JSON."""
+"""`lycosa search QUERY`: search an index. Colours on a terminal, plain lines into a pipe, or JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from html import escape, unescape
 
 import click
@@ -23,10 +24,10 @@ _MARKS = re.compile(r"(</?b>)")
 @click.argument("words", nargs=-1, required=True, metavar="QUERY")
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Write the results as one JSON object.")
-@click.option("--limit", type=int, default=10, show_default=True, metavar="N", help="Show this many results.")
-@click.option("--offset", type=int, default=0, metavar="N", help="Pass over this many.")
+@click.option("--limit", type=int, default=10, show_default=True, metavar="N", help="Maximum number of results.")
+@click.option("--offset", type=int, default=0, metavar="N", help="Skip this many results.")
 def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: int, offset: int) -> None:
-    """Search an index. All the words count; quote the whole query to use what follows.
+    """Search an index for pages with all the words. Quote the whole query to use its syntax:
 
     \b
     'word "these words" -without title:word site:example.org this OR that'
@@ -39,11 +40,8 @@ def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: i
         check_page(limit, offset)
     except IndexFailure as failure:
         raise UsageError(str(failure)) from None
-    index = open_index(index_folder(index_dir))
-    try:
+    with closing(open_index(index_folder(index_dir))) as index:
         page = index.search(query, limit=limit, offset=offset)
-    finally:
-        index.close()
     if as_json:
         print(json.dumps(page_as_json(query, page, limit, offset), ensure_ascii=False, indent=2))
     elif sys.stdout.isatty():
@@ -79,10 +77,10 @@ def _show(hits: Sequence[Hit], offset: int) -> None:
     for number, hit in enumerate(hits, offset + 1):
         title, snippet = Text(), Text()
         title.append(f"{number:>3}  ", style="dim")
-        for text, found in _runs(hit.title_html or escape(hit.url)):
-            title.append(text, style="bold yellow" if found else "bold")
-        for text, found in _runs(hit.snippet):
-            snippet.append(text, style="bold yellow" if found else "")
+        for text, is_match in _runs(hit.title_html or escape(hit.url)):
+            title.append(text, style="bold yellow" if is_match else "bold")
+        for text, is_match in _runs(hit.snippet):
+            snippet.append(text, style="bold yellow" if is_match else "")
         snippet.append(f"  {one_line(hit.fetched_at[:10])}", style="dim")
         console.print(title)
         console.print(Padding(Text(one_line(hit.url), style="green"), (0, 0, 0, 5)))
@@ -91,10 +89,10 @@ def _show(hits: Sequence[Hit], offset: int) -> None:
 
 def _runs(marked: str) -> Iterator[tuple[str, bool]]:
     """Yield the pieces of escaped HTML as plain text, and whether they are marked with `<b>`."""
-    found = False
+    is_match = False
     for piece in _MARKS.split(marked):
         if piece in {"<b>", "</b>"}:
-            found = piece == "<b>"
+            is_match = piece == "<b>"
         elif piece:
             text = unescape(piece)
-            yield "".join(char if char.isprintable() else " " for char in text), found
+            yield "".join(char if char.isprintable() else " " for char in text), is_match

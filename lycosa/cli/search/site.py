@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import closing
 
 import click
 
@@ -10,20 +10,23 @@ from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.search.folders import index_folder, index_option
 
 PORT = 8080
-"""What is tried first when no port is asked for."""
+"""The port that is tried first without --port."""
 
 
 @click.command("site")
 @index_option
 @click.option(
-    "--port", type=click.IntRange(0, 65535), metavar="N", help=f"0 for a free one.  [default: {PORT} or a free one]"
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help=f"Port to listen on; 0 for a free one.  [default: {PORT} or a free one]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen on.")
-@click.option("--title", default="Lycosa", show_default=True, metavar="S", help="What the site calls itself.")
+@click.option("--title", default="Lycosa", show_default=True, metavar="S", help="Title of the site.")
 def command(index_dir: str | None, port: int | None, host: str, title: str) -> int:
-    """Open a search site over an index: a box, results, and the same as JSON (/api).
+    """Serve a search site over an index: a search box, results, and the same as JSON (/api).
 
-    It may run while a crawl fills the index. It has no password: think before you listen on more than 127.0.0.1.
+    It may run while a crawl fills the index. It has no password: others can search it if --host is not 127.0.0.1.
 
     \b
     lycosa site --index index
@@ -31,15 +34,14 @@ def command(index_dir: str | None, port: int | None, host: str, title: str) -> i
     from lycosa.app.search import build_search_site, open_index
     from lycosa.cli.serving import Server, listen
 
-    index = open_index(index_folder(index_dir))
-    try:
-        at_port = PORT if port is None else port
-        with contextlib.closing(listen(host, at_port, "--host", or_any=port is None)) as listener:
-            address = listener.getsockname()
-            shown = f"[{host}]" if ":" in host else host
-            print(f"Search site: http://{shown}:{address[1]}/  (Ctrl-C stops it)", flush=True)
-            server = Server(build_search_site(index, title))
-            server.run(sockets=[listener])
-            return INTERRUPTED if server.interrupted else DONE
-    finally:
-        index.close()
+    first_port = PORT if port is None else port
+    with (
+        closing(open_index(index_folder(index_dir))) as index,
+        closing(listen(host, first_port, "--host", any_port=port is None)) as listener,
+    ):
+        address = listener.getsockname()
+        shown = f"[{host}]" if ":" in host else host
+        print(f"Search site: http://{shown}:{address[1]}/  (Ctrl-C stops it)", flush=True)
+        server = Server(build_search_site(index, title))
+        server.run(sockets=[listener])
+        return INTERRUPTED if server.interrupted else DONE

@@ -181,13 +181,13 @@ def test_exit_code(change, code):
 SHOW = """
 import os, sys, logging
 from lycosa.cli.crawl.crawl import set_up_log
-from lycosa.cli.crawl.progress import date, every, exit_code, progress_line, shown, summary_lines, write
+from lycosa.cli.crawl.progress import show_progress
 from lycosa.config import Settings
 from lycosa.crawl.diagnostics.bug_log import Bug
 from lycosa.crawl.events.stats import Snapshot
 settings = Settings(output=sys.argv[1] or None)
 set_up_log(settings)
-with shown(settings) as observe:
+with show_progress(settings) as observe:
     for n in range(100):
         observe(Snapshot(pages=n, dead=n, elapsed_s=n / 10))
         os.write(1, b"item\\n")

@@ -104,8 +104,8 @@ def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
             ["--proxy-pool", "bad.txt"],
             "bad.txt has no proxies (line 1: 'nonsense' has no port: write host:port): write",
         ),
-        (["--proxy-pool", ""], "invalid value for '--proxy-pool': nothing is written there"),
-        (["--proxy", ""], "invalid value for '--proxy': nothing is written there"),
+        (["--proxy-pool", ""], "invalid value for '--proxy-pool': the value is empty"),
+        (["--proxy", ""], "invalid value for '--proxy': the value is empty"),
         (["--proxy-pool", "proxies.txt", "-s", "proxy_tries=0"], "proxy_tries: '0' is not a whole number from 1"),
     ],
 )

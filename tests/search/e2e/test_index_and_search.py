@@ -69,7 +69,7 @@ def test_build_continues_at_its_position(items, capsys):
         file.write(line(20) + line(5, title="Replaced") + b"broken\n" + b'{"half": ')
     err = run(capsys, "index", "build", "--index", "index", "items.jsonl")[2]
     assert "2 items indexed" in err
-    assert "1 line passed over: not a JSON object" in err
+    assert "1 line skipped: not a JSON object" in err
     assert "the last line is not complete yet" in err
     assert "index: 21 documents" in err
 
@@ -175,7 +175,7 @@ def read_all(descriptor: int) -> str:
         ("site --index index --host 203.0.113.7", 3, "cannot listen on 203.0.113.7"),
         ("site --index index --host no.such.host.invalid", 2, "--host no.such.host.invalid"),
         ("index build --index other nothing.jsonl", 2, "nothing.jsonl does not exist"),
-        ("index build --index other {tmp}", 2, "is no file"),
+        ("index build --index other {tmp}", 2, "is not a file"),
         ("index build --index {tmp} items.jsonl", 3, "is not a search index"),
         ("index build --fresh --index {tmp} items.jsonl", 3, "is not a search index"),
         ("index stats --index nowhere", 3, "nowhere does not exist"),
