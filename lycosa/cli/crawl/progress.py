@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from lycosa.cli.exit_codes import DEAD, DONE, FAILED, INTERRUPTED, printable
+from lycosa.cli.exit_codes import DEAD, DONE, FAILED, INTERRUPTED, one_line, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.core.units import format_duration, format_rough_duration, format_size
 from lycosa.crawl.diagnostics.bug_log import Bug
@@ -86,10 +86,10 @@ def summary_lines(summary: Summary) -> list[str]:
     here, ever = (" in this run", " in all runs") if summary.resumed else ("", "")
     lines = [_headline(summary) + ("" if summary.nothing_to_do else here)]
     if not summary.nothing_to_do:
-        lines.append(_row("done", f"{now.done:,}{ever}{_counts(summary.reasons)}"))
+        lines.append(_row("done", f"{now.done:,}{ever}{format_counts(summary.reasons)}"))
         if summary.skipped:
             skipped = count(sum(summary.skipped.values()), "link")
-            lines.append(_row("skipped", f"{skipped}{here}{_counts(summary.skipped)}"))
+            lines.append(_row("skipped", f"{skipped}{here}{format_counts(summary.skipped)}"))
     if now.dead:
         lines += _dead_rows(summary, ever)
     lines += _bug_rows(summary.bugs)
@@ -117,7 +117,7 @@ def _dead_rows(summary: Summary, ever: str) -> list[str]:
     causes: Counter[str] = Counter()
     for reason, number in summary.dead_reasons.items():
         causes[_cause(reason)] += number
-    rows = [_row("dead", f"{summary.snapshot.dead:,}{ever}{_counts(causes)}")]
+    rows = [_row("dead", f"{summary.snapshot.dead:,}{ever}{format_counts(causes)}")]
     bugs, listed = {bug.reason for bug in summary.bugs}, set[str]()
     for url, reason in summary.dead:
         is_bug = reason in bugs or EXCEPTION_IN.match(reason)
@@ -152,7 +152,7 @@ def _proxies(stats: Mapping[str, Any]) -> str:
     leases = stats.get("proxy/leases", 0)
     if not leases and not told["waited"]:
         return ""
-    return f"{leases:,} leases in this run{_counts({name: number for name, number in told.items() if number})}"
+    return f"{leases:,} leases in this run{format_counts({name: number for name, number in told.items() if number})}"
 
 
 def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
@@ -238,11 +238,11 @@ def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
     return f"{format_duration((max_pages - snapshot.pages) / snapshot.rate)} to go"
 
 
-def _counts(reasons: Mapping[str, int]) -> str:
-    """The reasons, most frequent first: " (200: 120, 404: 3)"."""
+def format_counts(reasons: Mapping[str, int], shown_max: int = REASONS_MAX) -> str:
+    """Format the most frequent reasons: " (200: 120, 404: 3)"."""
     ranked = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-    shown = [f"{reason}: {number:,}" for reason, number in ranked[:REASONS_MAX]]
-    rest = sum(number for _, number in ranked[REASONS_MAX:])
+    shown = [f"{one_line(reason)}: {number:,}" for reason, number in ranked[:shown_max]]
+    rest = sum(number for _, number in ranked[shown_max:])
     return f" ({', '.join([*shown, *([f'others: {rest:,}'] if rest else [])])})" if shown else ""
 
 

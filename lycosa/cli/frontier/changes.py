@@ -30,7 +30,7 @@ from lycosa.cli.frontier.rows import (
     crawl_options,
     filter_options,
     json_option,
-    print_json,
+    print_result,
     run,
     selection_of,
     selection_options,
@@ -89,10 +89,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
             await between_slices()
 
     total = run(location, action)
-    if as_json:
-        print_json({"requeued": total})
-    else:
-        print(f"{progress.count(total, 'URL')} queued again")
+    print_result({"requeued": total}, f"{progress.count(total, 'URL')} queued again", as_json=as_json)
 
 
 @click.command("drop")
@@ -118,10 +115,8 @@ def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> N
         return dropped
 
     total = run(location, action)
-    if as_json:
-        print_json({"segment": segment, "dropped": total})
-    else:
-        print(f"segment {one_line(segment) or '(no name)'} dropped: {progress.count(total, 'URL')} forgotten")
+    text = f"segment {one_line(segment)} dropped: {progress.count(total, 'URL')} forgotten"
+    print_result({"segment": segment, "dropped": total}, text, as_json=as_json)
 
 
 @click.command("archive")
@@ -136,12 +131,10 @@ def archive(segment: str, location: CrawlLocation, as_json: bool) -> None:
         await state.operations.commit()
         return archived
 
+    shown = one_line(segment) or "(no name)"
     if not run(location, action):
-        raise UsageError(f"segment {segment or '(no name)'} is not finished, or is archived already")
-    if as_json:
-        print_json({"segment": segment, "archived": True})
-    else:
-        print(f"segment {one_line(segment) or '(no name)'} archived")
+        raise UsageError(f"segment {shown} is not finished, or is archived already")
+    print_result({"segment": segment, "archived": True}, f"segment {shown} archived", as_json=as_json)
 
 
 @click.command("export", short_help="Write URLs as JSON lines.")
@@ -229,12 +222,8 @@ def verify(location: CrawlLocation, as_json: bool) -> int:
         return await state.operations.verify(_report_now_and_then())
 
     found = run(location, action)
-    if as_json:
-        print_json({"found": found})
-    else:
-        for line in found:
-            print(one_line(line))
-        print(f"{progress.count(len(found), 'error')} found" if found else "no errors found")
+    summary = f"{progress.count(len(found), 'error')} found" if found else "no errors found"
+    print_result({"found": found}, "\n".join([*map(one_line, found), summary]), as_json=as_json)
     return DEAD if found else 0
 
 
@@ -248,10 +237,8 @@ def compact(location: CrawlLocation, as_json: bool) -> None:
         return await state.operations.compact()
 
     before, after = run(location, action)
-    if as_json:
-        print_json({"before_bytes": before, "after_bytes": after})
-    else:
-        print(f"{format_size(before)} before, {format_size(after)} after")
+    text = f"{format_size(before)} before, {format_size(after)} after"
+    print_result({"before_bytes": before, "after_bytes": after}, text, as_json=as_json)
 
 
 COMMANDS = (requeue, drop, archive, export, import_, verify, compact)
@@ -259,12 +246,11 @@ COMMANDS = (requeue, drop, archive, export, import_, verify, compact)
 
 def print_import_result(result: Importer, *, as_json: bool) -> int:
     """Print the counts of an import. Return the exit code."""
-    if as_json:
-        print_json({"queued": result.queued, "known": result.known, "left_out": result.left_out, "bad": result.bad})
-    else:
-        text = f"{progress.count(result.queued, 'URL')} queued, {result.known:,} known already"
-        text += f", {result.left_out:,} done in the file and skipped" if result.left_out else ""
-        print(text + (f", {progress.count(result.bad, 'invalid line')} skipped" if result.bad else ""))
+    fields = {"queued": result.queued, "known": result.known, "left_out": result.left_out, "bad": result.bad}
+    text = f"{progress.count(result.queued, 'URL')} queued, {result.known:,} known already"
+    text += f", {result.left_out:,} done in the file and skipped" if result.left_out else ""
+    text += f", {progress.count(result.bad, 'invalid line')} skipped" if result.bad else ""
+    print_result(fields, text, as_json=as_json)
     return DEAD if result.bad else 0
 
 

@@ -26,12 +26,12 @@ from lycosa.cli.frontier.rows import (
     TextTable,
     between_slices,
     check_segment,
-    counts,
     crawl_options,
     format_time,
     host_cells,
     json_option,
     print_json,
+    print_rows,
     print_styled,
     row_cells,
     row_json,
@@ -51,6 +51,7 @@ RATE_OVER_S = 1.0
 """How long a running crawl is observed to measure its rate."""
 
 LIST_LIMIT = 100
+REASONS_SHOWN = 8
 TOP_HOSTS = 1000
 """Hosts kept in memory to sort them by queued URLs."""
 
@@ -86,14 +87,9 @@ def segments(location: CrawlLocation, as_json: bool) -> None:
     """List the segments in the order they are served."""
 
     async def action(state: OpenState) -> None:
-        views = await state.operations.segments()
-        if as_json:
-            for view in views:
-                print_json(view_json(view))
-            return
+        views, now = await state.operations.segments(), time.time()
         table = TextTable("segment", "state", "starts", ">queued", ">leased", ">delayed", ">done", ">dead", style=1)
-        now = time.time()
-        table.write([segment_cells(view, now) for view in views])
+        print_rows(table, views, lambda view: segment_cells(view, now), view_json, as_json=as_json)
 
     run(location, action)
 
@@ -118,11 +114,7 @@ def hosts(location: CrawlLocation, sort: str, limit: int | None, as_json: bool) 
             progress.write([f"the crawl is paused and contacts no host: {one_line(paused)}"])
         async for views in found:
             shown = views if left is None else views[:left]
-            if as_json:
-                for view in shown:
-                    print_json(view_json(view))
-            else:
-                table.write([host_cells(view, now) for view in shown])
+            print_rows(table, shown, lambda view: host_cells(view, now), view_json, as_json=as_json)
             left = left if left is None else left - len(shown)
             if left == 0:
                 return
@@ -148,11 +140,7 @@ def list_(location: CrawlLocation, limit: int, as_json: bool, **selected: Any) -
         table, now, left = TextTable("state", "when", "reason", "url", style=0), time.time(), limit
         async for rows in slices(state.operations, selection):
             shown = rows[:left] if limit else rows
-            if as_json:
-                for row in shown:
-                    print_json(row_json(row))
-            else:
-                table.write([row_cells(row, now) for row in shown])
+            print_rows(table, shown, lambda row: row_cells(row, now), row_json, as_json=as_json)
             left -= len(shown)
             if limit and len(rows) > len(shown):
                 progress.write([f"only the first {limit:,} {'is' if limit == 1 else 'are'} shown: --limit 0 shows all"])
@@ -269,8 +257,8 @@ def _show_status(known: dict[str, Any], seeds: list[str], runs: str, now: float)
         "leased": f"{known['leased']:,}" if known["leased"] else "",
         "delayed": f"{known['delayed']:,}",
         "next due": format_time(due, now) if due else "",
-        "done": f"{known['done']:,}{counts(known['reasons'])}",
-        "dead": f"{known['dead']:,}{counts(known['dead_reasons'])}",
+        "done": f"{known['done']:,}{progress.format_counts(known['reasons'], REASONS_SHOWN)}",
+        "dead": f"{known['dead']:,}{progress.format_counts(known['dead_reasons'], REASONS_SHOWN)}",
         "rate": f"{known['rate']:,.0f} done/s" if known["rate"] is not None else "",
         "segments": ", ".join(f"{number:,} {name}" for name, number in known["segments"].items()),
         "filter": f"settled {known['filter_share']:.2%} of the look-ups" if known["filter_share"] is not None else "",

@@ -33,7 +33,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 STATES = ("queued", "leased", "delayed", "retry", "done", "dead", "archived")
 COLORS = {"dead": "red", "retry": "yellow", "leased": "cyan", "done": "green", "finished": "green", "dropped": "red"}
-REASONS_SHOWN = 8
 TIME_MAX_S = 1e12
 TIME_SUFFIXES = ("_at", "until")
 """The ends of the names of time fields, in which 0 means none."""
@@ -203,17 +202,17 @@ def format_time(at: float, now: float) -> str:
     return f"{local} ({'in ' + distance if at > now else distance + ' ago'})"
 
 
-def counts(reasons: Mapping[str, int]) -> str:
-    """Format the most frequent reasons: " (200: 120, 404: 3)"."""
-    ranked = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-    shown = [f"{one_line(reason)}: {number:,}" for reason, number in ranked[:REASONS_SHOWN]]
-    rest = sum(number for _, number in ranked[REASONS_SHOWN:])
-    return f" ({', '.join([*shown, *([f'others: {rest:,}'] if rest else [])])})" if shown else ""
-
-
 def print_json(value: object) -> None:
     """Print one JSON object."""
     print(msgspec.json.encode(value).decode())
+
+
+def print_result(fields: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print the result of a command, as JSON or as text."""
+    if as_json:
+        print_json(fields)
+    else:
+        print(text)
 
 
 class TextTable:
@@ -253,6 +252,22 @@ class TextTable:
             for cell, width, right in zip(row, self._widths, self._right, strict=True)
         )
         return "  ".join([*first, last.rstrip()]).rstrip()
+
+
+def print_rows(
+    table: TextTable,
+    rows: Sequence[T],
+    to_cells: Callable[[T], Sequence[str]],
+    to_json: Callable[[T], object],
+    *,
+    as_json: bool,
+) -> None:
+    """Print rows, as JSON objects or in a table."""
+    if as_json:
+        for row in rows:
+            print_json(to_json(row))
+    else:
+        table.write([to_cells(row) for row in rows])
 
 
 def print_styled(text: str, style: str) -> None:

@@ -68,26 +68,22 @@ def command(
     where = given or settings.frontier
     if not state_dir and not where:
         raise UsageError("which crawl? lycosa top redis://host:6379/0, or lycosa top --state DIR")
-    crawl = _local(state_dir) if state_dir else _shared(where or "", crawl_name or settings.crawl_name)
+    opening: AbstractAsyncContextManager[Any]
+    if state_dir:
+        from lycosa.app.frontier.live_counts import open_live
+        from lycosa.app.frontier.operations import find_state
+
+        opening = open_live(find_state(state_dir, Path()), report_line)
+    else:
+        from lycosa.app.frontier.watching import open_watched
+
+        opening = open_watched(where or "", crawl_name or settings.crawl_name, report_line)
     try:
-        asyncio.run(_watch(crawl, once=once, json=json, metrics=metrics))
+        asyncio.run(_watch(opening, once=once, json=json, metrics=metrics))
     except KeyboardInterrupt:
         if once:
             raise
     return DONE
-
-
-def _local(state_dir: str) -> AbstractAsyncContextManager[Any]:
-    from lycosa.app.frontier.live_counts import open_live
-    from lycosa.app.frontier.operations import find_state
-
-    return open_live(find_state(state_dir, Path()), report_line)
-
-
-def _shared(where: str, name: str) -> AbstractAsyncContextManager[Any]:
-    from lycosa.app.frontier.watching import open_watched
-
-    return open_watched(where, name, report_line)
 
 
 async def _watch(opening: AbstractAsyncContextManager[Any], *, once: bool, json: bool, metrics: str | None) -> None:

@@ -13,7 +13,7 @@ import click
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, USAGE, one_line
 from lycosa.cli.frontier.changes import STREAM, open_input
-from lycosa.cli.frontier.rows import json_option, print_json
+from lycosa.cli.frontier.rows import json_option, print_result
 from lycosa.cli.proxies.pool import parse_tags, pool_option, run
 from lycosa.cli.task_progress import task_progress
 from lycosa.config.suggestions import looks_like_a_list_file, suggest_file
@@ -93,11 +93,9 @@ def command(
         return added
 
     added = run(address, action, create=True)
-    if as_json:
-        print_json({"added": added, "known": len(proxies) - added, "faulty": faulty})
-    else:
-        known = f", {len(proxies) - added:,} known already" if added < len(proxies) else ""
-        print(f"{progress.count(added, 'proxy')} added{known}")
+    known = len(proxies) - added
+    text = f"{progress.count(added, 'proxy')} added" + (f", {known:,} known already" if known else "")
+    print_result({"added": added, "known": known, "faulty": faulty}, text, as_json=as_json)
     return USAGE if faulty else DONE
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from lycosa.app.proxies.inspection import SnapshotCache, VerdictInfo, explanation_text, verdict_info
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.rows import TextTable, format_time, json_option, print_json, print_styled
@@ -21,8 +22,6 @@ from lycosa.cli.proxies.pool import (
     tag_option,
     target_argument,
 )
-from lycosa.proxies.api.schemas import VerdictInfo, explanation_text, verdict_info
-from lycosa.proxies.api.snapshot_cache import SnapshotCache
 from lycosa.proxies.core.explain import Why
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.ports import ProxyPool

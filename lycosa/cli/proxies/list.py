@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import click
 
+from lycosa.app.proxies.inspection import proxy_info, select_proxies
 from lycosa.cli.crawl import progress
-from lycosa.cli.frontier.rows import TextTable, format_time, json_option, print_json
+from lycosa.cli.frontier.rows import TextTable, format_time, json_option, print_rows
 from lycosa.cli.proxies.pool import (
     COLORS,
     format_latency,
@@ -22,7 +23,6 @@ from lycosa.cli.proxies.pool import (
     success_rate,
     tag_option,
 )
-from lycosa.proxies.api.schemas import proxy_info, select_proxies
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool, ProxyView
 
@@ -48,12 +48,9 @@ def command(
     async def action(pool: ProxyPool) -> None:
         found = select_proxies(await pool.proxies(target), state, required_tags)
         shown, now = found[: limit or None], time.time()
-        if as_json:
-            for view in shown:
-                print_json(proxy_info(view))
-            return
         names = ("state", ">latency", ">uses", ">good", "key", "proxy", "tags", "exit", "until", "reason")
-        TextTable(*names, style=0, colors=COLORS).write([_cells(view, now) for view in shown])
+        table = TextTable(*names, style=0, colors=COLORS)
+        print_rows(table, shown, lambda view: _cells(view, now), proxy_info, as_json=as_json)
         report_limit(len(shown), len(found))
         if not found:
             hint = "no proxy matches" if state or tags or target else "no proxies yet: lycosa proxies add FILE"

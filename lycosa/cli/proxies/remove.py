@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
+from lycosa.app.proxies.inspection import select_proxies
 from lycosa.cli.crawl import progress
 from lycosa.cli.proxies.pool import find_proxies, parse_tags, pool_option, run, tag_option
 from lycosa.core.errors import UsageError
-from lycosa.proxies.api.schemas import select_proxies
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool
 

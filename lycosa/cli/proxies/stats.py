@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from lycosa.app.proxies.inspection import PoolStats, pool_stats
 from lycosa.cli.crawl import progress
 from lycosa.cli.frontier.rows import TextTable, json_option, print_json, print_styled
 from lycosa.cli.proxies.pool import format_latency, pool_option, run, success_rate
 from lycosa.core.units import format_duration
-from lycosa.proxies.api.schemas import PoolStats, pool_stats
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool, TargetView
 

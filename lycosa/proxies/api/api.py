@@ -67,7 +67,7 @@ from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import PORTS, Proxy
 from lycosa.proxies.core.sources.lists import Fault, read_list
 from lycosa.proxies.gateway.store_timeout import with_store_timeout
-from lycosa.proxies.ports import ProxyLease, ProxyPool
+from lycosa.proxies.ports import ProxyLease
 
 LIMIT, LIMIT_MAX, OFFSET_MAX = 100, 1_000, 1_000_000
 FAULTS_SHOWN = 20
@@ -85,12 +85,10 @@ RulesOf = Callable[[str], Sequence[OutcomeRule]]
 class Api:
     """The request handlers. `rules_of(target)` returns the outcome rules of a target; `now` the time (unix seconds)."""
 
-    def __init__(
-        self, pool: ProxyPool, cache: SnapshotCache, rules_of: RulesOf, now: Callable[[], float], choices: Choices
-    ) -> None:
-        self._pool = pool
-        self._choices = choices
+    def __init__(self, cache: SnapshotCache, rules_of: RulesOf, now: Callable[[], float], choices: Choices) -> None:
+        self._pool = cache.pool
         self._cache = cache
+        self._choices = choices
         self._rules_of = rules_of
         self._now = now
         self._leases = LeaseRegistry()

@@ -57,7 +57,7 @@ def build_app(
     the pages, `rules_of(target)` returns the outcome rules of a target.
     """
     cache, history, choices = SnapshotCache(pool), History(pool, now), Choices(now)
-    api, pages = Api(pool, cache, rules_of, now, choices), Pages(pool, cache, history, name, now, choices)
+    api, pages = Api(cache, rules_of, now, choices), Pages(cache, history, name, now, choices)
     description = openapi_document()
 
     async def describe(_: Request) -> Response:

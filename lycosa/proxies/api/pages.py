@@ -25,7 +25,6 @@ from lycosa.proxies.core.explain import Why
 from lycosa.proxies.core.pool.choices import Choices
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
-from lycosa.proxies.ports import ProxyPool
 
 ROWS = 100
 """Rows of one page."""
@@ -47,15 +46,9 @@ class Pages:
     """The request handlers. `name` is the name of the pool, `now` returns the time (unix seconds)."""
 
     def __init__(
-        self,
-        pool: ProxyPool,
-        cache: SnapshotCache,
-        history: History,
-        name: str,
-        now: Callable[[], float],
-        choices: Choices,
+        self, cache: SnapshotCache, history: History, name: str, now: Callable[[], float], choices: Choices
     ) -> None:
-        self._pool = pool
+        self._pool = cache.pool
         self._cache = cache
         self._history = history
         self._now = now

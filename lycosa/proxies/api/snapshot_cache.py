@@ -20,7 +20,7 @@ class SnapshotCache:
     """The proxies of a pool, as of now or of a moment ago."""
 
     def __init__(self, pool: ProxyPool) -> None:
-        self._pool = pool
+        self.pool = pool
         self._lock = asyncio.Lock()
         self._proxies: list[ProxyView] = []
         self._valid_until = 0.0
@@ -30,14 +30,14 @@ class SnapshotCache:
         async with self._lock:
             started = time.monotonic()
             if started >= self._valid_until:
-                self._proxies = await self._pool.proxies()
+                self._proxies = await self.pool.proxies()
                 took_s = time.monotonic() - started
                 self._valid_until = started + took_s * (1 + HOLD_FACTOR) if took_s > FAST_S else 0.0
             return self._proxies
 
     async def explain(self, target: str, request: ProxyRequest) -> list[ProxyExplanation]:
         """Explain a target, including the reasons that only the global pool has."""
-        found = await self._pool.explain(target, request)
+        found = await self.pool.explain(target, request)
         if not any(lacks_reason(each.verdict) for each in found):
             return found
         reasons = {view.proxy.key: view.reason for view in await self.proxies()}

@@ -1,0 +1,25 @@
+"""What commands show of a pool, in the form of its API: selected proxies, verdicts, numbers."""
+
+from __future__ import annotations
+
+from lycosa.proxies.api.schemas import (
+    PoolStats,
+    VerdictInfo,
+    explanation_text,
+    pool_stats,
+    proxy_info,
+    select_proxies,
+    verdict_info,
+)
+from lycosa.proxies.api.snapshot_cache import SnapshotCache
+
+__all__ = [
+    "PoolStats",
+    "SnapshotCache",
+    "VerdictInfo",
+    "explanation_text",
+    "pool_stats",
+    "proxy_info",
+    "select_proxies",
+    "verdict_info",
+]
