@@ -68,7 +68,7 @@ async def found(checker: Checker, *proxies: Proxy) -> dict[str, Finding]:
 
 
 @pytest.mark.proxies
-def test_real_proxies_are_found_to_be_what_they_are(certificate: Certificate) -> None:
+def test_real_proxies_are_classified(certificate: Certificate) -> None:
     real = {
         "tinyproxy": Tinyproxy(user="ann", password="secret"),
         "squid": Squid(),
@@ -106,7 +106,7 @@ def test_real_proxies_are_found_to_be_what_they_are(certificate: Certificate) ->
         checked(certificate, story)
 
 
-def test_latency_is_that_of_the_connection(certificate: Certificate) -> None:
+def test_latency_is_the_time_to_connect(certificate: Certificate) -> None:
     async def story(judge: Judge, checker: Checker) -> None:
         async with proxying(exit=new_address()) as slow:
             slow.delay_s = 0.3  # before each connection that it makes: within the handshake, for HTTPS
@@ -117,7 +117,7 @@ def test_latency_is_that_of_the_connection(certificate: Certificate) -> None:
     checked(certificate, story)
 
 
-def test_a_proxy_that_alters_pages_is_not_fit(certificate: Certificate) -> None:
+def test_a_proxy_that_alters_pages_is_unfit(certificate: Certificate) -> None:
     async def story(judge: Judge, checker: Checker) -> None:
         async with proxying(exit=new_address()) as liar:
             liar.alters = (b"</body>", b"<script src='//ads.example/'></script></body>")
@@ -131,7 +131,7 @@ def test_a_proxy_that_alters_pages_is_not_fit(certificate: Certificate) -> None:
     checked(certificate, story)
 
 
-def test_a_proxy_that_swaps_certificates_is_not_fit(certificate: Certificate, other_certificate: Certificate) -> None:
+def test_a_proxy_that_swaps_certificates_is_unfit(certificate: Certificate, other_certificate: Certificate) -> None:
     async def story(judge: Judge, checker: Checker) -> None:
         tls_port, key = judge.address.tls_port, judge.address.key
         middle = new_address()
@@ -157,7 +157,7 @@ def test_a_proxy_that_swaps_certificates_is_not_fit(certificate: Certificate, ot
         ({"exit": "127.0.0.1"}, Anonymity.TRANSPARENT, ()),
     ],
 )  # fmt: skip
-def test_fields_that_a_proxy_puts_in_or_takes_out(does: dict[str, Any], level: Anonymity, changes: Any) -> None:
+def test_added_and_dropped_fields_are_found(does: dict[str, Any], level: Anonymity, changes: Any) -> None:
     async def story(judge: Judge, checker: Checker) -> None:
         async with forging(**does) as url:
             finding = await checker.check(parse_proxy(url))
@@ -168,7 +168,7 @@ def test_fields_that_a_proxy_puts_in_or_takes_out(does: dict[str, Any], level: A
     checked(None, story)
 
 
-def test_who_answers_in_the_place_of_the_judge_is_no_proxy() -> None:
+def test_a_proxy_that_answers_in_place_of_the_judge_is_not_alive() -> None:
     portal = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nlogin"
     refusal = b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"
 
@@ -182,7 +182,7 @@ def test_who_answers_in_the_place_of_the_judge_is_no_proxy() -> None:
     checked(None, story)
 
 
-def test_what_is_no_proxy_at_all_takes_its_time_and_no_more(certificate: Certificate) -> None:
+def test_servers_that_are_not_proxies_end_with_a_timeout(certificate: Certificate) -> None:
     async def story(judge: Judge, checker: Checker) -> None:
         async with serving() as web:
             nobody = parse_proxy(f"127.0.0.1:{closed_port()}")
@@ -196,7 +196,7 @@ def test_what_is_no_proxy_at_all_takes_its_time_and_no_more(certificate: Certifi
 
 
 @pytest.mark.proxies
-def test_a_proxy_of_another_kind_is_named(certificate: Certificate) -> None:
+def test_the_actual_kind_of_a_proxy_is_named(certificate: Certificate) -> None:
     async def story(judge: Judge, checker: Checker) -> None:
         with Microsocks() as proxy:
             finding = await checker.check(parse_proxy(f"http://{proxy.place}"))
@@ -206,7 +206,7 @@ def test_a_proxy_of_another_kind_is_named(certificate: Certificate) -> None:
     checked(certificate, story, other_kinds=True)
 
 
-def test_sites_are_asked_for_what_must_be_in_them(certificate: Certificate) -> None:
+def test_pages_of_sites_are_validated(certificate: Certificate) -> None:
     async def main() -> None:
         async with serving() as web:
             good = TargetPage("good.example", web.url("/good"), contains=("All is well.",))
@@ -242,7 +242,7 @@ def test_without_a_judge_there_is_an_error_and_no_finding() -> None:
         asyncio.run(main(JudgeAddress("127.0.0.1", port, "k" * 32)))
 
 
-def test_a_judge_with_another_key_or_certificate_is_none(
+def test_a_judge_with_another_key_or_certificate_is_refused(
     certificate: Certificate, other_certificate: Certificate
 ) -> None:
     async def main() -> None:
@@ -258,7 +258,7 @@ def test_a_judge_with_another_key_or_certificate_is_none(
     asyncio.run(main())
 
 
-def test_a_judge_that_goes_away_is_not_blamed_on_proxies(certificate: Certificate) -> None:
+def test_proxies_are_not_blamed_for_a_stopped_judge(certificate: Certificate) -> None:
     async def main() -> None:
         async with asyncio.timeout(60), AsyncExitStack() as stack:
             ends = AsyncExitStack()
@@ -276,7 +276,7 @@ def test_a_judge_that_goes_away_is_not_blamed_on_proxies(certificate: Certificat
     asyncio.run(main())
 
 
-def test_many_are_checked_so_many_at_a_time_and_each_once(certificate: Certificate) -> None:
+def test_checks_are_concurrent_up_to_the_limit_and_each_proxy_is_checked_once(certificate: Certificate) -> None:
     async def story(judge: Judge, checker: Checker) -> None:
         async with AsyncExitStack() as stack:
             proxies = [await stack.enter_async_context(proxying(exit=new_address())) for _ in range(12)]
@@ -302,7 +302,7 @@ def test_many_are_checked_so_many_at_a_time_and_each_once(certificate: Certifica
 
 
 @pytest.mark.parametrize("checks", [60, pytest.param(1000, marks=pytest.mark.prove)])
-def test_no_living_proxy_is_blamed_while_a_judge_dies(certificate: Certificate, checks: int) -> None:
+def test_no_working_proxy_is_blamed_while_a_judge_stops(certificate: Certificate, checks: int) -> None:
     async def main() -> None:
         async with asyncio.timeout(600), AsyncExitStack() as stack:
             dying = AsyncExitStack()
@@ -364,7 +364,7 @@ def test_a_pool_is_kept_checked() -> None:
     asyncio.run(main())
 
 
-def test_without_a_judge_nobody_in_the_pool_is_blamed(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_judge_no_proxy_of_a_pool_is_blamed(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         watched, pool, told = Watched(), LocalPool(), asyncio.Event()
         caplog.handler.addFilter(lambda record: told.set() or True)
@@ -389,7 +389,7 @@ def test_without_a_judge_nobody_in_the_pool_is_blamed(caplog: pytest.LogCaptureF
     asyncio.run(main())
 
 
-def test_a_pool_that_is_away_is_told_later() -> None:
+def test_a_finding_is_recorded_when_the_pool_is_reachable_again() -> None:
     class Away(LocalPool):
         """A real pool whose server is away for a while."""
 
@@ -416,7 +416,7 @@ def test_a_pool_that_is_away_is_told_later() -> None:
     asyncio.run(main())
 
 
-def test_checks_of_a_project(tmp_path: Path) -> None:
+def test_checks_are_read_from_the_project(tmp_path: Path) -> None:
     (tmp_path / "lycosa.toml").write_text('[proxies.checks]\nanonymity = "elite"\n[proxies.default]\nlease_s = 5\n')
     assert project_checks(tmp_path) == Checks(anonymity=Anonymity.ELITE)
     (tmp_path / "lycosa.toml").write_text('[proxies.checks]\nanonymity = "high"\n')

@@ -62,7 +62,7 @@ def head(judge: Judge, kind: str, *fields: str) -> bytes:
     return "\r\n".join([f"GET {target} HTTP/1.1", "Host: a", *fields, "", ""]).encode("latin-1")
 
 
-def test_it_tells_what_it_saw_to_whoever_has_the_key() -> None:
+def test_clients_with_the_key_get_what_was_seen() -> None:
     async def story(judge: Judge) -> None:
         answer = await answered(judge, head(judge, LOOK, "Via: 1.1 a", "X-Forwarded-For:  10.0.0.1 ", "nonsense"))
         told, _, body = answer.partition(b"\r\n\r\n")
@@ -76,7 +76,7 @@ def test_it_tells_what_it_saw_to_whoever_has_the_key() -> None:
     played(story)
 
 
-def test_a_page_is_what_both_make_of_the_nonce() -> None:
+def test_a_page_is_derived_from_the_nonce() -> None:
     async def story(judge: Judge) -> None:
         answer = await answered(judge, head(judge, PAGE))
         assert answer.partition(b"\r\n\r\n")[2] == make_page(judge.address.key, NONCE)
@@ -85,7 +85,7 @@ def test_a_page_is_what_both_make_of_the_nonce() -> None:
     played(story)
 
 
-def test_strangers_learn_nothing() -> None:
+def test_clients_without_the_key_learn_nothing() -> None:
     async def story(judge: Judge) -> None:
         right = head(judge, LOOK)
         answers = {
@@ -103,7 +103,7 @@ def test_strangers_learn_nothing() -> None:
     played(story)
 
 
-def test_a_proxy_may_leave_the_whole_url_in_the_request() -> None:
+def test_an_absolute_url_in_the_request_is_accepted() -> None:
     async def story(judge: Judge) -> None:
         absolute = head(judge, LOOK).replace(b"GET /", b"GET http://judge.example/")
         assert (await answered(judge, absolute)).startswith(b"HTTP/1.1 200 ")
@@ -111,7 +111,7 @@ def test_a_proxy_may_leave_the_whole_url_in_the_request() -> None:
     played(story)
 
 
-def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_time_and_number_of_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_module, "CONNECTIONS_MAX", 2)
 
     async def story(judge: Judge) -> None:
@@ -131,7 +131,7 @@ def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     played(story)
 
 
-def test_its_certificate_is_known_by_its_key(certificate: Certificate, tmp_path: Path) -> None:
+def test_the_certificate_is_recognised_by_its_pin(certificate: Certificate, tmp_path: Path) -> None:
     stranger = JudgeAddress("127.0.0.1", 1, "k" * 32, 2, Certificate.load_or_create(tmp_path).pin)
 
     async def story(judge: Judge) -> None:
@@ -154,7 +154,7 @@ def test_its_certificate_is_known_by_its_key(certificate: Certificate, tmp_path:
     played(story, certificate)
 
 
-def test_key_and_certificate_are_kept_where_only_we_can_read_them(tmp_path: Path) -> None:
+def test_key_and_certificate_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     need("openssl", shutil.which("openssl") is not None)
     first, key = Certificate.load_or_create(tmp_path), load_or_create_key(tmp_path)
     assert (Certificate.load_or_create(tmp_path).pin, load_or_create_key(tmp_path)) == (first.pin, key)
@@ -169,7 +169,7 @@ def test_key_and_certificate_are_kept_where_only_we_can_read_them(tmp_path: Path
 
 
 @pytest.mark.parametrize("later", [0, 1])
-def test_two_judges_that_begin_at_once_have_one_certificate(
+def test_judges_that_start_together_share_a_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
     """The other one comes before the first has its key, or before it has the certificate of that."""
@@ -188,7 +188,7 @@ def test_two_judges_that_begin_at_once_have_one_certificate(
     assert {file.name for file in tmp_path.iterdir()} == {KEY_FILE, CERTIFICATE_FILE}
 
 
-def test_two_judges_that_begin_at_once_have_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judges_that_start_together_share_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other: list[str] = []
 
     def new_key() -> str:
@@ -201,26 +201,26 @@ def test_two_judges_that_begin_at_once_have_one_key(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("lost", [KEY_FILE, CERTIFICATE_FILE])
-def test_half_a_certificate_is_made_whole(tmp_path: Path, lost: str) -> None:
+def test_a_missing_key_or_certificate_is_created_again(tmp_path: Path, lost: str) -> None:
     need("openssl", shutil.which("openssl") is not None)
     pin = Certificate.load_or_create(tmp_path).pin
     (tmp_path / lost).unlink()
     assert (Certificate.load_or_create(tmp_path).pin == pin) is (lost == CERTIFICATE_FILE), "it is known by its key"
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     for make in (Certificate.load_or_create, load_or_create_key):
         with pytest.raises(UsageError, match=r"cannot be written: no such file or directory$"):
             make(tmp_path / "gone")
 
 
-def test_without_openssl_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_openssl_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StateError, match="install it, or use --no-tls"):
         Certificate.load_or_create(tmp_path)
 
 
-def test_a_port_that_is_in_use_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -232,7 +232,7 @@ def test_a_port_that_is_in_use_is_told() -> None:
             asyncio.run(main())
 
 
-def test_ipv6(certificate: Certificate) -> None:
+def test_a_judge_serves_ipv6(certificate: Certificate) -> None:
     need("IPv6", socket.has_ipv6 and Path("/proc/net/if_inet6").exists())
 
     async def story(judge: Judge) -> None:
@@ -252,5 +252,5 @@ def test_ipv6(certificate: Certificate) -> None:
     played(story, certificate, host="::1")
 
 
-def test_the_context_speaks_tls_of_today(certificate: Certificate) -> None:
+def test_the_context_requires_tls_1_2(certificate: Certificate) -> None:
     assert certificate.context.minimum_version >= ssl.TLSVersion.TLSv1_2

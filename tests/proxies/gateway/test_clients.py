@@ -89,7 +89,7 @@ def program(name: str) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["http", "socks5h", "socks5"])
-def test_curl(certificates, proxies, scheme: str):
+def test_curl_uses_every_proxy(certificates, proxies, scheme: str):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
         asks = (program("curl"), "-sS", "-k", "-x", f"{scheme}://127.0.0.1:{stage.port}")
         for _ in range(8):
@@ -112,7 +112,7 @@ def test_curl_posts_and_waits_for_100(certificates, proxies, tmp_path: Path):
     playing(play, certificates, proxies)
 
 
-def test_curl_is_told_what_is_wrong(certificates, proxies):
+def test_curl_shows_the_reason_of_an_error(certificates, proxies):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
         asks = (program("curl"), "-sS", "-x", f"http://127.0.0.1:{stage.port}")
         good = f"{USER}:{PASSWORD}"
@@ -145,7 +145,7 @@ def test_curl_keeps_its_session(certificates, proxies):
     playing(play, certificates, proxies, users={USER: PASSWORD})
 
 
-def test_wget(certificates, proxies):
+def test_wget_fetches_pages(certificates, proxies):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
         proxy = f"http://127.0.0.1:{stage.port}"
         for url in (plain.url("/page/1"), secure.url("/page/1")):
@@ -160,7 +160,7 @@ def test_wget(certificates, proxies):
 
 
 @pytest.mark.parametrize("scheme", ["http", "socks5h"])
-def test_requests(certificates, proxies, scheme: str):
+def test_requests_keeps_its_session(certificates, proxies, scheme: str):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
         proxy = f"{scheme}://{USER}-session-a:{PASSWORD.replace('@', '%40').replace(':', '%3A')}@127.0.0.1:{stage.port}"
         urls = [plain.url("/page/1"), plain.url("/page/2"), secure.url("/page/1"), secure.url("/page/2")]
@@ -174,7 +174,7 @@ def test_requests(certificates, proxies, scheme: str):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["http", pytest.param("socks5", marks=pytest.mark.prove)])
-def test_chromium(certificates, proxies, scheme: str, tmp_path: Path):
+def test_chromium_loads_pages(certificates, proxies, scheme: str, tmp_path: Path):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
         browser = shutil.which("chromium") or shutil.which("google-chrome")
         for number, url in enumerate((plain.url("/page/1"), secure.url("/page/1"))):
@@ -190,7 +190,7 @@ def test_chromium(certificates, proxies, scheme: str, tmp_path: Path):
     playing(play, certificates, proxies)
 
 
-def test_a_proxy_is_killed_while_clients_go_on(certificates):
+def test_clients_continue_when_proxies_are_killed(certificates):
     proxies = (Tinyproxy(), Microsocks(), Microsocks())
 
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:

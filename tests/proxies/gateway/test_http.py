@@ -64,7 +64,7 @@ def test_a_request_goes_through_a_proxy(played):
     played(play)
 
 
-def test_connections_are_kept_on_both_sides(played_on_both):
+def test_connections_to_client_and_proxy_are_reused(played_on_both):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
         reader, writer = await stage.connect()
@@ -78,7 +78,7 @@ def test_connections_are_kept_on_both_sides(played_on_both):
     played_on_both(play)
 
 
-def test_a_client_that_does_not_wait_is_answered_in_order(played):
+def test_pipelined_requests_are_answered_in_order(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(plays(*(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % n for n in range(5))))
         reader, writer = await stage.connect()
@@ -90,7 +90,7 @@ def test_a_client_that_does_not_wait_is_answered_in_order(played):
 
 
 @pytest.mark.parametrize("size", [0, 5, 70_000, 3_000_000])
-def test_bodies_go_up_and_come_back(played_on_both, size: int):
+def test_request_and_response_bodies_are_passed_on(played_on_both, size: int):
     async def play(stage: Stage) -> None:
         await stage.proxy(echoes)
         content = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
@@ -104,7 +104,7 @@ def test_bodies_go_up_and_come_back(played_on_both, size: int):
     played_on_both(play)
 
 
-def test_chunks_come_in_our_own(played):
+def test_chunks_are_encoded_anew(played):
     async def play(stage: Stage) -> None:
         answer = (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;evil=1\r\nabc\r\n0003\r\ndef\r\n0\r\nT: x\r\n\r\n"
@@ -118,7 +118,7 @@ def test_chunks_come_in_our_own(played):
     played(play)
 
 
-def test_an_answer_that_ends_with_its_connection(played):
+def test_a_response_that_ends_with_its_connection_is_passed_on(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(plays(b"HTTP/1.0 200 OK\r\n\r\nall of it", close=True))
         answer = await stage.ask(GET)
@@ -128,7 +128,7 @@ def test_an_answer_that_ends_with_its_connection(played):
     played(play)
 
 
-def test_expectations_and_interim_answers_pass(played):
+def test_expectations_and_interim_responses_are_passed_on(played):
     async def waits(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"\r\nExpect: 100-continue\r\n" in head
@@ -149,7 +149,7 @@ def test_expectations_and_interim_answers_pass(played):
     played(play)
 
 
-def test_an_early_answer_ends_an_upload(played_on_both):
+def test_an_early_response_ends_an_upload(played_on_both):
     async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too much\r\nContent-Length: 2\r\n\r\nno")
@@ -194,7 +194,7 @@ def test_head_and_not_modified_have_no_body(played):
         (b"HTTP/1.1 503 No\r\nContent-Length: 17\r\n\r\n<g-recaptcha></g>", ("site", "captcha (g-recaptcha)")),
     ],
 )
-def test_the_answer_says_whose_fault_it_is(played, answer: bytes, outcome: tuple[str, str]):
+def test_status_and_body_determine_the_blame(played, answer: bytes, outcome: tuple[str, str]):
     async def play(stage: Stage) -> None:
         await stage.proxy(plays(answer))
         assert status_of(await stage.ask(LAST)) == int(answer[9:12])  # the client gets it as it is
@@ -205,7 +205,7 @@ def test_the_answer_says_whose_fault_it_is(played, answer: bytes, outcome: tuple
     played(play)
 
 
-def test_a_captcha_in_a_compressed_page_is_seen(played):
+def test_a_captcha_in_a_compressed_page_is_detected(played):
     async def play(stage: Stage) -> None:
         page = gzip.compress(b"<html>" + b"x" * 5000 + b"g-recaptcha")
         head = b"HTTP/1.1 403 No\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(page)
@@ -216,7 +216,7 @@ def test_a_captcha_in_a_compressed_page_is_seen(played):
     played(play)
 
 
-def test_rules_of_the_project_count(played):
+def test_rules_of_the_project_apply(played):
     policies = Policies(
         named={
             "shop.example": TargetSettings(TargetPolicy(), (OutcomeRule(Blame.SITE, "soft", body="unusual traffic"),))
@@ -248,7 +248,7 @@ def test_a_dead_proxy_is_replaced(played):
     played(play)
 
 
-def test_a_proxy_that_wants_another_login_is_replaced(played):
+def test_a_proxy_that_refuses_our_login_is_replaced(played):
     async def play(stage: Stage) -> None:
         answer = b"HTTP/1.1 407 Who?\r\nProxy-Authenticate: Basic\r\nContent-Length: 0\r\n\r\n"
         await two(stage, await stage.proxy(plays(answer), login="ann:wrong@"))
@@ -262,7 +262,7 @@ async def hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     await reader.readuntil(b"\r\n\r\n")
 
 
-def test_a_proxy_that_hangs_up_is_replaced_for_what_may_be_sent_twice(played):
+def test_only_idempotent_requests_are_repeated_after_a_proxy_disconnects(played):
     async def play(stage: Stage) -> None:
         good = await two(stage, await stage.proxy(hangs_up))
         assert body_of(await stage.ask(LAST)) == b"hi"
@@ -296,7 +296,7 @@ def test_a_small_body_is_sent_again_and_a_large_one_is_not(played):
     played(play)
 
 
-def test_what_was_kept_may_have_been_closed(played):
+def test_a_closed_idle_connection_is_not_a_fault_of_the_proxy(played):
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(OK)
@@ -326,7 +326,7 @@ def test_attempts_are_bounded(played):
     played(play, attempts=4)
 
 
-def test_an_answer_that_breaks_off_breaks_off(played):
+def test_a_truncated_response_is_truncated_for_the_client(played):
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
@@ -355,7 +355,7 @@ def test_an_answer_that_breaks_off_breaks_off(played):
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
     ],
 )
-def test_answers_that_are_none_are_a_502(played, answer: bytes):
+def test_invalid_responses_are_a_502(played, answer: bytes):
     async def play(stage: Stage) -> None:
         await stage.proxy(plays(answer))
         said = await stage.ask(LAST)
@@ -365,7 +365,7 @@ def test_answers_that_are_none_are_a_502(played, answer: bytes):
     played(play, attempts=1)
 
 
-def test_a_proxy_that_says_nothing_is_given_up(played, monkeypatch: pytest.MonkeyPatch):
+def test_a_silent_proxy_is_a_504(played, monkeypatch: pytest.MonkeyPatch):
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -379,7 +379,7 @@ def test_a_proxy_that_says_nothing_is_given_up(played, monkeypatch: pytest.Monke
     played(play, answer_s=0.2, attempts=1)
 
 
-def test_a_client_that_goes_takes_its_request_along(played_on_both):
+def test_a_client_that_disconnects_cancels_its_request(played_on_both):
     heard = asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -400,7 +400,7 @@ def test_a_client_that_goes_takes_its_request_along(played_on_both):
     played_on_both(play)
 
 
-def test_clients_that_go_at_any_moment_harm_nobody(played):
+def test_clients_may_disconnect_at_any_moment(played):
     async def play(stage: Stage) -> None:
         for _ in range(20):
             await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000))
@@ -418,7 +418,7 @@ def test_clients_that_go_at_any_moment_harm_nobody(played):
     played(play)
 
 
-def test_a_client_that_does_not_read_holds_the_proxy_back(played_on_both):
+def test_a_client_that_does_not_read_pauses_the_proxy(played_on_both):
     size = 50_000_000
     sent = 0
 
@@ -446,7 +446,7 @@ def test_a_client_that_does_not_read_holds_the_proxy_back(played_on_both):
     played_on_both(play)
 
 
-def test_a_proxy_that_does_not_read_holds_the_client_back(played_on_both):
+def test_a_proxy_that_does_not_read_pauses_the_client(played_on_both):
     async def play(stage: Stage) -> None:
         done = asyncio.Event()
 
@@ -481,7 +481,7 @@ def test_a_proxy_that_does_not_read_holds_the_client_back(played_on_both):
     played_on_both(play)
 
 
-def test_no_proxy_is_a_503_that_says_so(played):
+def test_no_proxy_is_a_503_with_the_reason(played):
     async def play(stage: Stage) -> None:
         answer = await stage.ask(LAST)
         assert status_of(answer) == 503
@@ -497,7 +497,7 @@ def test_no_proxy_is_a_503_that_says_so(played):
     played(play)
 
 
-def test_an_account_asks_for_what_it_wants(played):
+def test_the_user_name_selects_proxy_and_target(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nfr"), tags={"country": "fr"})
         await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nde"), tags={"country": "de"})
@@ -510,7 +510,7 @@ def test_an_account_asks_for_what_it_wants(played):
     played(play, users={"ann": "secret"})
 
 
-def test_logins_of_a_connection_are_not_shared(played):
+def test_connections_with_an_ntlm_login_are_not_reused(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
         reader, writer = await stage.connect()
@@ -523,7 +523,7 @@ def test_logins_of_a_connection_are_not_shared(played):
     played(play)
 
 
-def test_a_pool_that_waits_for_its_store_is_a_503(played, monkeypatch: pytest.MonkeyPatch):
+def test_a_pool_with_an_unreachable_store_is_a_503(played, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store_timeout, "STORE_TIMEOUT_S", 0.1)
 
     async def play(stage: Stage) -> None:

@@ -58,7 +58,7 @@ async def rested(stage: Stage, target: str = "shop.example") -> dict[str, str]:
     }
 
 
-def test_every_request_has_another_proxy_and_a_session_keeps_its_own(played):
+def test_requests_rotate_proxies_and_a_session_keeps_its_own(played):
     async def play(stage: Stage) -> None:
         for number in range(4):
             await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % number))
@@ -71,7 +71,7 @@ def test_every_request_has_another_proxy_and_a_session_keeps_its_own(played):
     played(play)
 
 
-def test_what_a_session_does_at_a_time_shares_a_lease(played):
+def test_concurrent_uses_of_a_session_share_a_lease(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         await stage.proxy(HTTP)
@@ -88,7 +88,7 @@ def test_what_a_session_does_at_a_time_shares_a_lease(played):
     played(play)
 
 
-def test_two_that_come_at_once_share_a_lease(played):
+def test_simultaneous_first_uses_of_a_session_share_a_lease(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         found = await asyncio.gather(*(tunnel(stage, by("x-session-a", CONNECT)) for _ in range(5)))
@@ -99,7 +99,7 @@ def test_two_that_come_at_once_share_a_lease(played):
     played(play)
 
 
-def test_sessions_of_two_accounts_are_two(played):
+def test_accounts_do_not_share_sessions(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         await stage.proxy(HTTP)
@@ -112,7 +112,7 @@ def test_sessions_of_two_accounts_are_two(played):
     played(play, users={"ann": "secret", "bob": "secret"})
 
 
-def test_a_proxy_is_lent_to_one_at_a_time(played):
+def test_a_proxy_is_leased_to_one_client_at_a_time(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         _, _, writer = await tunnel(stage, CONNECT)
@@ -147,7 +147,7 @@ def test_leases_of_long_tunnels_are_renewed(played, monkeypatch: pytest.MonkeyPa
     played(play, lease_s=1.0)
 
 
-def test_a_lease_that_the_pool_took_back_ends_its_tunnels(played, monkeypatch: pytest.MonkeyPatch):
+def test_a_lost_lease_ends_its_tunnels(played, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lycosa.proxies.gateway.gateway.RENEW_S", 0.02)
 
     async def play(stage: Stage) -> None:
@@ -222,7 +222,7 @@ def test_a_report_names_its_site_in_any_case(played):
     played(play)
 
 
-def test_a_report_that_comes_late_makes_the_proxy_rest(played):
+def test_a_late_report_bans_the_proxy(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
         lease = lease_of(await stage.ask(LAST))
@@ -236,7 +236,7 @@ def test_a_report_that_comes_late_makes_the_proxy_rest(played):
     played(play)
 
 
-def test_a_ban_that_is_known_is_not_counted_twice(played):
+def test_a_late_report_of_a_known_ban_changes_nothing(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(plays(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"))
         lease = lease_of(await stage.ask(LAST))
@@ -261,7 +261,7 @@ def test_a_ban_that_is_known_is_not_counted_twice(played):
         (b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "this is a proxy"),
     ],
 )
-def test_reports_that_cannot_be_taken(played, request_: bytes, status: int, words: str):
+def test_invalid_reports_are_refused(played, request_: bytes, status: int, words: str):
     async def play(stage: Stage) -> None:
         answer = await stage.ask(request_)
         assert answer.startswith(b"HTTP/1.1 %d " % status)
@@ -284,7 +284,7 @@ def test_without_accounts_the_id_of_a_lease_is_enough(played):
     played(play)
 
 
-def test_reports_want_the_login_of_their_lease(played):
+def test_reports_need_the_login_of_their_lease(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         lease, _, writer = await tunnel(stage, by("ann", CONNECT))
@@ -310,7 +310,7 @@ def told(answer: bytes) -> list[tuple[str, str, str]]:
     return [(each["proxy"], each["why"], each["result"]) for each in said]
 
 
-def test_why_proxies_were_lent_is_told_afterwards(played):
+def test_the_reasons_of_recent_leases_are_shown(played):
     """Issue 6: "why a proxy was chosen or refused"."""
 
     async def play(stage: Stage) -> None:
@@ -353,7 +353,7 @@ def test_why_proxies_were_lent_is_told_afterwards(played):
         (choices().replace(b"GET", b"POST"), 405, "GET only"),
     ],
 )
-def test_choices_that_are_not_told(played, request_: bytes, status: int, words: str):
+def test_invalid_requests_for_choices_are_refused(played, request_: bytes, status: int, words: str):
     async def play(stage: Stage) -> None:
         answer = await stage.ask(request_)
         assert answer.startswith(b"HTTP/1.1 %d " % status), answer
@@ -362,7 +362,7 @@ def test_choices_that_are_not_told(played, request_: bytes, status: int, words: 
     played(play)
 
 
-def test_an_account_is_told_its_own_choices(played):
+def test_an_account_sees_only_its_own_choices(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
         await stage.ask(by("ann-session-a"))
@@ -373,7 +373,7 @@ def test_an_account_is_told_its_own_choices(played):
     played(play, users={"ann": "secret", "bob": "secret"})
 
 
-def test_a_report_goes_with_other_requests_over_one_connection(played):
+def test_reports_and_requests_share_a_connection(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(plays(OK))
         said = report(lease="nobody", status=200).replace(b"Connection: close\r\n", b"")
@@ -388,7 +388,7 @@ def test_a_report_goes_with_other_requests_over_one_connection(played):
     played(play)
 
 
-def test_the_end_returns_all_leases(played_on_both):
+def test_stopping_releases_all_leases(played_on_both):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         await tunnel(stage, by("x-session-a", CONNECT))

@@ -46,7 +46,7 @@ SMUGGLED = b"GET http://shop.example/smuggled HTTP/1.1\r\nHost: shop.example\r\n
     ],
     ids=lambda value: repr(value)[-60:] if isinstance(value, bytes) else str(value),
 )
-def test_requests_that_could_be_read_in_two_ways(played, request_: bytes, status: int):
+def test_ambiguous_requests_are_refused(played, request_: bytes, status: int):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
         answer = await stage.ask(request_)
@@ -58,7 +58,7 @@ def test_requests_that_could_be_read_in_two_ways(played, request_: bytes, status
     played(play)
 
 
-def test_chunks_that_cannot_be_read_end_the_request(played):
+def test_invalid_chunks_end_the_request(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(HTTP)
         for bad in (b"5\r\nhello\r\n5\nhello", b"5\r\nhello, world", b"xyz\r\n"):
@@ -89,7 +89,7 @@ def test_chunks_that_cannot_be_read_end_the_request(played):
         b"shop.example:22",
     ],
 )
-def test_where_nobody_may_go(played, to: bytes):
+def test_private_addresses_and_closed_ports_are_refused(played, to: bytes):
     """Also by names that the upstream proxy would find."""
 
     async def play(stage: Stage) -> None:
@@ -108,7 +108,7 @@ def test_where_nobody_may_go(played, to: bytes):
     played(play)
 
 
-def test_exceptions_are_open(played):
+def test_allowed_private_destinations_are_open(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         for to in (b"10.9.9.9:443", b"inside.example:443", b"www.home.local:443"):
@@ -120,7 +120,7 @@ def test_exceptions_are_open(played):
     played(play, access=AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "home.local"])))
 
 
-def test_a_name_that_nobody_knows(played):
+def test_an_unknown_name_is_a_502(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(plays(OK))
         answer = await stage.ask(LAST.replace(b"shop", b"nobody"))
@@ -131,7 +131,7 @@ def test_a_name_that_nobody_knows(played):
     played(play)
 
 
-def test_strangers(played):
+def test_wrong_logins_are_a_407(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
         for login in (
@@ -164,7 +164,7 @@ def test_a_client_may_log_in_over_the_same_connection(played):
     played(play, users={"ann": "secret"})
 
 
-def test_who_keeps_guessing_is_cut_off(played):
+def test_repeated_wrong_logins_close_the_connection(played):
     async def play(stage: Stage) -> None:
         answer = await stage.ask(GET * 20)
         assert answer.count(b"HTTP/1.1 407 ") == 5
@@ -172,7 +172,7 @@ def test_who_keeps_guessing_is_cut_off(played):
     played(play, users={"ann": "secret"})
 
 
-def test_slow_heads_have_a_limit(played, monkeypatch: pytest.MonkeyPatch):
+def test_slow_heads_time_out(played, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lycosa.proxies.gateway.gateway.SWEEP_S", 0.02)
 
     async def play(stage: Stage) -> None:
@@ -183,7 +183,7 @@ def test_slow_heads_have_a_limit(played, monkeypatch: pytest.MonkeyPatch):
     played(play, head_s=0.1, idle_s=0.2)
 
 
-def test_clients_have_a_limit(played):
+def test_the_number_of_clients_is_limited(played):
     async def play(stage: Stage) -> None:
         some = [await stage.connect() for _ in range(3)]
         reader, _ = await stage.connect()
@@ -200,7 +200,7 @@ def test_clients_have_a_limit(played):
 
 
 @pytest.mark.parametrize("where", ["0.0.0.0:0", "[::]:0"])
-def test_no_password_no_strangers(where: str):
+def test_an_open_address_needs_accounts(where: str):
     with pytest.raises(UsageError, match="--user NAME:PASSWORD, or bind to 127"):
         open_listener(where, has_accounts=False)
     with open_listener(where, has_accounts=True):
@@ -208,13 +208,13 @@ def test_no_password_no_strangers(where: str):
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1:0", ":0", "[::1]:0", "127.5.5.5:0", "localhost:0"])
-def test_this_machine_needs_no_password(where: str):
+def test_loopback_needs_no_accounts(where: str):
     with open_listener(where, has_accounts=False) as listener:
         assert listener.getsockname()[1]
 
 
 @pytest.mark.parametrize("where", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "no such host:1"])
-def test_what_is_no_place(where: str):
+def test_invalid_bind_addresses_are_refused(where: str):
     with pytest.raises(UsageError, match="--bind"):
         open_listener(where, has_accounts=False)
 
@@ -222,6 +222,6 @@ def test_what_is_no_place(where: str):
 TAKEN = r"^--bind \S+: cannot listen there: address already in use$"
 
 
-def test_a_port_that_is_taken():
+def test_a_port_in_use_is_reported():
     with open_listener("127.0.0.1:0", has_accounts=False) as listener, pytest.raises(StateError, match=TAKEN):
         open_listener(f"127.0.0.1:{listener.getsockname()[1]}", has_accounts=False)

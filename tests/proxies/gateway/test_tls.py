@@ -11,7 +11,7 @@ from tests.proxies.gateway.playing import LAST, OK, Stage, plays
 from tests.proxies.gateway.test_tunnels import CONNECT, HTTP, OPENED, opens
 
 
-def test_a_request_and_a_tunnel(played_on_both, certificates):
+def test_a_request_and_a_tunnel_go_through_a_tls_proxy(played_on_both, certificates):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK), "https", "ann:secret@", certificates.context("good"))
         assert (await stage.ask(LAST)).endswith(b"hi")
@@ -29,7 +29,7 @@ def test_a_request_and_a_tunnel(played_on_both, certificates):
     played_on_both(play, tls=trusting(certificates.folder / "ca.pem"))
 
 
-def test_a_slow_side_holds_the_other_back(played_on_both, certificates):
+def test_a_slow_side_pauses_the_other(played_on_both, certificates):
     sent = 0
 
     async def gushes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -58,7 +58,7 @@ def test_a_slow_side_holds_the_other_back(played_on_both, certificates):
 
 
 @pytest.mark.parametrize("name", ["self-signed", "other", "expired"])
-def test_a_proxy_that_is_somebody_else_is_not_trusted(played, certificates, name: str):
+def test_a_proxy_with_a_wrong_certificate_is_not_trusted(played, certificates, name: str):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(HTTP, "https", "ann:secret@", certificates.context(name))
         answer = await stage.ask(CONNECT.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))

@@ -42,7 +42,7 @@ def opens(*steps: tuple[int, bytes], then: Part = echo) -> Part:
 HTTP = opens((0, OPENED))
 
 
-def test_connect(played_on_both):
+def test_connect_opens_a_tunnel(played_on_both):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(HTTP, login="ann:secret@")
         reader, writer = await stage.connect()
@@ -68,7 +68,7 @@ def test_connect(played_on_both):
     played_on_both(play)
 
 
-def test_bytes_behind_the_request_and_before_the_answer_are_not_lost(played):
+def test_early_bytes_of_both_sides_are_not_lost(played):
     async def speaks_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await echo(reader, writer)
 
@@ -100,7 +100,7 @@ def test_bytes_behind_the_request_and_before_the_answer_are_not_lost(played):
     ],
 )
 @pytest.mark.parametrize("client", ["connect", "socks", "plain"])
-def test_every_kind_of_proxy(played, scheme, login, steps, asked: bytes, client: str):
+def test_every_kind_of_proxy_carries_every_kind_of_request(played, scheme, login, steps, asked: bytes, client: str):
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1000):
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
@@ -129,7 +129,7 @@ def test_every_kind_of_proxy(played, scheme, login, steps, asked: bytes, client:
     played(play)
 
 
-def test_a_connection_through_socks_is_kept_for_its_host_only(played):
+def test_a_connection_through_socks_is_reused_for_its_host_only(played):
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await reader.readuntil(b"\r\n\r\n")
@@ -154,7 +154,7 @@ def test_a_connection_through_socks_is_kept_for_its_host_only(played):
     played(play)
 
 
-def test_half_closed_tunnels_carry_the_rest(played_on_both):
+def test_a_half_closed_tunnel_carries_the_other_direction(played_on_both):
     async def sums_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         whole = await reader.read()
         writer.write(b"%d" % len(whole))
@@ -171,7 +171,7 @@ def test_half_closed_tunnels_carry_the_rest(played_on_both):
     played_on_both(play)
 
 
-def test_a_tunnel_that_breaks_ends_for_the_client(played_on_both):
+def test_a_broken_tunnel_ends_for_the_client(played_on_both):
     async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(5)
         writer.write(b"some")
@@ -233,7 +233,7 @@ def test_a_proxy_that_does_not_connect_is_replaced(played, answer: bytes, outcom
     played(play)
 
 
-def test_a_tunnel_that_nobody_opens_is_a_502(played):
+def test_a_tunnel_that_no_proxy_opens_is_a_502(played):
     async def play(stage: Stage) -> None:
         for _ in range(5):
             await stage.proxy(opens((0, b"HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n")))
@@ -248,7 +248,7 @@ def test_a_tunnel_that_nobody_opens_is_a_502(played):
     played(play, attempts=2)
 
 
-def test_a_tunnel_in_which_nothing_moves_ends(played, monkeypatch: pytest.MonkeyPatch):
+def test_an_idle_tunnel_ends(played, monkeypatch: pytest.MonkeyPatch):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         reader, writer = await stage.connect()
@@ -260,7 +260,7 @@ def test_a_tunnel_in_which_nothing_moves_ends(played, monkeypatch: pytest.Monkey
     played(play, tunnel_idle_s=0.2)
 
 
-def test_a_slow_side_holds_the_other_back(played_on_both):
+def test_a_slow_side_pauses_the_other(played_on_both):
     sent = 0
 
     async def gushes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -321,7 +321,7 @@ def test_many_tunnels_at_a_time(played, tunnels: int):
 # --- SOCKS 5
 
 
-def test_socks_logins(played):
+def test_socks_logins_are_checked(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP, tags={"country": "de"})
         good = b"\x01\x0eann-country-de\x06secret"
@@ -348,7 +348,7 @@ def test_socks_logins(played):
         (b"\x05\x01\x00\x03\x0einside.example\x01\xbb", b"\x02"),  # a name that leads inside
     ],
 )
-def test_what_socks_refuses(played, request_: bytes, answer: bytes):
+def test_socks_refuses_commands_and_destinations(played, request_: bytes, answer: bytes):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(HTTP)
         said = await stage.ask(GREETING + request_)
@@ -359,7 +359,7 @@ def test_what_socks_refuses(played, request_: bytes, answer: bytes):
     played(play)
 
 
-def test_socks_without_a_proxy(played):
+def test_socks_replies_say_that_no_proxy_connected(played):
     async def play(stage: Stage) -> None:
         assert await stage.ask(GREETING + TO_SHOP) == b"\x05\x00\x05\x01\x00\x01" + bytes(6)
         await stage.proxy(opens((0, b"HTTP/1.1 502 No\r\n\r\n")))
@@ -371,7 +371,7 @@ def test_socks_without_a_proxy(played):
 @pytest.mark.parametrize(
     "garbage", [b"\x05\x01\x00\x04" + bytes(20), b"\x05\x01\x00" + bytes(20), b"\x04\x01\x00\x50", b"\x16\x03\x01"]
 )
-def test_garbage_ends(played, garbage: bytes):
+def test_invalid_bytes_close_the_connection(played, garbage: bytes):
     async def play(stage: Stage) -> None:
         assert len(await stage.ask(garbage)) <= 2
 
@@ -381,7 +381,7 @@ def test_garbage_ends(played, garbage: bytes):
 # --- names and addresses
 
 
-def test_pinned_names_go_as_addresses(played):
+def test_pinned_names_are_sent_as_addresses(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(opens((0, OPENED)))
         for request in (CONNECT, b"GET http://shop.example/ HTTP/1.1\r\nHost: a\r\n\r\n"):
@@ -398,7 +398,7 @@ def test_pinned_names_go_as_addresses(played):
     played(play, access=AccessRules(names=NamePolicy.PIN))
 
 
-def test_trusted_names_are_not_looked_up(played):
+def test_trusted_names_are_not_resolved(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(HTTP)
         reader, writer = await stage.connect()

@@ -21,7 +21,7 @@ from lycosa.proxies.core.gateway.access_rules import AccessRules, NamePolicy, pa
         ("b\u00fccher.example:80".encode(), ("xn--bcher-kva.example", 80)),
     ],
 )
-def test_hosts_are_read_as_browsers_read_them(text: bytes, to: tuple[str, int]):
+def test_hosts_are_parsed_as_in_browsers(text: bytes, to: tuple[str, int]):
     assert parse_authority(text, 80) == to
 
 
@@ -45,17 +45,17 @@ def test_hosts_are_read_as_browsers_read_them(text: bytes, to: tuple[str, int]):
         b"\xff\xfe:80",
     ],
 )
-def test_what_is_no_host(text: bytes):
+def test_invalid_authorities_are_refused(text: bytes):
     with pytest.raises(BadMessage):
         parse_authority(text)
 
 
-def test_connect_wants_a_port():
+def test_connect_needs_a_port():
     with pytest.raises(BadMessage, match="HOST:PORT"):
         parse_authority(b"a.example")
 
 
-def test_how_a_destination_is_shown():
+def test_a_destination_is_formatted_with_brackets_and_port():
     assert Destination("::1", 443).authority == "[::1]:443"
     assert Destination("::1", 80).host_field(80) == b"[::1]"
     assert Destination("a.example", 8080).host_field(80) == b"a.example:8080"
@@ -90,12 +90,12 @@ def test_private_addresses_are_refused(host: str):
 @pytest.mark.parametrize(
     "spelling", [b"0x7f.1:443", b"2130706433:443", b"127.1:443", b"[::ffff:7f00:1]:443", b"017700000001:443"]
 )
-def test_no_spelling_gets_past(spelling: bytes):
+def test_other_spellings_of_private_addresses_are_refused(spelling: bytes):
     with pytest.raises(Forbidden):
         AccessRules().check(parse_authority(spelling))
 
 
-def test_public_places_are_open():
+def test_public_destinations_are_allowed():
     for host in ("example.com", "93.184.216.34", "2606:2800:220:1::1"):
         AccessRules().check(Destination(host, 443))
 
@@ -106,7 +106,7 @@ def test_ports_of_mail_and_files_are_refused(port: int):
         AccessRules(allowed=AllowedPrivate(["*"])).check(Destination("example.com", port))
 
 
-def test_exceptions_are_named():
+def test_named_exceptions_are_allowed():
     reach = AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "shop.local"]))
     reach.check(Destination("10.9.9.9", 443))
     reach.check(Destination("www.shop.local", 443))
@@ -115,7 +115,7 @@ def test_exceptions_are_named():
             reach.check(Destination(host, 443))
 
 
-def test_names_that_lead_to_private_addresses_are_refused():
+def test_names_that_resolve_to_private_addresses_are_refused():
     reach = AccessRules()
     to = Destination("rebind.example", 443)
     reach.check_addresses(to, ["93.184.216.34"])
@@ -124,7 +124,7 @@ def test_names_that_lead_to_private_addresses_are_refused():
             reach.check_addresses(to, addresses)
 
 
-def test_which_names_are_looked_up():
+def test_which_names_are_resolved():
     name, address = Destination("a.example", 443), Destination("93.184.216.34", 443)
     assert AccessRules().must_resolve(name)
     assert not AccessRules().must_resolve(address)
@@ -133,7 +133,7 @@ def test_which_names_are_looked_up():
     assert AccessRules(allowed=AllowedPrivate(["a.example"]), names=NamePolicy.PIN).must_resolve(name)
 
 
-def test_lists_of_ports():
+def test_lists_of_ports_are_parsed():
     assert parse_ports("80, 443,8000-8002") == (range(80, 81), range(443, 444), range(8000, 8003))
     for text in ("", "0", "80,", "9-8", "1-99999", "http", "-80"):
         with pytest.raises(UsageError, match="--ports"):

@@ -38,7 +38,7 @@ def refused(url: str, to: Destination, answers: list[bytes]) -> ProxyFailed:
     return raised.value
 
 
-def test_connect():
+def test_connect_sends_the_login_and_skips_interim_responses():
     sent, _ = shaken(
         "http://ann:se%3Acret@p.example:3128", NAME, [b"HTTP/1.1 100 Wait\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n\r\n"]
     )
@@ -62,14 +62,14 @@ def test_connect():
         (b"x" * 70_000, False, "invalid HTTP"),
     ],
 )
-def test_connect_refused(answer: bytes, behind: bool, words: str):
+def test_a_refused_connect_raises_with_the_status(answer: bytes, behind: bool, words: str):
     error = refused("http://ann:secret@p.example:1", NAME, [answer] if len(answer) < 1000 else [answer, b"x"])
     assert error.reached is behind
     assert words in str(error)
     assert "secret" not in str(error)
 
 
-def test_socks_4():
+def test_socks_4_requests_and_replies():
     done = [bytes((0, 90)) + bytes(6)]
     assert shaken("socks4://me@p.example", V4, done)[0] == [b"\x04\x01\x00\x50\x5d\xb8\xd8\x22me\x00", b""]
     assert shaken("socks4a://p.example", NAME, done)[0][0] == b"\x04\x01\x01\xbb\x00\x00\x00\x01\x00shop.example\x00"
@@ -79,7 +79,7 @@ def test_socks_4():
     assert refused("socks4a://p.example", V6, []).reached
 
 
-def test_socks_5():
+def test_socks_5_requests_and_replies():
     done = b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00"
     assert shaken("socks5h://p.example", NAME, [b"\x05\x00", done])[0] == [
         b"\x05\x01\x00", b"\x05\x01\x00\x03\x0cshop.example\x01\xbb", b"",
@@ -104,19 +104,19 @@ def test_socks_5():
         ([b"\x05\x00", b"\x05\x00\x00\x09\x00"], False, "invalid SOCKS 5"),
     ],
 )
-def test_socks_5_refused(answers: list[bytes], behind: bool, words: str):
+def test_a_refused_socks_5_request_raises_with_the_reason(answers: list[bytes], behind: bool, words: str):
     error = refused("socks5h://p.example", NAME, answers)
     assert (error.reached, words in str(error)) == (behind, True)
 
 
-def test_a_wrong_password_for_socks_5():
+def test_a_refused_password_of_socks_5_is_not_shown():
     error = refused("socks5h://ann:secret@p.example", NAME, [b"\x05\x02", b"\x01\x01"])
     assert not error.reached
     assert "secret" not in str(error)
 
 
 @given(st.binary(max_size=60), st.sampled_from(["http", "socks4a", "socks5h"]))
-def test_any_answer_of_a_proxy_is_read_or_refused(data: bytes, scheme: str):
+def test_any_reply_of_a_proxy_is_parsed_or_refused(data: bytes, scheme: str):
     shake = handshake_for(parse_proxy(f"{scheme}://ann:secret@p.example:1"), NAME)
     try:
         for n in range(len(data)):
@@ -130,13 +130,13 @@ def test_any_answer_of_a_proxy_is_read_or_refused(data: bytes, scheme: str):
 # --- as a server
 
 
-def test_the_greeting_of_a_client():
+def test_greetings_are_parsed():
     assert socks.read_methods(b"\x05\x02\x00\x02rest") == (b"\x00\x02", 4)
     for part in (b"", b"\x05", b"\x05\x02\x00"):
         assert socks.read_methods(part) is None
 
 
-def test_the_login_of_a_client():
+def test_logins_are_parsed():
     assert socks.read_login(b"\x01\x03ann\x06secretrest") == (("ann", "secret"), 12)
     assert socks.read_login(b"\x01\x00\x00") == (("", ""), 3)
     for length in range(12):
@@ -154,7 +154,7 @@ def test_the_login_of_a_client():
         (b"\x05\x01\x00\x03\x060x7f.1\x00\x50", Destination("127.0.0.1", 80)),
     ],
 )
-def test_the_request_of_a_client(message: bytes, to: Destination):
+def test_requests_are_parsed(message: bytes, to: Destination):
     assert socks.read_request(message + b"rest") == ((1, to), len(message))
     for length in range(len(message)):
         assert socks.read_request(message[:length]) is None
@@ -172,13 +172,13 @@ def test_the_request_of_a_client(message: bytes, to: Destination):
         b"\x05\x01\x00\x01\x5d\xb8\xd8\x22\x00\x00",
     ],
 )
-def test_requests_that_are_none(message: bytes):
+def test_invalid_requests_are_refused(message: bytes):
     with pytest.raises(BadMessage):
         socks.read_request(message)
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_of_a_client_are_read_or_refused(data: bytes):
+def test_any_bytes_of_a_client_are_parsed_or_refused(data: bytes):
     for read in (socks.read_methods, socks.read_login, socks.read_request):
         try:
             found = read(data)

@@ -30,11 +30,11 @@ from lycosa.proxies.core.gateway.username import KEYS, GatewayUser, StickySessio
         ("team--a-city-New York-provider-Acme", GatewayUser("team--a", tags={"city": "New York", "provider": "Acme"})),
     ],
 )
-def test_what_a_user_name_asks_for(text: str, asked: GatewayUser):
+def test_user_names_are_parsed(text: str, asked: GatewayUser):
     assert parse_username(text, ["ann", "team--a", "an"]) == asked
 
 
-def test_the_longest_account_counts():
+def test_the_longest_account_wins():
     assert parse_username("ann-site-session-x", ["ann", "ann-site"]) == GatewayUser("ann-site", session="x")
 
 
@@ -64,13 +64,13 @@ def test_the_longest_account_counts():
         ("ann-session-" + "x" * 600, "longer than"),
     ],
 )
-def test_what_is_no_user_name(text: str, why: str):
+def test_invalid_user_names_are_refused(text: str, why: str):
     with pytest.raises(Forbidden, match=why) as raised:
         parse_username(text, ["ann"])
     assert raised.value.status == 407
 
 
-def test_a_stranger_costs_no_look_at_all_accounts():
+def test_an_unknown_user_name_does_not_scan_all_accounts():
     class Many(dict[str, str]):
         def __iter__(self):
             raise AssertionError("10,000 accounts, one by one, for each wrong login")
@@ -96,7 +96,7 @@ def test_without_accounts_a_name_ends_at_the_first_single_dash():
         st.from_regex(r"[a-z0-9.][a-z0-9.-]{0,19}", fullmatch=True),
     )
 )
-def test_values_with_dashes_come_back(given: dict[str, str]):
+def test_values_with_dashes_are_restored(given: dict[str, str]):
     text = "ann" + "".join(f"-{key}-{value.replace('-', '--')}" for key, value in given.items())
     asked = parse_username(text, ["ann"])
     found = {"site": asked.site, "session": asked.session, **asked.tags}
@@ -104,7 +104,7 @@ def test_values_with_dashes_come_back(given: dict[str, str]):
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_read_or_refused(text: str):
+def test_any_text_is_parsed_or_refused(text: str):
     for accounts in (None, ["a", "ann"]):
         try:
             asked = parse_username(text, accounts)
@@ -113,7 +113,7 @@ def test_any_text_is_read_or_refused(text: str):
         assert set(asked.tags) <= set(KEYS)
 
 
-def test_a_session_has_its_time():
+def test_a_sticky_session_ends_after_its_time():
     stickies = StickySessions()
     asked = GatewayUser("ann", session="a", sticky_s=60)
     first = stickies.session(asked, 1000.0)
@@ -126,7 +126,7 @@ def test_a_session_has_its_time():
     assert stickies.session(asked, 1060.0) == stickies.session(asked, 1119.0)
 
 
-def test_sessions_of_others_are_others():
+def test_sessions_differ_by_account_and_by_time():
     stickies = StickySessions()
     words = [
         stickies.session(GatewayUser(name, session="a", sticky_s=sticky_s), 5.0) for name in "xy" for sticky_s in (0, 9)
@@ -135,7 +135,7 @@ def test_sessions_of_others_are_others():
     assert stickies.session(GatewayUser("x"), 5.0) == ""
 
 
-def test_sessions_are_remembered_within_bounds():
+def test_the_number_of_remembered_sessions_is_bounded():
     stickies = StickySessions(sessions_max=10)
     for number in range(25):
         stickies.session(GatewayUser("x", session=f"s{number}", sticky_s=60), 5.0)
@@ -149,14 +149,14 @@ def basic(login: str, scheme: str = "Basic") -> list[bytes]:
     return [f"{scheme} ".encode() + b64encode(login.encode())]
 
 
-def test_who_is_let_in():
+def test_correct_logins_are_accepted():
     accounts = Accounts({"ann": "sec:ret", "b-ob": "p\u00e4ss"})
     assert accounts.log_in_basic(basic("ann-session-5:sec:ret")) == GatewayUser("ann", session="5")
     assert accounts.log_in_basic(basic("b-ob:p\u00e4ss", "bAsIc")) == GatewayUser("b-ob")
     assert accounts.log_in("ann", "sec:ret") == GatewayUser("ann")
 
 
-def test_clients_that_send_latin_1_are_let_in():
+def test_latin_1_logins_are_accepted():
     """As Python requests does, whatever the field charset of the answer says."""
     accounts = Accounts({"b-ob": "p\u00e4ss"})
     assert accounts.log_in_basic([b"Basic " + b64encode("b-ob:p\u00e4ss".encode("latin-1"))]) == GatewayUser("b-ob")
@@ -180,14 +180,14 @@ def test_clients_that_send_latin_1_are_let_in():
         [b"Basic !!!!"],
     ],
 )
-def test_who_is_not(values: list[bytes]):
+def test_wrong_logins_are_refused(values: list[bytes]):
     with pytest.raises(Forbidden) as raised:
         Accounts({"ann": "secret"}).log_in_basic(values)
     assert raised.value.status == 407
     assert "secret" not in str(raised.value)
 
 
-def test_without_accounts_everybody_is_let_in():
+def test_without_accounts_every_login_is_accepted():
     accounts = Accounts()
     assert not accounts
     assert accounts.log_in_basic([]) == GatewayUser()
@@ -198,7 +198,7 @@ def test_accounts_show_no_password():
     assert "secret" not in repr(Accounts({"ann": "secret"}))
 
 
-def test_a_file_of_accounts():
+def test_a_file_of_accounts_is_parsed():
     assert read_accounts(["# ours", "ann:a:b", "", " bob:c "]) == {"ann": "a:b", "bob": "c"}
 
 
@@ -214,7 +214,7 @@ def test_a_file_of_accounts():
         (["ann:\udcff"], "line 1"),
     ],
 )
-def test_what_is_no_account(lines: list[str], why: str):
+def test_invalid_accounts_are_refused(lines: list[str], why: str):
     with pytest.raises(UsageError, match=why) as raised:
         read_accounts(lines)
     assert "secret" not in str(raised.value)
