@@ -1,4 +1,4 @@
-"""Plays run on uvloop, which is what the command uses; what a loop may do in its own way, on asyncio's own, too."""
+"""Scenarios run on uvloop, as the command does; those that depend on details of the loop also on asyncio's own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.http.contracts.test_fetcher_tls import certificates  # noqa: F401
-from tests.proxies.gateway.playing import played as run
+from tests.proxies.gateway.harness import run_scenario
 
 
 @pytest.fixture
-def played() -> Callable[..., Any]:
-    return run
+def run() -> Callable[..., Any]:
+    return run_scenario
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
-def played_on_both(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    return partial(run, loop=request.param)
+def run_on_both_loops(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    return partial(run_scenario, loop=request.param)

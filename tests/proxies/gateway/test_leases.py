@@ -1,4 +1,4 @@
-"""Leases, sessions and reports of the gateway (P5, P6)."""
+"""Leases, sessions and reports of the gateway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from base64 import b64encode
 
 import pytest
 
-from tests.proxies.gateway.playing import GET, LAST, OK, Stage, plays
+from tests.proxies.gateway.harness import GET, GET_AND_CLOSE, OK, RunningGateway, respond
 from tests.proxies.gateway.test_tunnels import CONNECT, HTTP, echo
 
 
@@ -17,7 +17,7 @@ def login(user: str, password: str = "secret") -> bytes:
     return b"Proxy-Authorization: Basic " + b64encode(f"{user}:{password}".encode()) + b"\r\n"
 
 
-def by(user: str, request: bytes = LAST) -> bytes:
+def with_user(user: str, request: bytes = GET_AND_CLOSE) -> bytes:
     return request.replace(b"\r\n\r\n", b"\r\n" + login(user) + b"\r\n")
 
 
@@ -29,222 +29,219 @@ def json_of(answer: bytes) -> dict[str, str]:
     return json.loads(answer.partition(b"\r\n\r\n")[2])
 
 
-def report(kind: str = "application/json", user: str = "", **said: object) -> bytes:
-    content = json.dumps(said).encode()
+def report(kind: str = "application/json", user: str = "", **fields: object) -> bytes:
+    content = json.dumps(fields).encode()
     head = f"POST /v1/report HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {kind}\r\n".encode()
     more = login(user).replace(b"Proxy-Auth", b"Auth") if user else b""
     return head + more + b"Content-Length: %d\r\n\r\n%b" % (len(content), content)
 
 
-async def tunnel(stage: Stage, request: bytes) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:
-    reader, writer = await stage.connect()
+async def open_tunnel(
+    gateway: RunningGateway, request: bytes
+) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await gateway.connect()
     writer.write(request)
-    head = await stage.head(reader)
+    head = await gateway.read_head(reader)
     assert head.startswith(b"HTTP/1.1 200"), head
     return lease_of(head), reader, writer
 
 
-async def settled(stage: Stage) -> None:
-    while stage.gateway.context.leases:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-
-
-async def rested(stage: Stage, target: str = "shop.example") -> dict[str, str]:
-    """Return the proxies that do not take part, and why."""
+async def unavailable(gateway: RunningGateway, target: str = "shop.example") -> dict[str, str]:
+    """Return the proxies that are not available, with the reasons."""
     return {
         each.proxy.key: each.reason
-        for each in await stage.pool.proxies(target)
+        for each in await gateway.pool.proxies(target)
         if each.state not in ("ready", "leased")
     }
 
 
-def test_requests_rotate_proxies_and_a_session_keeps_its_own(played):
-    async def play(stage: Stage) -> None:
+def test_requests_rotate_proxies_and_a_session_keeps_its_own(run):
+    async def scenario(gateway: RunningGateway) -> None:
         for number in range(4):
-            await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % number))
-        some = [(await stage.ask(LAST))[-1:] for _ in range(4)]
+            await gateway.add_proxy(respond(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % number))
+        some = [(await gateway.request(GET_AND_CLOSE))[-1:] for _ in range(4)]
         assert len(set(some)) == 4
         for session in ("a", "b"):
-            mine = [(await stage.ask(by(f"x-session-{session}")))[-1:] for _ in range(4)]
+            mine = [(await gateway.request(with_user(f"x-session-{session}")))[-1:] for _ in range(4)]
             assert len(set(mine)) == 1
 
-    played(play)
+    run(scenario)
 
 
-def test_concurrent_uses_of_a_session_share_a_lease(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(HTTP)
-        await stage.proxy(HTTP)
-        tunnels = [await tunnel(stage, by("x-session-a", CONNECT)) for _ in range(3)]
+def test_concurrent_uses_of_a_session_share_a_lease(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(HTTP)
+        await gateway.add_proxy(HTTP)
+        tunnels = [await open_tunnel(gateway, with_user("x-session-a", CONNECT)) for _ in range(3)]
         assert len({lease for lease, _, _ in tunnels}) == 1
-        assert len(stage.gateway.context.leases) == 1
-        other, _, writer = await tunnel(stage, by("x-session-b", CONNECT))
+        assert len(gateway.context.leases) == 1
+        other, _, writer = await open_tunnel(gateway, with_user("x-session-b", CONNECT))
         assert other not in {lease for lease, _, _ in tunnels}
         for each in (*(writer for _, _, writer in tunnels), writer):
             each.close()
-        await settled(stage)
-        assert sorted(len(outcomes) for _, outcomes in stage.pool.returned) == [1, 3]
+        await gateway.wait_for_leases_to_end()
+        assert sorted(len(outcomes) for _, outcomes in gateway.pool.released) == [1, 3]
 
-    played(play)
+    run(scenario)
 
 
-def test_simultaneous_first_uses_of_a_session_share_a_lease(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(HTTP)
-        found = await asyncio.gather(*(tunnel(stage, by("x-session-a", CONNECT)) for _ in range(5)))
+def test_simultaneous_first_uses_of_a_session_share_a_lease(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(HTTP)
+        found = await asyncio.gather(*(open_tunnel(gateway, with_user("x-session-a", CONNECT)) for _ in range(5)))
         assert len({lease for lease, _, _ in found}) == 1
         for _, _, writer in found:
             writer.close()
 
-    played(play)
+    run(scenario)
 
 
-def test_accounts_do_not_share_sessions(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(HTTP)
-        await stage.proxy(HTTP)
-        ann, _, one = await tunnel(stage, by("ann-session-a", CONNECT))
-        bob, _, two = await tunnel(stage, by("bob-session-a", CONNECT))
+def test_accounts_do_not_share_sessions(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(HTTP)
+        await gateway.add_proxy(HTTP)
+        ann, _, one = await open_tunnel(gateway, with_user("ann-session-a", CONNECT))
+        bob, _, two = await open_tunnel(gateway, with_user("bob-session-a", CONNECT))
         assert ann != bob
         one.close()
         two.close()
 
-    played(play, users={"ann": "secret", "bob": "secret"})
+    run(scenario, users={"ann": "secret", "bob": "secret"})
 
 
-def test_a_proxy_is_leased_to_one_client_at_a_time(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(HTTP)
-        _, _, writer = await tunnel(stage, CONNECT)
-        reader, second = await stage.connect()
+def test_a_proxy_is_leased_to_one_client_at_a_time(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(HTTP)
+        _, _, writer = await open_tunnel(gateway, CONNECT)
+        reader, second = await gateway.connect()
         second.write(CONNECT)
-        assert (await stage.head(reader)).startswith(b"HTTP/1.1 503 ")
-        # Somebody else's site is another matter.
-        _, _, third = await tunnel(stage, CONNECT.replace(b"shop", b"other"))
+        assert (await gateway.read_head(reader)).startswith(b"HTTP/1.1 503 ")
+        # It is still free for another target.
+        _, _, third = await open_tunnel(gateway, CONNECT.replace(b"shop", b"other"))
         writer.close()
         third.close()
-        await settled(stage)
-        _, _, fourth = await tunnel(stage, CONNECT)
+        await gateway.wait_for_leases_to_end()
+        _, _, fourth = await open_tunnel(gateway, CONNECT)
         fourth.close()
 
-    played(play)
+    run(scenario)
 
 
-def test_leases_of_long_tunnels_are_renewed(played, monkeypatch: pytest.MonkeyPatch):
+def test_leases_of_long_tunnels_are_renewed(run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lycosa.proxies.gateway.gateway.RENEW_S", 0.05)
 
-    async def play(stage: Stage) -> None:
-        await stage.proxy(HTTP)
-        _, reader, writer = await tunnel(stage, CONNECT)
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(HTTP)
+        _, reader, writer = await open_tunnel(gateway, CONNECT)
         await asyncio.sleep(2.5)  # two and a half leases
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
-        assert (await stage.pool.targets())[0].leaked == 0
+        assert (await gateway.pool.targets())[0].leaked == 0
         writer.close()
-        await settled(stage)
-        assert stage.gateway.context.counts.leases_lost == 0
+        await gateway.wait_for_leases_to_end()
+        assert gateway.context.counts.leases_lost == 0
 
-    played(play, lease_s=1.0)
+    run(scenario, lease_s=1.0)
 
 
-def test_a_lost_lease_ends_its_tunnels(played, monkeypatch: pytest.MonkeyPatch):
+def test_a_lost_lease_ends_its_tunnels(run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lycosa.proxies.gateway.gateway.RENEW_S", 0.02)
 
-    async def play(stage: Stage) -> None:
-        proxy = await stage.proxy(HTTP)
-        _, reader, _ = await tunnel(stage, CONNECT)
-        await stage.pool.remove([proxy.proxy.key])
-        assert await stage.gone(reader) == b""
-        assert stage.gateway.context.counts.leases_lost == 1
+    async def scenario(gateway: RunningGateway) -> None:
+        proxy = await gateway.add_proxy(HTTP)
+        _, reader, _ = await open_tunnel(gateway, CONNECT)
+        await gateway.pool.remove([proxy.proxy.key])
+        assert await gateway.read_to_end(reader) == b""
+        assert gateway.context.counts.leases_lost == 1
 
-    played(play, lease_s=0.1)
+    run(scenario, lease_s=0.1)
 
 
 # --- reports
 
 
-def test_a_report_on_a_tunnel_counts_and_a_bad_one_ends_it(played):
-    async def play(stage: Stage) -> None:
-        proxy = await stage.proxy(HTTP)
-        lease, reader, writer = await tunnel(stage, CONNECT)
-        assert json_of(await stage.ask(report(lease=lease, status=200))) == {"result": "accepted"}
+def test_a_report_on_a_tunnel_counts_and_a_bad_one_ends_it(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        proxy = await gateway.add_proxy(HTTP)
+        lease, reader, writer = await open_tunnel(gateway, CONNECT)
+        assert json_of(await gateway.request(report(lease=lease, status=200))) == {"result": "accepted"}
         writer.write(b"still here")
         assert await reader.readexactly(10) == b"still here"
-        assert json_of(await stage.ask(report(lease=lease, status=429, retry_after=30))) == {"result": "accepted"}
-        assert await stage.gone(reader) == b""
-        await settled(stage)
-        assert stage.pool.outcomes[:2] == [("none", ""), ("site", "429")]
-        assert await rested(stage) == {proxy.proxy.key: "429"}
+        assert json_of(await gateway.request(report(lease=lease, status=429, retry_after=30))) == {"result": "accepted"}
+        assert await gateway.read_to_end(reader) == b""
+        await gateway.wait_for_leases_to_end()
+        assert gateway.pool.outcomes[:2] == [("none", ""), ("site", "429")]
+        assert await unavailable(gateway) == {proxy.proxy.key: "429"}
 
-    played(play)
+    run(scenario)
 
 
-def test_a_ban_of_one_request_ends_the_tunnels_of_its_session(played):
-    async def either(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def test_a_ban_of_one_request_ends_the_tunnels_of_its_session(run):
+    async def tunnel_or_403(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if (await reader.readuntil(b"\r\n\r\n")).startswith(b"CONNECT"):
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
             await echo(reader, writer)
         else:
             writer.write(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")
 
-    async def play(stage: Stage) -> None:
-        await stage.proxy(either)
-        lease, reader, _ = await tunnel(stage, by("x-session-a", CONNECT))
-        answer = await stage.ask(by("x-session-a"))
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(tunnel_or_403)
+        lease, reader, _ = await open_tunnel(gateway, with_user("x-session-a", CONNECT))
+        answer = await gateway.request(with_user("x-session-a"))
         assert answer.startswith(b"HTTP/1.1 403 ")
         assert lease_of(answer) == lease
-        assert await stage.gone(reader) == b""
-        assert list((await rested(stage)).values()) == ["403"]
+        assert await gateway.read_to_end(reader) == b""
+        assert list((await unavailable(gateway)).values()) == ["403"]
 
-    played(play)
+    run(scenario)
 
 
-def test_a_session_that_is_reported_gets_another_proxy(played):
-    async def play(stage: Stage) -> None:
+def test_a_session_that_is_reported_gets_another_proxy(run):
+    async def scenario(gateway: RunningGateway) -> None:
         for number in range(2):
-            await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % number))
-        first = (await stage.ask(by("x-session-a")))[-1:]
-        said = report(user="x", session="a", site="shop.example", outcome="site", reason="soft ban")
-        assert json_of(await stage.ask(said)) == {"result": "late, accepted"}
-        assert (await stage.ask(by("x-session-a")))[-1:] != first
-        assert list((await rested(stage)).values()) == ["soft ban"]
+            await gateway.add_proxy(respond(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % number))
+        first = (await gateway.request(with_user("x-session-a")))[-1:]
+        soft_ban = report(user="x", session="a", site="shop.example", outcome="site", reason="soft ban")
+        assert json_of(await gateway.request(soft_ban)) == {"result": "late, accepted"}
+        assert (await gateway.request(with_user("x-session-a")))[-1:] != first
+        assert list((await unavailable(gateway)).values()) == ["soft ban"]
 
-    played(play)
-
-
-def test_a_report_names_its_site_in_any_case(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(plays(OK))
-        await stage.ask(by("x-session-a-site-Shop.Example"))
-        said = report(user="x", session="a", site="Shop.Example", outcome="site", reason="soft ban")
-        assert json_of(await stage.ask(said)) == {"result": "late, accepted"}
-
-    played(play)
+    run(scenario)
 
 
-def test_a_late_report_bans_the_proxy(played):
-    async def play(stage: Stage) -> None:
-        proxy = await stage.proxy(plays(OK))
-        lease = lease_of(await stage.ask(LAST))
-        assert json_of(await stage.ask(report(lease=lease, status=200))) == {"result": "late"}
-        assert await rested(stage) == {}
-        assert json_of(await stage.ask(report(lease=lease, outcome="site", reason="soft"))) == {
+def test_a_report_names_its_site_in_any_case(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(respond(OK))
+        await gateway.request(with_user("x-session-a-site-Shop.Example"))
+        soft_ban = report(user="x", session="a", site="Shop.Example", outcome="site", reason="soft ban")
+        assert json_of(await gateway.request(soft_ban)) == {"result": "late, accepted"}
+
+    run(scenario)
+
+
+def test_a_late_report_bans_the_proxy(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        proxy = await gateway.add_proxy(respond(OK))
+        lease = lease_of(await gateway.request(GET_AND_CLOSE))
+        assert json_of(await gateway.request(report(lease=lease, status=200))) == {"result": "late"}
+        assert await unavailable(gateway) == {}
+        assert json_of(await gateway.request(report(lease=lease, outcome="site", reason="soft"))) == {
             "result": "late, accepted"
         }
-        assert await rested(stage) == {proxy.proxy.key: "soft"}
+        assert await unavailable(gateway) == {proxy.proxy.key: "soft"}
 
-    played(play)
+    run(scenario)
 
 
-def test_a_late_report_of_a_known_ban_changes_nothing(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(plays(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"))
-        lease = lease_of(await stage.ask(LAST))
-        before = (await stage.pool.proxies("shop.example"))[0].until
-        assert json_of(await stage.ask(report(lease=lease, status=403))) == {"result": "late, already known"}
-        assert (await stage.pool.proxies("shop.example"))[0].until == before
+def test_a_late_report_of_a_known_ban_changes_nothing(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(respond(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"))
+        lease = lease_of(await gateway.request(GET_AND_CLOSE))
+        before = (await gateway.pool.proxies("shop.example"))[0].until
+        assert json_of(await gateway.request(report(lease=lease, status=403))) == {"result": "late, already known"}
+        assert (await gateway.pool.proxies("shop.example"))[0].until == before
 
-    played(play)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -261,40 +258,40 @@ def test_a_late_report_of_a_known_ban_changes_nothing(played):
         (b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "this is a proxy"),
     ],
 )
-def test_invalid_reports_are_refused(played, request_: bytes, status: int, words: str):
-    async def play(stage: Stage) -> None:
-        answer = await stage.ask(request_)
+def test_invalid_reports_are_refused(run, request_: bytes, status: int, words: str):
+    async def scenario(gateway: RunningGateway) -> None:
+        answer = await gateway.request(request_)
         assert answer.startswith(b"HTTP/1.1 %d " % status)
         assert words.encode() in answer
 
-    played(play)
+    run(scenario)
 
 
-def test_without_accounts_the_id_of_a_lease_is_enough(played):
-    """A name is then no more than a way to ask for something: the report in the documentation has none."""
+def test_without_accounts_the_id_of_a_lease_is_enough(run):
+    """Without accounts a user name only carries requests: the report in the documentation has none."""
 
-    async def play(stage: Stage) -> None:
-        proxy = await stage.proxy(HTTP)
-        lease, reader, _ = await tunnel(stage, by("ann-session-a", CONNECT))
-        assert json_of(await stage.ask(report(lease=lease, status=403))) == {"result": "accepted"}
-        assert await stage.gone(reader) == b""
-        await settled(stage)
-        assert await rested(stage) == {proxy.proxy.key: "403"}
+    async def scenario(gateway: RunningGateway) -> None:
+        proxy = await gateway.add_proxy(HTTP)
+        lease, reader, _ = await open_tunnel(gateway, with_user("ann-session-a", CONNECT))
+        assert json_of(await gateway.request(report(lease=lease, status=403))) == {"result": "accepted"}
+        assert await gateway.read_to_end(reader) == b""
+        await gateway.wait_for_leases_to_end()
+        assert await unavailable(gateway) == {proxy.proxy.key: "403"}
 
-    played(play)
+    run(scenario)
 
 
-def test_reports_need_the_login_of_their_lease(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(HTTP)
-        lease, _, writer = await tunnel(stage, by("ann", CONNECT))
-        assert (await stage.ask(report(lease=lease, status=403))).startswith(b"HTTP/1.1 401 ")
-        assert (await stage.ask(report(user="bob", lease=lease, status=403))).startswith(b"HTTP/1.1 404 ")
-        assert len(stage.gateway.context.leases) == 1
-        assert (await stage.ask(report(user="ann", lease=lease, status=403))).startswith(b"HTTP/1.1 200 ")
+def test_reports_need_the_login_of_their_lease(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(HTTP)
+        lease, _, writer = await open_tunnel(gateway, with_user("ann", CONNECT))
+        assert (await gateway.request(report(lease=lease, status=403))).startswith(b"HTTP/1.1 401 ")
+        assert (await gateway.request(report(user="bob", lease=lease, status=403))).startswith(b"HTTP/1.1 404 ")
+        assert len(gateway.context.leases) == 1
+        assert (await gateway.request(report(user="ann", lease=lease, status=403))).startswith(b"HTTP/1.1 200 ")
         writer.close()
 
-    played(play, users={"ann": "secret", "bob": "secret"})
+    run(scenario, users={"ann": "secret", "bob": "secret"})
 
 
 def choices(site: str = "shop.example", user: str = "", host: str = "127.0.0.1:3128") -> bytes:
@@ -303,34 +300,32 @@ def choices(site: str = "shop.example", user: str = "", host: str = "127.0.0.1:3
     return head + more + b"\r\n"
 
 
-def told(answer: bytes) -> list[tuple[str, str, str]]:
+def choices_of(answer: bytes) -> list[tuple[str, str, str]]:
     assert answer.startswith(b"HTTP/1.1 200 "), answer
-    said = json.loads(answer.partition(b"\r\n\r\n")[2])["choices"]
-    assert all(abs(each["at"] - time.time()) < 60 for each in said)
-    return [(each["proxy"], each["why"], each["result"]) for each in said]
+    found = json.loads(answer.partition(b"\r\n\r\n")[2])["choices"]
+    assert all(abs(each["at"] - time.time()) < 60 for each in found)
+    return [(each["proxy"], each["why"], each["result"]) for each in found]
 
 
-def test_the_reasons_of_recent_leases_are_shown(played):
-    """Issue 6: "why a proxy was chosen or refused"."""
-
-    async def play(stage: Stage) -> None:
+def test_the_reasons_of_recent_leases_are_shown(run):
+    async def scenario(gateway: RunningGateway) -> None:
         no = b"HTTP/1.1 403 No\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
-        banned = await stage.proxy(plays(no), tags={"country": "de"})
-        await stage.ask(by("ann-country-de-session-a"))
-        await settled(stage)
-        answer = await stage.ask(by("ann-country-de-session-a"))
+        banned = await gateway.add_proxy(respond(no), tags={"country": "de"})
+        await gateway.request(with_user("ann-country-de-session-a"))
+        await gateway.wait_for_leases_to_end()
+        answer = await gateway.request(with_user("ann-country-de-session-a"))
         assert answer.startswith(b"HTTP/1.1 503 ")
-        dead = await stage.dead()
-        await stage.ask(LAST)
-        await stage.pool.remove([dead.key])  # its rest may be short
-        good = await stage.proxy(HTTP)
-        lease, _, writer = await tunnel(stage, CONNECT)
+        dead = await gateway.add_dead_proxy()
+        await gateway.request(GET_AND_CLOSE)
+        await gateway.pool.remove([dead.key])  # its cool-down may be short
+        good = await gateway.add_proxy(HTTP)
+        lease, _, writer = await open_tunnel(gateway, CONNECT)
         name = good.proxy.name
-        assert told(await stage.ask(choices()))[0] == (name, "drawn from 1", "")
-        assert json_of(await stage.ask(report(lease=lease, status=429))) == {"result": "accepted"}
+        assert choices_of(await gateway.request(choices()))[0] == (name, "drawn from 1", "")
+        assert json_of(await gateway.request(report(lease=lease, status=429))) == {"result": "accepted"}
         writer.close()
-        await settled(stage)
-        first, second, third, fourth, fifth = told(await stage.ask(choices("Shop.example")))
+        await gateway.wait_for_leases_to_end()
+        first, second, third, fourth, fifth = choices_of(await gateway.request(choices("Shop.example")))
         assert first == (name, "drawn from 1", "429 (site)")
         assert second[::2] == ("", "")
         assert second[1].startswith("no proxy for shop.example is free within 0.2 s (1 cooling)")
@@ -339,9 +334,9 @@ def test_the_reasons_of_recent_leases_are_shown(played):
         assert fourth[1].startswith("no proxy for shop.example is free within 0.2 s (1 cooling)")
         assert fifth == (banned.proxy.name, "drawn from 1 with country=de", "403 (site)")
         for host in ("localhost:3128", "127.0.0.1", "[::1]:3128"):
-            assert told(await stage.ask(choices("other.example", host=host))) == []
+            assert choices_of(await gateway.request(choices("other.example", host=host))) == []
 
-    played(play)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -353,31 +348,31 @@ def test_the_reasons_of_recent_leases_are_shown(played):
         (choices().replace(b"GET", b"POST"), 405, "GET only"),
     ],
 )
-def test_invalid_requests_for_choices_are_refused(played, request_: bytes, status: int, words: str):
-    async def play(stage: Stage) -> None:
-        answer = await stage.ask(request_)
+def test_invalid_requests_for_choices_are_refused(run, request_: bytes, status: int, words: str):
+    async def scenario(gateway: RunningGateway) -> None:
+        answer = await gateway.request(request_)
         assert answer.startswith(b"HTTP/1.1 %d " % status), answer
         assert words.encode() in answer
 
-    played(play)
+    run(scenario)
 
 
-def test_an_account_sees_only_its_own_choices(played):
-    async def play(stage: Stage) -> None:
-        proxy = await stage.proxy(plays(OK))
-        await stage.ask(by("ann-session-a"))
-        assert (await stage.ask(choices())).startswith(b"HTTP/1.1 401 ")
-        assert told(await stage.ask(choices(user="bob"))) == []
-        assert [each[0] for each in told(await stage.ask(choices(user="ann")))] == [proxy.proxy.name]
+def test_an_account_sees_only_its_own_choices(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        proxy = await gateway.add_proxy(respond(OK))
+        await gateway.request(with_user("ann-session-a"))
+        assert (await gateway.request(choices())).startswith(b"HTTP/1.1 401 ")
+        assert choices_of(await gateway.request(choices(user="bob"))) == []
+        assert [each[0] for each in choices_of(await gateway.request(choices(user="ann")))] == [proxy.proxy.name]
 
-    played(play, users={"ann": "secret", "bob": "secret"})
+    run(scenario, users={"ann": "secret", "bob": "secret"})
 
 
-def test_reports_and_requests_share_a_connection(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(plays(OK))
-        said = report(lease="nobody", status=200).replace(b"Connection: close\r\n", b"")
-        answer = await stage.ask(GET + said + LAST)
+def test_reports_and_requests_share_a_connection(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(respond(OK))
+        unknown = report(lease="nobody", status=200).replace(b"Connection: close\r\n", b"")
+        answer = await gateway.request(GET + unknown + GET_AND_CLOSE)
         assert [each for each in (b"200 OK", b"404 Not", b"200 OK") if each in answer] == [
             b"200 OK",
             b"404 Not",
@@ -385,13 +380,13 @@ def test_reports_and_requests_share_a_connection(played):
         ]
         assert answer.count(b"HTTP/1.1 ") == 3
 
-    played(play)
+    run(scenario)
 
 
-def test_stopping_releases_all_leases(played_on_both):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(HTTP)
-        await tunnel(stage, by("x-session-a", CONNECT))
-        assert len(stage.gateway.context.leases) == 1
+def test_stopping_releases_all_leases(run_on_both_loops):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(HTTP)
+        await open_tunnel(gateway, with_user("x-session-a", CONNECT))
+        assert len(gateway.context.leases) == 1
 
-    played_on_both(play, grace_s=0.1)
+    run_on_both_loops(scenario, grace_s=0.1)

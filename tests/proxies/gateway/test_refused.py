@@ -1,4 +1,4 @@
-"""What the gateway refuses (P6): strangers, private addresses, requests that could be read in two ways, floods."""
+"""What the gateway refuses: wrong logins, private addresses, ambiguous requests, too many clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.core.errors import StateError, UsageError
 from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.proxies.core.gateway.access_rules import AccessRules
 from lycosa.proxies.gateway.gateway import open_listener
-from tests.proxies.gateway.playing import GET, LAST, OK, Stage, plays
+from tests.proxies.gateway.harness import GET, GET_AND_CLOSE, OK, RunningGateway, respond
 from tests.proxies.gateway.test_tunnels import CONNECT, HTTP
 
 POST = b"POST http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\n"
@@ -46,28 +46,28 @@ SMUGGLED = b"GET http://shop.example/smuggled HTTP/1.1\r\nHost: shop.example\r\n
     ],
     ids=lambda value: repr(value)[-60:] if isinstance(value, bytes) else str(value),
 )
-def test_ambiguous_requests_are_refused(played, request_: bytes, status: int):
-    async def play(stage: Stage) -> None:
-        proxy = await stage.proxy(plays(OK))
-        answer = await stage.ask(request_)
+def test_ambiguous_requests_are_refused(run, request_: bytes, status: int):
+    async def scenario(gateway: RunningGateway) -> None:
+        proxy = await gateway.add_proxy(respond(OK))
+        answer = await gateway.request(request_)
         assert answer.startswith(b"HTTP/1.1 %d " % status)
         assert b"\r\nConnection: close\r\n" in answer
-        assert answer.count(b"HTTP/1.1 ") == 1  # nothing behind it was answered
-        assert not any(b"smuggled" in heard for heard in proxy.heard)
+        assert answer.count(b"HTTP/1.1 ") == 1  # there is no second response
+        assert not any(b"smuggled" in received for received in proxy.received)
 
-    played(play)
+    run(scenario)
 
 
-def test_invalid_chunks_end_the_request(played):
-    async def play(stage: Stage) -> None:
-        proxy = await stage.proxy(HTTP)
+def test_invalid_chunks_end_the_request(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        proxy = await gateway.add_proxy(HTTP)
         for bad in (b"5\r\nhello\r\n5\nhello", b"5\r\nhello, world", b"xyz\r\n"):
-            answer = await stage.ask(POST + b"Transfer-Encoding: chunked\r\n\r\n" + bad + SMUGGLED)
+            answer = await gateway.request(POST + b"Transfer-Encoding: chunked\r\n\r\n" + bad + SMUGGLED)
             assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 502 "))
             assert answer.count(b"HTTP/1.1 ") == 1
-        assert not any(b"smuggled" in heard for heard in proxy.heard)
+        assert not any(b"smuggled" in received for received in proxy.received)
 
-    played(play, attempts=1)
+    run(scenario, attempts=1)
 
 
 @pytest.mark.parametrize(
@@ -89,51 +89,51 @@ def test_invalid_chunks_end_the_request(played):
         b"shop.example:22",
     ],
 )
-def test_private_addresses_and_closed_ports_are_refused(played, to: bytes):
-    """Also by names that the upstream proxy would find."""
+def test_private_addresses_and_closed_ports_are_refused(run, to: bytes):
+    """Also if the upstream proxy would resolve the name."""
 
-    async def play(stage: Stage) -> None:
-        proxy = await stage.proxy(HTTP)
+    async def scenario(gateway: RunningGateway) -> None:
+        proxy = await gateway.add_proxy(HTTP)
         for request in (
             b"CONNECT %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
             b"GET http://%b/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
         ):
-            answer = await stage.ask(request % to)
+            answer = await gateway.request(request % to)
             assert answer.startswith(b"HTTP/1.1 403 "), answer
             assert b"--ports" in answer or b"--allow-private" in answer
-        assert proxy.heard == []
-        assert stage.pool.returned == []  # no proxy was even asked for
-        assert not stage.gateway.context.counts.tunnels, "none was opened"
+        assert proxy.received == []
+        assert gateway.pool.released == []  # no proxy was leased
+        assert not gateway.context.counts.tunnels, "none was opened"
 
-    played(play)
+    run(scenario)
 
 
-def test_allowed_private_destinations_are_open(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(HTTP)
+def test_allowed_private_destinations_are_open(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(HTTP)
         for to in (b"10.9.9.9:443", b"inside.example:443", b"www.home.local:443"):
-            reader, writer = await stage.connect()
+            reader, writer = await gateway.connect()
             writer.write(b"CONNECT %b HTTP/1.1\r\nHost: x\r\n\r\n" % to)
-            assert (await stage.head(reader)).startswith(b"HTTP/1.1 200 ")
+            assert (await gateway.read_head(reader)).startswith(b"HTTP/1.1 200 ")
             writer.close()
 
-    played(play, access=AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "home.local"])))
+    run(scenario, access=AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "home.local"])))
 
 
-def test_an_unknown_name_is_a_502(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(plays(OK))
-        answer = await stage.ask(LAST.replace(b"shop", b"nobody"))
+def test_an_unknown_name_is_a_502(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(respond(OK))
+        answer = await gateway.request(GET_AND_CLOSE.replace(b"shop", b"nobody"))
         assert answer.startswith(b"HTTP/1.1 502 ")
         assert b"host not found" in answer
-        assert stage.pool.returned == []
+        assert gateway.pool.released == []
 
-    played(play)
+    run(scenario)
 
 
-def test_wrong_logins_are_a_407(played):
-    async def play(stage: Stage) -> None:
-        proxy = await stage.proxy(plays(OK))
+def test_wrong_logins_are_a_407(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        proxy = await gateway.add_proxy(respond(OK))
         for login in (
             b"",
             b"Basic " + b64encode(b"ann:wrong"),
@@ -141,62 +141,62 @@ def test_wrong_logins_are_a_407(played):
             b"Basic " + b64encode(b"ann-wrong-x:secret"),
         ):
             field = b"\r\nProxy-Authorization: " + login if login else b""
-            answer = await stage.ask(LAST.replace(b"\r\nConn", field + b"\r\nConn"))
+            answer = await gateway.request(GET_AND_CLOSE.replace(b"\r\nConn", field + b"\r\nConn"))
             assert answer.startswith(b"HTTP/1.1 407 ")
             assert b'\r\nProxy-Authenticate: Basic realm="lycosa"' in answer
-        assert proxy.heard == []
+        assert proxy.received == []
 
-    played(play, users={"ann": "secret"})
+    run(scenario, users={"ann": "secret"})
 
 
-def test_a_client_may_log_in_over_the_same_connection(played):
-    async def play(stage: Stage) -> None:
-        await stage.proxy(HTTP)
-        reader, writer = await stage.connect()
+def test_a_client_may_log_in_over_the_same_connection(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        await gateway.add_proxy(HTTP)
+        reader, writer = await gateway.connect()
         writer.write(CONNECT)
-        head = await stage.head(reader)
+        head = await gateway.read_head(reader)
         assert head.startswith(b"HTTP/1.1 407 ")
         await reader.readexactly(int(head.partition(b"Content-Length: ")[2].split(b"\r")[0]))
         writer.write(CONNECT.replace(b"\r\n\r\n", b"\r\nProxy-Authorization: Basic YW5uOnNlY3JldA==\r\n\r\n"))
-        assert (await stage.head(reader)).startswith(b"HTTP/1.1 200 ")
+        assert (await gateway.read_head(reader)).startswith(b"HTTP/1.1 200 ")
         writer.close()
 
-    played(play, users={"ann": "secret"})
+    run(scenario, users={"ann": "secret"})
 
 
-def test_repeated_wrong_logins_close_the_connection(played):
-    async def play(stage: Stage) -> None:
-        answer = await stage.ask(GET * 20)
+def test_repeated_wrong_logins_close_the_connection(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        answer = await gateway.request(GET * 20)
         assert answer.count(b"HTTP/1.1 407 ") == 5
 
-    played(play, users={"ann": "secret"})
+    run(scenario, users={"ann": "secret"})
 
 
-def test_slow_heads_time_out(played, monkeypatch: pytest.MonkeyPatch):
+def test_slow_heads_time_out(run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lycosa.proxies.gateway.gateway.SWEEP_S", 0.02)
 
-    async def play(stage: Stage) -> None:
-        assert (await stage.ask(b"GET http://shop.ex")).startswith(b"HTTP/1.1 408 ")
-        assert await stage.ask(b"\x05\x01") == b""
-        assert await stage.ask() == b""  # one that says nothing at all
+    async def scenario(gateway: RunningGateway) -> None:
+        assert (await gateway.request(b"GET http://shop.ex")).startswith(b"HTTP/1.1 408 ")
+        assert await gateway.request(b"\x05\x01") == b""
+        assert await gateway.request() == b""  # a client that sends nothing
 
-    played(play, head_s=0.1, idle_s=0.2)
+    run(scenario, head_s=0.1, idle_s=0.2)
 
 
-def test_the_number_of_clients_is_limited(played):
-    async def play(stage: Stage) -> None:
-        some = [await stage.connect() for _ in range(3)]
-        reader, _ = await stage.connect()
-        assert await stage.gone(reader) == b""
+def test_the_number_of_clients_is_limited(run):
+    async def scenario(gateway: RunningGateway) -> None:
+        some = [await gateway.connect() for _ in range(3)]
+        reader, _ = await gateway.connect()
+        assert await gateway.read_to_end(reader) == b""
         some[0][1].close()
-        while stage.gateway.context.counts.clients > 2:  # noqa: ASYNC110
+        while gateway.context.counts.clients > 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        assert (await stage.ask(LAST)).startswith(b"HTTP/1.1 503 ")
+        assert (await gateway.request(GET_AND_CLOSE)).startswith(b"HTTP/1.1 503 ")
 
-    played(play, per_client=3)
+    run(scenario, per_client=3)
 
 
-# --- where it listens
+# --- listening
 
 
 @pytest.mark.parametrize("where", ["0.0.0.0:0", "[::]:0"])

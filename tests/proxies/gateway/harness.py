@@ -1,14 +1,14 @@
-"""What the tests of the gateway share: a gateway over a pool of proxies that do as they are told, and raw clients.
+"""The harness of the gateway's tests: a gateway over fake proxies that respond as a test says, and raw clients.
 
-    def test_something(played):
-        async def play(stage):
-            proxy = await stage.proxy(plays(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nhi"))
-            assert (await stage.ask(b"GET http://shop.example/ HTTP/1.1\\r\\n...")).endswith(b"hi")
-            assert proxy.heard == [b"GET http://shop.example/ HTTP/1.1\\r\\n..."]
-        played(play)
+    def test_something(run):
+        async def scenario(gateway):
+            proxy = await gateway.add_proxy(respond(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nhi"))
+            assert (await gateway.request(b"GET http://shop.example/ HTTP/1.1\\r\\n...")).endswith(b"hi")
+            assert proxy.received == [b"GET http://shop.example/ HTTP/1.1\\r\\n..."]
+        run(scenario)
 
-A proxy is a server on raw sockets: what it hears is kept byte for byte, for each connection. At the end nothing may be
-left: no task, no lease, no connection.
+A fake proxy is a server on raw sockets, which records the bytes of each connection. At the end of a scenario no task,
+lease or connection may be left.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.gateway.gateway import Gateway, open_listener, run_gateway
+from lycosa.proxies.gateway.routing import GatewayContext
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import ProxyLease
 from tests.http.static_resolver import StaticResolver
@@ -45,16 +46,16 @@ NAMES = {
 }
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 GET = b"GET http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\n\r\n"
-LAST = b"GET http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n"
+GET_AND_CLOSE = b"GET http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n"
 
-Part = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Responder = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def plays(*answers: bytes, close: bool = False) -> Part:
-    """Return what answers heads, one after the other, the last one again and again."""
-    left = list(answers)
+def respond(*responses: bytes, close: bool = False) -> Responder:
+    """Return a responder that answers each request head with the next response, then with the last one."""
+    left = list(responses)
 
-    async def part(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def responder(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(left.pop(0) if len(left) > 1 else left[0])
@@ -62,21 +63,21 @@ def plays(*answers: bytes, close: bool = False) -> Part:
             if close:
                 return
 
-    return part
+    return responder
 
 
-class Told:
-    """A proxy that plays a part. `heard`: the bytes of each connection; `open`: how many there are now."""
+class FakeProxy:
+    """A proxy that runs a responder. `received`: the bytes of each connection; `open`: the number of open ones."""
 
-    def __init__(self, part: Part) -> None:
-        self.part = part
-        self.heard: list[bytes] = []
+    def __init__(self, responder: Responder) -> None:
+        self.responder = responder
+        self.received: list[bytes] = []
         self.open = 0
         self.address = ""
         self.proxy: Proxy
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def on_connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -88,70 +89,75 @@ class Told:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number = len(self.heard)
-        self.heard.append(b"")
+        number = len(self.received)
+        self.received.append(b"")
         self.open += 1
-        inner = asyncio.StreamReader(limit=1 << 20)
+        copy = asyncio.StreamReader(limit=1 << 20)
 
-        async def listen() -> None:
+        async def record() -> None:
             while data := await reader.read(65_536):
-                self.heard[number] += data
-                inner.feed_data(data)
-            inner.feed_eof()
+                self.received[number] += data
+                copy.feed_data(data)
+            copy.feed_eof()
 
-        listener = asyncio.create_task(listen())
+        recording = asyncio.create_task(record())
         try:
-            await self.part(inner, writer)
+            await self.responder(copy, writer)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # somebody went
+            pass  # the gateway disconnected
         finally:
             writer.close()
-            listener.cancel()
-            await asyncio.gather(listener, return_exceptions=True)
+            recording.cancel()
+            await asyncio.gather(recording, return_exceptions=True)
             self.open -= 1
 
 
-class Recorded(LocalPool):
-    """A pool that tells what it heard. `returned`: targets and outcomes, in order."""
+class RecordingPool(LocalPool):
+    """A pool that records what is released."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.returned: list[tuple[ProxyLease, list[Outcome]]] = []
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.released: list[tuple[ProxyLease, list[Outcome]]] = []
 
     async def release(self, lease: ProxyLease, outcomes: Any = ()) -> bool:
-        self.returned.append((lease, list(outcomes)))
+        self.released.append((lease, list(outcomes)))
         return await super().release(lease, outcomes)
 
     @property
     def outcomes(self) -> list[tuple[str, str]]:
         """Blame and reason of every use."""
-        return [(str(each.blame), each.reason) for _, outcomes in self.returned for each in outcomes]
+        return [(str(each.blame), each.reason) for _, outcomes in self.released for each in outcomes]
 
 
-class Stage:
-    """A gateway that runs."""
+class RunningGateway:
+    """A gateway that runs, and what a test needs of it."""
 
-    def __init__(self, gateway: Gateway, pool: Recorded, port: int, stack: AsyncExitStack) -> None:
-        self.gateway = gateway
+    def __init__(self, gateway: Gateway, pool: RecordingPool, port: int, stack: AsyncExitStack) -> None:
+        self.context: GatewayContext = gateway.context
         self.pool = pool
         self.port = port
         self._stack = stack
 
-    async def proxy(
-        self, part: Part, scheme: str = "http", login: str = "", tls: ssl.SSLContext | None = None, **facts: Any
-    ) -> Told:
-        """Add a proxy that plays this part."""
-        told = Told(part)
-        server = await asyncio.start_server(told.connected, "127.0.0.1", 0, ssl=tls)
-        self._stack.push_async_callback(told.stop)
+    async def add_proxy(
+        self,
+        responder: Responder,
+        scheme: str = "http",
+        login: str = "",
+        tls: ssl.SSLContext | None = None,
+        **facts: Any,
+    ) -> FakeProxy:
+        """Add a proxy that runs this responder."""
+        proxy = FakeProxy(responder)
+        server = await asyncio.start_server(proxy.on_connect, "127.0.0.1", 0, ssl=tls)
+        self._stack.push_async_callback(proxy.stop)
         self._stack.callback(server.close)
-        told.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        told.proxy = parse_proxy(f"{scheme}://{login}{told.address}", **facts)
-        await self.pool.add([told.proxy])
-        return told
+        proxy.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        proxy.proxy = parse_proxy(f"{scheme}://{login}{proxy.address}", **facts)
+        await self.pool.add([proxy.proxy])
+        return proxy
 
-    async def dead(self) -> Proxy:
-        """Add a proxy where nobody listens."""
+    async def add_dead_proxy(self) -> Proxy:
+        """Add a proxy at a closed port."""
         proxy = parse_proxy(f"http://127.0.0.1:{closed_port()}")
         await self.pool.add([proxy])
         return proxy
@@ -162,44 +168,46 @@ class Stage:
         self._stack.callback(writer.close)
         return reader, writer
 
-    async def ask(self, *pieces: bytes, eof: bool = False) -> bytes:
+    async def request(self, *pieces: bytes) -> bytes:
         """Send bytes over a new connection. Return all that comes until it ends."""
         reader, writer = await self.connect()
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0)
-        if eof:
-            writer.write_eof()
         try:
-            return await self.gone(reader)
+            return await self.read_to_end(reader)
         finally:
             writer.close()
 
-    async def gone(self, reader: asyncio.StreamReader) -> bytes:
+    async def read_to_end(self, reader: asyncio.StreamReader) -> bytes:
         """Return what comes until a connection ends, in whatever way."""
         with suppress(ConnectionError):
             return await reader.read()
         return b""
 
-    async def head(self, reader: asyncio.StreamReader) -> bytes:
+    async def read_head(self, reader: asyncio.StreamReader) -> bytes:
         """Return the next head."""
         return await reader.readuntil(b"\r\n\r\n")
 
+    async def wait_for_leases_to_end(self) -> None:
+        while self.context.leases:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
-Play = Callable[[Stage], Awaitable[None]]
+
+Scenario = Callable[[RunningGateway], Awaitable[None]]
 
 
 @asynccontextmanager
-async def staged(
+async def running_gateway(
     users: dict[str, str] | None = None,
     access: AccessRules | None = None,
     policies: Policies | None = None,
     tls: ssl.SSLContext | None = None,
     **limits: Any,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[RunningGateway]:
     policies = policies or Policies()
-    pool = Recorded(policies.policy_of)
+    pool = RecordingPool(policies.policy_of)
     context = gateway_context(
         pool,
         policies,
@@ -213,19 +221,18 @@ async def staged(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(pool.close)
         async with run_gateway(context, listener) as gateway:
-            yield Stage(gateway, pool, listener.getsockname()[1], stack)
+            yield RunningGateway(gateway, pool, listener.getsockname()[1], stack)
             await stack.aclose()
 
 
-def played(play: Play, loop: str = "uvloop", **options: Any) -> None:
-    """Run a play. Fails on what the loop complains about, and on leases and connections that are left."""
-    complaints: list[Any] = []
+def run_scenario(scenario: Scenario, loop: str = "uvloop", **options: Any) -> None:
+    """Run a scenario. Fails on errors that the loop reports, and on leases and connections that are left."""
+    errors: list[Any] = []
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        async with asyncio.timeout(TEST_MAX_S), staged(**options) as stage:
-            await play(stage)
-            gateway = stage.gateway
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        async with asyncio.timeout(TEST_MAX_S), running_gateway(**options) as gateway:
+            await scenario(gateway)
         assert not gateway.context.leases, "leases are left"
         assert not gateway.context.idle_connections, "connections to proxies are left"
         assert gateway.context.counts.clients == 0
@@ -234,7 +241,7 @@ def played(play: Play, loop: str = "uvloop", **options: Any) -> None:
     factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
-    assert complaints == [], str(complaints)[:2000]
+    assert errors == [], str(errors)[:2000]
 
 
 ANYWHERE = AccessRules(allowed=AllowedPrivate(["*"]), ports=(range(1, 65_536),))
