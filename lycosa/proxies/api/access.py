@@ -46,7 +46,7 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         is_change = scope["method"] not in SAFE_METHODS
         if not self._key and not self._is_local(scope, headers):
-            return _deny(path, 403, "without a key only this machine has access, by its address or as localhost")
+            return _deny(path, 403, "without a key only this machine has access, at a loopback address or localhost")
         if is_change and _is_cross_site(headers):
             return _deny(path, 403, "requests from another site must not change anything here")
         if not self._key or path in PUBLIC_PATHS or path.startswith("/static/"):
