@@ -1,4 +1,4 @@
-"""Checks of proxies against a judge (P6), through real ones and some that lie; and pools that are kept checked."""
+"""Checks of proxies against a judge, through real ones and lying ones; and the upkeep of a pool."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ def other_certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @asynccontextmanager
-async def checking(certificate: Certificate | None, **checks: Any) -> AsyncIterator[tuple[Judge, Checker]]:
+async def running_checker(certificate: Certificate | None, **checks: Any) -> AsyncIterator[tuple[Judge, Checker]]:
     async with asyncio.timeout(60), run_judge(certificate) as judge:
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of bad handshakes
-        asked = Checks(judges=(judge.address,), **{"timeout_s": TIMEOUT_S, **checks})
-        async with open_checker(asked) as checker:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's side of failed handshakes
+        settings = Checks(judges=(judge.address,), **{"timeout_s": TIMEOUT_S, **checks})
+        async with open_checker(settings) as checker:
             yield judge, checker
 
 
-def checked(certificate: Certificate | None, story: Callable[[Judge, Checker], Awaitable[None]], **checks: Any) -> None:
+def run(certificate: Certificate | None, scenario: Callable[[Judge, Checker], Awaitable[None]], **checks: Any) -> None:
     async def main() -> None:
-        async with checking(certificate, **checks) as (judge, checker):
-            await story(judge, checker)
+        async with running_checker(certificate, **checks) as (judge, checker):
+            await scenario(judge, checker)
 
     asyncio.run(main())
 
 
-async def found(checker: Checker, *proxies: Proxy) -> dict[str, Finding]:
+async def check_proxies(checker: Checker, *proxies: Proxy) -> dict[str, Finding]:
     return {finding.proxy.key: finding async for finding in checker.check_all(proxies)}
 
 
@@ -72,22 +72,22 @@ def test_real_proxies_are_classified(certificate: Certificate) -> None:
     real = {
         "tinyproxy": Tinyproxy(user="ann", password="secret"),
         "squid": Squid(),
-        "squid that tells nothing": Squid(forwards="delete"),
+        "squid without forwarded-for": Squid(forwards="delete"),
         "microsocks": Microsocks(user="ann", password="se@ret"),
         "dante": Dante(),
     }
     levels = {
         "tinyproxy": Anonymity.ANONYMOUS,  # a Via
         "squid": Anonymity.TRANSPARENT,  # X-Forwarded-For: 127.0.0.1
-        "squid that tells nothing": Anonymity.ANONYMOUS,  # Cache-Control
+        "squid without forwarded-for": Anonymity.ANONYMOUS,  # Cache-Control
         "microsocks": Anonymity.ELITE,
         "dante": Anonymity.ELITE,
     }
 
-    async def story(judge: Judge, checker: Checker) -> None:
+    async def scenario(judge: Judge, checker: Checker) -> None:
         proxies = {name: parse_proxy(each.url) for name, each in real.items()}
         proxies["dante by SOCKS4"] = parse_proxy(real["dante"].url_socks4)  # type: ignore[attr-defined]
-        findings = await found(checker, *proxies.values())
+        findings = await check_proxies(checker, *proxies.values())
         for name, proxy in proxies.items():
             finding = findings[proxy.key]
             its = real[name.removesuffix(" by SOCKS4")]
@@ -98,55 +98,55 @@ def test_real_proxies_are_classified(certificate: Certificate) -> None:
             assert finding.latency_s is not None, name
             assert 0 < finding.latency_s < TIMEOUT_S, name
         wrong = [parse_proxy(each.url_without_login) for each in (real["tinyproxy"], real["microsocks"])]
-        refused = await found(checker, *wrong)
+        refused = await check_proxies(checker, *wrong)
         assert [finding.alive for finding in refused.values()] == [False, False]
         assert "407" in refused[wrong[0].key].problem or "401" in refused[wrong[0].key].problem
 
     with running(*real.values()):
-        checked(certificate, story)
+        run(certificate, scenario)
 
 
 def test_latency_is_the_time_to_connect(certificate: Certificate) -> None:
-    async def story(judge: Judge, checker: Checker) -> None:
+    async def scenario(judge: Judge, checker: Checker) -> None:
         async with proxying(exit=new_address()) as slow:
-            slow.delay_s = 0.3  # before each connection that it makes: within the handshake, for HTTPS
-            (finding,) = (await found(checker, parse_proxy(slow.url))).values()
+            slow.delay_s = 0.3  # before each connection that it opens, for HTTPS within the handshake
+            (finding,) = (await check_proxies(checker, parse_proxy(slow.url))).values()
             assert finding.latency_s is not None
             assert 0.3 <= finding.latency_s < TIMEOUT_S
 
-    checked(certificate, story)
+    run(certificate, scenario)
 
 
 def test_a_proxy_that_alters_pages_is_unfit(certificate: Certificate) -> None:
-    async def story(judge: Judge, checker: Checker) -> None:
-        async with proxying(exit=new_address()) as liar:
-            liar.alters = (b"</body>", b"<script src='//ads.example/'></script></body>")
-            finding = await checker.check(parse_proxy(liar.url))
+    async def scenario(judge: Judge, checker: Checker) -> None:
+        async with proxying(exit=new_address()) as proxy:
+            proxy.alters = (b"</body>", b"<script src='//ads.example/'></script></body>")
+            finding = await checker.check(parse_proxy(proxy.url))
             assert finding.changes == ("page",)
             assert finding.outcome(checker.checks).reason == "not fit: alters the page"
-            liar.alters = (b"127.", b"128.")  # what the judge says of it
-            finding = await checker.check(parse_proxy(liar.url))
+            proxy.alters = (b"127.", b"128.")  # the signed answer of the judge
+            finding = await checker.check(parse_proxy(proxy.url))
             assert (finding.protocols, finding.changes) == (("https",), ("page",))
 
-    checked(certificate, story)
+    run(certificate, scenario)
 
 
 def test_a_proxy_that_swaps_certificates_is_unfit(certificate: Certificate, other_certificate: Certificate) -> None:
-    async def story(judge: Judge, checker: Checker) -> None:
+    async def scenario(judge: Judge, checker: Checker) -> None:
         tls_port, key = judge.address.tls_port, judge.address.key
         middle = new_address()
-        between = run_judge(other_certificate, host=middle, tls_port=tls_port, key=key)  # knows even the key
+        between = run_judge(other_certificate, host=middle, tls_port=tls_port, key=key)  # it even has the key
         async with between, proxying(hosts={"127.0.0.1": middle}) as interceptor:
             finding = await checker.check(parse_proxy(interceptor.url))
             assert "certificate" in finding.changes
             assert "https" not in finding.protocols
             assert finding.outcome(checker.checks).reason == "not fit: alters the certificate"
 
-    checked(certificate, story)
+    run(certificate, scenario)
 
 
 @pytest.mark.parametrize(
-    ("does", "level", "changes"),
+    ("behaviour", "level", "changes"),
     [
         ({}, Anonymity.ELITE, ()),
         ({"asks": ["X-Real-IP: 127.0.0.1"]}, Anonymity.TRANSPARENT, ()),
@@ -157,53 +157,53 @@ def test_a_proxy_that_swaps_certificates_is_unfit(certificate: Certificate, othe
         ({"exit": "127.0.0.1"}, Anonymity.TRANSPARENT, ()),
     ],
 )  # fmt: skip
-def test_added_and_dropped_fields_are_found(does: dict[str, Any], level: Anonymity, changes: Any) -> None:
-    async def story(judge: Judge, checker: Checker) -> None:
-        async with forging(**does) as url:
+def test_added_and_dropped_fields_are_found(behaviour: dict[str, Any], level: Anonymity, changes: Any) -> None:
+    async def scenario(judge: Judge, checker: Checker) -> None:
+        async with forging(**behaviour) as url:
             finding = await checker.check(parse_proxy(url))
             assert (finding.anonymity, finding.changes) == (level, changes)
             assert finding.protocols == ("http",)
             assert finding.outcome(checker.checks).reason == ""
 
-    checked(None, story)
+    run(None, scenario)
 
 
 def test_a_proxy_that_answers_in_place_of_the_judge_is_not_alive() -> None:
     portal = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nlogin"
     refusal = b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"
 
-    async def story(judge: Judge, checker: Checker) -> None:
+    async def scenario(judge: Judge, checker: Checker) -> None:
         async with forging(instead=portal) as first, forging(instead=refusal) as second:
-            findings = await found(checker, parse_proxy(first), parse_proxy(second))
+            findings = await check_proxies(checker, parse_proxy(first), parse_proxy(second))
             logged_in, refused = (findings[parse_proxy(url).key] for url in (first, second))
             assert (logged_in.alive, logged_in.changes) == (False, ("page",))
             assert (refused.alive, refused.changes, refused.problem) == (False, (), "answered 403 for the judge")
 
-    checked(None, story)
+    run(None, scenario)
 
 
 def test_servers_that_are_not_proxies_end_with_a_timeout(certificate: Certificate) -> None:
-    async def story(judge: Judge, checker: Checker) -> None:
+    async def scenario(judge: Judge, checker: Checker) -> None:
         async with serving() as web:
             nobody = parse_proxy(f"127.0.0.1:{closed_port()}")
             silent = parse_proxy(f"socks5h://127.0.0.1:{web.address.rpartition(':')[2]}")
-            findings = await found(checker, nobody, silent, parse_proxy("no.such.host.invalid:80"))
+            findings = await check_proxies(checker, nobody, silent, parse_proxy("no.such.host.invalid:80"))
             assert [each.alive for each in findings.values()] == [False] * 3
             assert findings[nobody.key].problem == "proxy refused the connection"
             assert all(each.problem for each in findings.values())
 
-    checked(certificate, story, timeout_s=2.5)
+    run(certificate, scenario, timeout_s=2.5)
 
 
 @pytest.mark.proxies
 def test_the_actual_kind_of_a_proxy_is_named(certificate: Certificate) -> None:
-    async def story(judge: Judge, checker: Checker) -> None:
+    async def scenario(judge: Judge, checker: Checker) -> None:
         with Microsocks() as proxy:
             finding = await checker.check(parse_proxy(f"http://{proxy.place}"))
         assert finding.kinds == ("socks5h",)
         assert finding.problem == "answers as socks5h, not as http"
 
-    checked(certificate, story, other_kinds=True)
+    run(certificate, scenario, other_kinds=True)
 
 
 def test_pages_of_sites_are_validated(certificate: Certificate) -> None:
@@ -213,7 +213,7 @@ def test_pages_of_sites_are_validated(certificate: Certificate) -> None:
             other = TargetPage("other.example", web.url("/good"), contains=("add to basket",))
             gone = TargetPage("gone.example", web.url("/503"))
             sites = (good, other, gone)
-            async with checking(certificate, sites=sites) as (_, checker), proxying(exit=new_address()) as proxy:
+            async with running_checker(certificate, sites=sites) as (_, checker), proxying(exit=new_address()) as proxy:
                 mine = parse_proxy(proxy.url)
                 pool = LocalPool()
                 await pool.add([mine])
@@ -233,7 +233,7 @@ def test_pages_of_sites_are_validated(certificate: Certificate) -> None:
 def test_without_a_judge_there_is_an_error_and_no_finding() -> None:
     async def main(*judges: JudgeAddress) -> None:
         async with asyncio.timeout(30), open_checker(Checks(judges, timeout_s=TIMEOUT_S)) as checker:
-            await found(checker, parse_proxy("127.0.0.1:1"))
+            await check_proxies(checker, parse_proxy("127.0.0.1:1"))
 
     with pytest.raises(NoJudge, match="no judge to check proxies with: run `lycosa proxies judge`"):
         asyncio.run(main())
@@ -264,12 +264,12 @@ def test_proxies_are_not_blamed_for_a_stopped_judge(certificate: Certificate) ->
             ends = AsyncExitStack()
             first = await ends.enter_async_context(run_judge())
             second = await stack.enter_async_context(run_judge())
-            asked = Checks((first.address, second.address), timeout_s=TIMEOUT_S)
-            checker = await stack.enter_async_context(open_checker(asked))
+            settings = Checks((first.address, second.address), timeout_s=TIMEOUT_S)
+            checker = await stack.enter_async_context(open_checker(settings))
             proxy = await stack.enter_async_context(proxying(exit=new_address()))
             await checker.ready()
             await ends.aclose()
-            for _ in range(4):  # the turns of both
+            for _ in range(4):  # enough for both judges
                 assert (await checker.check(parse_proxy(proxy.url))).alive
             await stack.aclose()
 
@@ -277,28 +277,28 @@ def test_proxies_are_not_blamed_for_a_stopped_judge(certificate: Certificate) ->
 
 
 def test_checks_are_concurrent_up_to_the_limit_and_each_proxy_is_checked_once(certificate: Certificate) -> None:
-    async def story(judge: Judge, checker: Checker) -> None:
+    async def scenario(judge: Judge, checker: Checker) -> None:
         async with AsyncExitStack() as stack:
             proxies = [await stack.enter_async_context(proxying(exit=new_address())) for _ in range(12)]
-            under_way = most = 0
+            running_checks = peak = 0
             check = checker.check
 
             async def counted(proxy: Proxy) -> Finding:
-                nonlocal under_way, most
-                under_way += 1
-                most = max(most, under_way)
+                nonlocal running_checks, peak
+                running_checks += 1
+                peak = max(peak, running_checks)
                 finding = await check(proxy)
-                under_way -= 1
+                running_checks -= 1
                 return finding
 
             checker.check = counted  # type: ignore[method-assign]
-            findings = await found(checker, *(parse_proxy(each.url) for each in proxies))
+            findings = await check_proxies(checker, *(parse_proxy(each.url) for each in proxies))
             assert len(findings) == 12
             assert all(each.alive for each in findings.values())
             assert [len(each.asked) for each in proxies] == [2] * 12, "a look and a page"
-            assert most == 3
+            assert peak == 3
 
-    checked(None, story, concurrency=3)
+    run(None, scenario, concurrency=3)
 
 
 @pytest.mark.parametrize("checks", [60, pytest.param(1000, marks=pytest.mark.prove)])
@@ -308,15 +308,15 @@ def test_no_working_proxy_is_blamed_while_a_judge_stops(certificate: Certificate
             dying = AsyncExitStack()
             judges = [await each.enter_async_context(run_judge(certificate)) for each in (stack, dying)]
             proxies = [await stack.enter_async_context(proxying(exit=new_address())) for _ in range(4)]
-            asked = Checks(tuple(each.address for each in judges), timeout_s=60.0, concurrency=16)
-            checker = await stack.enter_async_context(open_checker(asked))
+            settings = Checks(tuple(each.address for each in judges), timeout_s=60.0, concurrency=16)
+            checker = await stack.enter_async_context(open_checker(settings))
             listed = [proxies[number % 4] for number in range(checks)]
             findings = await stack.enter_async_context(aclosing(checker.check_all(parse_proxy(p.url) for p in listed)))
             done = 0
             async for finding in findings:
                 done += 1
                 assert finding.alive, (done, finding)
-                assert finding.outcome(asked).blame is Blame.NONE, (done, finding)
+                assert finding.outcome(settings).blame is Blame.NONE, (done, finding)
                 if done == checks // 3:
                     await dying.aclose()
             assert done == checks
@@ -325,38 +325,38 @@ def test_no_working_proxy_is_blamed_while_a_judge_stops(certificate: Certificate
     asyncio.run(main())
 
 
-class Watched:
-    """Findings of an upkeep, to be waited for."""
+class FindingQueue:
+    """Waits for findings of an upkeep."""
 
     def __init__(self) -> None:
-        self.findings: asyncio.Queue[Finding] = asyncio.Queue()
+        self.queue: asyncio.Queue[Finding] = asyncio.Queue()
 
     async def next(self, **having: object) -> Finding:
         while True:
-            finding = await self.findings.get()
+            finding = await self.queue.get()
             if all(getattr(finding, name) == value for name, value in having.items()):
                 return finding
 
 
 def test_a_pool_is_kept_checked() -> None:
     async def main() -> None:
-        watched, pool = Watched(), LocalPool()
+        findings, pool = FindingQueue(), LocalPool()
         async with asyncio.timeout(60), run_judge() as judge, proxying(exit="127.0.0.77") as proxy:
             mine = parse_proxy(proxy.url)
             await pool.add([mine])
-            asked = Checks((judge.address,), every_s=0.1, timeout_s=TIMEOUT_S)
-            async with open_checker(asked) as checker, asyncio.TaskGroup() as group:
-                upkeep = Upkeep(pool, checker, on_finding=watched.findings.put_nowait, retry_s=0.05)
+            settings = Checks((judge.address,), every_s=0.1, timeout_s=TIMEOUT_S)
+            async with open_checker(settings) as checker, asyncio.TaskGroup() as group:
+                upkeep = Upkeep(pool, checker, on_finding=findings.queue.put_nowait, retry_s=0.05)
                 running = group.create_task(upkeep.run())
-                await watched.next(alive=True)
+                await findings.next(alive=True)
                 (view,) = await pool.proxies()
                 assert (view.state, view.exit_ip) == (ProxyState.READY, "127.0.0.77")
                 proxy.alters = (b"</body>", b"!</body>")
-                await watched.next(changes=("page",))
+                await findings.next(changes=("page",))
                 (view,) = await pool.proxies()
                 assert (view.state, view.reason) == (ProxyState.DEAD, "not fit: alters the page")
                 proxy.alters = None
-                await watched.next(alive=True, changes=())
+                await findings.next(alive=True, changes=())
                 (view,) = await pool.proxies()
                 assert view.state is ProxyState.READY
                 running.cancel()
@@ -366,22 +366,22 @@ def test_a_pool_is_kept_checked() -> None:
 
 def test_without_a_judge_no_proxy_of_a_pool_is_blamed(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        watched, pool, told = Watched(), LocalPool(), asyncio.Event()
-        caplog.handler.addFilter(lambda record: told.set() or True)
+        findings, pool, logged = FindingQueue(), LocalPool(), asyncio.Event()
+        caplog.handler.addFilter(lambda record: logged.set() or True)
         async with asyncio.timeout(60), proxying(exit=new_address()) as proxy:
             await pool.add([parse_proxy(proxy.url)])
             port = closed_port()
             missing = JudgeAddress("127.0.0.1", port, "k" * 32)
             async with open_checker(Checks((missing,), every_s=0.1, timeout_s=TIMEOUT_S)) as checker:
-                upkeep = Upkeep(pool, checker, on_finding=watched.findings.put_nowait, judge_s=0.2)
+                upkeep = Upkeep(pool, checker, on_finding=findings.queue.put_nowait, judge_s=0.2)
                 async with asyncio.TaskGroup() as group:
                     running = group.create_task(upkeep.run())
-                    await told.wait()
+                    await logged.wait()
                     assert proxy.asked == []
                     (view,) = await pool.proxies()
                     assert view.state is ProxyState.READY
                     async with run_judge(port=port, key="k" * 32):
-                        await watched.next(alive=True)
+                        await findings.next(alive=True)
                     running.cancel()
         assert caplog.text.count("proxies are not checked") == 1
         assert caplog.text.count("proxies are checked again") == 1
@@ -390,25 +390,25 @@ def test_without_a_judge_no_proxy_of_a_pool_is_blamed(caplog: pytest.LogCaptureF
 
 
 def test_a_finding_is_recorded_when_the_pool_is_reachable_again() -> None:
-    class Away(LocalPool):
-        """A real pool whose server is away for a while."""
+    class UnreachablePool(LocalPool):
+        """A pool whose first calls fail."""
 
         failures = 2
 
-        async def report_check(self, *told: Any) -> bool:
+        async def report_check(self, *arguments: Any) -> bool:
             if self.failures:
                 self.failures -= 1
-                raise StateError("the server is away")
-            return await super().report_check(*told)
+                raise StateError("the server is unreachable")
+            return await super().report_check(*arguments)
 
     async def main() -> None:
-        watched, pool = Watched(), Away()
+        findings, pool = FindingQueue(), UnreachablePool()
         async with asyncio.timeout(60), run_judge() as judge, proxying(exit="127.0.0.78") as proxy:
             await pool.add([parse_proxy(proxy.url)])
             async with open_checker(Checks((judge.address,))) as checker, asyncio.TaskGroup() as group:
-                upkeep = Upkeep(pool, checker, on_finding=watched.findings.put_nowait, judge_s=0.05)
+                upkeep = Upkeep(pool, checker, on_finding=findings.queue.put_nowait, judge_s=0.05)
                 running = group.create_task(upkeep.run())
-                await watched.next(alive=True)
+                await findings.next(alive=True)
                 (view,) = await pool.proxies()
                 assert (view.exit_ip, pool.failures) == ("127.0.0.78", 0)
                 running.cancel()

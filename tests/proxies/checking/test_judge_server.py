@@ -1,4 +1,4 @@
-"""The judge (P6): what it tells whoever has its key, nothing to anybody else, and its bounds."""
+"""The judge: what clients with its key get, what others get, and its bounds."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return Certificate.load_or_create(tmp_path_factory.mktemp("judge"))
 
 
-def played(story: Callable[[Judge], Awaitable[None]], certificate: Certificate | None = None, **options: str) -> None:
+def run(scenario: Callable[[Judge], Awaitable[None]], certificate: Certificate | None = None, **options: str) -> None:
     async def main() -> None:
         async with asyncio.timeout(30), run_judge(certificate, **options) as judge:  # type: ignore[arg-type]
-            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of a bad handshake
-            await story(judge)
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's side of a failed handshake
+            await scenario(judge)
 
     asyncio.run(main())
 
 
-async def answered(judge: Judge, asked: bytes) -> bytes:
+async def request(judge: Judge, message: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", judge.address.port)
-    writer.write(asked)
+    writer.write(message)
     answer = b""
     with suppress(ConnectionResetError):
         answer = await reader.read()
@@ -63,95 +63,95 @@ def head(judge: Judge, kind: str, *fields: str) -> bytes:
 
 
 def test_clients_with_the_key_get_what_was_seen() -> None:
-    async def story(judge: Judge) -> None:
-        answer = await answered(judge, head(judge, LOOK, "Via: 1.1 a", "X-Forwarded-For:  10.0.0.1 ", "nonsense"))
-        told, _, body = answer.partition(b"\r\n\r\n")
-        assert told.startswith(b"HTTP/1.1 200 OK\r\n")
+    async def scenario(judge: Judge) -> None:
+        answer = await request(judge, head(judge, LOOK, "Via: 1.1 a", "X-Forwarded-For:  10.0.0.1 ", "nonsense"))
+        head_, _, body = answer.partition(b"\r\n\r\n")
+        assert head_.startswith(b"HTTP/1.1 200 OK\r\n")
         seen = decode_answer(body, judge.address.key, NONCE)
         assert seen is not None
         assert (seen.address, seen.is_tls) == ("127.0.0.1", False)
         assert seen.fields == (("host", "a"), ("via", "1.1 a"), ("x-forwarded-for", "10.0.0.1"))
         assert (judge.answered, judge.rejected) == (1, 0)
 
-    played(story)
+    run(scenario)
 
 
 def test_a_page_is_derived_from_the_nonce() -> None:
-    async def story(judge: Judge) -> None:
-        answer = await answered(judge, head(judge, PAGE))
+    async def scenario(judge: Judge) -> None:
+        answer = await request(judge, head(judge, PAGE))
         assert answer.partition(b"\r\n\r\n")[2] == make_page(judge.address.key, NONCE)
         assert b"Content-Type: text/html" in answer
 
-    played(story)
+    run(scenario)
 
 
 def test_clients_without_the_key_learn_nothing() -> None:
-    async def story(judge: Judge) -> None:
+    async def scenario(judge: Judge) -> None:
         right = head(judge, LOOK)
         answers = {
-            (await answered(judge, right.replace(NONCE.encode(), b"f" * 32))),
-            (await answered(judge, right.replace(b"look", b"page"))),
-            (await answered(judge, right.replace(b"GET", b"POST"))),
-            (await answered(judge, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")),
-            (await answered(judge, b"GET http://[x HTTP/1.1\r\nHost: a\r\n\r\n")),
+            (await request(judge, right.replace(NONCE.encode(), b"f" * 32))),
+            (await request(judge, right.replace(b"look", b"page"))),
+            (await request(judge, right.replace(b"GET", b"POST"))),
+            (await request(judge, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")),
+            (await request(judge, b"GET http://[x HTTP/1.1\r\nHost: a\r\n\r\n")),
         }
         assert len(answers) == 1
         assert answers.pop().startswith(b"HTTP/1.1 404 ")
         assert (judge.answered, judge.rejected) == (0, 5)
-        assert (await answered(judge, b"\x16\x03\x01\x02\x00\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+        assert (await request(judge, b"\x16\x03\x01\x02\x00\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
 
-    played(story)
+    run(scenario)
 
 
 def test_an_absolute_url_in_the_request_is_accepted() -> None:
-    async def story(judge: Judge) -> None:
+    async def scenario(judge: Judge) -> None:
         absolute = head(judge, LOOK).replace(b"GET /", b"GET http://judge.example/")
-        assert (await answered(judge, absolute)).startswith(b"HTTP/1.1 200 ")
+        assert (await request(judge, absolute)).startswith(b"HTTP/1.1 200 ")
 
-    played(story)
+    run(scenario)
 
 
 def test_size_time_and_number_of_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_module, "CONNECTIONS_MAX", 2)
 
-    async def story(judge: Judge) -> None:
-        big = await answered(judge, b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * HEAD_MAX + b"\r\n\r\n")
+    async def scenario(judge: Judge) -> None:
+        big = await request(judge, b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * HEAD_MAX + b"\r\n\r\n")
         assert big.startswith(b"HTTP/1.1 400 ")
         monkeypatch.setattr(http_server, "REQUEST_MAX_S", 0.2)
-        assert await answered(judge, b"GET / HTTP/1.1\r\n") == b"", "the rest never comes"
+        assert await request(judge, b"GET / HTTP/1.1\r\n") == b"", "the request is never complete"
         monkeypatch.setattr(http_server, "REQUEST_MAX_S", 30.0)
         idle = [await asyncio.open_connection("127.0.0.1", judge.address.port) for _ in range(2)]
-        assert await answered(judge, head(judge, LOOK)) == b"", "two others are open"
+        assert await request(judge, head(judge, LOOK)) == b"", "two connections are open"
         for reader, writer in idle:
             writer.write_eof()
             await reader.read()
             writer.close()
-        assert (await answered(judge, head(judge, LOOK))).startswith(b"HTTP/1.1 200 ")
+        assert (await request(judge, head(judge, LOOK))).startswith(b"HTTP/1.1 200 ")
 
-    played(story)
+    run(scenario)
 
 
 def test_the_certificate_is_recognised_by_its_pin(certificate: Certificate, tmp_path: Path) -> None:
     stranger = JudgeAddress("127.0.0.1", 1, "k" * 32, 2, Certificate.load_or_create(tmp_path).pin)
 
-    async def story(judge: Judge) -> None:
+    async def scenario(judge: Judge) -> None:
         assert parse_judge_address(judge.address.url) == judge.address
-        for pins, well in ((judge.address.curl_pin, True), ("", False), (stranger.curl_pin, False)):
+        for pins, is_accepted in ((judge.address.curl_pin, True), ("", False), (stranger.curl_pin, False)):
             fetcher = CurlFetcher(FetchSettings(pins=pins, timeout_s=10))
             try:
                 response = await fetcher.fetch(Request(judge.address.ask(LOOK, NONCE, tls=True)))
-                assert well
+                assert is_accepted
                 seen = decode_answer(response.body, judge.address.key, NONCE)
                 assert seen is not None
                 assert seen.is_tls
             except TlsFailed as error:
-                assert not well
+                assert not is_accepted
                 assert not error.retry
                 assert not pins or str(error) == "certificate with another key"
             finally:
                 await fetcher.close()
 
-    played(story, certificate)
+    run(scenario, certificate)
 
 
 def test_key_and_certificate_are_readable_by_the_owner_only(tmp_path: Path) -> None:
@@ -168,17 +168,17 @@ def test_key_and_certificate_are_readable_by_the_owner_only(tmp_path: Path) -> N
         Certificate.load_or_create(tmp_path)
 
 
-@pytest.mark.parametrize("later", [0, 1])
+@pytest.mark.parametrize("calls_before", [0, 1])
 def test_judges_that_start_together_share_a_certificate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls_before: int
 ) -> None:
-    """The other one comes before the first has its key, or before it has the certificate of that."""
+    """The other one starts before the first one has created its key, or before it has created the certificate."""
     need("openssl", shutil.which("openssl") is not None)
     run, calls, other = judge_module._openssl, [], []
 
     def openssl(*words: str) -> str:
         calls.append(words)
-        if len(calls) == 1 + later:
+        if len(calls) == 1 + calls_before:
             other.append(Certificate.load_or_create(tmp_path))
         return run(*words)
 
@@ -205,13 +205,13 @@ def test_a_missing_key_or_certificate_is_created_again(tmp_path: Path, lost: str
     need("openssl", shutil.which("openssl") is not None)
     pin = Certificate.load_or_create(tmp_path).pin
     (tmp_path / lost).unlink()
-    assert (Certificate.load_or_create(tmp_path).pin == pin) is (lost == CERTIFICATE_FILE), "it is known by its key"
+    assert (Certificate.load_or_create(tmp_path).pin == pin) is (lost == CERTIFICATE_FILE), "the pin is that of the key"
 
 
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    for make in (Certificate.load_or_create, load_or_create_key):
+    for create in (Certificate.load_or_create, load_or_create_key):
         with pytest.raises(UsageError, match=r"cannot be written: no such file or directory$"):
-            make(tmp_path / "gone")
+            create(tmp_path / "gone")
 
 
 def test_without_openssl_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +221,8 @@ def test_without_openssl_the_error_says_what_to_do(tmp_path: Path, monkeypatch: 
 
 
 def test_a_port_in_use_is_reported() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
 
         async def main() -> None:
             async with run_judge(port=port):
@@ -235,7 +235,7 @@ def test_a_port_in_use_is_reported() -> None:
 def test_a_judge_serves_ipv6(certificate: Certificate) -> None:
     need("IPv6", socket.has_ipv6 and Path("/proc/net/if_inet6").exists())
 
-    async def story(judge: Judge) -> None:
+    async def scenario(judge: Judge) -> None:
         assert judge.address.host == "[::1]"
         fetcher = CurlFetcher(FetchSettings(pins=judge.address.curl_pin, timeout_s=10))
         try:
@@ -249,7 +249,7 @@ def test_a_judge_serves_ipv6(certificate: Certificate) -> None:
         finally:
             await fetcher.close()
 
-    played(story, certificate, host="::1")
+    run(scenario, certificate, host="::1")
 
 
 def test_the_context_requires_tls_1_2(certificate: Certificate) -> None:

@@ -1,4 +1,4 @@
-"""Where clients of the gateway may connect to (P6): no private addresses in any spelling, no ports of mail."""
+"""Where clients of the gateway may connect: no private addresses in any spelling, no ports of mail."""
 
 from __future__ import annotations
 
@@ -107,21 +107,21 @@ def test_ports_of_mail_and_files_are_refused(port: int):
 
 
 def test_named_exceptions_are_allowed():
-    reach = AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "shop.local"]))
-    reach.check(Destination("10.9.9.9", 443))
-    reach.check(Destination("www.shop.local", 443))
+    rules = AccessRules(allowed=AllowedPrivate(["10.0.0.0/8", "shop.local"]))
+    rules.check(Destination("10.9.9.9", 443))
+    rules.check(Destination("www.shop.local", 443))
     for host in ("192.168.0.1", "other.local"):
         with pytest.raises(Forbidden):
-            reach.check(Destination(host, 443))
+            rules.check(Destination(host, 443))
 
 
 def test_names_that_resolve_to_private_addresses_are_refused():
-    reach = AccessRules()
+    rules = AccessRules()
     to = Destination("rebind.example", 443)
-    reach.check_addresses(to, ["93.184.216.34"])
+    rules.check_addresses(to, ["93.184.216.34"])
     for addresses in (["127.0.0.1"], ["93.184.216.34", "10.0.0.1"], ["::1"], ["fe80::1%eth0"]):
         with pytest.raises(Forbidden, match="resolves to a private address"):
-            reach.check_addresses(to, addresses)
+            rules.check_addresses(to, addresses)
 
 
 def test_which_names_are_resolved():

@@ -1,4 +1,4 @@
-"""Messages of SOCKS and CONNECT, as servers and as clients (P6)."""
+"""Messages of SOCKS and CONNECT, as servers and as clients."""
 
 from __future__ import annotations
 
@@ -15,38 +15,41 @@ from lycosa.proxies.core.proxy import parse_proxy
 NAME, V4, V6 = Destination("shop.example", 443), Destination("93.184.216.34", 80), Destination("2001:db8::1", 443)
 
 
-def shaken(url: str, to: Destination, answers: list[bytes]) -> tuple[list[bytes], bytes]:
-    """Play a handshake with a proxy that answers so, a byte at a time. Return what was sent, and what is left."""
-    shake = handshake_for(parse_proxy(url), to)
-    sent = [shake.opening]
+def run_handshake(url: str, to: Destination, answers: list[bytes]) -> tuple[list[bytes], bytes]:
+    """Run a handshake with these replies, received byte by byte. Return what was sent, and the rest.
+
+    Run it again with the last reply and more bytes received at once.
+    """
+    handshake = handshake_for(parse_proxy(url), to)
+    sent = [handshake.opening]
     for answer in answers:
-        assert not shake.done
-        out = b"".join(shake.receive(answer[n : n + 1]) for n in range(len(answer) - 1))
-        sent.append(out + shake.receive(answer[-1:]))
-    assert shake.done
-    whole = handshake_for(parse_proxy(url), to)
+        assert not handshake.done
+        out = b"".join(handshake.receive(answer[n : n + 1]) for n in range(len(answer) - 1))
+        sent.append(out + handshake.receive(answer[-1:]))
+    assert handshake.done
+    second = handshake_for(parse_proxy(url), to)
     for answer in answers[:-1]:
-        whole.receive(answer)
-    whole.receive(answers[-1] + b"behind")
-    assert (whole.done, whole.rest) == (True, b"behind")
-    return sent, shake.rest
+        second.receive(answer)
+    second.receive(answers[-1] + b"behind")
+    assert (second.done, second.rest) == (True, b"behind")
+    return sent, handshake.rest
 
 
-def refused(url: str, to: Destination, answers: list[bytes]) -> ProxyFailed:
+def failure_of(url: str, to: Destination, answers: list[bytes]) -> ProxyFailed:
     with pytest.raises(ProxyFailed) as raised:
-        shaken(url, to, answers)
+        run_handshake(url, to, answers)
     return raised.value
 
 
 def test_connect_sends_the_login_and_skips_interim_responses():
-    sent, _ = shaken(
+    sent, _ = run_handshake(
         "http://ann:se%3Acret@p.example:3128", NAME, [b"HTTP/1.1 100 Wait\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n\r\n"]
     )
     assert sent[0] == (
         b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\n"
         b"Proxy-Authorization: Basic YW5uOnNlOmNyZXQ=\r\n\r\n"
     )
-    assert shaken("http://p.example:1", V6, [b"HTTP/1.0 200 OK\r\n\r\n"])[0][0].startswith(
+    assert run_handshake("http://p.example:1", V6, [b"HTTP/1.0 200 OK\r\n\r\n"])[0][0].startswith(
         b"CONNECT [2001:db8::1]:443 "
     )
 
@@ -63,7 +66,7 @@ def test_connect_sends_the_login_and_skips_interim_responses():
     ],
 )
 def test_a_refused_connect_raises_with_the_status(answer: bytes, behind: bool, words: str):
-    error = refused("http://ann:secret@p.example:1", NAME, [answer] if len(answer) < 1000 else [answer, b"x"])
+    error = failure_of("http://ann:secret@p.example:1", NAME, [answer] if len(answer) < 1000 else [answer, b"x"])
     assert error.reached is behind
     assert words in str(error)
     assert "secret" not in str(error)
@@ -71,24 +74,27 @@ def test_a_refused_connect_raises_with_the_status(answer: bytes, behind: bool, w
 
 def test_socks_4_requests_and_replies():
     done = [bytes((0, 90)) + bytes(6)]
-    assert shaken("socks4://me@p.example", V4, done)[0] == [b"\x04\x01\x00\x50\x5d\xb8\xd8\x22me\x00", b""]
-    assert shaken("socks4a://p.example", NAME, done)[0][0] == b"\x04\x01\x01\xbb\x00\x00\x00\x01\x00shop.example\x00"
-    assert refused("socks4a://p.example", NAME, [bytes((0, 91)) + bytes(6)]).reached
-    assert not refused("socks4://p.example", V4, [bytes((0, 93)) + bytes(6)]).reached
-    assert not refused("socks4://p.example", V4, [b"HTTP/1.1 400"]).reached
-    assert refused("socks4a://p.example", V6, []).reached
+    assert run_handshake("socks4://me@p.example", V4, done)[0] == [b"\x04\x01\x00\x50\x5d\xb8\xd8\x22me\x00", b""]
+    assert (
+        run_handshake("socks4a://p.example", NAME, done)[0][0]
+        == b"\x04\x01\x01\xbb\x00\x00\x00\x01\x00shop.example\x00"
+    )
+    assert failure_of("socks4a://p.example", NAME, [bytes((0, 91)) + bytes(6)]).reached
+    assert not failure_of("socks4://p.example", V4, [bytes((0, 93)) + bytes(6)]).reached
+    assert not failure_of("socks4://p.example", V4, [b"HTTP/1.1 400"]).reached
+    assert failure_of("socks4a://p.example", V6, []).reached
 
 
 def test_socks_5_requests_and_replies():
     done = b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00"
-    assert shaken("socks5h://p.example", NAME, [b"\x05\x00", done])[0] == [
+    assert run_handshake("socks5h://p.example", NAME, [b"\x05\x00", done])[0] == [
         b"\x05\x01\x00", b"\x05\x01\x00\x03\x0cshop.example\x01\xbb", b"",
     ]  # fmt: skip
-    assert shaken("socks5://ann:secret@p.example", V4, [b"\x05\x02", b"\x01\x00", done])[0] == [
+    assert run_handshake("socks5://ann:secret@p.example", V4, [b"\x05\x02", b"\x01\x00", done])[0] == [
         b"\x05\x02\x00\x02", b"\x01\x03ann\x06secret", b"\x05\x01\x00\x01\x5d\xb8\xd8\x22\x00\x50", b"",
     ]  # fmt: skip
     for bound in (b"\x04" + bytes(16), b"\x03\x05a.b.c"):
-        assert shaken("socks5h://p.example", V6, [b"\x05\x00", b"\x05\x00\x00" + bound + b"\x00\x50"])[1] == b""
+        assert run_handshake("socks5h://p.example", V6, [b"\x05\x00", b"\x05\x00\x00" + bound + b"\x00\x50"])[1] == b""
 
 
 @pytest.mark.parametrize(
@@ -105,24 +111,24 @@ def test_socks_5_requests_and_replies():
     ],
 )
 def test_a_refused_socks_5_request_raises_with_the_reason(answers: list[bytes], behind: bool, words: str):
-    error = refused("socks5h://p.example", NAME, answers)
+    error = failure_of("socks5h://p.example", NAME, answers)
     assert (error.reached, words in str(error)) == (behind, True)
 
 
 def test_a_refused_password_of_socks_5_is_not_shown():
-    error = refused("socks5h://ann:secret@p.example", NAME, [b"\x05\x02", b"\x01\x01"])
+    error = failure_of("socks5h://ann:secret@p.example", NAME, [b"\x05\x02", b"\x01\x01"])
     assert not error.reached
     assert "secret" not in str(error)
 
 
 @given(st.binary(max_size=60), st.sampled_from(["http", "socks4a", "socks5h"]))
 def test_any_reply_of_a_proxy_is_parsed_or_refused(data: bytes, scheme: str):
-    shake = handshake_for(parse_proxy(f"{scheme}://ann:secret@p.example:1"), NAME)
+    handshake = handshake_for(parse_proxy(f"{scheme}://ann:secret@p.example:1"), NAME)
     try:
         for n in range(len(data)):
-            if shake.done:
+            if handshake.done:
                 break
-            shake.receive(data[n : n + 1])
+            handshake.receive(data[n : n + 1])
     except ProxyFailed:
         pass
 

@@ -1,4 +1,4 @@
-"""What clients of the gateway ask for in their user names (P6), and who they are."""
+"""User names of the gateway's clients, and their accounts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lycosa.proxies.core.gateway.username import KEYS, GatewayUser, StickySessio
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"),
+    ("text", "user"),
     [
         ("ann", GatewayUser("ann")),
         ("ann-session-c7", GatewayUser("ann", session="c7")),
@@ -30,8 +30,8 @@ from lycosa.proxies.core.gateway.username import KEYS, GatewayUser, StickySessio
         ("team--a-city-New York-provider-Acme", GatewayUser("team--a", tags={"city": "New York", "provider": "Acme"})),
     ],
 )
-def test_user_names_are_parsed(text: str, asked: GatewayUser):
-    assert parse_username(text, ["ann", "team--a", "an"]) == asked
+def test_user_names_are_parsed(text: str, user: GatewayUser):
+    assert parse_username(text, ["ann", "team--a", "an"]) == user
 
 
 def test_the_longest_account_wins():
@@ -96,42 +96,42 @@ def test_without_accounts_a_name_ends_at_the_first_single_dash():
         st.from_regex(r"[a-z0-9.][a-z0-9.-]{0,19}", fullmatch=True),
     )
 )
-def test_values_with_dashes_are_restored(given: dict[str, str]):
-    text = "ann" + "".join(f"-{key}-{value.replace('-', '--')}" for key, value in given.items())
-    asked = parse_username(text, ["ann"])
-    found = {"site": asked.site, "session": asked.session, **asked.tags}
-    assert {key: value for key, value in found.items() if value} == given
+def test_values_with_dashes_are_restored(values: dict[str, str]):
+    text = "ann" + "".join(f"-{key}-{value.replace('-', '--')}" for key, value in values.items())
+    user = parse_username(text, ["ann"])
+    found = {"site": user.site, "session": user.session, **user.tags}
+    assert {key: value for key, value in found.items() if value} == values
 
 
 @given(st.text(max_size=80))
 def test_any_text_is_parsed_or_refused(text: str):
     for accounts in (None, ["a", "ann"]):
         try:
-            asked = parse_username(text, accounts)
+            user = parse_username(text, accounts)
         except Forbidden:
             continue
-        assert set(asked.tags) <= set(KEYS)
+        assert set(user.tags) <= set(KEYS)
 
 
 def test_a_sticky_session_ends_after_its_time():
     stickies = StickySessions()
-    asked = GatewayUser("ann", session="a", sticky_s=60)
-    first = stickies.session(asked, 1000.0)
-    assert [stickies.session(asked, at) == first for at in (1000.1, 1059.9, 1060.0, 1100.0)] == [
+    user = GatewayUser("ann", session="a", sticky_s=60)
+    first = stickies.session(user, 1000.0)
+    assert [stickies.session(user, at) == first for at in (1000.1, 1059.9, 1060.0, 1100.0)] == [
         True,
         True,
         False,
         False,
     ]
-    assert stickies.session(asked, 1060.0) == stickies.session(asked, 1119.0)
+    assert stickies.session(user, 1060.0) == stickies.session(user, 1119.0)
 
 
 def test_sessions_differ_by_account_and_by_time():
     stickies = StickySessions()
-    words = [
+    names = [
         stickies.session(GatewayUser(name, session="a", sticky_s=sticky_s), 5.0) for name in "xy" for sticky_s in (0, 9)
     ]
-    assert len(set(words)) == 4
+    assert len(set(names)) == 4
     assert stickies.session(GatewayUser("x"), 5.0) == ""
 
 
@@ -157,7 +157,7 @@ def test_correct_logins_are_accepted():
 
 
 def test_latin_1_logins_are_accepted():
-    """As Python requests does, whatever the field charset of the answer says."""
+    """Python requests sends latin-1, whatever charset the challenge has."""
     accounts = Accounts({"b-ob": "p\u00e4ss"})
     assert accounts.log_in_basic([b"Basic " + b64encode("b-ob:p\u00e4ss".encode("latin-1"))]) == GatewayUser("b-ob")
     with pytest.raises(Forbidden, match="wrong password"):
