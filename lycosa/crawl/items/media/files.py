@@ -1,4 +1,4 @@
-"""FilesPipeline: downloads the files that items name in `file_urls`, and says in `files` what became of them.
+"""FilesPipeline: downloads the files in `file_urls` of items, and writes the results into `files`.
 
 ITEM_PIPELINES = {"lycosa.FilesPipeline": 1}
 FILES_STORE = "files"
@@ -18,13 +18,13 @@ from lycosa.crawl.items.media.pipeline import MediaInfo, MediaPipeline
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
-KINDS = mimetypes.MimeTypes().types_map[True]
-"""Extensions that a file gets: those that Python knows, whatever the machine adds to them."""
+EXTENSIONS = mimetypes.MimeTypes().types_map[True]
+"""Extensions that file names may have: those of Python, without those of the machine's own tables."""
 
 
 @public
 class FilesPipeline(MediaPipeline):
-    """Files of any kind, as they come: `full/<SHA-1 of the URL>.<extension of the URL>`."""
+    """Stores files unchanged as `full/<SHA-1 of the URL>.<extension of the URL>`."""
 
     STORE = "FILES"
     URLS_FIELD = "file_urls"
@@ -45,6 +45,6 @@ def url_digest(url: str) -> str:
 def _extension(url: str) -> str:
     for end in (url, urlsplit(url).path):
         extension = PurePosixPath(end).suffix.lower()
-        if extension in KINDS:
+        if extension in EXTENSIONS:
             return extension
     return ""

@@ -1,12 +1,12 @@
-"""ImagesPipeline: downloads the images that items name in `image_urls`, as JPEG, with thumbnails.
+"""ImagesPipeline: downloads the images in `image_urls` of items as JPEG, with thumbnails.
 
     ITEM_PIPELINES = {"lycosa.ImagesPipeline": 1}
     IMAGES_STORE = "images"
     IMAGES_THUMBS = {"small": (50, 50)}
 
-What comes is hostile: only kinds of images that browsers show are read, none of more pixels than Pillow's
-MAX_IMAGE_PIXELS, at most IMAGES_AT_A_TIME of them, in threads. An image that is a JPEG in RGB already is kept as it
-came; others are turned as their EXIF says, put on white where they are transparent, and written as JPEG.
+Downloads are hostile: only image formats that browsers show are read, none with more pixels than Pillow's
+MAX_IMAGE_PIXELS, and at most CONCURRENT_IMAGES at a time, in threads. A JPEG in RGB is stored unchanged; other images
+are rotated as their EXIF data says, put on white if they are transparent, and converted to JPEG.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ if TYPE_CHECKING:  # Pillow is an extra
     from PIL.Image import Image
 
 FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "AVIF", "BMP", "ICO", "TIFF", "JPEG2000")
-IMAGES_AT_A_TIME = 2
+CONCURRENT_IMAGES = 2
 FULL = ""
 """The key of the image itself among its thumbnails."""
 
 ORIENTATION = 0x0112
-"""The EXIF tag that says how a camera was held; 1 is upright."""
+"""The EXIF tag for the orientation of the camera; 1 is upright."""
 
 
 class ImageException(FileException):
-    """The image is none, or not one that is wanted."""
+    """The file is no image, or its size is not allowed."""
 
 
 @public
 class ImagesPipeline(MediaPipeline):
-    """Images: `full/<SHA-1 of the URL>.jpg`, thumbnails `thumbs/<name>/<SHA-1 of the URL>.jpg`."""
+    """Stores images as `full/<SHA-1 of the URL>.jpg`, thumbnails as `thumbs/<name>/<SHA-1 of the URL>.jpg`."""
 
     STORE = "IMAGES"
     URLS_FIELD = "image_urls"
     RESULT_FIELD = "images"
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._places = asyncio.Semaphore(IMAGES_AT_A_TIME)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._slots = asyncio.Semaphore(CONCURRENT_IMAGES)
         try:
             import PIL.Image
         except ImportError as error:
@@ -74,74 +74,76 @@ class ImagesPipeline(MediaPipeline):
         """Return the path of a thumbnail in the store."""
         return f"thumbs/{thumb_id}/{url_digest(request.url)}.jpg"
 
-    def is_complete(self, known: MediaRecord, request: Request, item: Any) -> bool:
-        """Return whether the image and its thumbnails are there."""
-        return super().is_complete(known, request, item) and all(
+    def is_complete(self, record: MediaRecord, request: Request, item: Any) -> bool:
+        """Return whether the image and its thumbnails exist."""
+        return super().is_complete(record, request, item) and all(
             self.store.size(self.thumb_path(request, name, info=self.info, item=item)) is not None
             for name in self.settings.thumbs
         )
 
     async def persist(
-        self, part: PartialFile, path: str, request: Request, response: Response, item: Any
+        self, file: PartialFile, path: str, request: Request, response: Response, item: Any
     ) -> tuple[str, int]:
-        """Keep the image and its thumbnails, these first: an image that is there has them."""
-        thumbs = {
+        """Save the thumbnails, then the image: an image that exists has all its thumbnails."""
+        paths = {
             name: self.thumb_path(request, name, response=response, info=self.info, item=item)
             for name in self.settings.thumbs
         }
-        made: dict[str, PartialFile] = {}
+        converted: dict[str, PartialFile] = {}
         try:
-            async with self._places:
-                await asyncio.to_thread(self._make, part, list(thumbs), made, request.url)
-            for name, place in thumbs.items():
-                await self.keep(made[name], place)
-            return await self.keep(made.get(FULL, part), path)
+            async with self._slots:
+                await asyncio.to_thread(self._convert, file, converted, request.url)
+            for name, place in paths.items():
+                await self.save(converted[name], place)
+            return await self.save(converted.get(FULL, file), path)
         finally:
-            for each in made.values():
+            for each in converted.values():
                 each.discard()
 
-    def _make(self, part: PartialFile, thumbs: list[str], made: dict[str, PartialFile], url: str) -> None:
-        """Write the thumbnails, and the image if it is not as it shall be, into parts that are put into `made`."""
+    def _convert(self, file: PartialFile, converted: dict[str, PartialFile], url: str) -> None:
+        """Write the thumbnails into new files in `converted`, and the image if it is not stored unchanged."""
         from PIL import Image
 
         try:
-            with Image.open(part.path, formats=self._formats) as original:
-                self._check(original)
+            with Image.open(file.path, formats=self._formats) as original:
+                self._check_size(original)
                 image = upright_and_opaque(original)
                 if image is not original:
-                    made[FULL] = self._written(image)
-                for name in thumbs:
-                    small = image.copy()
-                    small.thumbnail(self.settings.thumbs[name], Image.Resampling.LANCZOS)
-                    made[name] = self._written(small)
+                    converted[FULL] = self._write(image)
+                for name, size in self.settings.thumbs.items():
+                    thumb = image.copy()
+                    thumb.thumbnail(size, Image.Resampling.LANCZOS)
+                    converted[name] = self._write(thumb)
         except (StateError, ImageException):
             raise
         except Exception as error:
             raise ImageException(f"{url}: cannot be read as an image: {error}") from error
 
-    def _check(self, image: Image) -> None:
-        """Refuse an image by its head, before it is unpacked. Pillow itself refuses the largest."""
+    def _check_size(self, image: Image) -> None:
+        """Refuse an image by its header, before it is decompressed. Pillow itself refuses the largest ones."""
         from PIL.Image import MAX_IMAGE_PIXELS
 
         width, height = image.size
-        least = (self.settings.min_width, self.settings.min_height)
-        if width < least[0] or height < least[1]:
-            raise ImageException(f"the image is too small, {width}x{height} of at least {least[0]}x{least[1]} pixels")
+        min_width, min_height = self.settings.min_width, self.settings.min_height
+        if width < min_width or height < min_height:
+            raise ImageException(
+                f"the image is too small, {width}x{height} of at least {min_width}x{min_height} pixels"
+            )
         if MAX_IMAGE_PIXELS is not None and width * height > MAX_IMAGE_PIXELS:
             raise ImageException(f"the image has {width}x{height} pixels, more than {MAX_IMAGE_PIXELS} in all")
 
-    def _written(self, image: Image) -> PartialFile:
-        part = self.store.part(self.settings.max_size)
+    def _write(self, image: Image) -> PartialFile:
+        file = self.store.new_file(self.settings.max_size)
         try:
-            image.save(cast("IO[bytes]", _Writer(part)), "JPEG")
+            image.save(cast("IO[bytes]", _Writer(file)), "JPEG")
         except BaseException:
-            part.discard()
+            file.discard()
             raise
-        return part
+        return file
 
 
 def upright_and_opaque(image: Image) -> Image:
-    """Return the image in RGB, turned as its camera was held, on white; itself when it is a JPEG like that already."""
+    """Return the image in RGB, upright and on white: the same object if it is such a JPEG already."""
     from PIL import Image, ImageOps
 
     image.load()
@@ -159,13 +161,13 @@ def upright_and_opaque(image: Image) -> Image:
 
 
 class _Writer:
-    """A part as the file that Pillow wants to write to."""
+    """The file object that Pillow needs."""
 
-    def __init__(self, part: PartialFile) -> None:
-        self._part = part
+    def __init__(self, file: PartialFile) -> None:
+        self._file = file
 
     def write(self, piece: bytes) -> int:
-        self._part(piece)
+        self._file(piece)
         return len(piece)
 
     def flush(self) -> None:

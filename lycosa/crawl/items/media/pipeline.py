@@ -1,13 +1,12 @@
-"""What the pipelines for files and images share: which media an item names, each downloaded once, and what became of
-them in the item.
+"""The base of the pipelines for files and images: downloads media once, and writes the results into the items.
 
-    URLs of the item -> requests -> under way?        -> the same result
-                                    known and there?  -> uptodate
-                                    else: download into a part -> checked, kept, remembered -> downloaded
+    URLs of the item -> requests -> being downloaded?    -> the same result
+                                    stored and recorded? -> uptodate
+                                    else: download into a partial file -> check, save, record -> downloaded
 
-What holds when the process is killed: a file is under its name when it is complete, never half of it. A file that was
-remembered, in the same commit as a page that named it or an earlier one, is not downloaded again. A file that was
-complete but not remembered, at most those of the last commit window, may be downloaded again and then replaces itself.
+After a kill: a file has its name only if it is complete. A file is not downloaded again if its record was committed,
+with its page or earlier. A complete file without a committed record may be downloaded again, which replaces it: these
+are at most the files of the last commit window.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ log = logging.getLogger(__name__)
 
 CLOCK = Clock()
 TABLE = "media"
-"""Where a key store keeps what was downloaded."""
+"""The table of the key store for records of downloads."""
 
 MEDIA_MAX_SIZE = 1 << 30
 MEDIA_CONCURRENCY = 8
-"""Downloads of one item at a time."""
+"""Maximum concurrent downloads of one item."""
 
 MEDIA_TIMEOUT_S = 600.0
-"""A download may take so long, where its request does not say how long: files are larger than pages."""
+"""The default timeout of a download: longer than that of a page, since files are larger."""
 
 MEDIA_PER_ITEM_MAX = 10_000
 FAILURES_MAX = 10_000
-"""Media that failed are remembered for the run, so that a thousand pages do not ask for one broken image."""
+"""Failures remembered during a run, so that a broken image on a thousand pages is requested once."""
 
 Result = tuple[bool, Any]
 """(True, {url, path, checksum, status}) or (False, the exception)."""
@@ -57,9 +56,9 @@ Download = Callable[[Request, PartialFile], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class MediaSettings:
-    """What a user decides. `expires_s` None is never; `deduplicate` makes equal files names of one.
+    """The settings of a pipeline. `expires_s` None means never; `deduplicate` makes equal files hard links.
 
-    `thumbs` are widths and heights by name, in pixels, as are the least sizes of an image.
+    `thumbs` are (width, height) by name; all sizes of images are in pixels.
     """
 
     store: str
@@ -76,14 +75,15 @@ class MediaSettings:
 
 
 class RepeatedFailure(FileException):
-    """The file could not be had before, in this run."""
+    """The file could not be downloaded earlier in this run."""
 
 
 class MediaInfo(NamedTuple):
-    """What the methods of a pipeline get to see of the crawl.
+    """The crawl, for the methods of a pipeline.
 
-    `download(request, into)` returns the response, or raises `FetchError`: politely, with retries and redirects. `into`
-    is called with the pieces of the body, and `into.restart()` before each transfer; the response then has no body.
+    `download(request, into)` returns the response or raises `FetchError`; it respects delays, retries and follows
+    redirects. It calls `into.restart()` before each transfer and `into` with the pieces of the body; the response then
+    has no body.
     """
 
     spider: Any
@@ -92,50 +92,50 @@ class MediaInfo(NamedTuple):
 
 
 class MediaRecord(msgspec.Struct, array_like=True, frozen=True):
-    """What is remembered of a file that was kept. `at` is in unix seconds."""
+    """The record of a stored file. `stored_at` is in unix seconds."""
 
     path: str
     checksum: str
     size: int
-    at: float
+    stored_at: float
 
 
 class MediaPipeline:
-    """Base of the two pipelines; a class of yours overrides what it has other ideas about."""
+    """The base of `FilesPipeline` and `ImagesPipeline`. Subclasses override the methods of the first section."""
 
     URLS_FIELD: ClassVar[str] = ""
     RESULT_FIELD: ClassVar[str] = ""
     STORE: ClassVar[str] = ""
-    """The prefix of the settings: FILES, IMAGES."""
+    """The prefix of the settings: FILES or IMAGES."""
     EXPIRES: ClassVar[float | None] = None
-    """The age in days at which a file is downloaded again, in place of the setting."""
+    """The age in days at which a file is downloaded again; overrides the setting."""
     THUMBS: ClassVar[Mapping[str, tuple[int, int]]] = {}
     MIN_WIDTH: ClassVar[int] = 0
     MIN_HEIGHT: ClassVar[int] = 0
-    """Of images, where the settings say nothing."""
+    """Defaults of the settings for images."""
 
     def __init__(
-        self, settings: MediaSettings, info: MediaInfo, memory: KeyStore, now: Callable[[], float] = CLOCK.now
+        self, settings: MediaSettings, info: MediaInfo, records: KeyStore, now: Callable[[], float] = CLOCK.now
     ) -> None:
         self.settings = settings
         self.info = info
         self.store = FolderStore(settings.store, sync=settings.sync)
-        self._memory = memory
+        self._records = records
         self._now = now
-        self._under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._failures: dict[str, str] = {}
-        self._complained: set[type] = set()
+        self._warned: set[type] = set()
 
     @classmethod
     def from_crawler(cls, crawler: Any) -> Self:
-        """Make the pipeline that the settings describe. Raises `BadSetting`."""
+        """Create the pipeline from the settings of a crawl. Raises `BadSetting`."""
         info = MediaInfo(crawler.spider, crawler.download, crawler.stats)
         return cls(settings_of(cls, crawler.settings), info, crawler.records)
 
-    # ------------------------------------------------------------------------------------------- to be overridden
+    # ----------------------------------------------------------------------------------------------- to be overridden
 
     def get_media_requests(self, item: Any, info: MediaInfo) -> Iterable[Request]:
-        """Return a request for each file that the item names. Raises `BadItem` when its field holds no URLs."""
+        """Return a request for each file of the item. Raises `BadItem` if the field is no list of URLs."""
         name = self.settings.urls_field
         urls = adapt(item).get(name) or ()
         if not isinstance(urls, (list, tuple)):
@@ -148,110 +148,111 @@ class MediaPipeline:
     def file_path(
         self, request: Request, response: Response | None = None, info: MediaInfo | None = None, *, item: Any = None
     ) -> str:
-        """Return the path of the file in the store. It is asked for before the download, and after, with `response`."""
+        """Return the path of the file in the store. Called before the download, and after it with `response`."""
         raise NotImplementedError
 
     def item_completed(self, results: Sequence[Result], item: Any, info: MediaInfo) -> Any:
-        """Return the item with what became of its media. Raise `DropItem` when it is worth nothing without them."""
+        """Return the item with the results of its media. Raise `DropItem` to drop it."""
         name = self.settings.result_field
         try:
-            adapt(item)[name] = [result for good, result in results if good]
+            adapt(item)[name] = [result for is_stored, result in results if is_stored]
         except KeyError:
-            if type(item) not in self._complained:
-                self._complained.add(type(item))
-                log.warning("%s has no field %r: the item does not say what was downloaded", type(item).__name__, name)
+            if type(item) not in self._warned:
+                self._warned.add(type(item))
+                log.warning("%s has no field %r: the item will not list its downloads", type(item).__name__, name)
         return item
 
     async def persist(
-        self, part: PartialFile, path: str, request: Request, response: Response, item: Any
+        self, file: PartialFile, path: str, request: Request, response: Response, item: Any
     ) -> tuple[str, int]:
-        """Keep a complete download under its path. Return checksum and size. Raises `FileException`."""
-        return await self.keep(part, path)
+        """Save a complete download under its path. Return checksum and size. Raises `FileException`."""
+        return await self.save(file, path)
 
-    def is_complete(self, known: MediaRecord, request: Request, item: Any) -> bool:
-        """Return whether what was kept is still there."""
-        return self.store.size(known.path) == known.size
+    def is_complete(self, record: MediaRecord, request: Request, item: Any) -> bool:
+        """Return whether the stored file still exists."""
+        return self.store.size(record.path) == record.size
 
-    # ---------------------------------------------------------------------------------------------------- the work
+    # ------------------------------------------------------------------------------------------- not to be overridden
 
     def open_spider(self) -> None:
         """Open the store."""
         self.store.open()
 
     async def close_spider(self) -> None:
-        """End what nobody waits for any longer, and close the store."""
-        tasks = list(self._under_way.values())
+        """Cancel downloads that no item waits for, and close the store."""
+        tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.store.close()
 
     async def process_item(self, item: Any) -> Any:
-        """Download what the item names, a bounded number at a time."""
+        """Download the media of the item, at most `concurrency` at a time."""
         requests = list(islice(self.get_media_requests(item, self.info) or (), MEDIA_PER_ITEM_MAX + 1))
         if len(requests) > MEDIA_PER_ITEM_MAX:
             raise BadItem(f"more than {MEDIA_PER_ITEM_MAX} media of one item ({type(item).__name__})")
         results: list[Any] = [None] * len(requests)
         queue = iter(enumerate(requests))
         if len(requests) == 1:
-            await self._work(queue, results, item)
+            await self._process_requests(queue, results, item)
         elif requests:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(min(self.settings.concurrency, len(requests))):
-                    workers.create_task(self._work(queue, results, item))
+                    workers.create_task(self._process_requests(queue, results, item))
         failure = next((result for result in results if isinstance(result, Exception)), None)
         if failure is not None:
             raise failure
         completed = self.item_completed(results, item, self.info)
         return await completed if hasattr(completed, "__await__") else completed
 
-    async def keep(self, part: PartialFile, path: str) -> tuple[str, int]:
-        """Give a part its name, or make its name one of an equal file. Return checksum and size."""
-        checksum, size = part.checksum, part.size
-        same = f"= {checksum} {size}" if self.settings.deduplicate else ""
-        kept = self._memory.get(TABLE, same) if same else None
-        if kept is None or not await asyncio.to_thread(self.store.link, path, part, kept.decode()):
+    async def save(self, file: PartialFile, path: str) -> tuple[str, int]:
+        """Give a file its name, or link the name to an equal file. Return checksum and size."""
+        checksum, size = file.checksum, file.size
+        content_key = f"= {checksum} {size}" if self.settings.deduplicate else ""
+        existing = self._records.get(TABLE, content_key) if content_key else None
+        if existing is None or not await asyncio.to_thread(self.store.link, path, file, existing.decode()):
             if self.settings.sync:
-                await asyncio.to_thread(self.store.keep, part, path)
+                await asyncio.to_thread(self.store.save, file, path)
             else:
-                self.store.keep(part, path)
-            if same:
-                self._memory.put(TABLE, same, path.encode())
+                self.store.save(file, path)
+            if content_key:
+                self._records.put(TABLE, content_key, path.encode())
         return checksum, size
 
-    async def _work(self, queue: Iterator[tuple[int, Request]], results: list[Any], item: Any) -> None:
+    async def _process_requests(self, queue: Iterator[tuple[int, Request]], results: list[Any], item: Any) -> None:
         for number, request in queue:
             try:
-                results[number] = (True, await self._media(request, item))
-            except (StateError, BadSpider) as error:  # nothing that another file could do better
+                results[number] = (True, await self._result_of(request, item))
+            except (StateError, BadSpider) as error:  # they would fail for every other file, too
                 results[number] = error
             except LycosaError as error:
-                quiet = isinstance(error, (RepeatedFailure, IgnoreRequest))
+                is_quiet = isinstance(error, (RepeatedFailure, IgnoreRequest))
                 text = str(error) if request.url in str(error) else f"{request.url}: {error}"
-                log.log(logging.INFO if quiet else logging.WARNING, "%s", text)
+                log.log(logging.INFO if is_quiet else logging.WARNING, "%s", text)
                 self._count("file_error_count")
                 results[number] = (False, error)
-            except Exception as error:  # noqa: BLE001  in a method of the user: the page is dead
+            except Exception as error:  # noqa: BLE001  an error of the user's code fails the page
                 results[number] = error
 
-    async def _media(self, request: Request, item: Any) -> dict[str, Any]:
+    async def _result_of(self, request: Request, item: Any) -> dict[str, Any]:
         if not isinstance(request, Request):
             raise BadSpider(
                 f"get_media_requests returned a {type(request).__name__} ({request!r:.60}): return Requests"
             )
         path = self.file_path(request, info=self.info, item=item)
         key = self._key(request, path)
-        task = self._under_way.get(key)
+        task = self._running.get(key)
         if task is None:
-            known = self._known(key, request, item)
-            if known is not None:
-                return self._result(request, known, "uptodate")
+            record = self._find_record(key, request, item)
+            if record is not None:
+                return self._count_result(request, record, "uptodate")
             if key in self._failures:
                 raise RepeatedFailure(self._failures[key])
-            task = asyncio.create_task(self._downloaded(request, item, key))
-            self._under_way[key] = task
-            task.add_done_callback(lambda ended: self._ended(key, ended))
+            task = asyncio.create_task(self._download(request, item, key))
+            self._running[key] = task
+            task.add_done_callback(lambda done: self._on_done(key, done))
         try:
+            # Shielded, because other items may wait for the same download.
             return {**await asyncio.shield(task), "url": request.url}
         except asyncio.CancelledError:
             if task.cancelled() and not is_being_cancelled():
@@ -259,69 +260,66 @@ class MediaPipeline:
             raise
 
     def _key(self, request: Request, path: str) -> str:
-        self.store.place(path)  # before anything is asked for
-        asked = fingerprint(request.method, canonicalize(request.url), request.body)
-        more = f" {sorted(request.params.items())}" if request.params else ""
-        return f"{type(self).__name__} {asked:016x} {path}{more}"
+        self.store.path_of(path)  # refuses a bad name before the download
+        digest = fingerprint(request.method, canonicalize(request.url), request.body)
+        params = f" {sorted(request.params.items())}" if request.params else ""
+        return f"{type(self).__name__} {digest:016x} {path}{params}"
 
-    def _known(self, key: str, request: Request, item: Any) -> MediaRecord | None:
-        stored = self._memory.get(TABLE, key)
+    def _find_record(self, key: str, request: Request, item: Any) -> MediaRecord | None:
+        stored = self._records.get(TABLE, key)
         if stored is None:
             return None
-        known = msgspec.msgpack.decode(stored, type=MediaRecord)
+        record = msgspec.msgpack.decode(stored, type=MediaRecord)
         expires_s = self.settings.expires_s
-        if expires_s is not None and known.at + expires_s <= self._now():
+        if expires_s is not None and record.stored_at + expires_s <= self._now():
             return None
-        return known if self.is_complete(known, request, item) else None
+        return record if self.is_complete(record, request, item) else None
 
-    async def _downloaded(self, request: Request, item: Any, key: str) -> dict[str, Any]:
+    async def _download(self, request: Request, item: Any, key: str) -> dict[str, Any]:
         meta = {"download_timeout": MEDIA_TIMEOUT_S, "download_maxsize": self.settings.max_size, **request.meta}
         request = request.replace(meta=meta)
-        part = self.store.part(self.settings.max_size)
+        file = self.store.new_file(self.settings.max_size)
         try:
-            response = await self._transferred(request, part)
+            response = await self._transfer(request, file)
             path = self.file_path(request, response=response, info=self.info, item=item)
-            checksum, size = await self.persist(part, path, request, response, item)
+            checksum, size = await self.persist(file, path, request, response, item)
         except (FileException, FetchError, IgnoreRequest) as error:
-            self._remember_failure(key, error)
+            if len(self._failures) >= FAILURES_MAX:
+                del self._failures[next(iter(self._failures))]
+            self._failures[key] = str(error)
             raise
         finally:
-            part.discard()
-        known = MediaRecord(path, checksum, size, self._now())
-        self._memory.put(TABLE, key, msgspec.msgpack.encode(known))
-        return self._result(request, known, "cached" if "cached" in response.flags else "downloaded")
+            file.discard()
+        record = MediaRecord(path, checksum, size, self._now())
+        self._records.put(TABLE, key, msgspec.msgpack.encode(record))
+        return self._count_result(request, record, "cached" if "cached" in response.flags else "downloaded")
 
-    async def _transferred(self, request: Request, part: PartialFile) -> Response:
+    async def _transfer(self, request: Request, file: PartialFile) -> Response:
         try:
-            response = await self.info.download(request, part)
+            response = await self.info.download(request, file)
         except Exception:
-            if part.error is not None:
-                raise part.error from None
+            if file.error is not None:
+                raise file.error from None
             raise
         if response.status != 200:
             raise FileException(f"{request.url}: status {response.status}")
-        if part.error is None and not part.size and response.body:
-            part(response.body)  # from a cache, or a middleware
-        if part.error is not None:
-            raise part.error
-        if not part.size:
-            raise FileException(f"{request.url}: nothing came")
+        if file.error is None and not file.size and response.body:
+            file(response.body)  # of a cache or a middleware: it was not transferred
+        if file.error is not None:
+            raise file.error
+        if not file.size:
+            raise FileException(f"{request.url}: the body is empty")
         return response
 
-    def _result(self, request: Request, known: MediaRecord, status: str) -> dict[str, Any]:
+    def _count_result(self, request: Request, record: MediaRecord, status: str) -> dict[str, Any]:
         self._count("file_count")
         self._count(f"file_status_count/{status}")
-        return {"url": request.url, "path": known.path, "checksum": known.checksum, "status": status}
+        return {"url": request.url, "path": record.path, "checksum": record.checksum, "status": status}
 
-    def _remember_failure(self, key: str, error: LycosaError) -> None:
-        if len(self._failures) >= FAILURES_MAX:
-            del self._failures[next(iter(self._failures))]
-        self._failures[key] = str(error)
-
-    def _ended(self, key: str, task: asyncio.Task[dict[str, Any]]) -> None:
-        del self._under_way[key]
+    def _on_done(self, key: str, task: asyncio.Task[dict[str, Any]]) -> None:
+        del self._running[key]
         if not task.cancelled():
-            task.exception()  # those who wait for it have it
+            task.exception()  # marks it as retrieved: those who wait for the task raise it
 
     def _count(self, name: str) -> None:
         if self.info.stats is not None:
@@ -329,15 +327,19 @@ class MediaPipeline:
 
 
 def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
-    """Return the settings of a pipeline class. Those of a class of yours may carry its name: MYFILES_FILES_STORE.
+    """Return the settings of a pipeline class. A subclass may have its own: MYFILES_FILES_STORE.
 
     Raises `BadSetting`.
     """
 
     def setting(name: str, default: Any = None) -> Any:
-        own = settings.get(f"{kind.__name__.upper()}_{name}")
-        value = own if own is not None else settings.get(name)
-        return default if value is None else value
+        for key in (f"{kind.__name__.upper()}_{name}", name):
+            if (value := settings.get(key)) is not None:
+                return value
+        return default
+
+    def field_name(name: str) -> Any:
+        return setting(f"{prefix}_{name}", getattr(kind, f"{prefix}_{name}", getattr(kind, name)))
 
     prefix = kind.STORE
     store = setting(f"{prefix}_STORE")
@@ -346,8 +348,8 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
     thumbs = setting(f"{prefix}_THUMBS") or kind.THUMBS
     return MediaSettings(
         _folder(str(store), f"{prefix}_STORE"),
-        setting(f"{prefix}_URLS_FIELD", getattr(kind, f"{prefix}_URLS_FIELD", kind.URLS_FIELD)),
-        setting(f"{prefix}_RESULT_FIELD", getattr(kind, f"{prefix}_RESULT_FIELD", kind.RESULT_FIELD)),
+        field_name("URLS_FIELD"),
+        field_name("RESULT_FIELD"),
         _expires_s(kind, settings, setting(f"{prefix}_EXPIRES", 90)),
         int(setting("media_max_size", MEDIA_MAX_SIZE)),
         int(setting("media_concurrency", MEDIA_CONCURRENCY)),
@@ -360,19 +362,17 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
 
 
 def _expires_s(kind: type[MediaPipeline], settings: Any, days: float) -> float | None:
-    """Return the age in seconds at which a file is downloaded again: in days for the class and by Scrapy's name."""
-    if kind.EXPIRES is not None:
-        return float(kind.EXPIRES) * DAY_S
-    if "media_expires" in settings:
-        age: float | None = settings["media_expires"]
-        return age
-    return float(days) * DAY_S
+    """Return the age in seconds at which a file is downloaded again. EXPIRES and Scrapy's settings are in days."""
+    if kind.EXPIRES is None and "media_expires" in settings:
+        age_s: float | None = settings["media_expires"]
+        return age_s
+    return float(days if kind.EXPIRES is None else kind.EXPIRES) * DAY_S
 
 
 def _folder(store: str, name: str) -> str:
-    scheme, there, rest = store.partition("://")
-    if not there:
+    scheme, separator, path = store.partition("://")
+    if not separator:
         return store
-    if scheme == "file" and rest.startswith("/"):
-        return rest
+    if scheme == "file" and path.startswith("/"):
+        return path
     raise BadSetting(f"{name} {store!r}: files go to a folder; write its path")

@@ -1,4 +1,4 @@
-"""FilesPipeline (C10, C6): each file once, complete under its name or not there, and never outside the store."""
+"""FilesPipeline (C10, C6): each file is downloaded once, is complete or absent, and never outside the store."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ def md5(data: bytes) -> str:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Return the complete files of a store by name; assert that nothing else is left in it."""
+    """Return the complete files of a store by name; assert that no partial files are left."""
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert not [name for name in files if name.startswith(PARTIAL_FOLDER)]
     return files
 
 
 class ByName(FilesPipeline):
-    """Names files as the item says: what a hostile page can make of that is tested."""
+    """Takes the name of a file from the item, as a hostile page could set it."""
 
     def file_path(self, request, response=None, info=None, *, item=None):
         return item["name"]
 
 
-def test_files_are_downloaded_and_told(tmp_path: Path) -> None:
+def test_files_are_downloaded_and_listed_in_the_item(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving() as server, opened(FilesPipeline, tmp_path) as pipeline:
             urls = [server.url("/file/a.pdf"), server.url("/file/b.pdf?v=1")]
@@ -120,12 +120,12 @@ class Struct(msgspec.Struct):
     files: list[Any] = []
 
 
-class Mute(msgspec.Struct):
+class WithoutResults(msgspec.Struct):
     file_urls: list[str]
 
 
 @pytest.mark.parametrize("kind", [Own, Data, Struct])
-def test_every_kind_of_item(kind: Any, tmp_path: Path) -> None:
+def test_every_kind_of_item_gets_results(kind: Any, tmp_path: Path) -> None:
     async def run() -> Any:
         async with serving() as server, opened(FilesPipeline, tmp_path) as pipeline:
             return await pipeline.process_item(kind(file_urls=[server.url("/file/a")]))
@@ -134,17 +134,17 @@ def test_every_kind_of_item(kind: Any, tmp_path: Path) -> None:
     assert len(item["files"] if kind is Own else item.files) == 1
 
 
-def test_an_item_without_the_result_field_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_result_field_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with serving() as server, opened(FilesPipeline, tmp_path) as pipeline:
             for _ in range(3):
-                await pipeline.process_item(Mute([server.url("/file/a")]))
+                await pipeline.process_item(WithoutResults([server.url("/file/a")]))
 
     asyncio.run(run())
-    assert caplog.text.count("Mute has no field 'files'") == 1
+    assert caplog.text.count("WithoutResults has no field 'files'") == 1
 
 
-def test_no_urls_are_no_downloads(tmp_path: Path) -> None:
+def test_without_urls_nothing_is_downloaded(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(FilesPipeline, tmp_path) as pipeline:
             for item in ({}, {"file_urls": []}, {"file_urls": None}):
@@ -154,17 +154,17 @@ def test_no_urls_are_no_downloads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("urls", "says"),
+    ("urls", "message"),
     [
         ("http://a.example/", r"file_urls: expected a list of URLs, got 'http://a.example/' \(dict\)"),
         ([None], r"file_urls\[0\]: expected a URL, got None \(dict\)"),
         (["http://a.example/"] * (MEDIA_PER_ITEM_MAX + 1), f"more than {MEDIA_PER_ITEM_MAX} media of one item"),
     ],
 )
-def test_what_is_no_list_of_urls_is_told(urls: Any, says: str, tmp_path: Path) -> None:
+def test_a_field_that_is_no_list_of_urls_is_an_error(urls: Any, message: str, tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(FilesPipeline, tmp_path) as pipeline:
-            with pytest.raises(BadItem, match=says):
+            with pytest.raises(BadItem, match=message):
                 await pipeline.process_item({"file_urls": urls})
 
     asyncio.run(run())
@@ -184,21 +184,21 @@ def test_what_is_no_list_of_urls_is_told(urls: Any, says: str, tmp_path: Path) -
         ("https://a.example/x.p\x00df", ""),
     ],
 )
-def test_names_are_of_the_url_with_an_extension_that_is_known(url: str, extension: str, tmp_path: Path) -> None:
+def test_names_have_the_extension_of_the_url_if_it_is_known(url: str, extension: str, tmp_path: Path) -> None:
     path = FilesPipeline.file_path(None, Request(url))  # type: ignore[arg-type]
     assert path.startswith("full/")
     assert path[5 + 40 :] == extension
 
 
-# --------------------------------------------------------------------------------------------------- once, and again
+# ------------------------------------------------------------------------------------------------------ deduplication
 
 
-def test_a_url_that_several_items_name_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_of_several_items_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        gate, asked = asyncio.Event(), asyncio.Event()
+        gate, requested = asyncio.Event(), asyncio.Event()
 
         async def slow(x: Exchange) -> None:
-            asked.set()
+            requested.set()
             await gate.wait()
             await x.answer(200, b"slow")
 
@@ -207,8 +207,8 @@ def test_a_url_that_several_items_name_is_downloaded_once(tmp_path: Path, monkey
             url = server.url("/gated")
             items = [{"file_urls": [url, url + "#x", url]} for _ in range(5)]
             tasks = [asyncio.create_task(pipeline.process_item(item)) for item in items]
-            await asked.wait()
-            tasks[0].cancel()  # the first one asked; the others still wait
+            await requested.wait()
+            tasks[0].cancel()  # it started the download, for which the others still wait
             gate.set()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             assert isinstance(ended[0], asyncio.CancelledError)
@@ -221,15 +221,15 @@ def test_a_url_that_several_items_name_is_downloaded_once(tmp_path: Path, monkey
     asyncio.run(run())
 
 
-def test_what_was_kept_is_kept_until_it_expires_or_is_not_there(tmp_path: Path) -> None:
+def test_a_file_is_downloaded_again_when_it_expires_or_is_missing(tmp_path: Path) -> None:
     async def run() -> None:
         clock = [1_000_000.0]
         memory = SqliteKeyStore(tmp_path / "records.sqlite")
         store = tmp_path / "store"
         statuses = []
 
-        async def again(expires_s: float | None = 100.0) -> None:
-            """Ask in a new run, as after a restart."""
+        async def visit(expires_s: float | None = 100.0) -> None:
+            """Process the item in a new run, as after a restart."""
             async with opened(FilesPipeline, store, memory, now=lambda: clock[0], expires_s=expires_s) as pipeline:
                 item = await pipeline.process_item({"file_urls": [url]})
                 statuses.append(item["files"][0]["status"])
@@ -238,19 +238,19 @@ def test_what_was_kept_is_kept_until_it_expires_or_is_not_there(tmp_path: Path) 
 
         async with serving() as server:
             url = server.url("/file/a")
-            await again()
+            await visit()
             clock[0] += 99
-            await again()
+            await visit()
             (kept,) = tree(store)
             (store / kept).write_bytes(b"cut")
-            await again()
+            await visit()
             (store / kept).unlink()
-            await again()
+            await visit()
             clock[0] += 100
-            await again()
+            await visit()
             clock[0] += 1e9
-            await again(None)
-            await again(0)
+            await visit(None)
+            await visit(0)
             assert server.paths() == ["/file/a"] * 5
         await memory.close()
         assert statuses == [
@@ -267,7 +267,7 @@ def test_what_was_kept_is_kept_until_it_expires_or_is_not_there(tmp_path: Path) 
     asyncio.run(run())
 
 
-def test_equal_files_of_two_urls_are_one_file_where_that_is_wished(tmp_path: Path) -> None:
+def test_with_deduplicate_equal_files_are_hard_links(tmp_path: Path) -> None:
     async def both(folder: Path, deduplicate: bool) -> int:
         memory = MemoryKeyStore()
         async with serving() as server, opened(FilesPipeline, folder, memory, deduplicate=deduplicate) as pipeline:
@@ -277,7 +277,7 @@ def test_equal_files_of_two_urls_are_one_file_where_that_is_wished(tmp_path: Pat
             assert first != second
             assert first.read_bytes() == second.read_bytes() == data_of("a")
             nodes = len({first.stat().st_ino, second.stat().st_ino})
-            first.write_bytes(data_of("c"))  # of the same size: what was remembered is not true any more
+            first.write_bytes(data_of("c"))  # of the same size: the record is wrong now
             again = await pipeline.process_item({"file_urls": [server.url("/file/a?3")]})
             assert (folder / again["files"][0]["path"]).read_bytes() == data_of("a")
         tree(folder)
@@ -290,29 +290,29 @@ def test_equal_files_of_two_urls_are_one_file_where_that_is_wished(tmp_path: Pat
 # ------------------------------------------------------------------------------------------------------ what goes wrong
 
 
-def test_what_cannot_be_had_is_told_and_the_item_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_downloads_are_reported_and_the_item_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Any] = []
 
-    class Looks(FilesPipeline):
+    class Records(FilesPipeline):
         def item_completed(self, results, item, info):
             seen.extend(results)
             return super().item_completed(results, item, info)
 
     async def run() -> None:
-        async with serving() as server, opened(Looks, tmp_path) as pipeline:
+        async with serving() as server, opened(Records, tmp_path) as pipeline:
             urls = [server.url(path) for path in ("/404", "/drop", "/empty", "/file/a")] + [
                 "/relative",
                 "ftp://a/b",
                 "",
             ]
-            asked = set()
+            requested = set()
             for _ in range(2):
                 item = await pipeline.process_item({"file_urls": urls})
                 assert [each["url"] for each in item["files"]] == [urls[3]]
-                asked.add(tuple(sorted(server.paths())))
-            assert len(asked) == 1  # failures are remembered
+                requested.add(tuple(sorted(server.paths())))
+            assert len(requested) == 1  # failures are not requested again
             assert pipeline.info.stats.values["file_error_count"] == 12
-            assert caplog.text.count(f"{urls[0]}: status 404") == 1  # a second time it is no news
+            assert caplog.text.count(f"{urls[0]}: status 404") == 1  # the second time it is only INFO
 
     asyncio.run(run())
     assert [good for good, _ in seen[:7]] == [False, False, False, True, False, False, False]
@@ -320,7 +320,7 @@ def test_what_cannot_be_had_is_told_and_the_item_goes_on(tmp_path: Path, caplog:
     assert len(tree(tmp_path)) == 1
 
 
-def test_redirects_are_followed_unless_the_request_says_otherwise(tmp_path: Path, monkeypatch: Any) -> None:
+def test_redirects_are_followed_unless_the_request_forbids_it(tmp_path: Path, monkeypatch: Any) -> None:
     async def moved(x: Exchange) -> None:
         await x.answer(302, location="/file/a")
 
@@ -341,22 +341,22 @@ def test_redirects_are_followed_unless_the_request_says_otherwise(tmp_path: Path
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_too_large_leaves_nothing(stream: bool, tmp_path: Path) -> None:
-    class Looks(FilesPipeline):
+def test_a_file_that_is_too_large_leaves_nothing(stream: bool, tmp_path: Path) -> None:
+    class Records(FilesPipeline):
         def item_completed(self, results, item, info):
             assert [type(result) for _, result in results] == [BodyTooLarge]
             return item
 
     async def run() -> None:
         limit = len(data_of("a")) - 1
-        async with serving() as server, opened(Looks, tmp_path, max_size=limit, stream=stream) as pipeline:
+        async with serving() as server, opened(Records, tmp_path, max_size=limit, stream=stream) as pipeline:
             await pipeline.process_item({"file_urls": [server.url("/file/a")]})
 
     asyncio.run(run())
     assert tree(tmp_path) == {}
 
 
-def test_a_transfer_that_begins_again_begins_the_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restarted_transfer_restarts_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def breaks(x: Exchange) -> None:
         head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(DATA)}\r\n\r\n".encode()
         await x.send(head + (DATA if x.tries() == 3 else b"wrong" * 999))
@@ -373,7 +373,7 @@ def test_a_transfer_that_begins_again_begins_the_file_again(tmp_path: Path, monk
     assert list(tree(tmp_path).values()) == [DATA]
 
 
-def test_an_item_may_be_dropped_for_its_files(tmp_path: Path) -> None:
+def test_an_item_without_its_files_may_be_dropped(tmp_path: Path) -> None:
     class Needs(FilesPipeline):
         async def item_completed(self, results, item, info):
             if not all(good for good, _ in results):
@@ -389,7 +389,7 @@ def test_an_item_may_be_dropped_for_its_files(tmp_path: Path) -> None:
     assert (len(passed.items), passed.dropped) == (1, 1)
 
 
-def test_a_mistake_of_the_user_fails_the_page(tmp_path: Path) -> None:
+def test_an_error_of_the_users_code_fails_the_page(tmp_path: Path) -> None:
     class Wrong(FilesPipeline):
         def file_path(self, request, response=None, info=None, *, item=None):
             return item["nothing"]
@@ -408,7 +408,7 @@ def test_a_mistake_of_the_user_fails_the_page(tmp_path: Path) -> None:
         asyncio.run(run(Text))
 
 
-def test_downloads_of_an_item_are_bounded(tmp_path: Path) -> None:
+def test_concurrent_downloads_of_an_item_are_bounded(tmp_path: Path) -> None:
     async def run() -> int:
         async with serving() as server, opened(FilesPipeline, tmp_path, concurrency=3) as pipeline:
             item = await pipeline.process_item({"file_urls": [server.url(f"/file/{n}") for n in range(20)]})
@@ -419,30 +419,30 @@ def test_downloads_of_an_item_are_bounded(tmp_path: Path) -> None:
     assert asyncio.run(run()) == 3
 
 
-def test_a_download_has_bounds_of_its_own_unless_its_request_says_otherwise(tmp_path: Path) -> None:
+def test_a_download_has_its_own_limits_unless_the_request_sets_them(tmp_path: Path) -> None:
     class Own(FilesPipeline):
         def get_media_requests(self, item, info):
             return [*super().get_media_requests(item, info), Request("http://127.0.0.1/y", timeout=5)]
 
     async def run() -> list[Any]:
-        asked = []
+        requested = []
 
         async def download(request: Request, into: Any) -> Any:
-            asked.append((request.meta["download_timeout"], request.meta["download_maxsize"]))
+            requested.append((request.meta["download_timeout"], request.meta["download_maxsize"]))
             raise ConnectionLost
 
         async with opened(Own, tmp_path, max_size=7) as pipeline:
             pipeline.info = pipeline.info._replace(download=download)
             await pipeline.process_item({"file_urls": ["http://127.0.0.1/x"]})
-        return asked
+        return requested
 
     assert asyncio.run(run()) == [(MEDIA_TIMEOUT_S, 7), (5, 7)]
 
 
-def test_a_file_whose_path_depends_on_the_response(tmp_path: Path) -> None:
+def test_the_path_may_depend_on_the_response(tmp_path: Path) -> None:
     class ByKind(FilesPipeline):
         def file_path(self, request, response=None, info=None, *, item=None):
-            return "asked" if response is None else response.headers["content-type"] + "/x"
+            return "before" if response is None else response.headers["content-type"] + "/x"
 
     async def run() -> None:
         async with serving() as server, opened(ByKind, tmp_path) as pipeline:
@@ -483,7 +483,7 @@ def test_a_file_whose_path_depends_on_the_response(tmp_path: Path) -> None:
         "plain/x",
     ],
 )
-def test_no_name_leads_out_of_the_store(name: str, tmp_path: Path) -> None:
+def test_names_that_lead_out_of_the_store_are_refused(name: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
     (tmp_path / "outside").mkdir()
@@ -502,7 +502,7 @@ def test_no_name_leads_out_of_the_store(name: str, tmp_path: Path) -> None:
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 
-def test_links_within_the_store_and_strange_names_are_fine(tmp_path: Path) -> None:
+def test_links_within_the_store_and_unusual_names_are_allowed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "file").symlink_to("/etc/hostname")
@@ -521,17 +521,17 @@ def test_links_within_the_store_and_strange_names_are_fine(tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------------ the store and kills
 
 
-def test_what_a_killed_run_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path: Path) -> None:
+def test_partial_files_of_killed_runs_are_removed_those_of_live_runs_are_not(tmp_path: Path) -> None:
     live = FolderStore(tmp_path)
     live.open()
-    part = live.part(100)
-    part(b"half")
+    partial = live.new_file(100)
+    partial(b"half")
     code = f"""
         import os, signal
         from lycosa.crawl.items.media.store import FolderStore
         store = FolderStore({str(tmp_path)!r})
         store.open()
-        store.part(100)(b"half of it")
+        store.new_file(100)(b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
@@ -542,10 +542,10 @@ def test_what_a_killed_run_left_is_removed_and_what_a_live_one_writes_is_not(tmp
     other = FolderStore(tmp_path)
     other.open()
     names = {path.name for path in (tmp_path / PARTIAL_FOLDER).iterdir()}
-    assert names >= {part.path.parent.name}
+    assert names >= {partial.path.parent.name}
     assert "no-lock" not in names
     assert len([name for name in names if name != "a-file"]) == 2
-    live.keep(part, "whole")
+    live.save(partial, "whole")
     other.close()
     live.close()
     assert (tmp_path / "whole").read_bytes() == b"half"
@@ -553,56 +553,56 @@ def test_what_a_killed_run_left_is_removed_and_what_a_live_one_writes_is_not(tmp
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_a_kept_file_replaces_the_one_before_at_once(sync: bool, tmp_path: Path) -> None:
+def test_a_saved_file_replaces_the_previous_one(sync: bool, tmp_path: Path) -> None:
     store = FolderStore(tmp_path, sync=sync)
     store.open()
     for content in (b"one", b"other"):
-        part = store.part(100)
-        part(b"begun")
-        part.restart()
-        part(content)
-        store.keep(part, "a/b/c")
-        part.discard()
+        partial = store.new_file(100)
+        partial(b"begun")
+        partial.restart()
+        partial(content)
+        store.save(partial, "a/b/c")
+        partial.discard()
         assert store.size("a/b/c") == len(content)
-        assert (part.checksum, part.size) == (md5(content), len(content))
+        assert (partial.checksum, partial.size) == (md5(content), len(content))
     store.close()
     assert tree(tmp_path) == {"a/b/c": b"other"}
 
 
-def test_a_store_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="cannot be a folder for files"):
         FolderStore(tmp_path / "file").open()
     with pytest.raises(StorageError, match="is not open"):
-        FolderStore(tmp_path / "new").part(1)
+        FolderStore(tmp_path / "new").new_file(1)
 
 
-def test_a_store_that_another_run_closes_meanwhile_is_opened(tmp_path, monkeypatch):
-    """It removes the folder that was there when this one wanted to make it."""
+def test_a_store_is_opened_while_another_run_closes_it(tmp_path, monkeypatch):
+    """The other run removes the folder for partial files just after this one found it."""
     mkdir, refused = os.mkdir, []
 
-    def taken_once(path: str | Path, *arguments: Any) -> None:
+    def fail_once(path: str | Path, *arguments: Any) -> None:
         if Path(path).name == PARTIAL_FOLDER and not refused:
             refused.append(path)
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         mkdir(path, *arguments)
 
-    monkeypatch.setattr(os, "mkdir", taken_once)
+    monkeypatch.setattr(os, "mkdir", fail_once)
     store = FolderStore(tmp_path)
     store.open()
-    store.part(1).discard()
+    store.new_file(1).discard()
     store.close()
     assert len(refused) == 1
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_a_full_disk_stops_the_crawl_and_not_the_file(hidden: bool, tmp_path: Path) -> None:
+def test_a_full_disk_stops_the_crawl(hidden: bool, tmp_path: Path) -> None:
     async def run() -> None:
         async with serving() as server, opened(FilesPipeline, tmp_path) as pipeline:
             download = pipeline.info.download
 
             async def hiding(request: Request, into: Any) -> Any:
-                """Make of what the disk says what libcurl would: that the transfer failed."""
+                """Report a full disk as libcurl does: as a failed transfer."""
                 try:
                     return await download(request, into)
                 except StorageFull as error:
@@ -643,7 +643,7 @@ KILLED = """
 """
 
 
-def test_after_kills_no_file_is_half_and_what_was_remembered_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_after_kills_files_are_complete_and_recorded_ones_are_not_requested_again(tmp_path: Path) -> None:
     with running() as server:
         command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), server.url("")]
         kills = 0
@@ -658,9 +658,9 @@ def test_after_kills_no_file_is_half_and_what_was_remembered_is_not_asked_for_ag
             for name, content in tree_of_store(tmp_path / "store").items():
                 assert content.endswith(DATA), name
         assert kills == 4
-        asked = server.paths()
-    assert len(set(asked)) == 120
-    assert len(asked) <= 120 + 3 * kills  # at most the files of the page that was killed
+        requested = server.paths()
+    assert len(set(requested)) == 120
+    assert len(requested) <= 120 + 3 * kills  # at most the files of the page during which it was killed
     assert len(tree(tmp_path / "store")) == 120
 
 
@@ -676,7 +676,7 @@ class MyFiles(FilesPipeline):
     FILES_URLS_FIELD = "docs"
 
 
-def test_settings_by_scrapys_names_by_ours_and_of_a_class(tmp_path: Path) -> None:
+def test_settings_may_have_scrapys_names_ours_or_those_of_a_class(tmp_path: Path) -> None:
     plain = settings_of(FilesPipeline, {"FILES_STORE": "a", "FILES_EXPIRES": 2})
     assert (plain.store, plain.expires_s, plain.urls_field, plain.result_field) == ("a", 172_800, "file_urls", "files")
     ours = {"FILES_STORE": "file:///a/b", "media_expires": None, "media_max_size": 5, "media_concurrency": 2}
@@ -684,18 +684,18 @@ def test_settings_by_scrapys_names_by_ours_and_of_a_class(tmp_path: Path) -> Non
     assert (read.store, read.expires_s, read.max_size, read.concurrency) == ("/a/b", None, 5, 2)
     own = settings_of(MyFiles, {"FILES_STORE": "a", "MYFILES_FILES_STORE": "b", "media_expires": 9.0})
     assert (own.store, own.expires_s, own.urls_field) == ("b", 7 * 86_400, "docs")
-    for wrong, says in (
+    for wrong, message in (
         ({}, "MyFiles has no folder to write to: set FILES_STORE"),
         (
             {"FILES_STORE": "s3://bucket/x"},
             "files go to a folder",
         ),
     ):
-        with pytest.raises(BadSetting, match=says):
+        with pytest.raises(BadSetting, match=message):
             settings_of(MyFiles, wrong)
 
 
-def test_settings_as_a_crawler_has_them(tmp_path: Path) -> None:
+def test_settings_are_read_from_a_crawler(tmp_path: Path) -> None:
     view = SettingsView(Settings(files_store=str(tmp_path), media_expires=60.0, user={"MYFILES_FILES_STORE": "b"}))
     read = settings_of(FilesPipeline, view)
     assert (read.store, read.expires_s, read.urls_field) == (str(tmp_path), 60.0, "file_urls")
@@ -708,7 +708,7 @@ def test_settings_as_a_crawler_has_them(tmp_path: Path) -> None:
         settings_of(FilesPipeline, SettingsView(Settings()))
 
 
-def test_a_class_is_made_by_the_crawler(tmp_path: Path) -> None:
+def test_a_pipeline_is_created_from_a_crawler(tmp_path: Path) -> None:
     class Crawler:
         settings = {"FILES_STORE": str(tmp_path)}
         spider = stats = None

@@ -1,4 +1,4 @@
-"""ImagesPipeline (C10): JPEG in RGB whatever came, thumbnails with it, and nothing that a hostile image could do."""
+"""ImagesPipeline (C10): all images become JPEG in RGB, with thumbnails; hostile images do no harm."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RED, WHITE = (255, 0, 0), (255, 255, 255)
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (40, 20), colour: Any = "red", **options: Any) -> bytes:
-    """Return an image whose left half is of the colour, and whose right half is 0 in all channels."""
+    """Return an image with a left half of this colour and a right half of 0 in all channels."""
     image = Image.new(mode, size)
     if mode == "P":
         image.putpalette([0, 0, 0, 255, 0, 0])
@@ -40,14 +40,14 @@ def picture(mode: str = "RGB", size: tuple[int, int] = (40, 20), colour: Any = "
 
 
 def turned() -> bytes:
-    """Return a JPEG that was taken with the camera on its side."""
+    """Return a JPEG whose EXIF data says that the camera was turned."""
     exif = Image.Exif()
     exif[0x0112] = 6
     return picture(format="JPEG", quality=95, exif=exif)
 
 
 def bomb(width: int, height: int) -> bytes:
-    """Return the beginning of a PNG that says it is of this size."""
+    """Return the beginning of a PNG whose header has this size."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -61,7 +61,7 @@ PICTURES: dict[str, bytes] = {}
 
 
 async def show(x: Exchange) -> None:
-    """A picture of the table."""
+    """Answer with an image of `PICTURES`."""
     await x.answer(200, PICTURES[x.rest.split("/")[-1]], kind="image/png")
 
 
@@ -71,18 +71,18 @@ def _pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     PICTURES.clear()
 
 
-def had(tmp_path: Path, data: bytes, kind: Any = ImagesPipeline, **settings: Any) -> list[tuple[bool, Any]]:
+def download(tmp_path: Path, data: bytes, kind: Any = ImagesPipeline, **settings: Any) -> list[tuple[bool, Any]]:
     """Return the results of one item with one image."""
     seen: list[Any] = []
 
-    class Looks(kind):  # type: ignore[misc]
+    class Records(kind):  # type: ignore[misc]
         def item_completed(self, results, item, info):
             seen.extend(results)
             return super().item_completed(results, item, info)
 
     async def run() -> None:
         PICTURES["a"] = data
-        async with serving() as server, opened(Looks, tmp_path, **settings) as pipeline:
+        async with serving() as server, opened(Records, tmp_path, **settings) as pipeline:
             await pipeline.process_item({"image_urls": [server.url("/picture/a")]})
 
     asyncio.run(run())
@@ -115,8 +115,8 @@ def near(one: Any, other: Any) -> bool:
     ],
     ids=["rgb", "rgba", "webp", "palette", "palette, transparent", "gif", "cmyk", "bmp", "tiff"],
 )
-def test_what_is_no_rgb_jpeg_becomes_one_on_white(data: bytes, right: Any, tmp_path: Path) -> None:
-    ((good, result),) = had(tmp_path, data)
+def test_other_images_are_converted_to_jpeg_on_white(data: bytes, right: Any, tmp_path: Path) -> None:
+    ((good, result),) = download(tmp_path, data)
     assert good, result
     path = tmp_path / result["path"]
     assert result["path"] == f"full/{hashlib.sha1(result['url'].encode()).hexdigest()}.jpg"
@@ -127,21 +127,21 @@ def test_what_is_no_rgb_jpeg_becomes_one_on_white(data: bytes, right: Any, tmp_p
     assert near(image.getpixel((35, 10)), right)
 
 
-def test_an_rgb_jpeg_is_kept_as_it_came(tmp_path: Path) -> None:
+def test_a_jpeg_in_rgb_is_stored_unchanged(tmp_path: Path) -> None:
     data = picture(format="JPEG", quality=90)
-    ((good, result),) = had(tmp_path, data)
+    ((good, result),) = download(tmp_path, data)
     assert good
     assert (tmp_path / result["path"]).read_bytes() == data
 
 
-def test_grey_becomes_rgb(tmp_path: Path) -> None:
-    ((good, result),) = had(tmp_path, picture("L", colour=255, format="JPEG"))
+def test_a_grey_image_is_converted_to_rgb(tmp_path: Path) -> None:
+    ((good, result),) = download(tmp_path, picture("L", colour=255, format="JPEG"))
     assert good
     assert near(image_of(tmp_path / result["path"]).getpixel((5, 10)), WHITE)
 
 
-def test_an_image_is_turned_as_its_camera_was_held(tmp_path: Path) -> None:
-    ((good, result),) = had(tmp_path, turned())
+def test_an_image_is_rotated_by_its_exif_orientation(tmp_path: Path) -> None:
+    ((good, result),) = download(tmp_path, turned())
     assert good
     image = image_of(tmp_path / result["path"])
     assert image.size == (20, 40)
@@ -149,7 +149,7 @@ def test_an_image_is_turned_as_its_camera_was_held(tmp_path: Path) -> None:
     assert near(image.getpixel((10, 35)), (0, 0, 0))
 
 
-def test_thumbnails_keep_the_proportions_and_are_made_again_when_one_is_missing(tmp_path: Path) -> None:
+def test_thumbnails_keep_proportions_and_are_recreated_if_one_is_missing(tmp_path: Path) -> None:
     async def run() -> list[str]:
         PICTURES["a"] = picture(size=(400, 200))
         memory = MemoryKeyStore()
@@ -173,7 +173,7 @@ def test_thumbnails_keep_the_proportions_and_are_made_again_when_one_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "message"),
     [
         (b"<html>no image", "cannot be read as an image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot be read as an image"),
@@ -187,26 +187,26 @@ def test_thumbnails_keep_the_proportions_and_are_made_again_when_one_is_missing(
     ],
     ids=["html", "eps", "cut png", "cut jpeg", "narrow", "low", "bomb", "little bomb", "bomb that is empty"],
 )
-def test_what_is_no_image_or_not_wanted_is_told_and_leaves_nothing(data: bytes, says: str, tmp_path: Path) -> None:
+def test_a_bad_or_small_image_is_refused_and_leaves_nothing(data: bytes, message: str, tmp_path: Path) -> None:
     import re
 
     thumbs = {"small": (5, 5)}
-    ((good, error),) = had(tmp_path, data, min_width=40, min_height=20, thumbs=thumbs)
+    ((good, error),) = download(tmp_path, data, min_width=40, min_height=20, thumbs=thumbs)
     assert not good
     assert isinstance(error, ImageException)
-    assert re.search(says, str(error))
+    assert re.search(message, str(error))
     assert "\n" not in str(error)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_hostile_thumbnail_name_leads_nowhere(tmp_path: Path) -> None:
-    ((good, error),) = had(tmp_path / "store", picture(), thumbs={"../../x": (5, 5)})
+def test_a_hostile_name_of_a_thumbnail_is_refused(tmp_path: Path) -> None:
+    ((good, error),) = download(tmp_path / "store", picture(), thumbs={"../../x": (5, 5)})
     assert not good
     assert "cannot be the name of a file" in str(error)
     assert [path.name for path in tmp_path.rglob("*")] == ["store"]
 
 
-def test_equal_images_are_one_file_where_that_is_wished(tmp_path: Path) -> None:
+def test_with_deduplicate_equal_images_are_hard_links(tmp_path: Path) -> None:
     async def run() -> None:
         PICTURES["a"] = PICTURES["b"] = picture(size=(100, 100))
         thumbs = {"t": (10, 10)}
@@ -221,7 +221,7 @@ def test_equal_images_are_one_file_where_that_is_wished(tmp_path: Path) -> None:
         assert len({path.stat().st_ino for path in files}) == 1
 
 
-def test_the_loop_goes_on_while_images_are_converted(tmp_path: Path) -> None:
+def test_the_event_loop_is_not_blocked_by_conversions(tmp_path: Path) -> None:
     async def run() -> int:
         PICTURES.update((str(n), picture(size=(1500, 1500), colour=(n, 0, 0))) for n in range(6))
         ticks = 0
@@ -242,7 +242,7 @@ def test_the_loop_goes_on_while_images_are_converted(tmp_path: Path) -> None:
     assert asyncio.run(run()) > 5
 
 
-def test_without_pillow_one_line_says_what_to_install() -> None:
+def test_without_pillow_an_error_says_what_to_install() -> None:
     code = """
         import sys
         sys.modules["PIL"] = None
@@ -264,7 +264,7 @@ class Small(ImagesPipeline):
     THUMBS = {"a": (1, 2)}
 
 
-def test_settings_of_images() -> None:
+def test_settings_of_images_are_read() -> None:
     read = settings_of(
         ImagesPipeline,
         {"IMAGES_STORE": "x", "IMAGES_THUMBS": {"s": [5, 6]}, "IMAGES_MIN_WIDTH": "3", "IMAGES_MIN_HEIGHT": 4},
