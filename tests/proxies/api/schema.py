@@ -1,4 +1,4 @@
-"""Whether a value is what a JSON Schema says: the keywords that the API's description uses. Others are an error."""
+"""Checks values against a JSON Schema, for the keywords that the description of the API uses. Others are an error."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ KINDS = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
     "null": type(None),
 }  # fmt: skip
-SAID = {"title", "description", "default"}
+ANNOTATIONS = {"title", "description", "default"}
 
 
 def problems(value: Any, schema: dict[str, Any], document: dict[str, Any], path: str = "$") -> list[str]:
-    """Return what is wrong with a value."""
+    """Return the problems of a value."""
     found: list[str] = []
     for name, rule in schema.items():
-        if name not in SAID:
-            found += _broken(name, rule, value, schema, document, path)
+        if name not in ANNOTATIONS:
+            found += _violations(name, rule, value, schema, document, path)
     return found
 
 
-def _broken(name: str, rule: Any, value: Any, schema: dict[str, Any], document: dict[str, Any], path: str) -> list[str]:
+def _violations(
+    name: str, rule: Any, value: Any, schema: dict[str, Any], document: dict[str, Any], path: str
+) -> list[str]:
     match name:
         case "$ref":
-            return problems(value, resolved(rule, document), document, path)
+            return problems(value, resolve(rule, document), document, path)
         case "type":
             return [] if _is(value, rule) else [f"{path}: {value!r} is no {rule}"]
         case "enum":
             return [] if value in rule else [f"{path}: {value!r} is none of {rule}"]
         case "anyOf":
-            ways = [problems(value, each, document, path) for each in rule]
-            return [] if [] in ways else [f"{path}: {value!r} is none of {ways}"]
+            alternatives = [problems(value, each, document, path) for each in rule]
+            return [] if [] in alternatives else [f"{path}: {value!r} is none of {alternatives}"]
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
             return _bounded(name, rule, value, path)
         case "minLength" | "minItems" | "minProperties":
@@ -42,14 +44,14 @@ def _broken(name: str, rule: Any, value: Any, schema: dict[str, Any], document: 
             good = not isinstance(value, str) or re.search(rule, value)
             return [] if good else [f"{path}: {value!r} does not match {rule}"]
         case "items":
-            many = value if isinstance(value, list) else []
-            return [each for at, one in enumerate(many) for each in problems(one, rule, document, f"{path}[{at}]")]
+            entries = value if isinstance(value, list) else []
+            return [each for at, one in enumerate(entries) for each in problems(one, rule, document, f"{path}[{at}]")]
         case "required":
             return [f"{path}: {each} is missing" for each in rule if isinstance(value, dict) and each not in value]
         case "properties":
-            inside = value if isinstance(value, dict) else {}
-            known = [(key, rule[key]) for key in inside if key in rule]
-            return [each for key, one in known for each in problems(inside[key], one, document, f"{path}.{key}")]
+            fields = value if isinstance(value, dict) else {}
+            known = [(key, rule[key]) for key in fields if key in rule]
+            return [each for key, one in known for each in problems(fields[key], one, document, f"{path}.{key}")]
         case "propertyNames":
             return [each for key in value for each in problems(key, rule, document, f"{path} name")]
         case "additionalProperties":
@@ -57,11 +59,11 @@ def _broken(name: str, rule: Any, value: Any, schema: dict[str, Any], document: 
             if rule is False:
                 return [f"{path}: {key} is not known" for key in more]
             return [each for key in more for each in problems(value[key], rule, document, f"{path}.{key}")]
-    raise AssertionError(f"{path}: the keyword {name} is not known here")
+    raise AssertionError(f"{path}: the keyword {name} is not supported")
 
 
-def resolved(reference: str, document: dict[str, Any]) -> dict[str, Any]:
-    """Return what a reference stands for."""
+def resolve(reference: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema that a reference names."""
     found: Any = document
     for part in reference.removeprefix("#/").split("/"):
         found = found[part]
@@ -69,8 +71,8 @@ def resolved(reference: str, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is(value: Any, kind: str) -> bool:
-    is_truth = isinstance(value, bool)
-    return isinstance(value, KINDS[kind]) and (kind == "boolean" or not is_truth)  # type: ignore[arg-type]
+    is_boolean = isinstance(value, bool)
+    return isinstance(value, KINDS[kind]) and (kind == "boolean" or not is_boolean)  # type: ignore[arg-type]
 
 
 def _bounded(name: str, rule: float, value: Any, path: str) -> list[str]:

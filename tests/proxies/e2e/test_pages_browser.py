@@ -1,4 +1,4 @@
-"""The pages of a proxy pool in headless Chromium (issue 6, "a page"): wide, narrow, light, dark, without JavaScript."""
+"""The pages of a proxy pool in headless Chromium: wide, narrow, light, dark, without JavaScript."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.pool import LocalPool
-from tests.proxies.api.server import Server, running
-from tests.proxies.api.test_pages import EVIL, PAGES, Now, filled
+from tests.proxies.api.test_pages import EVIL, PAGES, FakeClock, fill
 from tests.search.e2e.test_site_browser import NARROW, browser, chromium, screen
+from tests.servers.web_server import Server, running
 
 __all__ = ["browser", "chromium"]
 
@@ -33,11 +33,11 @@ return [...document.querySelectorAll(".scroll, .scroll th, .scroll td, .scroll t
             && !each.closest("thead"))
     .map(each => each.textContent.trim().replace(/\\s+/g, " "))
 """
-"""What is wider than its place."""
+"""The texts that are wider than their cells."""
 
 
-async def with_long_names(pool: LocalPool) -> None:
-    """Proxies as providers have them, on a target, with latencies."""
+async def add_long_names(pool: LocalPool) -> None:
+    """Add proxies with long names, as providers have them, to a pool and a target."""
     host = "a-gateway-that-somebody-rents.eu-central-1.residential.provider.example"
     tags = {"country": "de", "provider": "residential", "city": "frankfurt-am-main", "source": "a-list-of-somebody"}
     proxies = [
@@ -56,30 +56,30 @@ async def with_long_names(pool: LocalPool) -> None:
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Server]:
-    now = Now()
+def site() -> Iterator[Server]:
+    now = FakeClock()
     pool = LocalPool(now=now)
-    asyncio.run(filled(pool, now))
+    asyncio.run(fill(pool, now))
     with running(build_app(pool, name="pool", now=now)) as server:
         yield server
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, NARROW])
-def test_every_page_fits(desk: Server, browser: WebDriver, width: int, scheme: str) -> None:
+def test_every_page_fits(site: Server, browser: WebDriver, width: int, scheme: str) -> None:
     screen(browser, width, scheme)
     for path in PAGES:
-        browser.get(desk.url + path)
+        browser.get(site.url + path)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width, path
         paper = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
         assert (paper == "rgba(22, 21, 18, 1)") == (scheme == "dark")
 
 
 @pytest.mark.parametrize("width", [1200, NARROW])
-def test_long_names_leave_every_column_to_be_seen(browser: WebDriver, width: int) -> None:
-    now = Now()
+def test_long_names_hide_no_column(browser: WebDriver, width: int) -> None:
+    now = FakeClock()
     pool = LocalPool(now=now)
-    asyncio.run(with_long_names(pool))
+    asyncio.run(add_long_names(pool))
     screen(browser, width)
     with running(build_app(pool, now=now)) as server:
         for path in ("/", "/proxies", "/target?name=shop.example"):
@@ -87,26 +87,26 @@ def test_long_names_leave_every_column_to_be_seen(browser: WebDriver, width: int
             assert browser.execute_script(CUT_OFF) == [], path
 
 
-def test_narrow_cards_have_no_dash_without_a_name(desk: Server, browser: WebDriver) -> None:
+def test_narrow_cards_have_no_lonely_dash(site: Server, browser: WebDriver) -> None:
     screen(browser, NARROW)
-    browser.get(f"{desk.url}/proxies")
+    browser.get(f"{site.url}/proxies")
     reasons = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "td.why") if each.is_displayed()]
     assert [each.partition(",")[0] for each in reasons] == ["connection refused"]
     screen(browser, 1200)
     assert "\N{EN DASH}" in [each.text for each in browser.find_elements(By.CSS_SELECTOR, "td.why")]
 
 
-def test_from_the_pool_to_a_reason(desk: Server, browser: WebDriver) -> None:
-    browser.get(desk.url)
+def test_a_user_finds_why_a_proxy_is_banned(site: Server, browser: WebDriver) -> None:
+    browser.get(site.url)
     browser.find_element(By.LINK_TEXT, "shop.example").click()
     assert "complaint" in browser.find_element(By.TAG_NAME, "main").text
     tag = browser.find_element(By.NAME, "tag")
     tag.send_keys("provider=acme")
     tag.submit()
     first = By.CSS_SELECTOR, "tbody tr"
-    told = text_to_be_present_in_element(first, "may be leased next: 100% of the draws")
-    WebDriverWait(browser, LONG_S).until(told)  # the page before may be there still
+    explained = text_to_be_present_in_element(first, "may be leased next: 100% of the draws")
+    WebDriverWait(browser, LONG_S).until(explained)  # the previous page may still be shown
     bar = browser.find_element(By.CSS_SELECTOR, "svg.states rect.s-ready")
     assert bar.value_of_css_property("fill") == "rgb(47, 143, 91)", "inline drawings are styled within the policy"
-    browser.get(desk.url)
+    browser.get(site.url)
     assert browser.find_element(By.LINK_TEXT, EVIL).is_displayed()

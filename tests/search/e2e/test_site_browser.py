@@ -14,8 +14,9 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.wait import WebDriverWait
 
 from lycosa.search.tantivy import TantivyIndex
-from tests.proxies.api.server import Server, sample_pages, serving
+from tests.search.site.sample_site import sample_pages, serving
 from tests.servers.ports import LOCALHOST, closed_port
+from tests.servers.web_server import Server
 
 pytestmark = pytest.mark.browser
 

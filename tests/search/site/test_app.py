@@ -14,8 +14,8 @@ from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
 from lycosa.search.core.results import Hit
 from lycosa.search.site.app import API_LIMIT_MAX, PAGE_MAX, PAGE_SIZE, page_numbers, took
 from lycosa.search.site.app import _result as result_of
-from tests.proxies.api.server import sample_pages, serving
 from tests.search.memory_index import MemoryIndex
+from tests.search.site.sample_site import sample_pages, serving
 
 
 @pytest.fixture(scope="module")
