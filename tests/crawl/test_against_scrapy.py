@@ -1,7 +1,7 @@
-"""The same input to Scrapy and to Lycosa, decision by decision (C2; issue 4, "Scrapy's own test suite as a checklist").
+"""The decisions of Scrapy and Lycosa for the same input (C2).
 
-Where the two differ stands in a list with the reason, and nowhere else: a difference that is not listed fails, and so
-does one that is listed and is gone. docs/scrapy.md tells the same in words.
+Each difference is listed with its reason: an unlisted difference fails, and so does a listed one that does not exist.
+docs/scrapy.md describes the same in words.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from lycosa.infra.clock import Clock
 
 scrapy = pytest.importorskip("scrapy", reason="needs Scrapy: pip install 'lycosa[dev]'")
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of Twisted's
-    from scrapy import exceptions as theirs
+    warnings.simplefilter("ignore")  # from Twisted
+    from scrapy import exceptions as scrapy_exceptions
     from scrapy import http
     from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
     from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
@@ -52,7 +52,7 @@ with warnings.catch_warnings():
     from scrapy.spidermiddlewares.depth import DepthMiddleware
     from scrapy.spidermiddlewares.httperror import HttpErrorMiddleware
     from scrapy.utils.misc import build_from_crawler
-    from scrapy.utils.request import fingerprint as their_fingerprint
+    from scrapy.utils.request import fingerprint as scrapy_fingerprint
     from scrapy.utils.test import get_crawler
 
 
@@ -63,9 +63,9 @@ class Page(Spider):
 
 
 def differences(cases: Iterable[Any], both: Callable[[Any], tuple[Any, Any]]) -> dict[Any, tuple[Any, Any]]:
-    """Return the cases whose two answers differ, with the answers: Scrapy's, ours."""
-    answers = {case: both(case) for case in cases}
-    return {case: found for case, found in answers.items() if found[0] != found[1]}
+    """Return the cases with two different results, with the results: Scrapy's, ours."""
+    results = {case: both(case) for case in cases}
+    return {case: pair for case, pair in results.items() if pair[0] != pair[1]}
 
 
 def assert_listed(found: dict[Any, tuple[Any, Any]], listed: dict[Any, str]) -> None:
@@ -75,8 +75,8 @@ def assert_listed(found: dict[Any, tuple[Any, Any]], listed: dict[Any, str]) -> 
 
 
 @cache
-def usual(middleware: type) -> Any:
-    """Return a middleware of Scrapy's as it is by default."""
+def default_middleware(middleware: type) -> Any:
+    """Return a middleware of Scrapy with default settings."""
     return build_from_crawler(middleware, crawler_of())
 
 
@@ -86,7 +86,7 @@ def crawler_of(settings: dict[str, Any] | None = None, **attributes: Any) -> Any
     return crawler
 
 
-def answered(request: Request, status: int, **headers: bytes) -> Response:
+def response_to(request: Request, status: int, **headers: bytes) -> Response:
     raw = b"".join(name.encode() + b": " + value + b"\r\n" for name, value in headers.items())
     return Response(request.url, status, Headers(raw), request=request)
 
@@ -103,7 +103,7 @@ HEADERS = {
     "Proxy-Authorization": "Basic eQ==",
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
-PLACES = (
+LOCATIONS = (
     b"/x", b"x", b"../y", b"?z", b"#top", b"//b.example/y", b"///b.example/y", b"http://b.example/", b"  /x  ", b"/a b",
     b"https://a.example/q", b"https://A.example/q", b"https://www.a.example/", b"http://a.example/q", b"/x#part",
     b"https://a.example:8443/q", b"ftp://a.example/q", b"mailto:x@y.example", b"javascript:1", b"http://", b"",
@@ -112,21 +112,21 @@ PLACES = (
 )  # fmt: skip
 NOWHERE = "a redirect to nowhere is done with that reason, the errback sees the response"
 REDIRECTS_DIFFER = {
-    b"#top": "a redirect to itself is a loop, where Scrapy asks again",
+    b"#top": "a redirect to itself is a loop, where Scrapy fetches it again",
     b"": NOWHERE + "; an empty Location would be the page itself",
-    b"ftp://a.example/q": NOWHERE + ", where Scrapy hands the response on, which `httperror` turns down",
+    b"ftp://a.example/q": NOWHERE + ", where Scrapy passes the response on and `httperror` rejects it",
     b"mailto:x@y.example": NOWHERE + ", where Scrapy raises",
     b"javascript:1": NOWHERE + ", where Scrapy raises",
     b"http://": NOWHERE + ", where Scrapy fails to connect to no host",
     b"http://[bad": NOWHERE + ", where Scrapy raises",
     b"https://u:p@a.example/": "URLs hold no passwords: they are stored and logged",
-    b"https://a.example:8443/q": "another port is another origin: neither credentials nor cookies written by hand",
+    b"https://a.example:8443/q": "another port is another origin: neither credentials nor a Cookie header are sent",
     b"\\\\b.example\\x": "backslashes are slashes, as browsers read them (WHATWG URL)",
 }
 
 
 class Hop(NamedTuple):
-    """The target of a redirect; a word instead of the URL if it leads nowhere."""
+    """The target of a redirect; a word instead of the URL if there is none."""
 
     url: str
     method: str = ""
@@ -134,16 +134,16 @@ class Hop(NamedTuple):
     headers: frozenset[tuple[str, str]] = frozenset()
 
 
-def redirect_both(method: str, status: int, location: bytes, headers: dict[str, str], meta: dict[str, Any]) -> Any:
-    return redirect_theirs(method, status, location, headers, meta), redirect_ours(
+def both_redirects(method: str, status: int, location: bytes, headers: dict[str, str], meta: dict[str, Any]) -> Any:
+    return scrapy_redirect(method, status, location, headers, meta), lycosa_redirect(
         method, status, location, headers, meta
     )
 
 
-def redirect_theirs(method: str, status: int, location: bytes, headers: dict[str, str], meta: dict[str, Any]) -> Hop:
+def scrapy_redirect(method: str, status: int, location: bytes, headers: dict[str, str], meta: dict[str, Any]) -> Hop:
     request = http.Request(HERE, method=method, headers=headers, body=b"body", meta=meta)
     try:
-        found = usual(RedirectMiddleware).process_response(
+        found = default_middleware(RedirectMiddleware).process_response(
             request, http.Response(HERE, status=status, headers={"Location": location})
         )
     except ValueError:
@@ -154,27 +154,29 @@ def redirect_theirs(method: str, status: int, location: bytes, headers: dict[str
     return Hop(found.url.partition("#")[0], found.method, found.body, fields)
 
 
-def redirect_ours(method: str, status: int, location: bytes, headers: dict[str, str], meta: dict[str, Any]) -> Hop:
+def lycosa_redirect(method: str, status: int, location: bytes, headers: dict[str, str], meta: dict[str, Any]) -> Hop:
     request = Request(HERE, method=method, headers=headers, body=b"body", meta=meta)
-    found = Redirect(20, HandledStatuses()).process_response(request, answered(request, status, Location=location))
+    found = Redirect(20, HandledStatuses()).process_response(request, response_to(request, status, Location=location))
     if not isinstance(found, Replace):
         return Hop("kept" if isinstance(found, Response) else "nowhere")
-    to = found.request
-    return Hop(to.url, to.method, to.body, frozenset(to.headers.items()))
+    target = found.request
+    return Hop(target.url, target.method, target.body, frozenset(target.headers.items()))
 
 
-def test_what_is_sent_after_a_redirect() -> None:
+def test_method_body_and_headers_after_a_redirect_equal_scrapys() -> None:
     cases = list(product(METHODS, range(300, 309)))
-    assert_listed(differences(cases, lambda case: redirect_both(*case, b"/x", HEADERS, {})), {})
+    assert_listed(differences(cases, lambda case: both_redirects(*case, b"/x", HEADERS, {})), {})
 
 
-def test_where_a_redirect_leads() -> None:
-    assert_listed(differences(PLACES, lambda place: redirect_both("GET", 302, place, HEADERS, {})), REDIRECTS_DIFFER)
+def test_targets_of_redirects_equal_scrapys() -> None:
+    assert_listed(
+        differences(LOCATIONS, lambda location: both_redirects("GET", 302, location, HEADERS, {})), REDIRECTS_DIFFER
+    )
 
 
 @pytest.mark.parametrize("meta", [{"dont_redirect": True}, {"handle_httpstatus_list": [302]}, {"redirect_ttl": 1}, {}])
-def test_meta_keys_that_stop_redirects(meta: dict[str, Any]) -> None:
-    both = redirect_both("GET", 302, b"/x", {}, meta)
+def test_meta_keys_stop_redirects_as_in_scrapy(meta: dict[str, Any]) -> None:
+    both = both_redirects("GET", 302, b"/x", {}, meta)
     assert (both[0].url, both[0].method) == (both[1].url, both[1].method)
 
 
@@ -190,44 +192,44 @@ RETRY_METAS: dict[str, dict[str, Any]] = {
     "more times": {"max_retry_times": 3},
 }
 ERRORS: dict[str, tuple[Exception, FetchError]] = {
-    "too slow": (theirs.DownloadTimeoutError(), errors.FetchTimeout()),
-    "no address": (theirs.CannotResolveHostError(), errors.ConnectFailed()),
-    "no connection": (theirs.DownloadConnectionRefusedError(), errors.ConnectFailed()),
-    "connection lost": (theirs.DownloadFailedError(), errors.ConnectionLost()),
-    "cut off": (theirs.ResponseDataLossError(), errors.ConnectionLost()),
-    "TLS": (theirs.DownloadFailedError(), errors.TlsFailed()),
-    "too large": (theirs.DownloadCancelledError(), errors.BodyTooLarge()),
+    "too slow": (scrapy_exceptions.DownloadTimeoutError(), errors.FetchTimeout()),
+    "no address": (scrapy_exceptions.CannotResolveHostError(), errors.ConnectFailed()),
+    "no connection": (scrapy_exceptions.DownloadConnectionRefusedError(), errors.ConnectFailed()),
+    "connection lost": (scrapy_exceptions.DownloadFailedError(), errors.ConnectionLost()),
+    "cut off": (scrapy_exceptions.ResponseDataLossError(), errors.ConnectionLost()),
+    "TLS": (scrapy_exceptions.DownloadFailedError(), errors.TlsFailed()),
+    "too large": (scrapy_exceptions.DownloadCancelledError(), errors.BodyTooLarge()),
     "a bug": (TypeError(), errors.BadResponse()),
 }
 
 
-def again_both(meta: str, attempts: int, status: int = 0, error: str = "") -> tuple[bool, bool]:
+def both_retry(meta: str, attempts: int, status: int = 0, error: str = "") -> tuple[bool, bool]:
     """Return whether each retries after this many failed attempts."""
-    asked = {**RETRY_METAS[meta], **({"retry_times": attempts} if attempts else {})}
-    request = http.Request(HERE, meta=asked)
-    retry = usual(RetryMiddleware)
+    values = {**RETRY_METAS[meta], **({"retry_times": attempts} if attempts else {})}
+    request = http.Request(HERE, meta=values)
+    retry = default_middleware(RetryMiddleware)
     if error:
-        again = retry.process_exception(request, ERRORS[error][0])
+        scrapys = retry.process_exception(request, ERRORS[error][0])
     else:
-        again = retry.process_response(request, http.Response(HERE, status=status))
+        scrapys = retry.process_response(request, http.Response(HERE, status=status))
     record = to_record(Request(HERE, meta=RETRY_METAS[meta]), Page())
     ours = to_request(replace(record, attempts=attempts))
     middleware = Retry(RetryDecider(RetryPolicy(), Clock(), lambda: 0.5, StatsCollector()), HandledStatuses())
     if error:
         found: Any = middleware.process_exception(ours, ERRORS[error][1])
     else:
-        found = middleware.process_response(ours, answered(ours, status))
-    return isinstance(again, http.Request), isinstance(found, Failed) and found.retry_at is not None
+        found = middleware.process_response(ours, response_to(ours, status))
+    return isinstance(scrapys, http.Request), isinstance(found, Failed) and found.retry_at is not None
 
 
-def test_which_statuses_are_retried_and_how_often() -> None:
+def test_retries_of_statuses_equal_scrapys() -> None:
     cases = product(RETRY_METAS, ATTEMPTS, STATUSES)
-    assert_listed(differences(cases, lambda case: again_both(*case)), {})
+    assert_listed(differences(cases, lambda case: both_retry(*case)), {})
 
 
-def test_which_errors_are_retried_and_how_often() -> None:
+def test_retries_of_errors_equal_scrapys() -> None:
     cases = product(RETRY_METAS, ATTEMPTS, ERRORS)
-    assert_listed(differences(cases, lambda case: again_both(*case[:2], error=case[2])), {})
+    assert_listed(differences(cases, lambda case: both_retry(*case[:2], error=case[2])), {})
 
 
 LISTS: tuple[dict[str, Any], ...] = (
@@ -237,56 +239,58 @@ LISTS: tuple[dict[str, Any], ...] = (
     {"handle_httpstatus_all": True},
     {"handle_httpstatus_all": False},
 )
-WANTED = list(product(range(len(LISTS)), (None, (404,), (403,)), ((), (404,), (500,)), (False, True)))
+HTTPERROR_CASES = list(product(range(len(LISTS)), (None, (404,), (403,)), ((), (404,), (500,)), (False, True)))
 
 
-def passes_both(case: Any) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
+def both_pass(case: Any) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
     """Return for each whether the callback receives a 404, and whether it receives a 500."""
-    number, of_spider, allowed, everything = case
-    attributes = {} if of_spider is None else {"handle_httpstatus_list": of_spider}
-    crawler = crawler_of({"HTTPERROR_ALLOWED_CODES": allowed, "HTTPERROR_ALLOW_ALL": everything}, **attributes)
-    theirs_is = build_from_crawler(HttpErrorMiddleware, crawler)
-    ours_is = HttpErrors(HandledStatuses(of_spider, allowed, everything), StatsCollector())
+    number, spider_list, allowed, allow_all = case
+    attributes = {} if spider_list is None else {"handle_httpstatus_list": spider_list}
+    crawler = crawler_of({"HTTPERROR_ALLOWED_CODES": allowed, "HTTPERROR_ALLOW_ALL": allow_all}, **attributes)
+    scrapys = build_from_crawler(HttpErrorMiddleware, crawler)
+    ours = HttpErrors(HandledStatuses(spider_list, allowed, allow_all), StatsCollector())
     meta = LISTS[number]
     return (
-        (passes_theirs(theirs_is, meta, 404), passes_theirs(theirs_is, meta, 500)),
-        (passes_ours(ours_is, meta, 404), passes_ours(ours_is, meta, 500)),
+        (passes_scrapy(scrapys, meta, 404), passes_scrapy(scrapys, meta, 500)),
+        (passes_lycosa(ours, meta, 404), passes_lycosa(ours, meta, 500)),
     )
 
 
-def passes_theirs(middleware: Any, meta: dict[str, Any], status: int) -> bool:
+def passes_scrapy(middleware: Any, meta: dict[str, Any], status: int) -> bool:
     response = http.Response(HERE, status=status, request=http.Request(HERE, meta=meta))
     try:
         middleware.process_spider_input(response)
-    except theirs.IgnoreRequest:
+    except scrapy_exceptions.IgnoreRequest:
         return False
     return True
 
 
-def passes_ours(middleware: HttpErrors, meta: dict[str, Any], status: int) -> bool:
+def passes_lycosa(middleware: HttpErrors, meta: dict[str, Any], status: int) -> bool:
     try:
-        middleware.process_spider_input(answered(Request(HERE, meta=meta), status))
+        middleware.process_spider_input(response_to(Request(HERE, meta=meta), status))
     except HttpError:
         return False
     return True
 
 
-def test_which_statuses_reach_the_callback() -> None:
-    assert_listed(differences(WANTED, passes_both), {})
+def test_statuses_that_reach_the_callback_equal_scrapys() -> None:
+    assert_listed(differences(HTTPERROR_CASES, both_pass), {})
 
 
-@pytest.mark.parametrize(("meta", "of_spider"), list(product(range(len(LISTS)), (None, (302,)))))
-def test_a_handled_status_is_not_followed_as_a_redirect(meta: int, of_spider: Any) -> None:
-    asked = {key: [302] if value == [404] else value for key, value in LISTS[meta].items()}
-    crawler = crawler_of({"HTTPERROR_ALLOW_ALL": True}, **({"handle_httpstatus_list": of_spider} if of_spider else {}))
+@pytest.mark.parametrize(("meta", "spider_list"), list(product(range(len(LISTS)), (None, (302,)))))
+def test_a_handled_status_is_not_followed_as_a_redirect(meta: int, spider_list: Any) -> None:
+    values = {key: [302] if value == [404] else value for key, value in LISTS[meta].items()}
+    crawler = crawler_of(
+        {"HTTPERROR_ALLOW_ALL": True}, **({"handle_httpstatus_list": spider_list} if spider_list else {})
+    )
     middleware = build_from_crawler(RedirectMiddleware, crawler)
     response = http.Response(HERE, status=302, headers={"Location": "/x"})
-    kept = isinstance(middleware.process_response(http.Request(HERE, meta=asked), response), http.Response)
-    request = Request(HERE, meta=asked)
-    found = Redirect(20, HandledStatuses(of_spider, all=True)).process_response(
-        request, answered(request, 302, Location=b"/x")
+    is_kept = isinstance(middleware.process_response(http.Request(HERE, meta=values), response), http.Response)
+    request = Request(HERE, meta=values)
+    found = Redirect(20, HandledStatuses(spider_list, all=True)).process_response(
+        request, response_to(request, 302, Location=b"/x")
     )
-    assert isinstance(found, Response) == kept
+    assert isinstance(found, Response) == is_kept
 
 
 # ------------------------------------------------------------------------------------ offsite, depth, identity, robots
@@ -297,49 +301,49 @@ URLS = (
     "http://example.org/example.com", "http://example.com.example/", "http://notexample.com/", "http://b.example/",
     "http://x.b.example/", "http://127.0.0.1:8000/", "http://1.127.0.0.1/", "http://EXAMPLE.com/", "http://xn--bcher-kva.example/",
 )  # fmt: skip
-NO_URL = "http://1.127.0.0.1/"
-"""By the rules of browsers: the name of a host does not end in a number."""
+INVALID_URL = "http://1.127.0.0.1/"
+"""Invalid in browsers: the name of a host must not end in a number."""
 
 
 @cache
-def their_offsite(domains: tuple[str, ...]) -> Any:
+def scrapy_offsite(domains: tuple[str, ...]) -> Any:
     crawler = crawler_of(allowed_domains=list(domains))
     middleware = build_from_crawler(OffsiteMiddleware, crawler)
     middleware.spider_opened(crawler.spider)
     return middleware
 
 
-def onsite_both(domains: tuple[str, ...], url: str, allowed: bool) -> tuple[bool, bool]:
+def both_onsite(domains: tuple[str, ...], url: str, allowed: bool) -> tuple[bool, bool]:
     meta = {"allow_offsite": True} if allowed else {}
     try:
-        their_offsite(domains).process_request(http.Request(url, meta=meta))
-        theirs_says = True
-    except theirs.IgnoreRequest:
-        theirs_says = False
+        scrapy_offsite(domains).process_request(http.Request(url, meta=meta))
+        scrapys = True
+    except scrapy_exceptions.IgnoreRequest:
+        scrapys = False
     try:
         record = replace(to_record(Request(url, meta=meta), Page()), depth=1)
     except LycosaError:
-        return theirs_says, False
+        return scrapys, False
     scope = scope_of("", [], domains_as_urls(domains), Settings())
-    return theirs_says, Offsite(scope).process_request(to_request(record)) is None
+    return scrapys, Offsite(scope).process_request(to_request(record)) is None
 
 
-def test_which_hosts_are_allowed_for_a_spider() -> None:
-    found = differences(product(DOMAINS, URLS, (False, True)), lambda case: onsite_both(*case))
-    assert {url for _, url, _ in found} == {NO_URL}
+def test_hosts_allowed_for_a_spider_equal_scrapys() -> None:
+    found = differences(product(DOMAINS, URLS, (False, True)), lambda case: both_onsite(*case))
+    assert {url for _, url, _ in found} == {INVALID_URL}
 
 
 @pytest.mark.parametrize("priority", [-1, 0, 1, 5])
 @pytest.mark.parametrize("depth", [0, 1, 7])
-def test_how_depth_changes_priority(priority: int, depth: int) -> None:
+def test_depth_changes_the_priority_as_in_scrapy(priority: int, depth: int) -> None:
     crawler = crawler_of({"DEPTH_PRIORITY": priority})
     page = http.Response(HERE, request=http.Request(HERE, meta={"depth": depth}))
     middleware = build_from_crawler(DepthMiddleware, crawler)
-    (theirs_made,) = middleware.process_spider_output(page, [http.Request(HERE, priority=3)])
+    (request,) = middleware.process_spider_output(page, [http.Request(HERE, priority=3)])
     record = replace(to_record(Request(HERE), Page()), depth=depth)
     results = Results([], [Request(HERE, priority=3)], [])
     found = Depth(priority, StatsCollector()).process_results(Response(HERE, request=to_request(record)), results)
-    assert found.requests[0].priority == theirs_made.priority
+    assert found.requests[0].priority == request.priority
 
 
 SAME_AS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -363,7 +367,7 @@ SAME_AS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "escaped letter": (("GET", "http://a.example/%61", b"", {}), ("GET", "http://a.example/a", b"", {})),
 }
 IDENTITY_DIFFERS = {
-    "query order": "order means something to some sites; `fingerprint_rules = sort` makes them one",
+    "query order": "the order matters on some sites; `fingerprint_rules = sort` makes them one",
     "value without =": "as above",
     "default port": "the URL parser of browsers drops it: one page, not two",
     "case of escapes": "the URL parser of browsers leaves escapes as they are",
@@ -371,21 +375,21 @@ IDENTITY_DIFFERS = {
 }
 
 
-def same_both(case: str) -> tuple[bool, bool]:
+def both_same(case: str) -> tuple[bool, bool]:
     one, other = SAME_AS[case]
-    theirs_say = [
-        their_fingerprint(http.Request(url, method=method, body=body, headers=headers))
+    scrapys = [
+        scrapy_fingerprint(http.Request(url, method=method, body=body, headers=headers))
         for method, url, body, headers in (one, other)
     ]
-    ours_say = [
+    ours = [
         to_record(Request(url, method=method, body=body, headers=headers), Page()).fingerprint
         for method, url, body, headers in (one, other)
     ]
-    return theirs_say[0] == theirs_say[1], ours_say[0] == ours_say[1]
+    return scrapys[0] == scrapys[1], ours[0] == ours[1]
 
 
-def test_which_requests_have_the_same_fingerprint() -> None:
-    assert_listed(differences(SAME_AS, same_both), IDENTITY_DIFFERS)
+def test_requests_with_the_same_fingerprint_equal_scrapys() -> None:
+    assert_listed(differences(SAME_AS, both_same), IDENTITY_DIFFERS)
 
 
 ROBOTS: dict[str, bytes] = {
@@ -409,12 +413,12 @@ ROBOTS: dict[str, bytes] = {
 PATHS = ("/", "/a", "/a/b", "/b", "/b/c", "/x.gif", "/x.gif?y", "/pool/", "/pool/x", "/q?x=1", "/f", "/f/ok",
          "/f/ok/not", "/ä", "/€", "/%C3%A4", "/robots.txt")  # fmt: skip
 ROBOTS_DIFFER = {
-    "part of the name /a": "product tokens compare whole (RFC 9309 §2.2.1)",
+    "part of the name /a": "product tokens are compared whole (RFC 9309 §2.2.1)",
     "part of the name /a/b": "as above",
 }
 
 
-def test_what_a_robots_txt_allows() -> None:
+def test_urls_allowed_by_a_robots_txt_equal_scrapys() -> None:
     def both(case: str) -> tuple[bool, bool]:
         name, _, path = case.rpartition(" ")
         url = canonicalize("http://a.example" + path)
@@ -441,15 +445,15 @@ COMMANDS = (
     "curl -I https://a.example/",
 )
 CURL_DIFFERS = {
-    COMMANDS[5]: "curl itself sends it as a form: the Content-Type says so",
-    COMMANDS[6]: "as above, and the second -d counts",
-    COMMANDS[8]: "--data-urlencode is understood",
-    COMMANDS[9]: "-G is understood",
-    COMMANDS[10]: "-I is understood",
+    COMMANDS[5]: "curl itself sends it as a form, with its Content-Type",
+    COMMANDS[6]: "as above, and both -d are used",
+    COMMANDS[8]: "--data-urlencode is supported",
+    COMMANDS[9]: "-G is supported",
+    COMMANDS[10]: "-I is supported",
 }
 
 
-def curl_both(command: str) -> tuple[Any, Any]:
+def both_curl(command: str) -> tuple[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         request = http.Request.from_curl(command)
@@ -460,5 +464,5 @@ def curl_both(command: str) -> tuple[Any, Any]:
     )
 
 
-def test_curl_commands() -> None:
-    assert_listed(differences(COMMANDS, curl_both), CURL_DIFFERS)
+def test_requests_of_curl_commands_equal_scrapys() -> None:
+    assert_listed(differences(COMMANDS, both_curl), CURL_DIFFERS)

@@ -1,7 +1,7 @@
-"""The spider of `test_engine_killed.py`: it uses every part of the engine that a kill could leave half done.
+"""The spider of `test_engine_killed.py`: it uses every part of the engine whose work a kill could interrupt.
 
-`-a site=URL`, and `-a inline=1` to ask for the stock of each product from its callback. Traders' pages have a cookie
-jar of their own.
+`-a site=URL`, and `-a inline=1` to fetch the stock of each product in its callback. The pages of traders have their own
+cookie jar.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from lycosa.processors import MapCompose, TakeFirst
 TRADERS = "traders"
 
 
-class Named:
-    """Downloader middleware that sends the header the shop requires."""
+class AddsHeader:
+    """Downloader middleware that adds the header the shop requires."""
 
     def process_request(self, request: Request) -> None:
         request.headers["X-Shop"] = "open"
 
 
-class Stamped:
+class AddsDepth:
     """Spider middleware that adds the depth to every item, once."""
 
     def process_spider_output(self, response: Any, result: Any) -> Iterator[Any]:
@@ -47,8 +47,8 @@ class ShopSpider(Spider):
     inline = ""
     pipelines = [ImagesPipeline]
     custom_settings = {
-        "downloader_middlewares": {Named: 450},
-        "spider_middlewares": {Stamped: 600},
+        "downloader_middlewares": {AddsHeader: 450},
+        "spider_middlewares": {AddsDepth: 600},
         "images_store": "images",
         "images_thumbs": {"small": [8, 8]},
         "backoff_base": 0.05,
@@ -63,7 +63,7 @@ class ShopSpider(Spider):
         for link in response.css("a.product::attr(href)").getall():
             callback = self.parse_with_stock if self.inline else self.parse_product
             yield response.follow(link, callback, meta=meta, cb_kwargs={"way": link})
-        yield from response.follow_all(css="a.missing", callback=self.parse_list, errback=self.gone, meta=meta)
+        yield from response.follow_all(css="a.missing", callback=self.parse_list, errback=self.missing, meta=meta)
         yield from response.follow_all(css="a.next", callback=self.parse_list, meta=meta)
 
     def parse_product(self, response: Any, way: str) -> dict[str, Any]:
@@ -82,6 +82,6 @@ class ShopSpider(Spider):
         stock = await self.fetch(Request(response.url.replace("/product/", "/stock/"), meta=meta))
         return {**item, "stock": int(stock.text)}
 
-    def gone(self, failure: Any) -> dict[str, Any]:
+    def missing(self, failure: Any) -> dict[str, Any]:
         failure.trap(HttpError)
-        return {"gone": failure.request.url, "status": failure.response.status}
+        return {"missing": failure.request.url, "status": failure.response.status}

@@ -1,4 +1,4 @@
-"""Auto-throttle as the server sees it (C2): it finds the pace of a host, and loses nothing on the way.
+"""Auto-throttle as the server sees it (C2): it adapts the delay to a host, and loses no page.
 
 Times are those of the server; see `test_polite.py` about `ARRIVAL_S`.
 """
@@ -30,17 +30,17 @@ QUICK = {
 }
 
 
-def playing(play: Callable[[Server], Any], **options: Any) -> None:
+def run(scenario: Callable[[Server], Any], **options: Any) -> None:
     async def main() -> None:
         async with asyncio.timeout(60), serving(**options) as server:
-            await play(server)
+            await scenario(server)
 
     asyncio.run(main())
 
 
 async def crawl(server: Server, *paths: str, meta: dict[str, Any] | None = None, **settings: Any) -> Summary:
-    class Asks(Spider):
-        name = "asks"
+    class RequestsPaths(Spider):
+        name = "requests-paths"
 
         async def start(self):
             for path in paths:
@@ -49,7 +49,7 @@ async def crawl(server: Server, *paths: str, meta: dict[str, Any] | None = None,
         def parse(self, response):
             pass
 
-    async with lycosa.Crawl(Asks, **{**QUICK, **settings}) as crawl:
+    async with lycosa.Crawl(RequestsPaths, **{**QUICK, **settings}) as crawl:
         return await crawl.run()
 
 
@@ -59,96 +59,96 @@ def gaps(server: Server) -> list[float]:
 
 @pytest.mark.parametrize("target", [1, 3])
 def test_a_host_gets_the_targeted_number_of_concurrent_requests(target):
-    """The server gets slower with load: with all requests at once it would be six to eight times as slow."""
+    """The server slows down under load: with all requests at once it would take six to eight times as long."""
 
-    async def play(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         paths = [f"/congested/{number}?ms=15" for number in range(40 * target)]
         summary = await crawl(server, *paths, auto_throttle_target=target)
         assert summary.reasons == {"200": len(paths)}
         later = server.memory["busy"][len(paths) // 2 :]
         assert target * 0.6 < median(later) < target * 1.6
 
-    playing(play)
+    run(scenario)
 
 
 def test_a_fast_host_gets_a_short_delay():
-    async def play(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         summary = await crawl(server, *(f"/good?{number}" for number in range(100)))
         assert summary.reasons == {"200": 100}
         assert gaps(server)[0] > 0.05 - ARRIVAL_S
         assert median(gaps(server)[-50:]) < 0.04
 
-    playing(play)
+    run(scenario)
 
 
 def test_an_overloaded_host_is_slowed_down_and_no_page_is_lost():
-    async def play(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         paths = [f"/overloaded/{number}?ms=40&most=2" for number in range(50)]
         summary = await crawl(server, *paths, auto_throttle_target=6)
         assert (summary.reasons, summary.dead) == ({"200": 50}, [])
         refused = summary.stats["downloader/response_status_count/429"]
         assert 0 < refused < 15
 
-    playing(play)
+    run(scenario)
 
 
 def test_retry_after_is_respected():
-    async def play(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         paths = [f"/good?{number}" for number in range(10)]
         summary = await crawl(server, *paths, "/429?after=1", *(f"/good?more{number}" for number in range(10)))
         assert summary.reasons == {"200": 21}
         first = server.paths().index("/429?after=1")
         after = gaps(server)[first:]
         assert max(after[:3]) > 1 - ARRIVAL_S
-        assert median(after[3:8]) > 10 * median(gaps(server)[first - 5 : first])  # and then it goes on slowly
+        assert median(after[3:8]) > 10 * median(gaps(server)[first - 5 : first])  # afterwards the delay shrinks slowly
 
-    playing(play)
+    run(scenario)
 
 
 def test_requests_with_dont_adjust_delay_are_ignored():
-    async def play(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         paths = [f"/slow?ms=200&{number}" for number in range(12)]
         await crawl(server, *paths, meta={"autothrottle_dont_adjust_delay": True})
-        assert 0.05 - ARRIVAL_S < median(gaps(server)) < 0.13  # of 0.2 else
+        assert 0.05 - ARRIVAL_S < median(gaps(server)) < 0.13  # otherwise 0.2
 
-    playing(play)
+    run(scenario)
 
 
 def test_the_configured_delay_is_the_minimum():
-    async def play(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         await crawl(server, *(f"/good?{number}" for number in range(10)), delay=0.15)
         assert_paced(gaps(server), 0.15)
         assert median(gaps(server)) < 0.15 * 1.5
 
-    playing(play)
+    run(scenario)
 
 
 def test_the_crawl_delay_of_robots_txt_is_the_minimum():
-    async def play(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         await crawl(server, *(f"/good?{number}" for number in range(10)), robots=True)
         assert server.paths()[0] == "/robots.txt"
         assert_paced(gaps(server), 0.15)
         assert median(gaps(server)) < 0.15 * 1.5
 
-    playing(play, robots="User-agent: *\nCrawl-delay: 0.15\n")
+    run(scenario, robots="User-agent: *\nCrawl-delay: 0.15\n")
 
 
 def test_the_delay_has_a_maximum():
-    async def play(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         await crawl(server, *(f"/slow?ms=300&{number}" for number in range(10)), auto_throttle_max_delay=0.1)
-        assert median(gaps(server)[3:]) < 0.2  # of 0.3 else
+        assert median(gaps(server)[3:]) < 0.2  # otherwise 0.3
 
-    playing(play)
+    run(scenario)
 
 
 def test_debug_logs_every_change(caplog):
     caplog.set_level(logging.INFO, "lycosa")
 
-    async def play(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         await crawl(server, "/slow?ms=20", "/slow?ms=21")
         assert "delay now" not in caplog.text
         await crawl(server, "/slow?ms=20", "/slow?ms=21", auto_throttle_debug=True)
-        told = [line for line in caplog.messages if "delay now" in line]
-        assert told[0].startswith(f"{server.url('')}: 200 after ")
+        changes = [line for line in caplog.messages if "delay now" in line]
+        assert changes[0].startswith(f"{server.url('')}: 200 after ")
 
-    playing(play)
+    run(scenario)

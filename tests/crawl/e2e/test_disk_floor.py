@@ -24,7 +24,7 @@ DISK_BYTES = 64 * MB
 
 @pytest.fixture
 def disk(tmp_path) -> Iterator[Path]:
-    """A file system in memory that has room for all items, if it holds nothing else."""
+    """A file system in memory with room for all items and little else."""
     path = tmp_path / "disk"
     path.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "lycosa-test", path]
@@ -41,7 +41,7 @@ def free(disk: Path) -> int:
     return device.f_bavail * device.f_frsize
 
 
-def settled(tree: Tree) -> int:
+def hits_after_transfers(tree: Tree) -> int:
     """Wait for requests under way. Return the number of requests."""
     hits = -1
     while hits != (now := len(tree.hits())):
@@ -63,16 +63,16 @@ def test_a_crawl_pauses_before_the_disk_is_full_and_resumes_when_there_is_space(
             assert "MB free at" in run.stderr
             assert "26 MB needed; the crawl resumes by itself when there is space" in run.stderr
             assert run.until(lambda: "pages, paused (" in run.stderr)
-            hits = settled(tree)
+            hits = hits_after_transfers(tree)
             time.sleep(4.0)
-            assert len(tree.hits()) == hits < PAGES, "looked at again, and nothing was lent"
-            assert FLOOR * 0.6 < free(disk) < FLOOR, "the floor is there for what was under way"
+            assert len(tree.hits()) == hits < PAGES, "the space was checked again, and nothing was leased"
+            assert FLOOR * 0.6 < free(disk) < FLOOR, "the space below the floor is for transfers under way"
             at = time.monotonic()
             run.process.send_signal(signal.SIGINT)
             assert run.end() == 130
             assert time.monotonic() - at < 20.0
         with started(*command(tree), cwd=tmp_path) as run:
-            assert run.until(lambda: "paused: " in run.stderr), "from the start"
+            assert run.until(lambda: "paused: " in run.stderr), "paused from the start"
             assert len(tree.hits()) == hits
             ballast.unlink()
             assert run.end() == 0
@@ -94,10 +94,10 @@ def test_a_floor_above_the_size_of_the_disk_pauses_the_crawl_until_interrupted(t
         assert run.until(lambda: "paused: " in run.stderr)
         assert tree.hits() == []
         assert run.until(lambda: any(tmp_path.glob(".lycosa/*/socket")))
-        why = lycosa("frontier", "explain", tree.url, cwd=tmp_path).stdout.splitlines()
-        assert why[1] == "  queued"
-        assert why[2].startswith("  the crawl is paused: ")
-        assert " TB needed" in why[2]
+        lines = lycosa("frontier", "explain", tree.url, cwd=tmp_path).stdout.splitlines()
+        assert lines[1] == "  queued"
+        assert lines[2].startswith("  the crawl is paused: ")
+        assert " TB needed" in lines[2]
         assert "  paused    " in lycosa("frontier", "status", cwd=tmp_path).stdout
         run.process.send_signal(signal.SIGTERM)
         assert run.end() == 130

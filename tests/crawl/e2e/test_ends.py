@@ -1,4 +1,4 @@
-"""Crawls that end before they are finished, and resume in the next run (C7); blocking calls; callbacks in threads."""
+"""Crawls that end early and resume in the next run (C7); blocking calls; callbacks in threads."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def crawled(server: Server, home: Path, spider: type[Spider] = Pages, **settings
 
     async def story() -> Any:
         site = server.url(f"/tree/{PAGES}/0")
-        given = {"output": str(home / "items.jsonl"), "state": str(home / "state"), **FAST, **settings}
-        async with Crawl(spider, spider_args={"site": site}, **given) as crawl:
+        options = {"output": str(home / "items.jsonl"), "state": str(home / "state"), **FAST, **settings}
+        async with Crawl(spider, spider_args={"site": site}, **options) as crawl:
             return await crawl.run()
 
     return asyncio.run(story())
 
 
-def ends_early(server: Server, home: Path, reason: str, spider: type[Pages] = Pages, **settings: Any) -> Any:
-    """Crawl until it is closed for this reason, then to the end; nothing may be lost or repeated."""
+def assert_resumes(server: Server, home: Path, reason: str, spider: type[Pages] = Pages, **settings: Any) -> Any:
+    """Crawl until it closes for this reason, then to the end. Assert that no item is lost or repeated."""
     own: Any = type(spider.__name__, (spider,), {})
     first = crawled(server, home, own, **settings)
     assert (first.stats["finish_reason"], own.closed_by, first.finished) == (reason, reason, False)
@@ -77,12 +77,12 @@ def ends_early(server: Server, home: Path, reason: str, spider: type[Pages] = Pa
         ("memusage_exceeded", {"max_memory": 1024**2}),
     ],
 )
-def test_conditions_of_the_settings(server, tmp_path, reason, settings):
-    first = ends_early(server, tmp_path, reason, **settings)
+def test_a_crawl_closed_by_a_setting_resumes(server, tmp_path, reason, settings):
+    first = assert_resumes(server, tmp_path, reason, **settings)
     assert first.snapshot.pages < PAGES
 
 
-def test_errors(server, tmp_path):
+def test_a_crawl_closes_after_too_many_errors(server, tmp_path):
     class Fails(Pages):
         def parse(self, response: Any) -> Any:
             yield from super().parse(response)
@@ -93,10 +93,10 @@ def test_errors(server, tmp_path):
     assert (first.stats["finish_reason"], first.snapshot.dead >= 2) == ("closespider_errorcount", True)
 
 
-class Barren(Spider):
+class OneItem(Spider):
     """Yields an item for its first page only."""
 
-    name = "barren"
+    name = "one-item"
 
     async def start(self) -> AsyncIterator[Request]:
         yield Request(self.site)
@@ -114,10 +114,10 @@ class Barren(Spider):
         ("closespider_timeout_no_item", {"close_after_no_items_for": 2.0, "delay": 0.2}),
     ],
 )
-def test_no_items(server, tmp_path, reason, settings):
-    first = crawled(server, tmp_path, Barren, **settings)
+def test_a_crawl_without_new_items_closes(server, tmp_path, reason, settings):
+    first = crawled(server, tmp_path, OneItem, **settings)
     assert (first.stats["finish_reason"], 4 <= first.snapshot.pages < PAGES) == (reason, True)
-    assert crawled(server, tmp_path, Barren).snapshot.pages == PAGES - first.snapshot.pages
+    assert crawled(server, tmp_path, OneItem).snapshot.pages == PAGES - first.snapshot.pages
 
 
 class InCallback(Pages):
@@ -140,10 +140,10 @@ class InSignal(Pages):
     @classmethod
     def from_crawler(cls, crawler: Any, **arguments: Any) -> Any:
         spider = super().from_crawler(crawler, **arguments)
-        crawler.signals.connect(spider.seen, signals.response_received)
+        crawler.signals.connect(spider.on_response, signals.response_received)
         return spider
 
-    def seen(self, response: Any) -> None:
+    def on_response(self, response: Any) -> None:
         if response.depth == 1 and not self.is_over:
             raise CloseSpider("enough")
 
@@ -156,12 +156,12 @@ class FromOutside(Pages):
 
 
 @pytest.mark.parametrize("spider", [InCallback, InErrback, InSignal, FromOutside])
-def test_close_spider(server, tmp_path, spider):
+def test_close_spider_works_in_callbacks_errbacks_signals_and_from_outside(server, tmp_path, spider):
     if spider is InErrback:
         first = crawled(server, tmp_path, spider, concurrency=1)
         assert (first.closing, first.finished) == ("enough", False)
     else:
-        ends_early(server, tmp_path, "enough", spider)
+        assert_resumes(server, tmp_path, "enough", spider)
 
 
 def test_close_spider_in_a_pipeline_drops_its_item(server, tmp_path):
@@ -188,8 +188,8 @@ def test_the_command_prints_the_reason_and_the_next_run_resumes(server, tmp_path
     line = ["runspider", "spider.py", "-o", "items.jsonl", "--no-robots", "--concurrency", "1"]
     first = lycosa(*line, "-s", "CLOSESPIDER_ITEMCOUNT=3", cwd=tmp_path)
     assert (first.returncode, first.stderr.startswith("closed (closespider_itemcount): ")) == (0, True), first.stderr
-    again = lycosa(*line, cwd=tmp_path)
-    assert (again.returncode, again.stderr.startswith("finished: ")) == (0, True), again.stderr
+    second = lycosa(*line, cwd=tmp_path)
+    assert (second.returncode, second.stderr.startswith("finished: ")) == (0, True), second.stderr
     assert len(items(tmp_path / "items.jsonl")) == PAGES
 
 
@@ -214,18 +214,18 @@ def test_a_blocking_call_is_named_by_the_command(server, tmp_path):
 
 
 class InThreads(Pages):
-    """Every page waits for another one: two callbacks must run at a time, besides the event loop."""
+    """Each callback waits for another one, so two must run at a time, besides the event loop."""
 
     name = "threads"
     custom_settings = {"callback_mode": "thread", "callback_threads": 4}
-    meeting = threading.Barrier(2, timeout=30)
+    barrier = threading.Barrier(2, timeout=30)
 
     async def start(self) -> AsyncIterator[Request]:
         for number in range(4):
-            yield Request(f"{self.site}?{number}", self.meet)
+            yield Request(f"{self.site}?{number}", self.parse_in_pairs)
 
-    def meet(self, response: Any) -> Any:
-        self.meeting.wait()
+    def parse_in_pairs(self, response: Any) -> Any:
+        self.barrier.wait()
         yield {"thread": threading.current_thread().name}
         yield response.follow("/good?one", self.fetching, dont_filter=True, cb_kwargs={"path": "/echo"})
 
@@ -243,7 +243,7 @@ def test_blocking_callbacks_run_concurrently_in_threads(server, tmp_path):
     assert [item["status"] for item in found if "status" in item] == [200] * 4
 
 
-def test_an_exception_in_a_thread_kills_its_page_only(server, tmp_path):
+def test_an_exception_in_a_thread_makes_only_its_page_dead(server, tmp_path):
     class Fails(Pages):
         custom_settings = {"callback_mode": "thread"}
 
@@ -255,7 +255,7 @@ def test_an_exception_in_a_thread_kills_its_page_only(server, tmp_path):
 
     summary = crawled(server, tmp_path, Fails)
     assert [reason for _, reason in summary.dead] == ["ValueError in parse: four"]
-    assert summary.snapshot.items == PAGES - 4, "the page, and the three below it"
+    assert summary.snapshot.items == PAGES - 4, "the page and its three children are missing"
 
 
 def test_a_coroutine_stays_on_the_loop_with_threads(server, tmp_path):
@@ -283,7 +283,7 @@ def test_fetch_sync_works_in_threads_only(server, tmp_path):
     assert reason.startswith("this works in callbacks that run in a thread")
 
 
-def test_a_callback_that_hangs_in_a_thread_does_not_keep_the_crawl_from_ending(server, tmp_path, monkeypatch):
+def test_a_callback_that_hangs_in_a_thread_does_not_block_the_end(server, tmp_path, monkeypatch):
     monkeypatch.setattr("lycosa.crawl.workers.threads.CLOSE_GRACE_S", 0.2)
     monkeypatch.setattr("lycosa.crawl.engine.engine.STOP_GRACE_S", 0.2)
     release = threading.Event()
@@ -294,10 +294,10 @@ def test_a_callback_that_hangs_in_a_thread_does_not_keep_the_crawl_from_ending(s
         def parse(self, response: Any) -> Any:
             release.wait(30)
 
-    at = time.monotonic()
+    started_at = time.monotonic()
     summary = crawled(server, tmp_path, Hangs, close_after=0.3)
     release.set()
-    assert (summary.closing, time.monotonic() - at < 20) == ("closespider_timeout", True)
+    assert (summary.closing, time.monotonic() - started_at < 20) == ("closespider_timeout", True)
     assert not summary.finished
 
 

@@ -85,10 +85,10 @@ class KilledCrawl:
         """Assert that every page has one complete item. Return the items of the products."""
         found = items(self.home / "items.jsonl")
         missing = [path for path in self.expected_hits if "/missing/" in path]
-        missing_urls = [item["gone"] for item in found if "gone" in item]
+        missing_urls = [item["missing"] for item in found if "missing" in item]
         assert_exactly_once(missing_urls, [self.shop.url + path for path in missing])
-        assert {item["status"] for item in found if "gone" in item} == {404}
-        products = [item for item in found if "gone" not in item]
+        assert {item["status"] for item in found if "missing" in item} == {404}
+        products = [item for item in found if "missing" not in item]
         assert_exactly_once([str(item["n"]) for item in products], [str(n) for n in range(self.shop.products)])
         for item in products:
             number = item["n"]

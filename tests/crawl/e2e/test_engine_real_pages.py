@@ -1,4 +1,4 @@
-"""Every kind of spider over the same real pages, all middlewares on: the same items from all of them (C1, C2; issue 4).
+"""Every kind of spider over the same real pages, all middlewares on: each yields the same items (C1, C2).
 
 The library reference of the packaged Python documentation: a plain spider with parsel, one with lexbor, a CrawlSpider,
 and a SitemapSpider with a sitemap that is made for it, an index with a compressed part. `make test` takes the modules
@@ -93,7 +93,7 @@ SPIDERS = {
 
 @pytest.fixture(scope="module")
 def found(docs_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Run each spider over the documentation. Return the items, with paths for URLs, in order of these."""
+    """Run each spider over the documentation. Return the items with paths instead of URLs, sorted by them."""
     start = start_in(docs_root)
     paths = reachable(docs_root, start, re.compile(FOLLOWED))
     items_by_kind = {}
@@ -108,7 +108,7 @@ def found(docs_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
                 arguments = ("-a", f"start={server.url}{start}", "-a", f"sitemap={files.url}/index.xml")
                 done = lycosa("runspider", "spider.py", *arguments, "-o", "items.jsonl", "-q", cwd=home)
                 assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-                items_by_kind[kind] = in_order(items(home / "items.jsonl"))
+                items_by_kind[kind] = sorted_by_path(items(home / "items.jsonl"))
     return items_by_kind
 
 
@@ -117,19 +117,19 @@ def start_in(docs_root: Path) -> str:
     return f"/{folder.name}/html/library/index.html"
 
 
-def in_order(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def sorted_by_path(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = [{**item, "url": urlsplit(item["url"]).path} for item in written]
     return sorted(found, key=lambda item: item["url"])
 
 
-def test_every_page_is_found_once(found: dict[str, list[dict[str, Any]]], docs_root: Path) -> None:
+def test_every_spider_yields_every_page_once(found: dict[str, list[dict[str, Any]]], docs_root: Path) -> None:
     expected = reachable(docs_root, start_in(docs_root), re.compile(FOLLOWED))
     assert len(expected) > PAGES_MIN
     for written in found.values():
         assert_exactly_once([item["url"] for item in written], expected)
 
 
-def test_items_have_content(found: dict[str, list[dict[str, Any]]]) -> None:
+def test_items_have_titles_headings_links_and_code(found: dict[str, list[dict[str, Any]]]) -> None:
     for item in found["parsel"]:
         assert item["title"], item["url"]
         assert item["headings"], item["url"]

@@ -1,4 +1,4 @@
-"""Forms through the whole crawler (C1, C7): a login with a token and a session, and bodies that a queue has kept."""
+"""Forms in a complete crawl (C1, C7): a login with a token and a session, and bodies that the frontier has stored."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ class Forms(Spider):
     async def start(self):
         yield Request(self.site + "/account", self.log_in)
         yield Request(self.site + "/forms", self.fill_in)
-        yield JsonRequest(self.site + "/echo?json", self.echoed, data={{"a": [1, "é"]}}, cb_kwargs={{"what": "json"}})
+        yield JsonRequest(self.site + "/echo?json", self.echoed, data={{"a": [1, "é"]}}, cb_kwargs={{"kind": "json"}})
         file = FormFile("a.bin", b"\\0\\xff")
-        yield FormRequest(self.site + "/echo?file", self.echoed, formdata={{"f": file}}, cb_kwargs={{"what": "file"}})
+        yield FormRequest(self.site + "/echo?file", self.echoed, formdata={{"f": file}}, cb_kwargs={{"kind": "file"}})
 
     def log_in(self, response):
-        filled = {{"name": "{USER}", "password": self.password}}
-        again = {{"callback": self.account, "dont_filter": True}}  # it leads where we were
-        yield FormRequest.from_response(response, formid="login", formdata=filled, **again)
+        fields = {{"name": "{USER}", "password": self.password}}
+        options = {{"callback": self.account, "dont_filter": True}}  # the login redirects to this page
+        yield FormRequest.from_response(response, formid="login", formdata=fields, **options)
 
     def account(self, response):
-        yield {{"what": "account", "path": response.url.removeprefix(self.site), "says": response.css("p::text").get()}}
+        yield {{"kind": "account", "path": response.url.removeprefix(self.site), "text": response.css("p::text").get()}}
 
     def fill_in(self, response):
-        wanted = {{"formname": "order", "clickdata": {{"value": "save"}}, "formdata": {{"note": None}}}}
-        yield FormRequest.from_response(response, callback=self.echoed, cb_kwargs={{"what": "order"}}, **wanted)
+        options = {{"formname": "order", "clickdata": {{"value": "save"}}, "formdata": {{"note": None}}}}
+        yield FormRequest.from_response(response, callback=self.echoed, cb_kwargs={{"kind": "order"}}, **options)
 
-    def echoed(self, response, what):
-        said = response.json()
-        kind = said["headers"]["content-type"].partition(";")[0]
-        yield {{"what": what, "method": said["method"], "kind": kind, "body": said["body"]}}
+    def echoed(self, response, kind):
+        echo = response.json()
+        content_type = echo["headers"]["content-type"].partition(";")[0]
+        yield {{"kind": kind, "method": echo["method"], "type": content_type, "body": echo["body"]}}
 """
 
 
@@ -52,24 +52,24 @@ def server() -> Iterator[Server]:
 
 def crawled(server, tmp_path, password):
     (tmp_path / "spider.py").write_text(dedent(SPIDER))
-    told = ["-a", f"site={server.url('')}", "-a", f"password={password}", "-o", "items.jsonl"]
-    done = lycosa("runspider", "spider.py", *told, "--no-robots", cwd=tmp_path)
+    options = ["-a", f"site={server.url('')}", "-a", f"password={password}", "-o", "items.jsonl"]
+    done = lycosa("runspider", "spider.py", *options, "--no-robots", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    return {item.pop("what"): item for item in items(tmp_path / "items.jsonl")}, done.stderr
+    return {item.pop("kind"): item for item in items(tmp_path / "items.jsonl")}, done.stderr
 
 
-def test_a_login_and_bodies_of_every_kind(server, tmp_path):
-    found, said = crawled(server, tmp_path, PASSWORD)
-    assert found["account"] == {"path": "/account", "says": f"Welcome, {USER}."}, said
-    assert found["json"] == {"method": "POST", "kind": "application/json", "body": b'{"a": [1, "\\u00e9"]}'.hex()}
-    assert found["order"]["kind"] == "application/x-www-form-urlencoded"
+def test_a_login_and_bodies_of_every_type_are_sent(server, tmp_path):
+    found, stderr = crawled(server, tmp_path, PASSWORD)
+    assert found["account"] == {"path": "/account", "text": f"Welcome, {USER}."}, stderr
+    assert found["json"] == {"method": "POST", "type": "application/json", "body": b'{"a": [1, "\\u00e9"]}'.hex()}
+    assert found["order"]["type"] == "application/x-www-form-urlencoded"
     assert bytes.fromhex(found["order"]["body"]).endswith(b"&upload=&do=save")
-    assert found["file"]["kind"] == "multipart/form-data"
+    assert found["file"]["type"] == "multipart/form-data"
     assert b'filename="a.bin"\r\nContent-Type: application/octet-stream\r\n\r\n\0\xff\r\n--' in bytes.fromhex(
         found["file"]["body"]
     )
 
 
-def test_a_login_with_the_wrong_password(server, tmp_path):
+def test_a_login_with_a_wrong_password_fails(server, tmp_path):
     found, _ = crawled(server, tmp_path, "guess")
     assert found.get("account", {}).get("path") != "/account"

@@ -1,4 +1,4 @@
-"""Bugs that lost data and were found by trying (C2, C6, C8)."""
+"""Regression tests for bugs that lost data (C2, C6, C8)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class S(lycosa.Spider):
 """
 
 
-def crawl(where: Path, url: str, *more: object, code: int = 0) -> str:
-    done = lycosa("crawl", url, *more, cwd=where)
+def crawl(home: Path, url: str, *more: object, code: int = 0) -> str:
+    done = lycosa("crawl", url, *more, cwd=home)
     assert done.returncode == code, done.stderr
     return done.stderr
 
 
-def documents(where: Path) -> int:
-    index = TantivyIndex(where / "index")
+def documents(home: Path) -> int:
+    index = TantivyIndex(home / "index")
     try:
         return index.count()
     finally:
@@ -82,9 +82,9 @@ def test_a_page_that_cannot_be_settled_is_dead_and_the_crawl_continues(tmp_path,
         assert done.returncode == 1, done.stderr
         assert "internal error" not in done.stderr
         assert {item["url"] for item in items(tmp_path / "items.jsonl")} == {f"{base}1", f"{base}2"}
-        again = lycosa("runspider", "s.py", "-o", "items.jsonl", cwd=tmp_path)
-        assert again.returncode == 1
-        assert "nothing to do" in again.stderr
+        second = lycosa("runspider", "s.py", "-o", "items.jsonl", cwd=tmp_path)
+        assert second.returncode == 1
+        assert "nothing to do" in second.stderr
 
 
 def test_changed_rules_apply_to_queued_requests(tmp_path):
@@ -108,12 +108,12 @@ def test_the_state_of_another_spider_is_refused(tmp_path):
 
 def test_starting_afresh_removes_only_its_own_documents_from_the_index(tmp_path):
     with grow(8) as tree, grow(3) as other:
-        both = ("--index", "index")
-        crawl(tmp_path, tree.url, "-o", "a.jsonl", *both)
-        crawl(tmp_path, tree.url, "-O", "a.jsonl", *both, "--max-pages", 2)
+        index = ("--index", "index")
+        crawl(tmp_path, tree.url, "-o", "a.jsonl", *index)
+        crawl(tmp_path, tree.url, "-O", "a.jsonl", *index, "--max-pages", 2)
         assert documents(tmp_path) == 2
-        crawl(tmp_path, other.url, "-o", "b.jsonl", *both)
-        crawl(tmp_path, tree.url, "-O", "a.jsonl", *both, "--max-pages", 1)
+        crawl(tmp_path, other.url, "-o", "b.jsonl", *index)
+        crawl(tmp_path, tree.url, "-O", "a.jsonl", *index, "--max-pages", 1)
         assert documents(tmp_path) == 2 + 3
 
 

@@ -20,7 +20,7 @@ from tests.servers.tree import grow
 pytestmark = pytest.mark.redis
 
 AT_ONCE_S = 4.5
-"""The promise is two seconds. This allows for a busy machine, and is less than the grace of one interrupt (5 s)."""
+"""The specified limit is two seconds. This tolerates a busy machine, and is below the grace of one interrupt (5 s)."""
 
 PAGES = 60
 FILE = ("-o", "items.jsonl")
@@ -36,65 +36,65 @@ KINDS = {
 
 
 @pytest.mark.proxies
-@pytest.mark.parametrize("how", ["kill", "pause"])
+@pytest.mark.parametrize("failure", ["kill", "pause"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, kind: str, how: str) -> None:
+def test_a_second_interrupt_of_a_crawl_does_not_wait_for_redis(tmp_path: Path, kind: str, failure: str) -> None:
     options, lost = KINDS[kind]
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(append="always"))
         tree = stack.enter_context(grow(PAGES))
-        words = ["crawl", tree.url, "--delay", "0.05", *(each.format(redis=server.url) for each in options)]
-        if "--proxy-pool" in words:
+        command = ["crawl", tree.url, "--delay", "0.05", *(each.format(redis=server.url) for each in options)]
+        if "--proxy-pool" in command:
             proxies = stack.enter_context(running(Microsocks(), Microsocks()))
-            filled = ("proxies", "add", *(each.url for each in proxies), "--pool", f"{server.url}?pool=shop")
-            assert lycosa(*filled, cwd=tmp_path).returncode == 0
-        crawl = stack.enter_context(started(*words, cwd=tmp_path))
+            add = ("proxies", "add", *(each.url for each in proxies), "--pool", f"{server.url}?pool=shop")
+            assert lycosa(*add, cwd=tmp_path).returncode == 0
+        crawl = stack.enter_context(started(*command, cwd=tmp_path))
         assert crawl.until(lambda: len(tree.hits()) > PAGES // 10)
-        getattr(server, how)()
-        time.sleep(0.7)  # what is under way asks the server something, and has no answer
+        getattr(server, failure)()
+        time.sleep(0.7)  # until transfers under way wait for an answer of the server
         interrupt(crawl.process)
-        began = time.monotonic()
+        interrupted_at = time.monotonic()
         crawl.process.send_signal(signal.SIGINT)
         assert crawl.end() == 130, crawl.stderr
-        took_s = time.monotonic() - began
+        took_s = time.monotonic() - interrupted_at
         assert took_s < AT_ONCE_S, crawl.stderr
         assert lost in crawl.stderr
         assert "Traceback" not in crawl.stderr
-        if how == "pause":
+        if failure == "pause":
             server.resume()
-            done = lycosa(*words, cwd=tmp_path)
+            done = lycosa(*command, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
-            if FILE[1] in words:
+            if FILE[1] in command:
                 assert_exactly_once([item["url"] for item in items(tmp_path / FILE[1])], tree.urls())
 
 
 @pytest.mark.proxies
-@pytest.mark.parametrize("how", ["kill", "pause"])
-def test_a_second_interrupt_of_a_forward_proxy_waits_for_no_server(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("failure", ["kill", "pause"])
+def test_a_second_interrupt_of_a_forward_proxy_does_not_wait_for_redis(tmp_path: Path, failure: str) -> None:
     with redis_server() as server, grow(5) as tree, running(Microsocks()) as (proxy,):
         pool = ("--pool", f"{server.url}?pool=shop")
         assert lycosa("proxies", "add", proxy.url, *pool, cwd=tmp_path).returncode == 0
-        words = ("proxies", "serve", *pool, "--bind", "127.0.0.1:0", "--ports", "1-65535", "--allow-private", "*")
-        with started(*words, cwd=tmp_path) as gateway:
+        command = ("proxies", "serve", *pool, "--bind", "127.0.0.1:0", "--ports", "1-65535", "--allow-private", "*")
+        with started(*command, cwd=tmp_path) as gateway:
             assert gateway.until(lambda: b"\n" in gateway.stdout)
             port = int(re.findall(rb"127\.0\.0\.1:(\d+)", gateway.stdout)[0])
-            client = asking(port, tree.url)
+            client = request_page(port, tree.url)
             assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
-            getattr(server, how)()
-            others = [asking(port, tree.url) for _ in range(3)]
-            time.sleep(0.7)  # they wait for the server
+            getattr(server, failure)()
+            waiting = [request_page(port, tree.url) for _ in range(3)]
+            time.sleep(0.7)  # until they wait for the server
             interrupt(gateway.process)
-            began = time.monotonic()
+            interrupted_at = time.monotonic()
             gateway.process.send_signal(signal.SIGINT)
             assert gateway.end() == 130, gateway.stderr
-            assert time.monotonic() - began < AT_ONCE_S, gateway.stderr
+            assert time.monotonic() - interrupted_at < AT_ONCE_S, gateway.stderr
             assert PROXIES_LOST in gateway.stderr
             assert "Traceback" not in gateway.stderr
-            for each in (client, *others):
+            for each in (client, *waiting):
                 each.close()
 
 
-def asking(port: int, url: str) -> socket.socket:
+def request_page(port: int, url: str) -> socket.socket:
     """Request a page from a forward proxy."""
     client = socket.create_connection(("127.0.0.1", port), timeout=20)
     client.sendall(f"GET {url} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())

@@ -1,4 +1,4 @@
-"""`lycosa.Crawl`: a crawl inside a program, in whatever loop it runs (C2)."""
+"""`lycosa.Crawl`: a crawl inside a program, with asyncio's loop or uvloop (C2)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def streamed(crawl: Crawl) -> list[str]:
         return [item["url"] async for item in crawl.stream()]
 
 
-# ------------------------------------------------------------------------------------------------- how it is used
+# ------------------------------------------------------------------------------------------- streams, results, routes
 
 
 def test_a_stream_yields_every_item_once(run, server):
@@ -114,7 +114,7 @@ def test_scrapys_names_are_settings_too(run, server):
     assert (crawl.summary.closing, 5 <= len(found) < PAGES) == ("closespider_itemcount", True)
 
 
-def test_routes_by_name_by_glob_and_by_default(run, server):
+def test_routes_apply_by_name_by_glob_and_by_default(run, server):
     async def story() -> list[Any]:
         async with Crawl(root(server, 5), **FAST) as crawl:
 
@@ -123,12 +123,12 @@ def test_routes_by_name_by_glob_and_by_default(run, server):
                 yield {"by": "default", "n": response.url.rpartition("/")[2]}
                 for link in response.follow_all(css="a"):
                     yield link
-                yield response.follow("/good", "named", cb_kwargs={"given": 1}, dont_filter=True)
+                yield response.follow("/good", "named", cb_kwargs={"number": 1}, dont_filter=True)
                 yield response.follow("/echo?a=1")
 
             @crawl.route("named")
-            def by_name(response: Any, given: int) -> Any:
-                return {"by": "name", "given": given}
+            def by_name(response: Any, number: int) -> Any:
+                return {"by": "name", "number": number}
 
             @crawl.route(match="*/tree/5/[34]")
             def by_glob(response: Any) -> Any:
@@ -143,7 +143,7 @@ def test_routes_by_name_by_glob_and_by_default(run, server):
     found = run(story())
     by = {kind: sorted(item.get("n", "") for item in found if item["by"] == kind) for kind in ("default", "glob")}
     assert by == {"default": ["0", "1", "2"], "glob": ["3", "4"]}
-    assert [item for item in found if item["by"] == "name"] == [{"by": "name", "given": 1}] * 3
+    assert [item for item in found if item["by"] == "name"] == [{"by": "name", "number": 1}] * 3
     assert [item for item in found if item["by"] == "echo"] == [{"by": "echo"}]
 
 
@@ -157,7 +157,7 @@ def test_a_url_without_a_route_is_dead_with_the_reason(run, server):
     assert (url, reason) == (root(server, 1), f"no route for {url}: write one with @crawl.route()")
 
 
-async def nothing(response: Any) -> None:
+async def do_nothing(response: Any) -> None:
     """A route."""
 
 
@@ -165,38 +165,41 @@ async def parse(response: Any) -> None:
     """A route with another name."""
 
 
-def twice_the_default(crawl: Crawl) -> None:
-    crawl.route()(nothing)
+def add_two_default_routes(crawl: Crawl) -> None:
+    crawl.route()(do_nothing)
     crawl.route()(parse)
 
 
-def twice_a_name(crawl: Crawl) -> None:
-    crawl.route("one")(nothing)
+def add_two_routes_of_a_name(crawl: Crawl) -> None:
+    crawl.route("one")(do_nothing)
     crawl.route("one")(parse)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("call", "message"),
     [
         (lambda: Crawl("a.example"), "a.example"),
         (Crawl, "nothing to crawl"),
         (lambda: Crawl(None), r"nothing to crawl in None: Crawl\(URL\)"),
         (lambda: Crawl("http://a.example/", detph=3), r"Crawl\(...\): unknown setting 'detph'"),
-        (lambda: Crawl("http://a.example/").route(nothing), r"write @crawl.route\(\) with brackets above nothing"),
+        (
+            lambda: Crawl("http://a.example/").route(do_nothing),
+            r"write @crawl.route\(\) with brackets above do_nothing",
+        ),
         (lambda: run_crawl(Settings(), ["http://a.example/"]), r"a loop runs here: await Crawl\(...\).run\(\)"),
         (lambda: Crawl("http://a.example/", delay=-1), "delay"),
-        (lambda: twice_the_default(Crawl("http://a.example/")), "second default route"),
-        (lambda: twice_a_name(Crawl("http://a.example/")), "two routes 'one'"),
-        (lambda: Crawl("http://a.example/").route("start")(nothing), "cannot be called 'start'"),
+        (lambda: add_two_default_routes(Crawl("http://a.example/")), "second default route"),
+        (lambda: add_two_routes_of_a_name(Crawl("http://a.example/")), "two routes 'one'"),
+        (lambda: Crawl("http://a.example/").route("start")(do_nothing), "cannot be called 'start'"),
         (lambda: Crawl([Pages, Pages]), "two spiders of this run are called 'pages'"),
         (lambda: Crawl(Pages, spider_args={"start_urls": "http://a.example/"}), "start_urls"),
     ],
 )
-def test_wrong_arguments_are_explained_in_one_line(wrong, says):
+def test_wrong_arguments_are_explained_in_one_line(call, message):
     async def story() -> None:
-        await wrong().run()
+        await call().run()
 
-    with pytest.raises((UsageError, BadUrl, BadSetting, BadSpider), match=says) as caught:
+    with pytest.raises((UsageError, BadUrl, BadSetting, BadSpider), match=message) as caught:
         asyncio.run(story())
     assert "\n" not in str(caught.value)
 
@@ -214,7 +217,7 @@ def test_a_shared_frontier_is_refused_at_once():
 def test_routes_need_a_crawl_of_urls(server):
     async def story() -> None:
         crawl = crawl_of(server)
-        crawl.route()(nothing)
+        crawl.route()(do_nothing)
         await crawl.run()
 
     with pytest.raises(UsageError, match="routes are for a crawl of URLs"):
@@ -240,7 +243,7 @@ def test_a_crawl_can_be_used_once(server, first, second):
     asyncio.run(story())
 
 
-# ------------------------------------------------------------------------------------------------- where it runs
+# ----------------------------------------------------------------------------------------- threads and event loops
 
 
 def test_a_crawl_runs_in_a_thread_with_its_own_loop(server):
@@ -276,15 +279,15 @@ def test_two_crawls_run_concurrently_on_one_loop(run, server):
     assert_exactly_once(two, all_of(server, 25))
 
 
-def test_several_spiders(run, server):
-    class Others(Pages):
-        name = "others"
+def test_several_spiders_run_in_one_crawl(run, server):
+    class OtherPages(Pages):
+        name = "other-pages"
 
         def parse(self, response: Any) -> Any:
             yield {"url": f"other {response.url}"}
             yield from response.follow_all(css="a")
 
-    found = run(streamed(crawl_of(server, spider=[Pages, Others])))
+    found = run(streamed(crawl_of(server, spider=[Pages, OtherPages])))
     assert_exactly_once(found, [*all_of(server), *(f"other {url}" for url in all_of(server))])
 
 
@@ -294,7 +297,7 @@ def test_warnings_are_shown_without_a_configured_log(server, capsys, monkeypatch
     class Warns(Pages):
         def parse(self, response: Any) -> None:
             self.logger.warning("careful")
-            self.logger.info("nobody asked")
+            self.logger.info("not shown")
 
     async def story() -> Any:
         crawl = crawl_of(server, 1, Warns)
@@ -305,10 +308,10 @@ def test_warnings_are_shown_without_a_configured_log(server, capsys, monkeypatch
     assert summary.stats["log_count/WARNING"] == 1
 
 
-# ------------------------------------------------------------------------------------------------- how it ends
+# ------------------------------------------------------------------------------------------------- ends of a crawl
 
 
-def test_stop_and_snapshot(run, server):
+def test_stop_ends_the_crawl_and_snapshot_counts_its_items(run, server):
     async def story() -> tuple[int, Any, Any]:
         count = 0
         async with crawl_of(server, concurrency=1) as crawl:
@@ -317,13 +320,13 @@ def test_stop_and_snapshot(run, server):
             async for _ in crawl.stream():
                 count += 1
                 if count == 2:
-                    seen = await crawl.snapshot()
+                    early = await crawl.snapshot()
                     await crawl.stop()
-        return count, seen, await crawl.snapshot()
+        return count, early, await crawl.snapshot()
 
-    count, seen, last = run(story())
+    count, early, last = run(story())
     assert 1 <= count < PAGES
-    assert (seen.pages, last.items) == (1, count), "what was under way is given, too"
+    assert (early.pages, last.items) == (1, count), "items of visits under way are yielded, too"
 
 
 def test_a_crawl_stopped_before_its_start_fetches_nothing(run, server):
@@ -337,37 +340,37 @@ def test_a_crawl_stopped_before_its_start_fetches_nothing(run, server):
 
 
 def test_a_slow_consumer_slows_the_crawl(run, server):
-    """The number of waiting items is bounded by the pages under way, not by the crawl."""
-    made = [0]
-    taken, most = 0, 0
+    """The number of waiting items is limited by the number of visits under way."""
+    scraped = [0]
+    consumed, waiting_max = 0, 0
 
     class Count:
         def process_item(self, item: Any) -> Any:
-            made[0] += 1
+            scraped[0] += 1
             return item
 
     async def story() -> None:
-        nonlocal taken, most
+        nonlocal consumed, waiting_max
         async with crawl_of(server, 300, concurrency=4, pipelines={Count: 1}) as crawl:
             async for _ in crawl.stream():
-                taken += 1
+                consumed += 1
                 await asyncio.sleep(0.002)
-                most = max(most, made[0] - taken)
+                waiting_max = max(waiting_max, scraped[0] - consumed)
 
     run(story())
-    assert (taken, made[0]) == (300, 300)
-    assert most <= 4 + 1, "what is under way, and the one that the consumer holds"
+    assert (consumed, scraped[0]) == (300, 300)
+    assert waiting_max <= 4 + 1, "the visits under way, and the item of the consumer"
 
 
-BREAKS = ["break", "exception", "cancel"]
+EXITS = ["break", "exception", "cancel"]
 
 
-@pytest.mark.parametrize("how", BREAKS)
+@pytest.mark.parametrize("how", EXITS)
 def test_leaving_a_stream_loses_nothing(run, server, tmp_path, how):
-    """An item that was yielded last is yielded again: at least once, and no other page is."""
+    """The next run yields the last item again, and no other one."""
     found: list[str] = []
 
-    async def some() -> None:
+    async def consume_some() -> None:
         async with crawl_of(server, state=str(tmp_path / "state"), concurrency=2) as crawl:
             async for item in crawl.stream():
                 found.append(item["url"])
@@ -383,15 +386,15 @@ def test_leaving_a_stream_loses_nothing(run, server, tmp_path, how):
         for number in range(100):
             before = len(found)
             with suppress(ValueError, asyncio.CancelledError):
-                await asyncio.create_task(some())
+                await asyncio.create_task(consume_some())
             if len(found) == before:
                 return number
         raise AssertionError
 
-    left = run(asyncio.wait_for(story(), 60))
+    exits = run(asyncio.wait_for(story(), 60))
     assert set(found) == all_of(server)
-    assert left >= 6
-    assert len(found) <= PAGES + left
+    assert exits >= 6
+    assert len(found) <= PAGES + exits
 
 
 def test_leaving_a_stream_is_immediate(run, server):
@@ -399,10 +402,10 @@ def test_leaving_a_stream_is_immediate(run, server):
         async with crawl_of(server, spider=Hangs) as crawl:
             async for _ in crawl.stream():
                 break
-            at = asyncio.get_running_loop().time()
-        return asyncio.get_running_loop().time() - at
+            left_at = asyncio.get_running_loop().time()
+        return asyncio.get_running_loop().time() - left_at
 
-    assert run(story()) < 4.5  # what is under way would have five seconds
+    assert run(story()) < 4.5  # the grace of transfers under way is five seconds
 
 
 class Hangs(Pages):
@@ -438,7 +441,7 @@ def test_a_stream_can_be_left_while_start_waits(run, server):
     run(asyncio.wait_for(story(), 60))
 
 
-def test_a_callback_that_cancels_its_own_task_kills_its_page_only(run, server):
+def test_a_callback_that_cancels_its_own_task_makes_only_its_page_dead(run, server):
     class Cancels(Pages):
         async def parse(self, response: Any) -> Any:
             for each in super().parse(response):
@@ -458,7 +461,7 @@ def test_a_callback_that_cancels_its_own_task_kills_its_page_only(run, server):
     assert crawl.summary.dead == [(*lost, reason)]
 
 
-def test_an_exception_in_a_callback_kills_its_page_only(run, server):
+def test_an_exception_in_a_callback_makes_only_its_page_dead(run, server):
     class Fails(Pages):
         def parse(self, response: Any) -> Any:
             yield from super().parse(response)
@@ -477,14 +480,14 @@ def test_cancelling_run_leaves_a_state_to_resume(run, server, tmp_path):
     state = str(tmp_path / "state")
     output = str(tmp_path / "items.jsonl")
 
-    async def some() -> None:
+    async def run_briefly() -> None:
         async with crawl_of(server, state=state, output=output, concurrency=1, delay=0.02) as crawl:
             async with asyncio.timeout(0.5):
                 await crawl.run()
 
     async def story() -> None:
         with pytest.raises(TimeoutError):
-            await some()
+            await run_briefly()
         async with crawl_of(server, state=state, output=output) as crawl:
             assert (await crawl.run()).finished
 
@@ -494,7 +497,7 @@ def test_cancelling_run_leaves_a_state_to_resume(run, server, tmp_path):
 
 
 def test_pipelines_may_close_the_crawl_and_drop_items(run, server):
-    class Few:
+    class DropsAndCloses:
         def process_item(self, item: Any) -> Any:
             if item["url"].endswith("/2"):
                 raise DropItem("two")
@@ -502,7 +505,7 @@ def test_pipelines_may_close_the_crawl_and_drop_items(run, server):
                 raise CloseSpider("five is enough")
             return item
 
-    crawl = crawl_of(server, concurrency=1, pipelines={Few: 1})
+    crawl = crawl_of(server, concurrency=1, pipelines={DropsAndCloses: 1})
     found = run(streamed(crawl))
     assert crawl.summary is not None
     assert (crawl.summary.closing, server.url(f"/tree/{PAGES}/2") in found) == ("five is enough", False)

@@ -1,6 +1,6 @@
-"""Images and files in a whole crawl (C10, C6): through the engine, each once, also when it is killed at random.
+"""Images and files in a complete crawl (C10, C6): each is downloaded once, also when the crawl is killed at random.
 
-A page names an image of its own and one of five that all pages share. `make prove` kills more often.
+A page has an image of its own and one of five that all pages share. `make prove` kills more often.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGES = 3000 if PROVE else 200
 SHARED = 5
 CONCURRENCY = 16
 BIG = 20 << 20
-"""Bytes of a file that is larger than a page may be."""
+"""Size in bytes of a file above the limit for pages."""
 
 SPIDER = """
     from lycosa import FilesPipeline, ImagesPipeline, Spider
@@ -61,7 +61,7 @@ def picture(number: int) -> bytes:
 
 
 async def shop(x: Exchange) -> None:
-    """A page with two images and the ways to three others."""
+    """A page with two images and links to three other pages."""
     number = int(x.rest)
     more = [child for child in range(number * 3 + 1, number * 3 + 4) if child < x.server.pages]
     links = "".join(f'<a class="next" href="/shop/{child}">{child}</a>' for child in more)
@@ -76,7 +76,7 @@ async def show(x: Exchange) -> None:
 
 
 async def big(x: Exchange) -> None:
-    """A file that is larger than a page may be."""
+    """A file above the limit for pages."""
     await x.answer(200, bytes(BIG), kind="application/octet-stream")
 
 
@@ -96,7 +96,7 @@ def command(server: Server, cwd: Path) -> list[object]:
 
 
 def check(server: Any, cwd: Path) -> list[dict[str, Any]]:
-    """Assert that every item is there once with its images, and every image once, whole, with its thumbnail."""
+    """Assert that every item exists once with its images, and every image once, complete, with its thumbnail."""
     found = items(cwd / "items.jsonl")
     assert_exactly_once([str(item["n"]) for item in found], [str(n) for n in range(server.pages)])
     for item in found:
@@ -115,19 +115,19 @@ def check(server: Any, cwd: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_images_and_files_come_with_the_items_each_asked_for_once(server: Any, tmp_path: Path) -> None:
+def test_each_image_and_file_of_an_item_is_requested_once(server: Any, tmp_path: Path) -> None:
     done = lycosa(*command(server, tmp_path), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = check(server, tmp_path)
-    asked = Counter(server.paths())
-    assert max(asked.values()) == 1
+    requests = Counter(server.paths())
+    assert max(requests.values()) == 1
     (first,) = (item["files"] for item in found if item["n"] == 0)
     assert [(each["url"], each["status"]) for each in first] == [(server.url("/big"), "downloaded")]
     assert (tmp_path / "files" / first[0]["path"]).stat().st_size == BIG
     assert "/404/x: status 404" in done.stderr
 
 
-def test_after_kills_every_item_and_every_image_is_there_once(server: Any, tmp_path: Path, rng: random.Random) -> None:
+def test_after_kills_every_item_and_image_exists_once(server: Any, tmp_path: Path, rng: random.Random) -> None:
     server.pages = PAGES
     line = command(server, tmp_path)
     kills = 0
@@ -140,7 +140,7 @@ def test_after_kills_every_item_and_every_image_is_there_once(server: Any, tmp_p
     done = lycosa(*line, cwd=tmp_path, timeout_s=4 * END_MAX_S)
     assert done.returncode == 0, done.stderr
     check(server, tmp_path)
-    asked = Counter(server.paths())
-    again = sum(count - 1 for path, count in asked.items() if path.startswith("/picture"))
+    requests = Counter(server.paths())
+    refetched = sum(count - 1 for path, count in requests.items() if path.startswith("/picture"))
     window = min(Settings().commit_acks, PAGES)
-    assert again <= kills * (CONCURRENCY + window) * 2
+    assert refetched <= kills * (CONCURRENCY + window) * 2

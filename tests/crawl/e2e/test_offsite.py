@@ -1,4 +1,4 @@
-"""Requests and settings that let a spider leave its domains, and statuses reach its callbacks (C2, C7)."""
+"""Requests that may leave the domains of their spider; settings that pass error statuses to callbacks (C2, C7)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.servers.misbehaving import Server, running
 
 
 @pytest.fixture
-def here() -> Iterator[Server]:
+def site() -> Iterator[Server]:
     with running() as server:
         yield server
 
 
 @pytest.fixture
-def there() -> Iterator[Server]:
+def other() -> Iterator[Server]:
     with running(host="127.0.0.2") as server:
         yield server
 
@@ -39,29 +39,29 @@ def crawl(home: Path, spider: str, *options: object) -> str:
     return done.stderr
 
 
-def test_allow_offsite_lifts_the_domains_but_not_the_depth(here: Server, there: Server, tmp_path: Path) -> None:
+def test_allow_offsite_lifts_the_domains_but_not_the_depth(site: Server, other: Server, tmp_path: Path) -> None:
     spider = f"""
     class Wide(Spider):
         name = "wide"
-        start_urls = ["{here.url("/good")}"]
+        start_urls = ["{site.url("/good")}"]
         allowed_domains = ["127.0.0.1"]
         custom_settings = {{"DEPTH_LIMIT": 1}}
         def parse(self, response):
-            yield Request("{there.url("/good?no")}", self.further)
-            yield Request("{there.url("/good?dont_filter")}", self.further, dont_filter=True)
-            yield Request("{there.url("/good?allow_offsite")}", self.further, meta={{"allow_offsite": True}})
-            yield Request("{there.url("/redirect-to?url=/good?redirected")}", self.further, dont_filter=True)
+            yield Request("{other.url("/good?no")}", self.further)
+            yield Request("{other.url("/good?dont_filter")}", self.further, dont_filter=True)
+            yield Request("{other.url("/good?allow_offsite")}", self.further, meta={{"allow_offsite": True}})
+            yield Request("{other.url("/redirect-to?url=/good?redirected")}", self.further, dont_filter=True)
         def further(self, response):
-            yield Request("{there.url("/good?too-deep")}", dont_filter=True, meta={{"allow_offsite": True}})
+            yield Request("{other.url("/good?too-deep")}", dont_filter=True, meta={{"allow_offsite": True}})
     """
-    said = crawl(tmp_path, spider)
+    stderr = crawl(tmp_path, spider)
     expected = ["/good?allow_offsite", "/good?dont_filter", "/good?redirected", "/redirect-to?url=/good?redirected"]
-    assert sorted(there.paths()) == expected
-    assert "skipped 4 links (depth: 3, scope: 1)" in said
+    assert sorted(other.paths()) == expected
+    assert "skipped 4 links (depth: 3, scope: 1)" in stderr
 
 
 def test_a_redirect_that_skips_the_filter_stays_in_the_domains() -> None:
-    """A redirect back to the same URL with a new cookie skips the duplicate filter, but not the scope."""
+    """A redirect to the same URL with a new cookie skips the duplicate filter, but not the scope."""
 
     class Page(Spider):
         name = "page"
@@ -72,7 +72,7 @@ def test_a_redirect_that_skips_the_filter_stays_in_the_domains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("custom", "seen"),
+    ("settings", "statuses"),
     [
         ("", {"/good": 200}),
         ('"HTTPERROR_ALLOW_ALL": True', {"/good": 200, "/404": 404, "/500": 500, "/redirect-nowhere": 302}),
@@ -80,16 +80,16 @@ def test_a_redirect_that_skips_the_filter_stays_in_the_domains() -> None:
     ],
 )
 def test_settings_allow_statuses_and_redirects_are_still_followed(
-    here: Server, tmp_path: Path, custom: str, seen: dict[str, int]
+    site: Server, tmp_path: Path, settings: str, statuses: dict[str, int]
 ) -> None:
-    starts = [here.url(path) for path in ("/404", "/500", "/redirect-good", "/redirect-nowhere")]
+    starts = [site.url(path) for path in ("/404", "/500", "/redirect-good", "/redirect-nowhere")]
     spider = f"""
-    class Sees(Spider):
-        name = "sees"
+    class Statuses(Spider):
+        name = "statuses"
         start_urls = {json.dumps(starts)}
-        custom_settings = {{"RETRY_TIMES": 0, {custom}}}
+        custom_settings = {{"RETRY_TIMES": 0, {settings}}}
         def parse(self, response):
-            yield {{"path": response.url.removeprefix("{here.url("")}"), "status": response.status}}
+            yield {{"path": response.url.removeprefix("{site.url("")}"), "status": response.status}}
     """
     crawl(tmp_path, spider)
-    assert {item["path"]: item["status"] for item in items(tmp_path / "items.jsonl")} == seen
+    assert {item["path"]: item["status"] for item in items(tmp_path / "items.jsonl")} == statuses

@@ -1,8 +1,7 @@
-"""Politeness as the server sees it: waiting, robots.txt and scope (C5, F5; issue 2, "A misbehaving server").
+"""Politeness as the server sees it: delays, robots.txt and scope (C5, F5).
 
-Times are those at which the server had read a request, by its own clock. What is sent at the right moment may arrive
-later, and then the next request seems to follow too soon: `tests/pace.py` tells what is allowed for that, and nothing
-else is; of single waits, `ARRIVAL_S` is.
+A time is that at which the server has read a request, by its own clock. A request that arrives late makes the next one
+seem early: `tests/pace.py` has the tolerance for a series of requests, `ARRIVAL_S` is the one for a single wait.
 """
 
 from __future__ import annotations
@@ -50,15 +49,15 @@ def gaps(server: Server) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("path", "least_s", "most_s"), [("/429?after=2", 2.0, 12.0), ("/503-date?after=4", 3.0, 13.0), ("/503", 0.5, 10.0)]
+    ("path", "min_s", "max_s"), [("/429?after=2", 2.0, 12.0), ("/503-date?after=4", 3.0, 13.0), ("/503", 0.5, 10.0)]
 )
-def test_retry_after_blocks_the_whole_host_and_no_other(server, other, tmp_path, path, least_s, most_s):
+def test_retry_after_blocks_the_whole_host_and_no_other(server, other, tmp_path, path, min_s, max_s):
     server.delay_ms, other.delay_ms = 1.0, 20.0
     starts = [server.url(path), server.url("/tree/5/0"), other.url("/tree/60/0")]
     crawled = crawl(tmp_path, *starts, "--no-robots", "--concurrency-per-host", 1, "--retries", 1)
     assert server.hits[0].target == path
-    rest_s = server.hits[1].at - server.hits[0].at
-    assert least_s - ARRIVAL_S < rest_s < most_s
+    wait_s = server.hits[1].at - server.hits[0].at
+    assert min_s - ARRIVAL_S < wait_s < max_s
     meanwhile = [hit for hit in other.hits if server.hits[0].at < hit.at < server.hits[1].at]
     assert len(meanwhile) > 2
     assert server.tries[path] == 2
@@ -71,8 +70,8 @@ def test_429_stops_requests_that_have_not_started(server, tmp_path):
     server.delay_ms = 50
     starts = [server.url(f"/tree/40/{number}") for number in range(8)]
     crawled = crawl(tmp_path, *starts, server.url("/429?after=2"), "--no-robots", "--concurrency-per-host", 8)
-    said_at = next(hit.at for hit in server.hits if hit.target == "/429?after=2")
-    after_s = [hit.at - said_at for hit in server.hits]
+    refused_at = next(hit.at for hit in server.hits if hit.target == "/429?after=2")
+    after_s = [hit.at - refused_at for hit in server.hits]
     assert [gap for gap in after_s if 1.0 < gap < 2 - ARRIVAL_S] == []
     assert crawled.code == 0
     assert set(crawled.items) == {*tree(40), "/429?after=2"}
@@ -89,9 +88,9 @@ def test_500_does_not_block_its_host(server, tmp_path):
     assert (crawled.dead, set(crawled.items)) == ({"/500": "500"}, tree(30))
 
 
-@pytest.mark.parametrize("at_once", [1, 8])
-def test_delay(server, other, tmp_path, at_once):
-    options = ("--delay", 0.2, "--concurrency-per-host", at_once)
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_requests_to_each_host_keep_the_delay(server, other, tmp_path, concurrency):
+    options = ("--delay", 0.2, "--concurrency-per-host", concurrency)
     crawled = crawl(tmp_path, server.url("/tree/9/0"), other.url("/tree/9/0"), *options)
     assert (crawled.code, crawled.done) == (0, {"200": 18})
     for host in (server, other):
@@ -104,33 +103,33 @@ def test_the_delay_applies_to_retries_redirects_and_errors(server, tmp_path):
     start = links_to(server, "/404", "/flaky/2", "/redirect-good", "/drop", "/binary", "/tree/3/0")
     crawl(tmp_path, start, "--delay", 0.2, "--retries", 2)
     assert len(server.hits) >= 15
-    # A connection that was closed while it was idle is replaced within the same transfer.
-    seen = [hit for before, hit in zip([None, *server.hits], server.hits, strict=False) if not _again(before, hit)]
-    assert_paced(gaps_of(hit.at for hit in seen), 0.2)
+    # A transfer that finds its idle connection closed sends the request again at once on a new one.
+    hits = [hit for before, hit in zip([None, *server.hits], server.hits, strict=False) if not _is_resent(before, hit)]
+    assert_paced(gaps_of(hit.at for hit in hits), 0.2)
 
 
-def _again(before, hit) -> bool:
+def _is_resent(before, hit) -> bool:
     return before is not None and before.target == hit.target == "/drop"
 
 
-@pytest.mark.parametrize("asked_s", [0.3, 0.1])
-def test_a_crawl_delay_longer_than_ours_applies(server, other, tmp_path, asked_s):
-    server.robots = f"User-agent: *\nCrawl-delay: {asked_s}\n"
+@pytest.mark.parametrize("crawl_delay_s", [0.3, 0.1])
+def test_a_crawl_delay_longer_than_ours_applies(server, other, tmp_path, crawl_delay_s):
+    server.robots = f"User-agent: *\nCrawl-delay: {crawl_delay_s}\n"
     crawled = crawl(tmp_path, server.url("/tree/6/0"), other.url("/tree/6/0"), "--delay", 0.2)
     assert (crawled.code, crawled.done) == (0, {"200": 12})
-    assert_paced(gaps(server), max(asked_s, 0.2))
+    assert_paced(gaps(server), max(crawl_delay_s, 0.2))
     assert_paced(gaps(other), 0.2)
     assert min(gaps(other)) < 0.29
 
 
-def test_concurrency_per_host(server, other, tmp_path):
+def test_concurrency_per_host_limits_each_host(server, other, tmp_path):
     server.delay_ms = other.delay_ms = 30
     crawled = crawl(tmp_path, server.url("/tree/60/0"), other.url("/tree/60/0"), "--concurrency-per-host", 3)
     assert (crawled.code, crawled.done) == (0, {"200": 120})
     assert (server.busiest, other.busiest) == (3, 3)
 
 
-def test_concurrency(server, tmp_path):
+def test_concurrency_limits_all_requests(server, tmp_path):
     server.delay_ms = 30
     crawl(tmp_path, server.url("/tree/60/0"), "--concurrency-per-host", 64, "--concurrency", 5)
     assert server.busiest == 5
@@ -152,15 +151,15 @@ def test_robots_txt_is_fetched_first_and_once_per_host(server, other, tmp_path):
         assert host.paths()[0] == "/robots.txt"
         assert host.tries["/robots.txt"] == 1
     assert set(other.paths()) == {"/robots.txt", *tree(10)}
-    asked = len(server.hits)
+    before = len(server.hits)
     crawl(tmp_path, *starts, server.url("/good"), "--scope", "any")
-    assert server.paths()[asked:] == ["/good"]
+    assert server.paths()[before:] == ["/good"]
 
 
 def test_forbidden_pages_are_never_requested(server, tmp_path):
     server.robots = "User-agent: *\nDisallow: /tree/13/1\nDisallow: /good\nAllow: /tree/13/11\n"
     crawled = crawl(tmp_path, server.url("/tree/13/0"), server.url("/redirect-good"))
-    allowed = {f"/tree/13/{number}" for number in (0, 2, 3, 7, 8, 9, 11)}  # 4, 5 and 6 are linked by 1 alone
+    allowed = {f"/tree/13/{number}" for number in (0, 2, 3, 7, 8, 9, 11)}  # only page 1 links to 4, 5 and 6
     assert sorted(server.paths()) == sorted({"/robots.txt", "/redirect-good", *allowed})
     assert (crawled.code, set(crawled.items)) == (0, allowed)
     assert crawled.done == {"200": 7, "redirect": 1, "robots": 4}
@@ -175,12 +174,12 @@ def test_a_forbidden_start_url_is_done_and_reported(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("robots", "why"), [("500", "500"), ("503", "503"), ("429", "429"), ("hang", "timed out after 1 s")]
+    ("robots", "error"), [("500", "500"), ("503", "503"), ("429", "429"), ("hang", "timed out after 1 s")]
 )
-def test_no_page_is_requested_when_robots_txt_fails(server, tmp_path, robots, why):
+def test_no_page_is_requested_when_robots_txt_fails(server, tmp_path, robots, error):
     server.robots = robots
     crawled = crawl(tmp_path, server.url("/good"), server.url("/tree/5/0"), "--retries", 1, "--timeout", 1)
-    reason = f"cannot fetch {server.url('/robots.txt')}: {why}"
+    reason = f"cannot fetch {server.url('/robots.txt')}: {error}"
     assert (crawled.code, crawled.items) == (1, {})
     assert crawled.dead == {"/good": reason, "/tree/5/0": reason}
     assert server.paths() == ["/robots.txt"] * 2
@@ -212,7 +211,7 @@ def test_only_the_first_half_megabyte_of_robots_txt_applies(server, tmp_path):
     assert server.tries["/good"] == 1
 
 
-def test_no_robots(server, tmp_path):
+def test_no_robots_ignores_robots_txt(server, tmp_path):
     server.robots = "User-agent: *\nDisallow: /\n"
     crawled = crawl(tmp_path, server.url("/tree/5/0"), "--no-robots")
     assert (crawled.code, set(crawled.items)) == (0, tree(5))
@@ -231,7 +230,7 @@ def test_no_robots(server, tmp_path):
         ("any", {"/links/a/b", "/links/c", "/good"}, 1, 1),
     ],
 )
-def test_scope(server, other, tmp_path, scope, within, port, address):
+def test_each_scope_has_its_pages_and_hosts(server, other, tmp_path, scope, within, port, address):
     with running() as same_name:
         targets = ["b", "../c", "/good", same_name.url("/good"), other.url("/good"), f"//{other.address}/empty"]
         start = links_to(server, *targets, path="/links/a/start")
@@ -248,7 +247,10 @@ def test_the_domain_scope_includes_subdomains(server, tmp_path):
     names = ["www.localhost", "a.b.localhost", "notlocalhost"]
     start = links_to(server, *(f"http://{name}:{port}/good?{name}" for name in names))
     crawled = crawl(tmp_path, start.replace("127.0.0.1", "localhost"), "--scope", "domain")
-    assert (crawled.code, crawled.skipped) == (0, {"scope": 1})  # nobody has that name: to try it would be a failure
+    assert (crawled.code, crawled.skipped) == (
+        0,
+        {"scope": 1},
+    )  # notlocalhost does not resolve, so a request would fail
     assert set(server.paths()[1:]) - {"/robots.txt"} == {
         server.hits[1].target,
         "/good?www.localhost",
@@ -258,7 +260,7 @@ def test_the_domain_scope_includes_subdomains(server, tmp_path):
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_depth(server, tmp_path, depth):
+def test_depth_limits_the_crawl(server, tmp_path, depth):
     crawled = crawl(tmp_path, server.url("/tree/40/0"), "--depth", depth)
     pages = (3 ** (depth + 1) - 1) // 2
     assert set(server.paths()) == {"/robots.txt", *(f"/tree/40/{number}" for number in range(pages))}
@@ -266,7 +268,7 @@ def test_depth(server, tmp_path, depth):
     assert crawled.skipped == {"depth": 3 ** (depth + 1)}
 
 
-def test_allow_and_deny(server, tmp_path):
+def test_allow_and_deny_select_urls(server, tmp_path):
     crawled = crawl(
         tmp_path, server.url("/tree/40/0"), "--allow", "*/tree/40/[1-9]*", "--deny", "*2", "--deny", "*/[39]"
     )

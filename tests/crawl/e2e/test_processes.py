@@ -301,7 +301,7 @@ def test_all_workers_share_the_cookies_of_a_login(tmp_path):
             yield Request(f"{self.site}/account?{number}", self.seen)
     def seen(self, response):
         time.sleep(0.05)
-        yield {"pid": os.getpid(), "path": response.url.removeprefix(self.site), "says": response.css("p::text").get()}
+        yield {"pid": os.getpid(), "path": response.url.removeprefix(self.site), "text": response.css("p::text").get()}
     """.replace("USER", USER).replace("PASSWORD", PASSWORD)
     start = TREE_SPIDER.partition("    def parse")[0].replace('{self.site}/0")', '{self.site}/account", self.log_in)')
     with running() as server:
@@ -310,7 +310,7 @@ def test_all_workers_share_the_cookies_of_a_login(tmp_path):
         done = lycosa("runspider", "spider.py", *options, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         found = items(tmp_path / "items.jsonl")
-        assert {item["says"] for item in found} == {f"Welcome, {USER}."}
+        assert {item["text"] for item in found} == {f"Welcome, {USER}."}
         assert {item["path"] for item in found} == {f"/account?{number}" for number in range(20)}
         assert len({item["pid"] for item in found}) == PROCESSES
 

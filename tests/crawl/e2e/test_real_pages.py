@@ -1,7 +1,7 @@
 """Real pages: Lycosa and wget fetch the same ones (C1, D4; docs/real-pages.md).
 
-nginx keeps the score: the URLs that it answered with status 200 and text/html, for Lycosa and for GNU Wget, which finds
-links in its own way. Every difference must be of the one kind that docs/real-pages.md explains. `make test` takes a
+The log of nginx has the URLs that it answered with status 200 and text/html, for Lycosa and for GNU Wget, which has
+its own rules for links. Every difference must be of the one kind that docs/real-pages.md explains. `make test` takes a
 part of the documentation, `make prove` all that is packaged, over ten thousand pages.
 """
 
@@ -28,8 +28,8 @@ from tests.servers.nginx import serve
 pytestmark = [pytest.mark.nginx, pytest.mark.site]
 PAGES_MIN = 10_000 if PROVE else 600
 MODULE = "java.sql"
-LESS = f"""location ~ "^/(openjdk-[^/]+/api/(?!{MODULE}/)|postgresql-[^/]+/html/(?!index)[e-z])" {{ return 404; }}"""
-"""For nginx: without most pages of OpenJDK, which are five in six of all, and of PostgreSQL."""
+PARTIAL = f"""location ~ "^/(openjdk-[^/]+/api/(?!{MODULE}/)|postgresql-[^/]+/html/(?!index)[e-z])" {{ return 404; }}"""
+"""For nginx: omits most pages of OpenJDK, which are five in six of all, and of PostgreSQL."""
 
 TEST_MAX_S = 300.0
 WGET = (
@@ -48,7 +48,7 @@ ALONE = re.compile(r"(?<!\S)[a-z]{6,20}(?!\S)")
 
 
 class Crawled(NamedTuple):
-    """The paths that both found, and the items of Lycosa."""
+    """The paths that each has fetched, and the items of Lycosa."""
 
     ours: set[str]
     wgets: set[str]
@@ -60,9 +60,9 @@ class Crawled(NamedTuple):
 @pytest.fixture(scope="module")
 def crawled(docs_root, tmp_path_factory) -> Crawled:
     need("wget (apt-get install wget)", shutil.which("wget") is not None)
-    home, begun = tmp_path_factory.mktemp("real-pages"), time.monotonic()
+    home, started_at = tmp_path_factory.mktemp("real-pages"), time.monotonic()
     (module,) = docs_root.glob(f"openjdk-*-jre-headless/api/{MODULE}/module-summary.html")
-    with serve(docs_root, extra="" if PROVE else LESS) as server:
+    with serve(docs_root, extra="" if PROVE else PARTIAL) as server:
         start = [f"{server.url}/", f"{server.url}/{module.relative_to(docs_root)}"]
         options = ("--state", "state", "-o", "items.jsonl", "--index", "index", "-q")
         done = lycosa("crawl", *start, *options, cwd=home, timeout_s=TEST_MAX_S)
@@ -72,10 +72,10 @@ def crawled(docs_root, tmp_path_factory) -> Crawled:
         (home / "wget").mkdir()
         subprocess.run([*WGET.split(), *start], cwd=home / "wget", capture_output=True, check=False, timeout=TEST_MAX_S)
         wgets = server.pages()
-    return Crawled(ours, wgets, items(home / "items.jsonl"), home / "index", time.monotonic() - begun)
+    return Crawled(ours, wgets, items(home / "items.jsonl"), home / "index", time.monotonic() - started_at)
 
 
-def test_the_pages_found_are_those_of_wget(crawled, docs_root):
+def test_the_fetched_pages_are_those_of_wget(crawled, docs_root):
     assert len(crawled.wgets) > PAGES_MIN
     assert crawled.ours - crawled.wgets == set()
     only_wget = crawled.wgets - crawled.ours
@@ -139,6 +139,6 @@ def elements(content: bytes) -> Iterator[tuple[str, str, str]]:
 
 
 def is_explained(kind: tuple[str, str]) -> bool:
-    """Whether wget follows a link and Lycosa does not: a `link` element with another relation."""
+    """True if only wget follows such a link: a `link` element with another relation."""
     tag, rel = kind
     return tag == "link" and not OUR_RELATIONS & set(rel.split())

@@ -84,7 +84,7 @@ def length(output: str) -> int:
 
 
 def await_entries(output: str) -> None:
-    """Wait until more is written, for a second at most."""
+    """Wait for a further entry, for at most a second."""
     server, _, stream = output.partition("?stream=")
     with redis.Redis.from_url(server) as client:
         client.xread({stream: "$"}, block=1000)
@@ -100,14 +100,14 @@ def identity(item: str) -> str:
 
 
 def assert_once(found: list[dict[str, str]]) -> None:
-    """Assert that each item is there once, with its own key."""
+    """Assert that each item is in the stream once, with its own key."""
     assert_exactly_once([identity(entry["item"]) for entry in found], expected())
     assert len({entry["key"] for entry in found}) == len(found)
 
 
 @contextmanager
 def consumer(home: Path, output: str, name: str, idle_s: int = 1000) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the example, which ends after this time without an item."""
+    """Run the example program, which ends after `idle_s` without an item."""
     server, _, stream = output.partition("?stream=")
     program = [sys.executable, str(ROOT / "examples" / "consume_stream.py")]
     process = subprocess.Popen(
@@ -120,7 +120,7 @@ def consumer(home: Path, output: str, name: str, idle_s: int = 1000) -> Iterator
         process.wait()
 
 
-def test_a_crawl_that_is_killed_writes_each_item_once(tmp_path, redis, port, rng):
+def test_a_killed_crawl_writes_each_item_once(tmp_path, redis, port, rng):
     """Readers that deduplicate by key get each item once, too."""
     output = address(redis)
     command = spider(port, output)
@@ -130,18 +130,18 @@ def test_a_crawl_that_is_killed_writes_each_item_once(tmp_path, redis, port, rng
                 before = length(output)
                 run.until(lambda before=before: length(output) > before)
                 time.sleep(rng.uniform(0.0, 0.3))
-                await_entries(output)  # written, and hardly committed yet
+                await_entries(output)  # they are written, but probably not committed
                 run.kill()
         second.kill()
         done = lycosa(*command, cwd=tmp_path, timeout_s=END_MAX_S)
         assert done.returncode == 0, done.stderr
         assert_once(entries(output))
-        again = lycosa(*command, cwd=tmp_path)
-        assert (again.returncode, "nothing to do" in again.stderr) == (0, True)
+        second_run = lycosa(*command, cwd=tmp_path)
+        assert (second_run.returncode, "nothing to do" in second_run.stderr) == (0, True)
         assert_once(entries(output))
         assert first.poll() is None
     with consumer(tmp_path, output, "one", 1) as first, consumer(tmp_path, output, "two", 1) as second:
-        assert (first.wait(END_MAX_S), second.wait(END_MAX_S)) == (0, 0), "what they were given is theirs to finish"
+        assert (first.wait(END_MAX_S), second.wait(END_MAX_S)) == (0, 0), "each consumer finishes its pending items"
     with sqlite3.connect(tmp_path / "items.sqlite") as table:
         rows = table.execute("SELECT key, item FROM items").fetchall()
     assert_exactly_once([identity(item) for _, item in rows], expected())
@@ -154,8 +154,8 @@ def test_workers_of_a_shared_crawl_share_the_stream(tmp_path, redis, port, rng):
     workers: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(number: int) -> None:
-        told = spider(port, output, *shared, "--state", f"state{number}")
-        command = [*LYCOSA, "worker", *map(str, told[1:])]
+        arguments = spider(port, output, *shared, "--state", f"state{number}")
+        command = [*LYCOSA, "worker", *map(str, arguments[1:])]
         with (tmp_path / f"{number}.log").open("ab") as log:
             workers[number] = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=log)
 
@@ -169,13 +169,13 @@ def test_workers_of_a_shared_crawl_share_the_stream(tmp_path, redis, port, rng):
             workers[number].wait()
             start(number)
         codes = [worker.wait(END_MAX_S) for worker in workers.values()]
-        said = [(tmp_path / f"{number}.log").read_text()[-1500:] for number in workers]
+        logs = [(tmp_path / f"{number}.log").read_text()[-1500:] for number in workers]
     finally:
         for worker in workers.values():
             with suppress(OSError):
                 worker.kill()
             worker.wait()
-    assert codes == [0, 0, 0], said
+    assert codes == [0, 0, 0], logs
     assert_once(entries(output))
 
 
@@ -226,8 +226,8 @@ def test_overwriting_starts_the_stream_afresh(tmp_path, redis, port):
         assert f"items   {output}\n" in done.stderr
 
 
-def test_a_generic_crawl_with_an_index_writes_to_the_stream(tmp_path, redis, port):
-    """The index reads from its own file."""
+def test_a_crawl_without_a_spider_writes_to_stream_and_index(tmp_path, redis, port):
+    """The index reads its own copy of the items."""
     output = address(redis, "&maxlen=100000")
     done = lycosa("crawl", f"http://h0.localhost:{port}/page?n=1", "-o", output, "--index", "index", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -257,7 +257,7 @@ def test_the_document_contains_the_code_of_the_example():
 
 
 @pytest.mark.parametrize(
-    ("server", "output", "says"),
+    ("server", "output", "message"),
     [
         ({}, "redis://127.0.0.1:{port}/0", "-o: redis://127.0.0.1:{port}/0: say which stream"),
         ({}, "redis://:hidden@127.0.0.1:{port}/0?queue=a", "unknown option 'queue'"),
@@ -266,11 +266,11 @@ def test_the_document_contains_the_code_of_the_example():
         ({}, "redis://127.0.0.1:1/0?stream=a", "the connection was refused: is Redis running there?"),
     ],
 )
-def test_unusable_outputs_are_explained_in_one_line(tmp_path, server, output, says):
+def test_unusable_outputs_are_explained_in_one_line(tmp_path, server, output, message):
     with redis_server(**server) as running:
-        told = output.format(port=running.port)
-        done = lycosa("crawl", "http://127.0.0.1:9/", "-o", told, "-q", cwd=tmp_path)
+        address = output.format(port=running.port)
+        done = lycosa("crawl", "http://127.0.0.1:9/", "-o", address, "-q", cwd=tmp_path)
     assert done.returncode in (2, 3)
-    assert says.format(port=running.port) in assert_one_line(done.stderr)
+    assert message.format(port=running.port) in assert_one_line(done.stderr)
     assert "hidden" not in done.stderr
-    assert not list(tmp_path.glob("*redis*")), "taken for a file"
+    assert not list(tmp_path.glob("*redis*")), "no file of this name is created"
