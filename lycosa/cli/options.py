@@ -1,7 +1,7 @@
-"""The options that commands share: names, help and groups of what people set while they type, and how help looks.
+"""The options that commands share: names, help texts, groups, and the layout of help.
 
-Values are not checked here: they reach `config.load` as they were written, so that a mistake is explained in the same
-words wherever it was made.
+Values are not checked here: they reach `config.load` as they were written, so that a mistake has the same message
+wherever it was made.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from lycosa.cli.parameters import NON_EMPTY
-from lycosa.config import Settings, flag
+from lycosa.config import Settings
+from lycosa.config import flag as option_name
 from lycosa.core.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,13 +22,13 @@ SPIDER, OTHER = "Spider and settings", "Other"
 
 
 class Flag(NamedTuple):
-    """How one setting looks on the command line. A switch has no metavar."""
+    """One setting as an option. A switch has no metavar."""
 
     setting: str
     group: str
     metavar: str
-    text: str
-    many: bool = False
+    help: str
+    repeatable: bool = False
     letter: str = ""
     default: str | None = None
 
@@ -45,8 +46,8 @@ FLAGS = (
     Flag("close_after", LIMITS, "S", "Stop after this time: seconds, or 30m, 12h.", default="no limit"),
     Flag("close_after_items", LIMITS, "N", "Stop after this many items.", default="no limit"),
     Flag("exit_when_idle", LIMITS, "", "Exit instead of waiting when all that is left is due later."),
-    Flag("allow", LIMITS, "GLOB", "Follow only links whose canonical URL matches. May be repeated.", many=True),
-    Flag("deny", LIMITS, "GLOB", "Never follow links whose canonical URL matches. May be repeated.", many=True),
+    Flag("allow", LIMITS, "GLOB", "Follow only links whose canonical URL matches. May be repeated.", repeatable=True),
+    Flag("deny", LIMITS, "GLOB", "Never follow links whose canonical URL matches. May be repeated.", repeatable=True),
     Flag("content_types", LIMITS, "T,...", "Content types to read; others are not downloaded."),
     Flag("follow_nofollow", LIMITS, "", "Follow links marked rel=nofollow."),
     Flag("robots", LIMITS, "", "Obey robots.txt."),
@@ -67,7 +68,7 @@ FLAGS = (
     Flag("max_body", REQUESTS, "BYTES", "Largest page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
     Flag("retries", REQUESTS, "N", "Retries after a failure before a URL is dead."),
     Flag("user_agent", REQUESTS, "S", "User-Agent header, and the name looked up in robots.txt."),
-    Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", many=True),
+    Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", repeatable=True),
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
     Flag(
         "proxy_pool", REQUESTS, "POOL", "Send requests through the proxies of this pool: a list, a folder, redis://..."
@@ -95,7 +96,7 @@ FLAGS = (
         STORAGE,
         "WORD,...",
         "URL parts ignored for deduplication: tracking, sort, jsonp, drop:NAME...",
-        many=True,
+        repeatable=True,
     ),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
     Flag(
@@ -127,7 +128,7 @@ FLAGS = (
     Flag("log_level", DISPLAY, "L", "Minimum severity of log messages: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
 )
-"""The settings that people type. -o and -O set `output` and `overwrite` together; -s reaches all the others."""
+"""The settings that are options. -o and -O set `output` and `overwrite` together; -s sets any setting."""
 
 COMMON_OPTIONS = frozenset(
     [
@@ -141,11 +142,11 @@ ALL_OPTIONS = "lycosa.cli.all_options"
 """The `obj` of a context whose help lists all options."""
 
 NEEDS_VALUE = frozenset({"proxy", "proxy_pool"})
-"""Options with nothing behind them would let a crawl go out by itself: by a variable that is not set, mostly."""
+"""Options that must not be empty (an unset shell variable): the crawl would go out without a proxy."""
 
 
 class GroupedOption(click.Option):
-    """An option that knows under which heading it is listed."""
+    """An option that is listed under the heading `group`."""
 
     def __init__(self, *declarations: Any, group: str = OTHER, **attributes: Any) -> None:
         super().__init__(*declarations, **attributes)
@@ -155,14 +156,14 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """A command whose help lists the options under headings, in the order of their declaration.
 
-    `everyday` are the names of those that `--help` lists, `refused` of those that are never listed.
+    `common` are the names of those that `--help` lists, `refused` of those that are never listed.
     """
 
-    everyday = COMMON_OPTIONS
+    common = COMMON_OPTIONS
     refused: frozenset[str] = frozenset()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups, the unnamed one last."""
+        """Write the groups, `OTHER` last."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -175,11 +176,11 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(groups[name])
 
     def _lists(self, name: str | None, ctx: click.Context) -> bool:
-        return name not in self.refused and (name in self.everyday or ctx.obj == ALL_OPTIONS)
+        return name not in self.refused and (name in self.common or ctx.obj == ALL_OPTIONS)
 
 
 def crawl_options(command: F) -> F:
-    """Add -o, -O, -s, -a and the settings that people type. What was given are keywords, the rest is None or ()."""
+    """Add -o, -O, -s, -a and all `FLAGS`. Options that were not given are None or ()."""
     spider = [
         _grouped("-a", "arguments", SPIDER, "NAME=VALUE", "Argument for the spider. May be repeated.", multiple=True),
         _grouped(
@@ -223,9 +224,9 @@ def set_option(command: F) -> F:
 
 
 def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
-    """Return the settings that the command line names, for `config.load`. Raises `UsageError`."""
-    flags: dict[str, object] = {each.setting: options[each.setting] for each in FLAGS}
-    flags = {name: value for name, value in flags.items() if value not in (None, ())}
+    """Return the settings of the command line, for `config.load`. Raises `UsageError`."""
+    values = ((flag.setting, options[flag.setting]) for flag in FLAGS)
+    flags: dict[str, object] = {name: value for name, value in values if value not in (None, ())}
     appended, afresh = options["output"], options["output_afresh"]
     if appended is not None and afresh is not None:
         raise UsageError("-o and -O exclude each other: -o appends to the file, -O starts afresh")
@@ -235,7 +236,7 @@ def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
 
 
 def spider_arguments(texts: Sequence[str]) -> dict[str, str]:
-    """Return what follows -a by name. Raises `UsageError`."""
+    """Return the arguments after -a by name. Raises `UsageError`."""
     arguments = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -249,22 +250,24 @@ def _grouped(letter: str, name: str, group: str, metavar: str, text: str, *words
     return click.option(letter, *words, name, cls=GroupedOption, group=group, metavar=metavar, help=text, **more)
 
 
-def _option(each: Flag) -> Callable[[F], F]:
-    names = [name for name in (each.letter, flag(each.setting)) if name]
-    default = getattr(Settings(), each.setting)
-    more: dict[str, Any] = {"default": None, "metavar": each.metavar or None, "multiple": each.many}
-    if each.setting in NEEDS_VALUE:
-        more["type"] = NON_EMPTY
-    if not each.metavar:
-        on_by_default = default is True
-        names[-1] += f"/{flag('no_' + each.setting)}" if on_by_default else ""
-        more = {"default": None, "is_flag": True}
-        default = "yes" if on_by_default else ""
-    text = f"{each.text} [default: {shown}]" if (shown := each.default or _shown(default)) else each.text
-    return click.option(*names, each.setting, cls=GroupedOption, group=each.group, help=text, **more)
+def _option(flag: Flag) -> Callable[[F], F]:
+    names = [name for name in (flag.letter, option_name(flag.setting)) if name]
+    default = getattr(Settings(), flag.setting)
+    if flag.metavar:
+        more: dict[str, Any] = {"metavar": flag.metavar, "multiple": flag.repeatable}
+        if flag.setting in NEEDS_VALUE:
+            more["type"] = NON_EMPTY
+    else:
+        more = {"is_flag": True}
+        if default is True:
+            names[-1] += f"/{option_name('no_' + flag.setting)}"
+        default = "yes" if default is True else ""
+    shown = flag.default or _default_text(default)
+    text = f"{flag.help} [default: {shown}]" if shown else flag.help
+    return click.option(*names, flag.setting, cls=GroupedOption, group=flag.group, help=text, default=None, **more)
 
 
-def _shown(default: object) -> str:
+def _default_text(default: object) -> str:
     if isinstance(default, tuple):
         return ",".join(default)
     if isinstance(default, float):

@@ -1,4 +1,4 @@
-"""The standard streams of a command: replaces closed ones, and raises `StorageError` for output that cannot be written."""
+"""The standard streams of a command: closed ones are replaced, and failing writes raise `StorageError`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.core.errors import StorageError
 
 
 class Output(io.FileIO):
-    """Standard output. Raises `StorageError` if it cannot be written; `BrokenPipeError` stays, for a reader that ended."""
+    """Standard output. A failing write raises `StorageError`, but `BrokenPipeError` if the reader has ended."""
 
     def write(self, data: object, /) -> int:
         try:

@@ -45,7 +45,7 @@ def fails(capsys, *argv: str) -> tuple[int, str]:
         ("bench", "unknown command 'bench': bench/ in the source has the benchmarks"),
         ("parse", "unknown command 'parse': try lycosa shell URL --spider NAME"),
         ("levitate", "unknown command 'levitate': lycosa --help lists them"),
-        ("http://a.example/", "To crawl it: lycosa crawl http://a.example/"),
+        ("http://a.example/", "to crawl it, write lycosa crawl http://a.example/"),
         ("--verson", "unknown option --verson: did you mean --version?"),
         ("-x", "unknown option -x"),
         ("crawl", "crawl needs URL...|NAME...: see lycosa crawl --help"),

@@ -128,7 +128,7 @@ def crawl_spec(
 
 
 def _with_own_records(target: Target) -> Target:
-    """Return the target with its spider's name in records and fingerprints, so that each spider fetches a URL itself."""
+    """Return the target with its spider's name in records and fingerprints: each spider fetches a URL for itself."""
     fingerprint = spider_fingerprint(target.naming.fingerprint, target.spider.name)
     return replace(target, naming=target.naming._replace(fingerprint=fingerprint, spider=target.spider.name))
 
@@ -147,6 +147,6 @@ def _check_agreement(targets: Sequence[Target], settings: Sequence[Settings]) ->
         if other:
             a, b = targets[0].spider.name, targets[other].spider.name
             raise BadSetting(
-                f"the spiders {a} and {b} want different values of {name} ({values[0]!r}, {values[other]!r}), which they"
-                f" share in one run: decide with -s {name}=..., or run them apart"
+                f"the spiders {a} and {b} want different values of {name} ({values[0]!r}, {values[other]!r}), which"
+                f" they share in one run: decide with -s {name}=..., or run them apart"
             )

@@ -254,8 +254,8 @@ def refuse_processes(spec: CrawlSpec) -> None:
     for spider in _classes(spec.crawlable):
         if spider.__module__ == "__main__":
             raise BadSetting(
-                f"processes: the spider {spider.__name__} is defined in the program that runs, and other processes cannot"
-                " import it: put it into a file of its own"
+                f"processes: the spider {spider.__name__} is defined in the program that runs, and other processes"
+                " cannot import it: put it into a file of its own"
             )
     if not isinstance(spec.crawlable, (type, list, tuple)):
         raise BadSetting("processes: a spider object cannot be passed to other processes: give its class")

@@ -1,6 +1,6 @@
 """`lycosa crawl URL...|NAME...`: crawl sites, every page an item, or run the spiders of a project.
 
-Also `run`, which every command that crawls ends in.
+Also the functions `run` and `run_spiders` of all commands that crawl.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 
 import click
 
-from lycosa.app import NOTICES
 from lycosa.cli.crawl import progress
-from lycosa.cli.crawl.spiders import enter_project
+from lycosa.cli.crawl.spiders import enter_project, find_spiders, load_named, no_spiders, project_settings
 from lycosa.cli.options import GroupedCommand, crawl_options, setting_flags, spider_arguments
 from lycosa.config import Settings, load
 from lycosa.core.errors import BadSpider, BadUrl, StorageError, UsageError
@@ -28,37 +27,38 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 @click.argument("targets", nargs=-1, required=True, metavar="URL...|NAME...")
 @crawl_options
 def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str], **options: Any) -> int:
-    """Crawl sites: follow the links of every page, and write every page as an item. Or run spiders of a project, by
+    """Crawl sites: follow the links of every page, and write every page as an item. Or run spiders of a project by
     name; several of them share one crawl.
 
-    An interrupted or killed crawl is resumed by the same command with -o. A finished crawl fetches nothing again;
-    --retry-dead queues what failed, and -O starts afresh. Items go to standard output, or to a file with -o.
+    The same command with -o resumes an interrupted or killed crawl. A finished crawl fetches nothing again;
+    --retry-dead queues the URLs that failed, and -O starts afresh. Items go to standard output, or to a file with -o.
 
     \b
     lycosa crawl https://example.com -o items.jsonl --index index --delay 1
     lycosa crawl quotes -o quotes.jsonl -a tag=humor
     """
-    flags, named = setting_flags(options), spider_arguments(arguments)
+    flags, spider_args = setting_flags(options), spider_arguments(arguments)
     urls = [each for each in targets if "://" in each]
     if urls:
-        _refuse_names([each for each in targets if "://" not in each])
-        if named:
+        if names := [each for each in targets if "://" not in each]:
+            raise BadUrl(_no_url(names[0], "URLs and the names of spiders are two crawls"))
+        if spider_args:
             raise UsageError("-a is for the arguments of a spider, and a crawl of URLs has none: give a spider's name")
         enter_project()
         return run(urls, load(flags, sets=sets, environ=os.environ, folder=Path.cwd()), {})
-    return run_spiders(_spiders(targets, sets), flags, sets, named)
+    return run_spiders(_find_spiders(targets, sets), flags, sets, spider_args)
 
 
 def run_spiders(
-    spiders: Sequence[type[Any]], flags: Mapping[str, object], sets: Sequence[str], named: Mapping[str, str]
+    spiders: Sequence[type[Any]], flags: Mapping[str, object], sets: Sequence[str], spider_args: Mapping[str, str]
 ) -> int:
-    """Run spiders, each with the settings that it asks for. Return the exit code."""
+    """Run spiders, each with its own custom_settings. Return the exit code."""
     settings = [settings_for(spider, flags, sets) for spider in spiders]
-    return run(spiders[0], settings[0], named) if len(spiders) == 1 else run(spiders, settings, named)
+    return run(spiders[0], settings[0], spider_args) if len(spiders) == 1 else run(spiders, settings, spider_args)
 
 
 def settings_for(spider: type[Any] | None, flags: Mapping[str, object], sets: Sequence[str]) -> Settings:
-    """Return the settings with a spider's custom_settings among them. Raises `BadSpider` or `BadSetting`."""
+    """Return the settings, with the custom_settings of a spider. Raises `BadSpider` or `BadSetting`."""
     custom = getattr(spider, "custom_settings", None) or {}
     if not isinstance(custom, Mapping):
         raise BadSpider(f"{spider.__name__ if spider else ''}.custom_settings is not a dict")
@@ -68,59 +68,52 @@ def settings_for(spider: type[Any] | None, flags: Mapping[str, object], sets: Se
 def run(
     target: Sequence[str] | type[Any] | Sequence[type[Any]],
     settings: Settings | Sequence[Settings],
-    arguments: Mapping[str, str],
+    spider_args: Mapping[str, str],
 ) -> int:
-    """Crawl, showing progress and a summary on standard error. Return the exit code.
+    """Crawl, with progress and a summary on standard error. Return the exit code.
 
-    What is shown is what the settings of the first spider say.
+    The settings of the first spider decide about log and progress.
     """
     from lycosa.app.crawl.run import run_crawl
 
     first = settings if isinstance(settings, Settings) else settings[0]
     set_up_log(first)
     with progress.show_progress(first) as observe:
-        summary = run_crawl(settings, target, spider_args=arguments, observe=observe)
+        summary = run_crawl(settings, target, spider_args=spider_args, observe=observe)
     if not first.quiet:
         progress.write(progress.summary_lines(summary))
     return progress.exit_code(summary)
 
 
-def _spiders(names: Sequence[str], sets: Sequence[str]) -> list[type[Any]]:
-    """Return the spiders of the project with these names. Raises `BadUrl` for what can only be meant as an address."""
-    from lycosa.cli.crawl.spiders import find_spiders, no_spiders, project_settings
-
+def _find_spiders(names: Sequence[str], sets: Sequence[str]) -> list[type[Any]]:
+    """Return the spiders of the project with these names. Raises `BadUrl` for a name that looks like an address."""
     enter_project()
     modules = project_settings(sets).spider_modules
     if not modules:
         raise BadUrl(_no_url(names[0], no_spiders()))
     spiders = find_spiders(modules)
-    strangers = [name for name in names if not spiders.named(name)]
-    if strangers and not spiders.broken and _like_an_address(strangers[0]):
-        raise BadUrl(_no_url(strangers[0], "and no spider of the project"))
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UsageError(f"{twice!r} is there twice: a spider runs once in a crawl")
+    unknown = next((name for name in names if not spiders.named(name)), "")
+    if not spiders.broken and _looks_like_address(unknown):
+        raise BadUrl(_no_url(unknown, "and no spider of the project"))
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{duplicate!r} is there twice: a spider runs once in a crawl")
     return [spiders.one(name) for name in names]
 
 
-def _refuse_names(names: Sequence[str]) -> None:
-    if names:
-        raise BadUrl(_no_url(names[0], "URLs and the names of spiders are two crawls"))
-
-
-def _like_an_address(text: str) -> bool:
+def _looks_like_address(text: str) -> bool:
     return "." in text or ":" in text or text == "localhost"
 
 
-def _no_url(text: str, otherwise: str) -> str:
+def _no_url(text: str, reason: str) -> str:
     if text.endswith(".py"):
         return f"{text!r} is no URL: lycosa runspider {text} runs the spider in a file"
-    if _like_an_address(text):
+    if _looks_like_address(text):
         return f"{text!r} has no scheme: write https://{text}"
-    return f"{text!r} is no URL: write https://... ({otherwise})"
+    return f"{text!r} is no URL: write https://... ({reason})"
 
 
-class _StandardError(logging.StreamHandler[Any]):
-    """Logs to the standard error of the moment: the live display puts itself in front of it."""
+class _StderrHandler(logging.StreamHandler[Any]):
+    """Logs to the current `sys.stderr`: the live display replaces it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -130,9 +123,20 @@ class _StandardError(logging.StreamHandler[Any]):
         return sys.stderr
 
 
+def spider_and_settings(name: str | None, sets: Sequence[str]) -> tuple[type[Any] | None, Settings]:
+    """Return the spider of the project with this name, if any, and the settings. Set up modules and log for them."""
+    enter_project()
+    spider = load_named(name, project_settings(sets)) if name else None
+    settings = settings_for(spider, {}, sets)
+    set_up_log(settings)
+    return spider, settings
+
+
 def set_up_log(settings: Settings) -> None:
-    """Log to where the settings say. Raises `StorageError`."""
-    handler: logging.Handler = _StandardError()
+    """Set up the log as the settings say. Raises `StorageError`."""
+    from lycosa.app import NOTICES
+
+    handler: logging.Handler = _StderrHandler()
     if settings.log_file is not None:
         try:
             handler = logging.FileHandler(settings.log_file, encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from lycosa.cli.crawl.spiders import enter_project, load_named, project_settings, require_url
+from lycosa.cli.crawl.spiders import require_url
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
 from lycosa.core.errors import StorageError
@@ -19,11 +19,9 @@ from lycosa.core.units import format_size
 
 @click.command("fetch")
 @click.argument("url", metavar="URL")
-@click.option(
-    "--headers", is_flag=True, help="Show the header fields that the request set, and what was received, not the body."
-)
-@click.option("--spider", metavar="NAME", help="As this spider of the project would, with its settings.")
-@click.option("--no-redirect", is_flag=True, help="Show a redirect itself, not what it leads to.")
+@click.option("--headers", is_flag=True, help="Show the header fields of request and response, not the body.")
+@click.option("--spider", metavar="NAME", help="Fetch with the settings and middlewares of this spider of the project.")
+@click.option("--no-redirect", is_flag=True, help="Do not follow redirects.")
 @click.option("-o", "output", metavar="FILE", help="Write the body to this file. [default: standard output]")
 @set_option
 def command(
@@ -35,25 +33,22 @@ def command(
     lycosa fetch https://example.com -o page.html
     """
     from lycosa.app.crawl.one_page import fetch
-    from lycosa.cli.crawl.crawl import set_up_log, settings_for
+    from lycosa.cli.crawl.crawl import spider_and_settings
     from lycosa.http.core.request import Request
 
     request = Request(require_url(url), meta={"dont_redirect": True} if no_redirect else None)
-    enter_project()
-    chosen = load_named(spider, project_settings(sets)) if spider else None
-    settings = settings_for(chosen, {}, sets)
-    set_up_log(settings)
-    response = fetch(settings, request, chosen)
+    spider_class, settings = spider_and_settings(spider, sets)
+    response = fetch(settings, request, spider_class)
     if headers:
-        _show_headers(">", response.request.headers)
+        _print_headers(">", response.request.headers)
         print(f"< {response.status}")
-        _show_headers("<", response.headers)
+        _print_headers("<", response.headers)
     if output is not None or not headers:
         _write(response.body, output)
     print(_summary(response), file=sys.stderr)
 
 
-def _show_headers(sign: str, fields: Mapping[str, str] | Headers) -> None:
+def _print_headers(sign: str, fields: Mapping[str, str] | Headers) -> None:
     for name, value in fields.items():
         print(one_line(f"{sign} {name}: {value}"))
 
@@ -70,5 +65,5 @@ def _write(body: bytes, output: str | None) -> None:
 
 
 def _summary(response: Any) -> str:
-    kind = response.headers.get("content-type") or "no content type"
-    return one_line(f"{response.status} {response.url}, {format_size(len(response.body))}, {kind}")
+    content_type = response.headers.get("content-type") or "no content type"
+    return one_line(f"{response.status} {response.url}, {format_size(len(response.body))}, {content_type}")

@@ -1,4 +1,4 @@
-"""`lycosa genspider NAME URL`: write a spider to begin with."""
+"""`lycosa genspider NAME DOMAIN|URL`: write a spider from a template."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
 @click.command("genspider")
 @click.option(
-    "-t", "--template", type=click.Choice(spider_templates()), default="basic", show_default=True, help="What kind."
+    "-t", "--template", type=click.Choice(spider_templates()), default="basic", show_default=True, help="Template."
 )
 @click.argument("name", metavar="NAME")
-@click.argument("where", metavar="DOMAIN|URL")
-def command(template: str, name: str, where: str) -> None:
-    """Write a spider: into the project's spiders, or into the current folder where there is no project.
+@click.argument("address", metavar="DOMAIN|URL")
+def command(template: str, name: str, address: str) -> None:
+    """Write a spider from a template, into the spiders of the project; without a project, into the current folder.
 
     \b
     lycosa genspider quotes quotes.toscrape.com
@@ -34,20 +34,20 @@ def command(template: str, name: str, where: str) -> None:
     module = re.sub(r"\W", "_", name)
     if not NAME.fullmatch(name) or keyword.iskeyword(module):
         raise UsageError(f"{name!r} cannot be a spider's name: write letters, digits, _ and -, a letter first")
-    url, domain = _address(where)
+    url, domain = _start_url(address)
     origin = "/".join(url.split("/")[:3])
     words = {"name": name, "url": url, "domain": domain, "origin": origin, "class_name": _class_name(module)}
     enter_project()
     settings = project_settings()
-    _refuse_twice(settings, name)
+    _refuse_duplicate(settings, name)
     path = _folder(settings) / f"{module}.py"
     write_new({path: spider_text(template, words)})
     run = f"lycosa crawl {name}" if settings.spider_modules else f"lycosa runspider {path}"
     print(f"{path}: the spider {name} was written. Run it:\n  {run}", file=sys.stderr)
 
 
-def _address(text: str) -> tuple[str, str]:
-    """Return the URL to start with, and the domain to stay in."""
+def _start_url(text: str) -> tuple[str, str]:
+    """Return the start URL and the allowed domain."""
     from lycosa.core.url import canonicalize
 
     url = canonicalize(text if "://" in text else f"https://{text}")
@@ -61,7 +61,7 @@ def _class_name(module: str) -> str:
     return words if words.lower().endswith("spider") else f"{words}Spider"
 
 
-def _refuse_twice(settings: Settings, name: str) -> None:
+def _refuse_duplicate(settings: Settings, name: str) -> None:
     from lycosa.cli.crawl.spiders import find_spiders
 
     if settings.spider_modules:
@@ -70,7 +70,7 @@ def _refuse_twice(settings: Settings, name: str) -> None:
 
 
 def _folder(settings: Settings) -> Path:
-    """Return where new spiders go."""
+    """Return the folder for new spiders."""
     from lycosa.cli.crawl.spiders import folder_of
 
     package = settings.new_spider_module or next(iter(settings.spider_modules), "")

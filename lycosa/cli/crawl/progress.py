@@ -1,6 +1,6 @@
-"""What a crawl shows on standard error: progress while it runs, a summary at the end. Never touches standard output.
+"""The output of a crawl on standard error: progress while it runs, a summary at the end. Nothing with `quiet`.
 
-On a terminal one live line, elsewhere a line every few seconds; nothing with `quiet`. Times come from the snapshots.
+Progress is a live line on a terminal, elsewhere a line every few seconds. Times come from the snapshots.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Observe = Callable[[Snapshot], None]
 
 @contextmanager
 def show_progress(settings: Settings) -> Iterator[Observe | None]:
-    """Yield what to call with snapshots, as often as one likes; None when nothing is to be shown."""
+    """Yield a function that shows snapshots, and may be called at any rate; None with `quiet`."""
     if settings.quiet or sys.stderr is None:
         yield None
-    elif _live(settings):
+    elif _has_live_line(settings):
         with _live_line(settings) as draw:
             yield rate_limited(LIVE_EVERY_S, draw, first=0.0)
     else:
@@ -49,9 +49,9 @@ def show_progress(settings: Settings) -> Iterator[Observe | None]:
 
 
 def rate_limited(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
-    """Return an observer that passes on one snapshot in so many seconds of the crawl, the first after `first`.
+    """Return an observer that passes on one snapshot per interval of the crawl's time, the first after `first` seconds.
 
-    That the crawl waits or is paused is passed on at once: it may be the last snapshot for long.
+    A crawl that waits or is paused is passed on at once: its next snapshot may come much later.
     """
     due = seconds if first is None else first
 
@@ -65,7 +65,7 @@ def rate_limited(seconds: float, show: Observe, *, first: float | None = None) -
 
 
 def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
-    """Return the state of the crawl in one line, the most wanted first."""
+    """Return the state of the crawl in one line, the most important first."""
     parts = [
         f"{format_duration(snapshot.elapsed_s)}: {_pages(snapshot)}",
         _pace(snapshot),
@@ -81,7 +81,7 @@ def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
 
 
 def summary_lines(summary: Summary) -> list[str]:
-    """Return how the crawl ended, what became of its URLs, and where everything is."""
+    """Return how the crawl ended, what became of its URLs, and where the items and the state are."""
     now = summary.snapshot
     here, ever = (" in this run", " in all runs") if summary.resumed else ("", "")
     lines = [_headline(summary) + ("" if summary.nothing_to_do else here)]
@@ -108,7 +108,7 @@ def summary_lines(summary: Summary) -> list[str]:
 
 
 def _again(summary: Summary) -> str:
-    """Return what resumes the crawl. After -O it is not the same command, which would start afresh again."""
+    """Return how to resume the crawl. The same command with -O would start afresh again."""
     return "the same command with -o instead of -O resumes" if summary.overwritten else "the same command resumes"
 
 
@@ -140,8 +140,8 @@ def _bug_rows(bugs: Sequence[Bug]) -> list[str]:
 
 
 def _proxies(stats: Mapping[str, Any]) -> str:
-    """Return what came of the proxies of a pool, "" where there was none."""
-    told = {
+    """Return the outcomes of the proxies of a pool, "" without one."""
+    outcomes = {
         "banned": stats.get("proxy/outcomes/site", 0),
         "not reached": stats.get("proxy/outcomes/proxy", 0),
         "failed behind": stats.get("proxy/outcomes/miss", 0),
@@ -150,16 +150,18 @@ def _proxies(stats: Mapping[str, Any]) -> str:
         "waited": stats.get("proxy/waits", 0),
     }
     leases = stats.get("proxy/leases", 0)
-    if not leases and not told["waited"]:
+    if not leases and not outcomes["waited"]:
         return ""
-    return f"{leases:,} leases in this run{format_counts({name: number for name, number in told.items() if number})}"
+    return (
+        f"{leases:,} leases in this run{format_counts({name: number for name, number in outcomes.items() if number})}"
+    )
 
 
 def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
-    """Workers tell once a second what they did, and one that was killed does not any more: more pages may be done."""
-    made = max(page_count(totals), page_count(pages_done(reasons)))
-    what = f"{count(int(made), 'page')}, {count(totals.get('items', 0), 'item')}, {format_size(totals.get('bytes', 0))}"
-    return f"{what} by all workers so far"
+    # Workers report once a second, so the reports of one that was killed may lack pages that the frontier has counted.
+    pages = max(page_count(totals), page_count(pages_done(reasons)))
+    items, size = count(totals.get("items", 0), "item"), format_size(totals.get("bytes", 0))
+    return f"{count(int(pages), 'page')}, {items}, {size} by all workers so far"
 
 
 def _headline(summary: Summary) -> str:
@@ -167,18 +169,19 @@ def _headline(summary: Summary) -> str:
     if summary.nothing_to_do:
         afresh = "another --crawl-name, --state and -o start one afresh" if summary.shared else "-O starts afresh"
         retry = "--retry-dead queues the dead URLs again, " if now.dead else ""
-        why, advice = (summary.closed, "") if summary.closed else ("the crawl is finished", f"; {retry}{afresh}")
+        advice = "" if summary.closed else f"; {retry}{afresh}"
+        why = summary.closed or "the crawl is finished"
         return f"nothing to do: {why} ({now.done:,} done, {now.dead:,} dead){advice}"
     rate = (now.pages + now.unchanged) / now.elapsed_s if now.elapsed_s > 0 else 0.0
     how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"
     how = f"closed ({summary.closing})" if summary.closing else "idle" if summary.idle_until else how
     dropped = f" ({now.dropped:,} dropped)" if now.dropped else ""
-    made = f"{_pages(now)}, {count(now.items, 'item')}{dropped}"
-    return f"{how}: {made} in {format_duration(now.elapsed_s)} ({rate:,.0f} pages/s, {format_size(now.bytes)})"
+    done = f"{_pages(now)}, {count(now.items, 'item')}{dropped}"
+    return f"{how}: {done} in {format_duration(now.elapsed_s)} ({rate:,.0f} pages/s, {format_size(now.bytes)})"
 
 
 def _pages(now: Snapshot) -> str:
-    """Return how many pages there were; those that had not changed are pages too."""
+    """Return how many pages were fetched, changed and unchanged."""
     if not now.unchanged:
         return count(now.pages, "page")
     if not now.pages:
@@ -187,7 +190,7 @@ def _pages(now: Snapshot) -> str:
 
 
 def exit_code(summary: Summary) -> int:
-    """Return the exit code that the summary stands for."""
+    """Return the exit code of a crawl."""
     if summary.interrupted:
         return INTERRUPTED
     if summary.closing == NO_PROXY:
@@ -196,7 +199,7 @@ def exit_code(summary: Summary) -> int:
 
 
 def write(lines: Sequence[str]) -> None:
-    """Write lines to standard error; that nobody reads them is no reason to stop."""
+    """Write lines to standard error. Errors are ignored: the crawl does not depend on its output there."""
     try:
         print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
     except OSError:
@@ -204,18 +207,18 @@ def write(lines: Sequence[str]) -> None:
 
 
 def date(at: float) -> str:
-    """Return a unix time as the clock on the wall shows it."""
+    """Return a unix time as local time."""
     try:
         return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"  # noqa: DTZ006  local time is meant
     except (OverflowError, ValueError, OSError):
         return f"unix second {at:.0f}"
 
 
-def count(number: int, what: str) -> str:
+def count(number: int, noun: str) -> str:
     """Return "1 page", "2 pages", "3 proxies"."""
     if number == 1:
-        return f"{number:,} {what}"
-    return f"{number:,} {what[:-1]}ies" if what.endswith("y") else f"{number:,} {what}s"
+        return f"{number:,} {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
 
 
 def _pace(snapshot: Snapshot) -> str:
@@ -231,9 +234,9 @@ def _from_now(summary: Summary) -> str:
 
 
 def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
-    """The time to go, where it can be known: there is a limit, and the pages to reach it are already queued."""
-    waiting = snapshot.queued + snapshot.leased + snapshot.delayed
-    if max_pages is None or snapshot.rate <= 0 or not 0 < max_pages - snapshot.pages <= waiting:
+    """Return the remaining time, if there is a limit and the pages to reach it are queued; else ""."""
+    unfinished = snapshot.queued + snapshot.leased + snapshot.delayed
+    if max_pages is None or snapshot.rate <= 0 or not 0 < max_pages - snapshot.pages <= unfinished:
         return ""
     return f"{format_duration((max_pages - snapshot.pages) / snapshot.rate)} to go"
 
@@ -250,15 +253,15 @@ def _row(name: str, text: str) -> str:
     return f"  {name:<8}{text}"
 
 
-def _live(settings: Settings) -> bool:
-    """A live line needs a terminal of its own: items that go to the same one would be overwritten."""
+def _has_live_line(settings: Settings) -> bool:
+    """Whether a live line is possible. On a terminal that also gets the items it would overwrite them."""
     items_on_terminal = settings.output in {None, STANDARD_OUTPUT} and sys.stdout is not None and sys.stdout.isatty()
     return sys.stderr.isatty() and not items_on_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
 
 @contextmanager
 def _live_line(settings: Settings) -> Iterator[Observe]:
-    """Draw one line again and again; it is gone when the summary comes. rich obeys NO_COLOR."""
+    """Redraw one line; it disappears before the summary. rich obeys NO_COLOR."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

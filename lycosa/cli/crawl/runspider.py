@@ -17,13 +17,13 @@ from lycosa.cli.options import GroupedCommand, crawl_options, setting_flags, spi
 @click.argument("file", metavar="FILE")
 @crawl_options
 def command(file: str, arguments: Sequence[str], sets: Sequence[str], **options: Any) -> int:
-    """Run the spider in a Python file; of several, FILE:ClassName picks one.
+    """Run the spider in a Python file; FILE:ClassName picks one of several.
 
-    The options win over the spider's custom_settings. -a arguments become attributes of the spider.
+    Options override the spider's custom_settings. Arguments (-a) become attributes of the spider.
 
     \b
     lycosa runspider quotes.py -o quotes.jsonl -a tag=humor
     """
-    flags, named = setting_flags(options), spider_arguments(arguments)
+    flags, spider_args = setting_flags(options), spider_arguments(arguments)
     enter_project()
-    return run_spiders([load_spider(file)], flags, sets, named)
+    return run_spiders([load_spider(file)], flags, sets, spider_args)

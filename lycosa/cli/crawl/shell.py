@@ -1,9 +1,9 @@
-"""`lycosa shell [URL]`: a prompt with a response at hand. IPython where there is one, else Python's own with `await`.
+"""`lycosa shell [URL|FILE]`: a prompt with a response. IPython if it is installed, else Python's own with `await`.
 
-response request sel    the page, what was asked, its selector
-fetch(url_or_request)   fetches another one through the engine, and puts it in the place of these
-view(response)          opens it in the browser
-spider settings         those of --spider, else plain ones
+response request sel    the page, its request, its selector
+fetch(url_or_request)   fetches another page through the engine, and sets these three
+view(response)          opens the page in the browser
+spider settings         those of --spider, else defaults
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ast
 import asyncio
 import code
 import inspect
+import mimetypes
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,22 +23,22 @@ from typing import Any
 
 import click
 
-from lycosa.cli.crawl.spiders import enter_project, load_named, project_settings, require_url
+from lycosa.cli.crawl.spiders import require_url
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
 from lycosa.config import Settings
 from lycosa.core.errors import LycosaError, UsageError
 
 PAGES = frozenset({".html", ".htm", ".xhtml", ".xml", ".json"})
-"""Endings of names that are files rather than hosts."""
+"""Suffixes of names that are files rather than hosts."""
 
 HELP = "response, request, sel, fetch(url_or_request), view(response), spider, settings"
 
 
 @click.command("shell")
 @click.argument("url", required=False, metavar="[URL|FILE]")
-@click.option("-c", "text", metavar="CODE", help="Run this, print what comes out, and end.")
-@click.option("--spider", metavar="NAME", help="As this spider of the project would, with its settings.")
+@click.option("-c", "text", metavar="CODE", help="Run this code, print its result, and exit.")
+@click.option("--spider", metavar="NAME", help="Fetch with the settings and middlewares of this spider of the project.")
 @click.option("--no-redirect", is_flag=True, help="Do not follow redirects of the first page.")
 @set_option
 def command(url: str | None, text: str | None, spider: str | None, no_redirect: bool, sets: Sequence[str]) -> None:
@@ -47,23 +48,20 @@ def command(url: str | None, text: str | None, spider: str | None, no_redirect: 
     lycosa shell https://example.com
     lycosa shell page.html -c "response.css('title::text').get()"
     """
-    from lycosa.cli.crawl.crawl import set_up_log, settings_for
+    from lycosa.cli.crawl.crawl import spider_and_settings
 
-    enter_project()
-    chosen = load_named(spider, project_settings(sets)) if spider else None
-    settings = settings_for(chosen, {}, sets)
-    set_up_log(settings)
-    shell = Shell(settings, chosen)
+    spider_class, settings = spider_and_settings(spider, sets)
+    shell = Shell(settings, spider_class)
     if url is not None:
         shell.start(url, redirect=not no_redirect)
     if text is not None:
         shell.run(text)
     else:
-        shell.talk()
+        shell.interact()
 
 
 class Shell:
-    """What is at hand at the prompt: `names`. A page that is fetched takes the place of the one before."""
+    """The variables of the prompt, in `names`. Each fetch replaces those of the page."""
 
     def __init__(self, settings: Settings, spider_class: type[Any] | None) -> None:
         import lycosa
@@ -84,30 +82,30 @@ class Shell:
             "view": view,
         }
 
-    def start(self, where: str, *, redirect: bool) -> None:
-        """Take the first page from a URL or a file. Raises `LycosaError`."""
-        if "://" not in where and Path(where).is_file():
-            self._take(_response_of(Path(where), self._settings.max_body))
-        elif Path(where).suffix in PAGES:
-            raise UsageError(f"{where}: no such file")
+    def start(self, location: str, *, redirect: bool) -> None:
+        """Load the first page from a URL or a file. Raises `LycosaError`."""
+        if "://" not in location and Path(location).is_file():
+            self._set_page(_response_of(Path(location), self._settings.max_body))
+        elif Path(location).suffix in PAGES:
+            raise UsageError(f"{location}: no such file")
         else:
-            self.fetch(require_url(where), redirect=redirect)
+            self.fetch(require_url(location), redirect=redirect)
 
     def fetch(self, request: Any, *, redirect: bool = True) -> Any:
-        """Fetch a URL or a request through the engine. Return the response; `response`, `request` and `sel` are its."""
+        """Fetch a URL or a request through the engine, and set `response`, `request` and `sel`. Return the response."""
         from lycosa import Request
         from lycosa.app.crawl.one_page import fetch
 
         request = Request(require_url(request)) if isinstance(request, str) else request
         if not redirect:
             request.meta["dont_redirect"] = True
-        self._take(_outside_the_loop(partial(fetch, self._settings, request, self._spider_class)))
+        self._set_page(_call_without_loop(partial(fetch, self._settings, request, self._spider_class)))
         return self.names["response"]
 
     def run(self, text: str) -> None:
-        """Run code and print what it comes to, if it comes to anything. Raises `UsageError` when it fails."""
+        """Run code and print its result, unless it is None. Raises `UsageError` if the code fails."""
         try:
-            result = _ran(_compiled(text), self.names)
+            result = _execute(_compile(text), self.names)
         except LycosaError:
             raise
         except Exception as error:
@@ -115,17 +113,17 @@ class Shell:
         if result is not None:
             print(result)
 
-    def talk(self) -> None:
+    def interact(self) -> None:
         """Read and run code until the end of the input."""
         try:
             ipython = import_module("IPython")
         except ImportError:
-            _Console(self.names).interact(banner=f"At hand: {HELP}", exitmsg="")
+            _Console(self.names).interact(banner=f"Available: {HELP}", exitmsg="")
         else:
-            print(f"At hand: {HELP}")
+            print(f"Available: {HELP}")
             ipython.start_ipython(argv=["--no-banner"], user_ns=self.names)
 
-    def _take(self, response: Any) -> None:
+    def _set_page(self, response: Any) -> None:
         self.names |= {"response": response, "request": response.request, "sel": _selector(response)}
 
 
@@ -138,17 +136,16 @@ class _Console(code.InteractiveConsole):
         self.compile.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
     def runcode(self, code: CodeType) -> None:
-        """Run what was typed."""
         try:
-            _ran(code, self._names)
+            _execute(code, self._names)
         except SystemExit:
             raise
-        except BaseException:  # noqa: BLE001  a prompt shows every exception, and goes on
+        except BaseException:  # noqa: BLE001  a prompt shows every exception
             self.showtraceback()
 
 
 def view(response: Any) -> bool:
-    """Open a response in the browser, with its pictures and styles. Return whether there is one."""
+    """Open a response in the browser, with its pictures and styles. Return False if there is no browser."""
     import tempfile
     import webbrowser
     from html import escape
@@ -157,16 +154,14 @@ def view(response: Any) -> bool:
     body = response.body
     if kind in {"text/html", "application/xhtml+xml"} and b"<base" not in body:
         body = f'<base href="{escape(response.url)}">'.encode() + body
-    import mimetypes
-
     suffix = mimetypes.guess_extension(kind) or ".txt"
     with tempfile.NamedTemporaryFile(prefix="lycosa-", suffix=suffix, delete=False) as file:
         file.write(body)
     return webbrowser.open(Path(file.name).as_uri())
 
 
-def _compiled(text: str) -> CodeType:
-    """Return the code as an expression where it is one."""
+def _compile(text: str) -> CodeType:
+    """Compile code, as an expression if it is one."""
     for mode in ("eval", "exec"):
         try:
             compiled: CodeType = compile(text, "-c", mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -178,13 +173,13 @@ def _compiled(text: str) -> CodeType:
     raise AssertionError
 
 
-def _ran(compiled: CodeType, names: dict[str, Any]) -> Any:
+def _execute(compiled: CodeType, names: dict[str, Any]) -> Any:
     result = FunctionType(compiled, names)()
     return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
 
 
-def _outside_the_loop(fetch: Callable[[], Any]) -> Any:
-    """Run what has a loop of its own: in a thread where one runs already, under an `await` at the prompt."""
+def _call_without_loop(fetch: Callable[[], Any]) -> Any:
+    """Call a function that runs its own event loop: in a thread if one runs already, as with `await` at the prompt."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -198,7 +193,7 @@ async def _awaited(result: Any) -> Any:
 
 
 def _selector(response: Any) -> Any:
-    """Return the selector of a page of text, None for others: a picture has none."""
+    """Return the selector of a text response; None for a picture."""
     try:
         return response.selector
     except (AttributeError, ValueError, LycosaError):
@@ -206,9 +201,7 @@ def _selector(response: Any) -> Any:
 
 
 def _response_of(path: Path, size_max: int) -> Any:
-    """Return a file as if it had been fetched. Raises `UsageError`."""
-    import mimetypes
-
+    """Return a file as a response. Raises `UsageError` if it is too large."""
     from lycosa import Response
 
     kind = mimetypes.guess_type(path.name)[0] or "text/html"

@@ -1,6 +1,6 @@
 """The spiders of a project: every class with a name in the modules that `spider_modules` lists.
 
-A module that cannot be imported hides its own spiders and no others; who asks for one of them is told why.
+A module that cannot be imported hides only its own spiders; the error is shown when a spider is not found.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lycosa.config import Settings, load
+from lycosa.config import Settings, load, suggest
 from lycosa.config.project import OWN_FILE, find_project
 from lycosa.core.errors import BadSpider, BadUrl, UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSpider:
-    """A spider and where it is."""
+    """A spider and its file."""
 
     name: str
     file: Path
@@ -32,7 +32,7 @@ class FoundSpider:
 
 @dataclass(slots=True)
 class ProjectSpiders:
-    """The spiders of a project, and why modules of it hold none: one line each."""
+    """The spiders of a project, and one line for each module that cannot be imported."""
 
     found: list[FoundSpider] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -45,48 +45,48 @@ class ProjectSpiders:
         """Return the spider with this name. Raises `BadSpider` when there is none, or more than one."""
         known = self.named(name)
         if len(known) > 1:
-            raise BadSpider(_twice(known))
+            raise BadSpider(_duplicates(known))
         if known:
             return known[0].spider
         if self.broken:
             raise BadSpider(self.broken[0])
-        raise BadSpider(f"no spider is called {name!r}{_instead(name, [each.name for each in self.found])}")
+        names = [each.name for each in self.found]
+        hint = f": there are {', '.join(names[:20])}" if names else ": the project has none yet"
+        raise BadSpider(f"no spider is called {name!r}{suggest(name, names) or hint}")
 
 
 def enter_project() -> Path:
-    """Make the modules of the project importable, from wherever in it one is. Return its folder, else the current one.
-
-    The folder goes last: a queue.py in it must not hide Python's.
-    """
+    """Make the modules of the project importable. Return its folder; without a project, the current one."""
     root = _root()
     if str(root) not in sys.path:
-        sys.path.append(str(root))
+        sys.path.append(str(root))  # last: a queue.py in it must not hide Python's
     return root
 
 
 def project_settings(sets: Sequence[str] = ()) -> Settings:
-    """Return the settings as they are without a spider's."""
+    """Return the settings without those of a spider."""
     return load({}, sets=sets, environ=os.environ, folder=Path.cwd())
 
 
 def no_spiders() -> str:
-    """Return why no spider can be called by name here, and what to do about it."""
+    """Return why there are no spiders here, and what to do."""
     if find_project(Path.cwd()) is None:
         if Path("scrapy.cfg").exists():
-            return f"scrapy.cfg is not ours: write {OWN_FILE} beside it, with spider_modules = ['shop.spiders']"
+            return f"scrapy.cfg is not read: write {OWN_FILE} beside it, with spider_modules = ['shop.spiders']"
         return "there is no project here: lycosa startproject NAME makes one"
     return "the project does not say where its spiders are: set spider_modules"
 
 
 def find_spiders(modules: Sequence[str]) -> ProjectSpiders:
-    """Import the modules, and the packages' modules, and return the spiders in them. Raises `BadSpider`.
+    """Import the modules, and those of packages, and return their spiders. Raises `BadSpider` if one does not exist."""
+    from lycosa.cli.crawl.spiderfile import relative_to_cwd, spiders_in
 
-    A module that does not exist is an error at once: then the setting is wrong.
-    """
     spiders = ProjectSpiders()
     for name in dict.fromkeys(modules):
         for module in _modules(name, spiders.broken):
-            spiders.found += [each for each in _spiders_in(module) if each not in spiders.found]
+            file = relative_to_cwd(Path(module.__file__ or name))
+            found = (FoundSpider(each.name, file, each) for _, each in spiders_in(module) if each.name)
+            spiders.found += [each for each in found if each not in spiders.found]
     spiders.found.sort(key=lambda each: (each.name, str(each.file)))
     return spiders
 
@@ -94,33 +94,35 @@ def find_spiders(modules: Sequence[str]) -> ProjectSpiders:
 def load_named(name: str, settings: Settings) -> type[Any]:
     """Return the spider of the project with this name. Raises `UsageError` or `BadSpider`."""
     if not settings.spider_modules:
-        raise UsageError(f"{name!r} is a spider's name, perhaps, but {no_spiders()}")
+        raise UsageError(f"no spider is called {name!r}: {no_spiders()}")
     return find_spiders(settings.spider_modules).one(name)
 
 
 def require_url(text: str) -> str:
-    """Return what is meant as a URL. Raises `BadUrl`."""
+    """Return the text, which must be an absolute URL. Raises `BadUrl`."""
     if text.startswith(("/", ".")):
-        raise BadUrl(f"{text!r} is no URL: write the whole of it, https://...")
+        raise BadUrl(f"{text!r} is no URL: write https://...")
     if "://" not in text:
         raise BadUrl(f"{text!r} has no scheme: write https://{text}")
     return text
 
 
 def refuse_duplicate_names(spiders: ProjectSpiders) -> None:
-    """Raise `BadSpider` when two spiders have one name."""
+    """Raise `BadSpider` if two spiders have the same name."""
     for each in spiders.found:
         if len(known := spiders.named(each.name)) > 1:
-            raise BadSpider(_twice(known))
+            raise BadSpider(_duplicates(known))
 
 
 def folder_of(package: str) -> Path:
-    """Return the folder of a package, from here. Raises `BadSpider`."""
-    module = _imported(package, [])
+    """Return the folder of a package. Raises `BadSpider`."""
+    from lycosa.cli.crawl.spiderfile import relative_to_cwd
+
+    module = _import(package, [])
     places = list(getattr(module, "__path__", ()))
     if module is None or not places:
-        raise BadSpider(f"{package} is no package to write spiders into: set new_spider_module")
-    return _shown(Path(places[0]))
+        raise BadSpider(f"{package} is not a package for spiders: set new_spider_module")
+    return relative_to_cwd(Path(places[0]))
 
 
 def _root() -> Path:
@@ -131,7 +133,7 @@ def _modules(name: str, broken: list[str]) -> Iterator[ModuleType]:
     """Yield the module and, of a package, all below it."""
     if _is_missing(name):
         raise BadSpider(f"spider_modules: there is no module {name!r}, neither installed nor in the project")
-    module = _imported(name, broken)
+    module = _import(name, broken)
     if module is None:
         return
     yield module
@@ -144,12 +146,12 @@ def _is_missing(name: str) -> bool:
         return find_spec(name) is None
     except ModuleNotFoundError as error:
         return error.name is not None and f"{name}.".startswith(f"{error.name}.")
-    except Exception:  # noqa: BLE001  the package above it is the user's, and fails in any way; importing says how
+    except Exception:  # noqa: BLE001  the user's package above it fails; importing it reports how
         return False
 
 
-def _imported(name: str, broken: list[str]) -> ModuleType | None:
-    from lycosa.cli.crawl.spiderfile import describe_error
+def _import(name: str, broken: list[str]) -> ModuleType | None:
+    from lycosa.cli.crawl.spiderfile import describe_error  # slow to import: it needs the Spider class
 
     try:
         return import_module(name)
@@ -158,28 +160,6 @@ def _imported(name: str, broken: list[str]) -> ModuleType | None:
         return None
 
 
-def _spiders_in(module: ModuleType) -> Iterator[FoundSpider]:
-    from lycosa.crawl.spiders.spider import Spider
-
-    for each in vars(module).values():
-        if isinstance(each, type) and issubclass(each, Spider) and each.__module__ == module.__name__ and each.name:
-            yield FoundSpider(each.name, _shown(Path(module.__file__ or module.__name__)), each)
-
-
-def _shown(path: Path) -> Path:
-    """Return the path from the current folder, where it is below."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def _twice(known: Sequence[FoundSpider]) -> str:
+def _duplicates(known: Sequence[FoundSpider]) -> str:
     where = " and ".join(f"{each.file} ({each.spider.__name__})" for each in known)
     return f"{len(known)} spiders are called {known[0].name!r}, in {where}: give each a name of its own"
-
-
-def _instead(name: str, names: Sequence[str]) -> str:
-    import difflib
-
-    from lycosa.config import did_you_mean
-
-    near = next(iter(difflib.get_close_matches(name, names, n=1)), "")
-    return did_you_mean(near) or (f": there are {', '.join(names[:20])}" if names else ": the project has none yet")

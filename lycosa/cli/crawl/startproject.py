@@ -1,4 +1,4 @@
-"""`lycosa startproject NAME`: make a folder for spiders that share settings, pipelines and middlewares."""
+"""`lycosa startproject NAME`: create a folder for spiders that share settings, pipelines and middlewares."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lycosa.core.errors import UsageError
 @click.argument("name", metavar="NAME")
 @click.argument("folder", required=False, metavar="[DIR]")
 def command(name: str, folder: str | None) -> None:
-    """Start a project: a folder with settings and a package for spiders. DIR is NAME, unless given.
+    """Start a project: a folder with settings and a package for spiders. DIR is NAME by default.
 
     \b
     lycosa startproject shop
     """
-    _check(name)
+    _check_name(name)
     root = Path(folder or name)
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is a file: choose another folder")
@@ -32,12 +32,12 @@ def command(name: str, folder: str | None) -> None:
         raise UsageError(f"{root} is a package: choose another folder, lycosa startproject {name} DIR")
     write_new({root / path: text for path, text in project_texts(name, {"name": name}).items()})
     inside = "" if root.resolve() == Path.cwd() else f"cd {root} && "
-    print(f"{root / OWN_FILE}: the project {name} was made. Write a spider:", file=sys.stderr)
+    print(f"{root / OWN_FILE}: the project {name} was created. Write a spider:", file=sys.stderr)
     print(f"  {inside}lycosa genspider example example.com", file=sys.stderr)
 
 
-def _check(name: str) -> None:
+def _check_name(name: str) -> None:
     if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
         raise UsageError(f"{name!r} cannot be the name of a package: write letters, digits and _, a letter first")
     if name in sys.stdlib_module_names or name == "lycosa":
-        raise UsageError(f"{name!r} is a module already, which the project's would be mixed up with: choose another")
+        raise UsageError(f"{name!r} is the name of another module already: choose another name")

@@ -1,4 +1,4 @@
-"""Files made of templates: those of `startproject` and `genspider`. A file that is there is never overwritten.
+"""Writes files from templates, for `startproject` and `genspider`. Existing files are never overwritten.
 
 A template is a file in `templates/` whose name ends in `.tmpl`; `$name` in it is filled in (string.Template).
 """
@@ -17,28 +17,27 @@ SPIDER_SUFFIX = ".py" + SUFFIX
 
 
 def spider_templates() -> list[str]:
-    """Return the names of the templates of spiders, the plain one first."""
+    """Return the names of the templates of spiders, "basic" first."""
     names = sorted(path.name.removesuffix(SPIDER_SUFFIX) for path in (TEMPLATES / "spiders").glob("*" + SPIDER_SUFFIX))
     return sorted(names, key=lambda name: name != "basic")
 
 
 def spider_text(template: str, words: Mapping[str, str]) -> str:
-    """Return a template of a spider, filled in."""
+    """Return a spider from a template."""
     return _filled(TEMPLATES / "spiders" / (template + SPIDER_SUFFIX), words)
 
 
 def project_texts(module: str, words: Mapping[str, str]) -> dict[str, str]:
-    """Return the files of a project, by their path in it; the package is called `module`."""
+    """Return the files of a project by their path in it. Its package is called `module`."""
     root = TEMPLATES / "project"
-    found = sorted(path for path in root.rglob("*" + SUFFIX))
-    return {_name(path.relative_to(root), module): _filled(path, words) for path in found}
+    return {_name(path.relative_to(root), module): _filled(path, words) for path in sorted(root.rglob("*" + SUFFIX))}
 
 
 def write_new(texts: Mapping[Path, str]) -> None:
-    """Write the files, all or, when one of them is there already, none. Raises `UsageError` or `StorageError`."""
-    there = next((path for path in texts if path.exists()), None)
-    if there is not None:
-        raise UsageError(f"{there} is there already, and is not overwritten: remove it, or choose another name")
+    """Write the files; none if one of them exists. Raises `UsageError` or `StorageError`."""
+    existing = next((path for path in texts if path.exists()), None)
+    if existing is not None:
+        raise UsageError(f"{existing} is there already, and is not overwritten: remove it, or choose another name")
     for path, text in texts.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`lycosa worker SPIDER|FILE|URL... --frontier redis://...`: take part in a crawl that several workers share."""
+"""`lycosa worker NAME|FILE|URL... --frontier redis://...`: take part in a crawl that several workers share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lycosa.core.errors import UsageError
 
 
 class WorkerCommand(GroupedCommand):
-    """Lists the options of a shared crawl too, and none that a worker refuses."""
+    """Also lists the options of a shared crawl, but none that a worker refuses."""
 
-    everyday = COMMON_OPTIONS | {"frontier", "crawl_name", "keep_alive"}
+    common = COMMON_OPTIONS | {"frontier", "crawl_name", "keep_alive"}
     refused = frozenset({"output_afresh", "processes"})
 
 
@@ -39,7 +39,7 @@ def command(
     """
     flags = setting_flags(options)
     if not (flags.get("frontier") or project_settings(sets).frontier):
-        raise UsageError("a worker needs --frontier redis://host:6379/0, which it shares with the others")
+        raise UsageError("a worker needs --frontier redis://host:6379/0, the same as the other workers")
     if len(targets) == 1 and targets[0].partition(":")[0].endswith(".py"):
         enter_project()
         return run_spiders([load_spider(targets[0])], flags, sets, spider_arguments(arguments))

@@ -27,7 +27,7 @@ _MARKS = re.compile(r"(</?b>)")
 @click.option("--limit", type=int, default=10, show_default=True, metavar="N", help="Maximum number of results.")
 @click.option("--offset", type=int, default=0, metavar="N", help="Skip this many results.")
 def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: int, offset: int) -> None:
-    """Search an index for pages with all the words. Quote the whole query to use its syntax:
+    """Search an index for pages with all the words. To use the query syntax, quote the whole query.
 
     \b
     'word "these words" -without title:word site:example.org this OR that'

@@ -99,7 +99,7 @@ def test_a_spider_of_the_project_lends_its_settings(engine, project, capfd):
     ("argv", "error", "code", "line"),
     [
         (["a.example"], None, 2, "'a.example' has no scheme: write https://a.example"),
-        (["/page"], None, 2, "'/page' is no URL: write the whole of it, https://..."),
+        (["/page"], None, 2, "'/page' is no URL: write https://..."),
         (["http://a.example/", "--spider", "qotes"], None, 2, "no spider is called 'qotes': did you mean quotes?"),
         (["http://a.example/", "-s", "depht=1"], None, 2, "-s depht: unknown setting 'depht': did you mean depth?"),
         (["http://a.example/"], ConnectFailed("nobody answers"), 3, "nobody answers"),
@@ -211,7 +211,7 @@ def test_pythons_own_prompt_waits_and_goes_on_after_errors(engine, monkeypatch, 
     captured = capsys.readouterr()
     assert "21 200\n" in captured.out
     assert "ZeroDivisionError" in captured.err
-    assert "At hand: response, request" in captured.err
+    assert "Available: response, request" in captured.err
 
 
 def test_ipython_gets_the_names(engine, monkeypatch, capsys):

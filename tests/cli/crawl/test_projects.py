@@ -91,7 +91,7 @@ def write(project: Path, name: str, custom: str = "{}", file: str = "") -> Path:
 def test_a_project_is_made_with_files_that_python_and_toml_understand(says, tmp_path):
     code, out, err = says("startproject", "shop")
     assert (code, out) == (0, "")
-    assert err.startswith("shop/lycosa.toml: the project shop was made.")
+    assert err.startswith("shop/lycosa.toml: the project shop was created.")
     files = {
         path.relative_to(tmp_path / "shop").as_posix() for path in (tmp_path / "shop").rglob("*") if path.is_file()
     }
@@ -153,8 +153,8 @@ def test_a_project_may_go_into_another_folder(says, folder):
         (["class"], "'class' cannot be the name of a package"),
         (["bücher"], "'bücher' cannot be the name of a package"),
         (["../shop"], "'../shop' cannot be the name of a package"),
-        (["json"], "'json' is a module already"),
-        (["lycosa"], "'lycosa' is a module already"),
+        (["json"], "'json' is the name of another module already"),
+        (["lycosa"], "'lycosa' is the name of another module already"),
         (["shop", "there"], "there/README.md is there already, and is not overwritten"),
         (["shop", "file"], "file is a file: choose another folder"),
         (["pack"], "pack is a package: choose another folder, lycosa startproject pack DIR"),
@@ -314,7 +314,7 @@ def test_an_empty_project_and_none(project, says, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert says("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
     Path("scrapy.cfg").touch()
-    told = "scrapy.cfg is not ours: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
+    told = "scrapy.cfg is not read: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
     assert says("list") == (2, "", told)
 
 

@@ -1,4 +1,4 @@
-"""A spider file that is wrong is explained in one line, with the file and the line to look at (bad input)."""
+"""An error in a spider file is reported in one line, with the file and the line (bad input)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Quotes(Spider):
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch, tmp_path):
-    """Undo what running a file leaves behind, and run in a folder of its own."""
+    """Undo the changes of a run to `sys`, and run in a new folder."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.chdir(tmp_path)
@@ -34,18 +34,18 @@ def write(tmp_path):
     return write
 
 
-def complaint(where: str) -> str:
+def load_error(location: str) -> str:
     with pytest.raises(BadSpider) as caught:
-        load_spider(where)
+        load_spider(location)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_the_one_spider_of_a_file(write):
+def test_the_only_spider_of_a_file_is_loaded(write):
     assert load_spider(write(GOOD)).name == "quotes"
 
 
-def test_a_spider_that_others_build_on_or_that_is_imported_is_not_meant(write):
+def test_base_classes_and_imported_spiders_are_not_chosen(write):
     write(GOOD, "base.py")
     text = """
     from base import Quotes
@@ -55,20 +55,20 @@ def test_a_spider_that_others_build_on_or_that_is_imported_is_not_meant(write):
     assert load_spider(write(text)).name == "real"
 
 
-def test_a_class_is_picked_by_name(write):
+def test_a_class_is_loaded_by_name(write):
     file = write(GOOD + "class More(Spider): name = 'more'\n")
     assert load_spider(f"{file}:More").name == "more"
-    assert complaint(file) == "spider.py holds several spiders (Quotes, More): pick one, as in spider.py:Quotes"
-    assert complaint(f"{file}:Nope") == "spider.py holds no spider 'Nope', but: Quotes, More"
+    assert load_error(file) == "spider.py holds several spiders (Quotes, More): pick one, as in spider.py:Quotes"
+    assert load_error(f"{file}:Nope") == "spider.py holds no spider 'Nope', but: Quotes, More"
 
 
-def test_a_class_that_others_build_on_runs_when_it_is_named(write):
+def test_a_base_class_is_loaded_by_name(write):
     file = write(GOOD + "class More(Quotes): name = 'more'\n")
     assert load_spider(str(file)).name == "more"
     assert load_spider(f"{file}:Quotes").name == "quotes"
 
 
-def test_a_file_called_like_a_module_of_python_hides_nothing(write):
+def test_a_file_named_like_a_standard_module_does_not_hide_it(write):
     sys.modules.pop("colorsys", None)
     write("broken(", "colorsys.py")
     load_spider(write(GOOD + "import colorsys\n", "other.py"))
@@ -78,7 +78,7 @@ def test_a_file_called_like_a_module_of_python_hides_nothing(write):
     assert sys.modules["json"] is json
 
 
-def test_dataclasses_in_the_file_find_their_module(write):
+def test_dataclasses_in_the_file_resolve_their_annotations(write):
     text = """
     from __future__ import annotations
     from dataclasses import dataclass
@@ -92,7 +92,7 @@ def test_dataclasses_in_the_file_find_their_module(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("x = (\n", "spider.py:1: SyntaxError: '(' was never closed"),
         ("a = 1\n  b = 2\n", "spider.py:2: IndentationError: unexpected indent"),
@@ -111,21 +111,21 @@ def test_dataclasses_in_the_file_find_their_module(write):
         ("class Quotes: name = 'quotes'", "spider.py holds no spider"),
     ],
 )
-def test_what_is_wrong_in_the_file(write, text, says):
-    assert complaint(write(text)).startswith(says)
+def test_errors_in_the_file(write, text, message):
+    assert load_error(write(text)).startswith(message)
 
 
-def test_an_error_in_an_imported_file_names_that_file(write, tmp_path):
+def test_an_error_in_an_imported_file_names_that_file(write):
     write("\n1 / 0\n", "helper_of_spider.py")
-    assert complaint(write("import helper_of_spider\n")) == (
-        f"{tmp_path / 'helper_of_spider.py'}:2: ZeroDivisionError: division by zero"
+    assert load_error(write("import helper_of_spider\n")) == (
+        "helper_of_spider.py:2: ZeroDivisionError: division by zero"
     )
 
 
-def test_what_is_no_spider_file(write, tmp_path):
-    assert complaint("nowhere.py") == "nowhere.py: no such file"
-    assert complaint("nowhere.py:Quotes") == "nowhere.py: no such file"
-    assert "is a folder" in complaint(str(tmp_path))
-    assert "must end in .py" in complaint(write(GOOD, "spider.txt"))
+def test_paths_that_are_not_spider_files(write, tmp_path):
+    assert load_error("nowhere.py") == "nowhere.py: no such file"
+    assert load_error("nowhere.py:Quotes") == "nowhere.py: no such file"
+    assert "is a folder" in load_error(str(tmp_path))
+    assert "must end in .py" in load_error(write(GOOD, "spider.txt"))
     (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
-    assert complaint("bytes.py").startswith("bytes.py")
+    assert load_error("bytes.py").startswith("bytes.py")
