@@ -1,9 +1,9 @@
 """Every block of code in README.md and docs/*.md runs as written, page by page from the top, in one folder a page.
 
-`sh` and `console` blocks go to bash line by line, and every line must succeed. `python` blocks are executed, and spiders
-and callbacks in them crawl a local site. `toml` blocks are read by the loader of the settings. `text` blocks show output
-and files: there is nothing to run. Only addresses are replaced (`places`). Files and names that a page takes for granted
-are in `walk` and `names_of`. A line or block that cannot run here is in `EXCEPTIONS`, with the reason.
+`sh` and `console` blocks go to bash line by line, and every line must succeed. `python` blocks are executed, and
+spiders and callbacks in them crawl a local site. `toml` blocks are read by the loader of the settings. `text` blocks
+show output and files: there is nothing to run. Only addresses are replaced (`places`). Files and names that a page
+takes for granted are in `walk` and `names_of`. What cannot run here is in `EXCEPTIONS`, with the reason.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SERVERS = (
     "lycosa site", "lycosa proxies serve", "lycosa proxies site", "lycosa proxies judge", "lycosa proxies keep",
     "lycosa top",
 )  # fmt: skip
-"""Commands that run until Ctrl-C (without --once): they have to write something, and end with the page."""
+"""Commands that run until Ctrl-C: they have to write something, and end with the page."""
 
 HTML = """<!doctype html><title>Quotes</title><h1> Emma </h1><p>The context manager of a shop</p><b class=price>$7</b>
 <div class=quote><span class=text>So it goes</span> <small>Kurt</small></div><ul class=tags><li>a</ul>
@@ -207,7 +207,7 @@ class Shell:
         return code
 
     def serve(self, line: str) -> bool:
-        """Start a line in the background, and wait until it writes something; False when it ends instead.
+        """Start a line in the background, and wait until it writes something. False when it has failed.
 
         It takes the place of a line before with the same command.
         """
@@ -222,7 +222,7 @@ class Shell:
             time.sleep(0.01)
         time.sleep(0.1)  # a command that fails has ended by then
         self.output = log.read_text(errors="replace")
-        return bool(self.output) and self._do(f"kill -0 {pid} 2>/dev/null; echo $?") == "0"
+        return bool(self.output) and self._do(f"kill -0 {pid} 2>/dev/null || wait {pid}; echo $?") == "0"
 
     def stop(self, command: tuple[str, ...]) -> None:
         """End what runs in the background of this command."""
@@ -287,7 +287,7 @@ class Walk:
                         self.command(f"{self.page}:{number}", line)
 
     def command(self, place: str, line: str) -> None:
-        if re.sub(r"^\w+=\S+ ", "", line).startswith(SERVERS) and "--once" not in line:
+        if is_server(line):
             assert self.shell.serve(self.here(line)), f"{place}: {line}\n{self.shell.output}"
             return
         code = self.shell.run(self.here(line))
@@ -349,6 +349,12 @@ class Walk:
 
 def is_spider(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, lycosa.Spider) and value.__module__ == "docs"
+
+
+def is_server(line: str) -> bool:
+    """Whether a command runs until Ctrl-C."""
+    command = re.sub(r"^\w+=\S+ ", "", line)
+    return (command.startswith(SERVERS) and "--once" not in line) or "--keep-alive" in line
 
 
 def uses(text: str, name: str, definition: str) -> bool:
