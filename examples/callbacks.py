@@ -1,4 +1,4 @@
-"""Every form of a callback, an errback, data that travels along, a fetch in the middle, and what a spider remembers.
+"""All forms of callbacks, an errback, data for callbacks, a fetch inside a callback, and the state of a spider.
 
 lycosa runspider examples/callbacks.py -a site=https://example.com/ -o items.jsonl
 """

@@ -1,11 +1,11 @@
-"""Take the items that crawls write to a stream into a table, each once.
+"""Copy the items that crawls write to a Redis stream into a table, each once.
 
     lycosa crawl https://example.com -o 'redis://127.0.0.1:6379/0?stream=items'
     python consume_stream.py redis://127.0.0.1:6379/0 items consumer-1 items.sqlite
 
-Start it as often as you like, each time under a name of its own: they share the work, and may be killed. An entry is
-acknowledged when its item is in the table, so that none is lost; and what comes twice has the same key, so that it is
-there once. With a number of seconds behind the file it ends when nothing has come for so long.
+Start several consumers with different names: they share the work, and may be killed. An entry is acknowledged once its
+item is in the table, so none is lost; an item that comes twice has the same key, so the table has it once. With a number
+of seconds after the file, the consumer ends when no item has come for that time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Entries = list[tuple[str, dict[str, str] | None]]
 
 
 def batches(server: redis.Redis, stream: str, name: str, idle_s: float) -> Iterator[Entries]:
-    """Yield what this consumer had not finished when it ended, then what is new and what dead consumers left."""
+    """Yield the entries that this consumer left unfinished, then new ones and those of dead consumers."""
     after, waited_s = "0", 0.0
     while waited_s < idle_s:
         found = server.xreadgroup(GROUP, name, {stream: after}, count=BATCH, block=1000)
@@ -40,13 +40,13 @@ def batches(server: redis.Redis, stream: str, name: str, idle_s: float) -> Itera
 
 
 def consume(url: str, stream: str, name: str, file: str, idle_s: float = float("inf")) -> None:
-    """Take items until nothing comes for `idle_s`."""
+    """Copy items until none comes for `idle_s` seconds."""
     with redis.Redis.from_url(url, decode_responses=True) as server, closing(sqlite3.connect(file, 60)) as table:
         table.execute("CREATE TABLE IF NOT EXISTS items (key TEXT PRIMARY KEY, url TEXT, item TEXT)")
-        with suppress(redis.ResponseError):  # the group is there already
+        with suppress(redis.ResponseError):  # the group exists already
             server.xgroup_create(stream, GROUP, "0", mkstream=True)
         for entries in batches(server, stream, name, idle_s):
-            rows = [(fields["key"], fields["url"], fields["item"]) for _, fields in entries if fields]  # None: cut off
+            rows = [(fields["key"], fields["url"], fields["item"]) for _, fields in entries if fields]  # None: trimmed
             with table:
                 table.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", rows)
             server.xack(stream, GROUP, *(number for number, _ in entries))

@@ -1,4 +1,4 @@
-"""A spider that is fed from elsewhere: when nothing is left to do, it asks for more, and ends when there is none.
+"""A spider that gets its URLs from elsewhere: it queues more when it is idle, and ends when there are none.
 
 lycosa runspider examples/fed.py -a urls=FILE -o items.jsonl
 """
@@ -29,7 +29,7 @@ class Fed(lycosa.Spider):
         while self.waiting:
             if await self.crawler.crawl(lycosa.Request(self.waiting.pop(0))):
                 return
-        # `raise lycosa.DontCloseSpider` here would keep the crawl waiting, and ask again in five seconds
+        # `raise lycosa.DontCloseSpider` here would keep the crawl open; the next call is in five seconds
 
     def parse(self, response):
         yield {"url": response.url}

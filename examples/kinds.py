@@ -1,4 +1,4 @@
-"""The other kinds of spiders, four in one run: by rules, from sitemaps, from a feed of nodes, from rows.
+"""Four kinds of spiders in one run: links by rules, sitemaps, an XML feed, a table.
 
 python examples/kinds.py https://example.com/ items.jsonl
 """

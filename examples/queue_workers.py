@@ -1,4 +1,4 @@
-"""Jobs for three worker processes. Kill any of them: what it was working on goes to another one, at once.
+"""Jobs for three worker processes. If one is killed, another one gets its job at once.
 
 python examples/queue_workers.py FOLDER
 """
@@ -16,7 +16,7 @@ def work(queue: Queue) -> None:
     while True:
         try:
             with queue.lease() as job:
-                print(f"{os.getpid()}: {job['name']}\n", end="", flush=True)  # in one piece
+                print(f"{os.getpid()}: {job['name']}\n", end="", flush=True)  # one write: lines of workers do not mix
         except ShutDown:
             return
 

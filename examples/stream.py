@@ -1,4 +1,4 @@
-"""A crawl inside a program: callbacks by decorator, items as they come. Leaving the loop ends the crawl.
+"""A crawl inside a program: callbacks by decorator, items in a loop. Leaving the loop ends the crawl.
 
 python examples/stream.py https://example.com/ 20
 """
@@ -11,7 +11,7 @@ import sys
 import lycosa
 
 
-async def main(site: str, wanted: int) -> None:
+async def main(site: str, limit: int) -> None:
     async with lycosa.Crawl(site, delay=0.01, depth=3) as crawl:
 
         @crawl.route()
@@ -27,7 +27,7 @@ async def main(site: str, wanted: int) -> None:
         async for item in crawl.stream():
             print(item["url"])
             count += 1
-            if count == wanted:
+            if count == limit:
                 break
 
 

@@ -1,4 +1,4 @@
-"""Callbacks that block, in threads: the crawl goes on beside them.
+"""Callbacks that block run in threads, so that the crawl goes on.
 
 lycosa runspider examples/threads.py -a site=https://example.com/ -o items.jsonl
 """
@@ -19,7 +19,7 @@ class Threads(lycosa.Spider):
         yield lycosa.Request(self.site)
 
     def parse(self, response):
-        time.sleep(0.1)  # a database, a model: anything that takes its time
+        time.sleep(0.1)  # a database, a model: anything that blocks
         robots = self.fetch_sync(response.urljoin("/robots.txt"))
         yield {"url": response.url, "thread": threading.current_thread().name, "robots": robots.status}
         yield from response.follow_all(css="a")
