@@ -23,7 +23,16 @@ import pytest
 
 from lycosa.config import Settings
 from lycosa.search.tantivy import TantivyIndex
-from tests.cli.command import Running, assert_exactly_once, assert_indexed_once, assert_one_line, items, lycosa, started
+from tests.cli.command import (
+    END_MAX_S,
+    Running,
+    assert_exactly_once,
+    assert_indexed_once,
+    assert_one_line,
+    items,
+    lycosa,
+    started,
+)
 from tests.conftest import PROVE
 from tests.servers.tree import Tree, grow, links
 
@@ -69,7 +78,8 @@ def assert_complete(tree: Tree, cwd: Path) -> None:
 
 def finish(tree: Tree, cwd: Path, *more: object) -> None:
     """Run the command to its end, then once more: the second run has nothing to do."""
-    done = lycosa(*command(tree, *more), cwd=cwd)
+    at_most_s = END_MAX_S + tree.pages * DELAY_S / CONCURRENCY
+    done = lycosa(*command(tree, *more), cwd=cwd, timeout_s=at_most_s)
     assert done.returncode == 0, done.stderr
     assert_nothing_to_do(tree, cwd, *more)
 
