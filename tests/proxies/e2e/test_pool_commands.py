@@ -1,4 +1,4 @@
-"""`lycosa crawl --proxy-pool` (P1-P5): the command, its summary and exit codes; several processes; a kill."""
+"""`lycosa crawl --proxy-pool` (P1-P5): summary, exit codes, several processes, a kill."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def run(*words: object, cwd: Path) -> Any:
     return await asyncio.to_thread(lycosa, "crawl", *words, cwd=cwd)
 
 
-async def filled(folder: Path, urls: list[str]) -> None:
+async def create_pool(folder: Path, urls: list[str]) -> None:
     pool = await embedded_pool(folder, print)
     await pool.add(map(parse_proxy, urls))
     await pool.close()
@@ -47,7 +47,7 @@ def urls_of(server: Banning) -> list[str]:
 
 
 def assert_one_at_a_time(server: Banning, proxies: list[Microsocks]) -> None:
-    """A proxy is lent for one transfer at a time, and a transfer takes the server this long."""
+    """Check that a proxy has one transfer at a time; the server takes DELAY_S for each."""
     starts: dict[str, list[float]] = defaultdict(list)
     for hit in server.hits:
         starts[hit.ip].append(hit.at)
@@ -57,7 +57,7 @@ def assert_one_at_a_time(server: Banning, proxies: list[Microsocks]) -> None:
 
 
 @pytest.mark.proxies
-def test_the_command_tells_what_came_of_the_proxies(tmp_path):
+def test_the_summary_counts_leases_and_bans(tmp_path):
     async def play(server: Banning) -> None:
         with running(*(Microsocks(user="ann", password="secret") for _ in range(5))) as proxies:
             (tmp_path / "proxies.txt").write_text("".join(f"{proxy.url}\n" for proxy in proxies))
@@ -71,7 +71,7 @@ def test_the_command_tells_what_came_of_the_proxies(tmp_path):
     playing(play, pages=40)
 
 
-def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
+def test_without_a_working_proxy_the_crawl_ends_with_3_and_resumes_later(tmp_path):
     async def play(server: Banning) -> None:
         (tmp_path / "proxies.txt").write_text(f"127.0.0.1:{closed_port()}\n")
         words = (server.url(), "--proxy-pool", "proxies.txt", "-o", "items.jsonl", "-s", "proxy_wait=1")
@@ -91,7 +91,7 @@ def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "wrong"),
+    ("words", "problem"),
     [
         (["--proxy-pool", "http://127.0.0.1:1"], "is not a pool of proxies: write memory:, a folder, or redis://"),
         (["--proxy-pool", "proxies.txt", "--proxy", "http://127.0.0.1:1"], "proxy and proxy_pool"),
@@ -109,14 +109,14 @@ def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
         (["--proxy-pool", "proxies.txt", "-s", "proxy_tries=0"], "proxy_tries: '0' is not a whole number from 1"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, words, wrong):
+def test_bad_input_is_an_error_of_one_line(tmp_path, words, problem):
     (tmp_path / "proxies.txt").write_text("127.0.0.1:1\n")
     (tmp_path / "bad.txt").write_text("nonsense\n")
     (tmp_path / "pool").mkdir()
     done = lycosa("crawl", "http://127.0.0.1:1/", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert_one_line(done.stderr)
-    assert wrong in done.stderr
+    assert problem in done.stderr
 
 
 USES = (
@@ -126,7 +126,7 @@ USES = (
 
 
 @pytest.mark.parametrize("words", USES)
-def test_a_mistyped_pool_is_told_at_once_and_nothing_is_made(tmp_path, words):
+def test_a_mistyped_pool_is_an_error_and_creates_nothing(tmp_path, words):
     done = lycosa(*words, "nosuch/deep/pool", cwd=tmp_path)
     assert done.returncode == 2
     assert_one_line(done.stderr)
@@ -146,9 +146,9 @@ MISTYPED = {
 
 @pytest.mark.parametrize("words", USES)
 @pytest.mark.parametrize("mistyped", MISTYPED)
-def test_a_mistyped_list_is_told_as_a_file_with_the_name_that_is_near(tmp_path, words, mistyped):
+def test_a_mistyped_list_is_an_error_that_suggests_a_file(tmp_path, words, mistyped):
     (tmp_path / "lists").mkdir()
-    asyncio.run(filled(tmp_path / "pool", []))
+    asyncio.run(create_pool(tmp_path / "pool", []))
     for name in ("proxies.txt", "lists/buyed.csv"):
         (tmp_path / name).write_text("10.0.0.1:80\n")
     done = lycosa(*words, mistyped, cwd=tmp_path)
@@ -157,8 +157,8 @@ def test_a_mistyped_list_is_told_as_a_file_with_the_name_that_is_near(tmp_path, 
 
 
 @pytest.mark.parametrize("words", USES)
-def test_an_empty_pool_that_nothing_fills_is_told_at_once(tmp_path, words):
-    asyncio.run(filled(tmp_path / "empty", []))
+def test_an_empty_pool_without_sources_is_an_error(tmp_path, words):
+    asyncio.run(create_pool(tmp_path / "empty", []))
     done = lycosa(*words, "empty", cwd=tmp_path)
     assert done.returncode == 2
     assert_one_line(done.stderr)
@@ -167,11 +167,11 @@ def test_an_empty_pool_that_nothing_fills_is_told_at_once(tmp_path, words):
 
 @pytest.mark.proxies
 def test_several_processes_share_a_pool_in_a_folder(tmp_path):
-    """P2: a proxy is used by one of them at a time."""
+    """P2: one process at a time uses a proxy."""
 
     async def play(server: Banning) -> None:
         with running(*(Microsocks() for _ in range(6))) as proxies:
-            await filled(tmp_path / "pool", [proxy.url for proxy in proxies])
+            await create_pool(tmp_path / "pool", [proxy.url for proxy in proxies])
             server.ban(proxies[0].exit)
             words = (server.url(), "--proxy-pool", "pool", "-o", "items.jsonl", "--processes", 2)
             done = await run(*words, cwd=tmp_path)
@@ -184,14 +184,14 @@ def test_several_processes_share_a_pool_in_a_folder(tmp_path):
 
 
 @pytest.mark.proxies
-def test_a_crawl_that_is_killed_leaves_its_proxies_to_others(tmp_path):
-    """P2, P5: what it held comes back with its time; bans are remembered; no page is lost."""
+def test_the_proxies_of_a_killed_crawl_become_free(tmp_path):
+    """P2, P5: its leases expire, bans are remembered, no page is lost."""
 
     async def play(server: Banning) -> None:
         (tmp_path / "lycosa.toml").write_text("[proxies.default]\nlease_s = 1\n")
         with running(*(Microsocks() for _ in range(4))) as proxies:
-            await filled(tmp_path / "pool", [proxy.url for proxy in proxies])
-            server.ban(proxies[0].exit, How.TOO_MANY, for_s=600)  # by a Retry-After, not by chance
+            await create_pool(tmp_path / "pool", [proxy.url for proxy in proxies])
+            server.ban(proxies[0].exit, How.TOO_MANY, for_s=600)  # fixed by a Retry-After: other cool-downs are random
             words = ("crawl", server.url(), "--proxy-pool", "pool", "-o", "items.jsonl")
 
             def killed() -> bool:
@@ -204,7 +204,7 @@ def test_a_crawl_that_is_killed_leaves_its_proxies_to_others(tmp_path):
             assert done.returncode == 0, done.stderr
             assert_one_at_a_time(server, list(proxies))
             refused = [hit.ip for hit in server.hits if not hit.good]
-            assert refused == [proxies[0].exit], "banned, and not forgotten"
+            assert refused == [proxies[0].exit], "the ban was remembered"
         found = [item["url"] for item in items(tmp_path / "items.jsonl")]
         assert_exactly_once(found, urls_of(server))
 
@@ -212,8 +212,8 @@ def test_a_crawl_that_is_killed_leaves_its_proxies_to_others(tmp_path):
 
 
 @pytest.mark.proxies
-def test_a_pool_in_memory_is_kept_by_the_crawl(tmp_path):
-    """P4: its proxies are those of the project's sources."""
+def test_a_crawl_fills_a_pool_in_memory_from_the_sources(tmp_path):
+    """P4."""
 
     async def play(server: Banning) -> None:
         with running(*(Microsocks() for _ in range(2))) as proxies:
@@ -229,15 +229,13 @@ def test_a_pool_in_memory_is_kept_by_the_crawl(tmp_path):
     playing(play, pages=30)
 
 
-def test_the_crawl_can_be_told_to_stop_while_it_waits(tmp_path):
-    """Ctrl-C is heard, and the proxies' absence is no reason to stay."""
-
+def test_a_crawl_that_waits_for_proxies_can_be_interrupted(tmp_path):
     def interrupted(run: Running) -> int:
         assert run.until(lambda: "the crawl waits" in run.stderr)
         run.process.send_signal(2)
         return run.end()
 
-    asyncio.run(filled(tmp_path / "empty", []))
+    asyncio.run(create_pool(tmp_path / "empty", []))
     (tmp_path / "lycosa.toml").write_text('[[proxies.sources]]\nname = "late"\nkind = "file"\npath = "none"\n')
     with started("crawl", "http://127.0.0.1:1/", "--proxy-pool", "empty", cwd=tmp_path) as waiting:
         assert interrupted(waiting) == 130
@@ -253,8 +251,8 @@ def test_the_crawl_can_be_told_to_stop_while_it_waits(tmp_path):
         ["frontier", "status", "--frontier"],
     ],
 )
-def test_a_wrong_password_is_bad_usage_wherever_it_is_written(tmp_path, words):
-    """It is the user who has to write something else; a server that is away is another matter."""
+def test_a_wrong_password_of_redis_is_bad_usage(tmp_path, words):
+    """The user must write another one. An unreachable server has another exit code."""
     with redis_server(password="secret") as server:
         done = lycosa(*words, f"redis://:wrong@127.0.0.1:{server.port}/0", cwd=tmp_path)
     assert done.returncode == 2
@@ -265,6 +263,6 @@ def test_a_wrong_password_is_bad_usage_wherever_it_is_written(tmp_path, words):
 
 
 @pytest.mark.parametrize("page", ["proxy-api.md", "proxy-gateway.md", "semantics.md"])
-def test_the_documentation_says_which_exit_code_that_is(page):
+def test_the_documentation_has_the_exit_code_of_a_wrong_password(page):
     text = (ROOT / "docs" / page).read_text()
     assert re.search(r"\b2\b[^;]*?wrong password|wrong password[^;]*\b2\b", text)

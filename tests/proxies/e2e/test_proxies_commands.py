@@ -1,4 +1,4 @@
-"""`lycosa proxies check` and `site` with real parts (P1, P6): proxies, a judge, processes on one folder, signals."""
+"""`lycosa proxies check` and `site` with real proxies, a judge, processes on one folder, and signals (P1, P6)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Run = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
 @pytest.fixture
-def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command while the loop goes on serving."""
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command without blocking the loop."""
     for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
         monkeypatch.delenv(variable)
     monkeypatch.chdir(tmp_path)
@@ -44,16 +44,16 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 @pytest.mark.proxies
-def test_what_a_check_finds_is_shown_and_told_to_the_pool(ran: Run, tmp_path: Path) -> None:
+def test_the_results_of_a_check_are_shown_and_saved_in_the_pool(run: Run, tmp_path: Path) -> None:
     good, plain = Microsocks(user="ann", password="hunter2"), Tinyproxy()
     dead = f"127.0.0.1:{closed_port()}"
 
     async def story() -> None:
-        async with run_judge(None) as judge, proxying() as lying:
-            lying.alters = (b"e", b"3")
-            (tmp_path / "list.txt").write_text(f"{good.url}\n{plain.url}\n{lying.url}\n{dead}\n")
-            assert (await ran("add", "list.txt"))[1] == "4 proxies added\n"
-            code, out, err = await ran("check", "--judge", judge.address.url, "--timeout", "5", "--json")
+        async with run_judge(None) as judge, proxying() as altering:
+            altering.alters = (b"e", b"3")
+            (tmp_path / "list.txt").write_text(f"{good.url}\n{plain.url}\n{altering.url}\n{dead}\n")
+            assert (await run("add", "list.txt"))[1] == "4 proxies added\n"
+            code, out, err = await run("check", "--judge", judge.address.url, "--timeout", "5", "--json")
             assert code == 0, err
             assert err.splitlines()[-1] == "4 checked: 2 work, 1 are not fit, 1 fail"
             assert "hunter2" not in out + err
@@ -61,27 +61,27 @@ def test_what_a_check_finds_is_shown_and_told_to_the_pool(ran: Run, tmp_path: Pa
             assert {name: row["result"] for name, row in found.items()} == {
                 f"socks5h://{good.address}:{good.port}": "works",
                 plain.url: "works",
-                lying.url: "not fit",
+                altering.url: "not fit",
                 f"http://{dead}": "fails",
             }
             assert found[plain.url]["exit_ip"] == plain.exit
             assert found[plain.url]["latency_s"] > 0
-            seen = {row["name"]: row for row in map(json.loads, (await ran("list", "--json"))[1].splitlines())}
-            assert (seen[lying.url]["state"], seen[plain.url]["state"]) == ("dead", "ready")
+            seen = {row["name"]: row for row in map(json.loads, (await run("list", "--json"))[1].splitlines())}
+            assert (seen[altering.url]["state"], seen[plain.url]["state"]) == ("dead", "ready")
             assert seen[plain.url]["exit_ip"] == plain.exit
-            code, out, _ = await ran("check", plain.url, "--judge", judge.address.url)
+            code, out, _ = await run("check", plain.url, "--judge", judge.address.url)
             assert (code, len(out.splitlines())) == (0, 2)
-            code, _, err = await ran("check", "10.0.0.9:1", "--judge", judge.address.url)
+            code, _, err = await run("check", "10.0.0.9:1", "--judge", judge.address.url)
             assert (code, "the pool has no proxy 10.0.0.9:1" in err) == (2, True)
-        code, _, err = await ran("check")
+        code, _, err = await run("check")
         assert (code, len(err.splitlines())) == (3, 1), "no judge"
 
     with running(good, plain):
         asyncio.run(story())
 
 
-def test_the_table_of_a_check_has_straight_columns(ran: Run, tmp_path: Path) -> None:
-    """Rows come one after the other, and the widest may come last."""
+def test_the_table_of_a_check_has_aligned_columns(run: Run, tmp_path: Path) -> None:
+    """Rows are printed one by one, and the widest may be the last."""
     port = closed_port()
     long = f"http://{'very-' * 10}long-name.of-a-provider.example:{port}"
     others = [
@@ -92,10 +92,10 @@ def test_the_table_of_a_check_has_straight_columns(ran: Run, tmp_path: Path) -> 
     ]
 
     async def story() -> str:
-        async with run_judge(None) as judge, proxying() as well:
-            (tmp_path / "list.txt").write_text("\n".join([well.url, *(each.format(port) for each in others), long]))
-            assert (await ran("add", "list.txt"))[0] == 0
-            code, out, err = await ran("check", "--judge", judge.address.url, "--timeout", "5", "--concurrency", "1")
+        async with run_judge(None) as judge, proxying() as good:
+            (tmp_path / "list.txt").write_text("\n".join([good.url, *(each.format(port) for each in others), long]))
+            assert (await run("add", "list.txt"))[0] == 0
+            code, out, err = await run("check", "--judge", judge.address.url, "--timeout", "5", "--concurrency", "1")
             assert code == 0, err
             return out
 
@@ -110,7 +110,7 @@ def test_the_table_of_a_check_has_straight_columns(ran: Run, tmp_path: Path) -> 
 
 @contextmanager
 def site(cwd: Path, key: str = "") -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Have `lycosa proxies site` run. Yield its process and port."""
+    """Run `lycosa proxies site`. Yield its process and port."""
     command = [*LYCOSA, "proxies", "site", "--pool", "pool", "--bind", "127.0.0.1:0"]
     environ = {**environment(), **({"LYCOSA_PROXY_API_KEY": key} if key else {})}
     with subprocess.Popen(
@@ -129,46 +129,46 @@ def ask(port: int, method: str, path: str, body: Any = None, **headers: str) -> 
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG_S)
     try:
         connection.request(method, path, body if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
     finally:
         connection.close()
 
 
-def test_a_pool_is_served_beside_its_commands(tmp_path: Path) -> None:
-    """P1: a lease over HTTP is seen by a command, and one process owns the folder."""
+def test_the_api_and_the_commands_share_a_pool_in_a_folder(tmp_path: Path) -> None:
+    """P1: a command sees a lease of the API."""
     (tmp_path / "list.txt").write_text("http://ann:hunter2@10.0.0.1:8080 country=de\n")
     (tmp_path / "lycosa.toml").write_text(
         '[proxies.targets."shop.example"]\nrules = [{ blame = "site", body = "slow" }]\n'
     )
     assert lycosa("proxies", "add", "list.txt", "--pool", "pool", cwd=tmp_path).returncode == 0
     with site(tmp_path, KEY) as (process, port):
-        mine = {"Authorization": f"Bearer {KEY}"}
+        key = {"Authorization": f"Bearer {KEY}"}
         assert ask(port, "POST", "/api/leases", {"target": "shop.example"})[0] == 401
-        status, told = ask(port, "POST", "/api/leases", {"target": "shop.example"}, **mine)
-        (lease,) = told["leases"]
+        status, result = ask(port, "POST", "/api/leases", {"target": "shop.example"}, **key)
+        (lease,) = result["leases"]
         assert (status, lease["url"]) == (201, "http://ann:hunter2@10.0.0.1:8080")
-        beside = lycosa("proxies", "explain", "shop.example", "--json", "--pool", "pool", cwd=tmp_path)
-        assert (json.loads(beside.stdout)["why"], "hunter2" in beside.stdout) == ("leased", False)
+        explained = lycosa("proxies", "explain", "shop.example", "--json", "--pool", "pool", cwd=tmp_path)
+        assert (json.loads(explained.stdout)["why"], "hunter2" in explained.stdout) == ("leased", False)
         outcome = {"outcomes": [{"status": 200, "body": "please slow down"}]}
-        assert ask(port, "POST", f"/api/leases/{lease['id']}/release", outcome, **mine)[0] == 200
-        _, told = ask(port, "GET", "/api/explain?target=shop.example", **mine)
-        assert told["verdicts"][0]["why"] == "cooling", "the rules of the project decide"
-        taken = lycosa("proxies", "site", "--pool", "pool", "--bind", f"127.0.0.1:{port}", cwd=tmp_path)
-        assert (taken.returncode, f"port {port} is in use" in taken.stderr) == (3, True)
-        ended(process, signal.SIGINT, 130)
+        assert ask(port, "POST", f"/api/leases/{lease['id']}/release", outcome, **key)[0] == 200
+        _, result = ask(port, "GET", "/api/explain?target=shop.example", **key)
+        assert result["verdicts"][0]["why"] == "cooling", "the rules of the project decide"
+        second = lycosa("proxies", "site", "--pool", "pool", "--bind", f"127.0.0.1:{port}", cwd=tmp_path)
+        assert (second.returncode, f"port {port} is in use" in second.stderr) == (3, True)
+        stop(process, signal.SIGINT, 130)
 
 
-def ended(process: subprocess.Popen[str], number: signal.Signals, code: int) -> None:
+def stop(process: subprocess.Popen[str], number: signal.Signals, code: int) -> None:
     process.send_signal(number)
     assert process.wait(LONG_S) == code
     assert process.stderr is not None
     assert process.stderr.read() == ""
 
 
-def test_without_a_key_only_this_machine(tmp_path: Path) -> None:
+def test_without_a_key_only_this_machine_has_access(tmp_path: Path) -> None:
     assert lycosa("proxies", "add", "10.0.0.1:8080", "--pool", "pool", cwd=tmp_path).returncode == 0
     with site(tmp_path) as (process, port):
         assert ask(port, "GET", "/api/targets") == (200, {"targets": []})
         assert ask(port, "GET", "/api/targets", Host="evil.example")[0] == 403
-        ended(process, signal.SIGTERM, 0)
+        stop(process, signal.SIGTERM, 0)

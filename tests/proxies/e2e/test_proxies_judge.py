@@ -1,4 +1,4 @@
-"""`lycosa proxies judge` (P6): in a process of its own, asked by a checker, and ended by signals."""
+"""`lycosa proxies judge` (P6) in a process of its own: used by a checker, ended by signals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG_S = 30
 
 @contextmanager
 def judge(*options: str) -> Iterator[tuple[subprocess.Popen[str], JudgeAddress]]:
-    """Have the command run, and read what it prints."""
+    """Run the command. Yield its process and the address that it prints."""
     need("openssl", shutil.which("openssl") is not None)
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
@@ -44,18 +44,18 @@ def judge(*options: str) -> Iterator[tuple[subprocess.Popen[str], JudgeAddress]]
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_it_prints_an_address_that_a_checker_can_use(number: signal.Signals, code: int) -> None:
-    async def asked(address: JudgeAddress) -> None:
+    async def use(address: JudgeAddress) -> None:
         async with open_checker(Checks((address,))) as checker:
             await checker.ready()
 
     with judge("--bind", "127.0.0.1:0") as (process, address):
         assert (address.host, address.tls_port > 0) == ("127.0.0.1", True)
-        asyncio.run(asked(address))
+        asyncio.run(use(address))
         process.send_signal(number)
         assert process.wait(LONG_S) == code
 
 
-def test_what_is_kept_is_the_same_the_next_time(tmp_path: Path) -> None:
+def test_a_kept_key_and_certificate_are_used_again(tmp_path: Path) -> None:
     port = str(closed_port())
     found = []
     for _ in range(2):
@@ -65,13 +65,13 @@ def test_what_is_kept_is_the_same_the_next_time(tmp_path: Path) -> None:
     assert (tmp_path / "kept").stat().st_mode & 0o077 == 0
 
 
-def test_without_tls_and_with_another_name() -> None:
+def test_the_address_has_the_public_name_and_no_tls_port_without_tls() -> None:
     with judge("--bind", "127.0.0.1:0", "--no-tls", "--public", "judge.example") as (_, address):
         assert (address.host, address.tls_port, address.pin) == ("judge.example", 0, "")
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "problem"),
     [
         (["--bind", "8300"], "--bind 8300: write ADDR:PORT"),
         (["--bind", "127.0.0.1:http"], "write ADDR:PORT"),
@@ -80,7 +80,7 @@ def test_without_tls_and_with_another_name() -> None:
         (["--keep", "/proc/nowhere"], "--keep /proc/nowhere: "),
     ],
 )
-def test_wrong_options_are_one_line(options: list[str], says: str) -> None:
-    with pytest.raises(UsageError, match=says.replace("[", "\\[")) as told:
+def test_an_invalid_option_is_an_error_of_one_line(options: list[str], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem.replace("[", "\\[")) as raised:
         command(options, standalone_mode=False)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)

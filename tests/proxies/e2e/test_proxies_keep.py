@@ -1,4 +1,4 @@
-"""`lycosa proxies keep` (P6): in a process of its own, on a pool in a folder, until a signal."""
+"""`lycosa proxies keep` (P6) in a process of its own, on a pool in a folder, until a signal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,17 +50,17 @@ def keeping(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def line_with(process: subprocess.Popen[bytes], text: str) -> str:
-    """Return the next line with this text, while the loop goes on."""
+    """Return the next line with this text, without blocking the loop."""
     assert process.stderr is not None
     async with asyncio.timeout(LONG_S):
         while line := await asyncio.to_thread(process.stderr.readline):
             if text in line.decode():
                 return line.decode()
-    raise AssertionError(f"it ended without {text!r}")
+    raise AssertionError(f"the command ended without {text!r}")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_it_says_what_comes_goes_and_works(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_changes_of_sources_and_proxies_are_reported(tmp_path: Path, number: signal.Signals, code: int) -> None:
     async def main() -> None:
         async with run_judge() as judge, proxying(exit=new_address(), user="ann", password="secret") as proxy:
             (tmp_path / "lycosa.toml").write_text(PROJECT)
@@ -78,44 +78,41 @@ def test_it_says_what_comes_goes_and_works(tmp_path: Path, number: signal.Signal
     asyncio.run(main())
 
 
-def test_with_nothing_to_keep_it_says_what_to_write() -> None:
+def test_without_sources_and_judges_there_is_nothing_to_keep() -> None:
     with pytest.raises(UsageError, match=r"write \[\[proxies.sources\]\], or judges in \[proxies.checks\]"):
         asyncio.run(keep(LocalPool(), (), Checks(), Path()))
 
 
-def test_that_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_nothing_to_keep_is_bad_usage(tmp_path: Path) -> None:
     with keeping(tmp_path) as process:
-        _, said = process.communicate(timeout=LONG_S)
-    assert (process.returncode, said.count(b"\n")) == (2, 1)
-    assert b"nothing to keep" in said
+        _, stderr = process.communicate(timeout=LONG_S)
+    assert (process.returncode, stderr.count(b"\n")) == (2, 1)
+    assert b"nothing to keep" in stderr
 
 
-def test_dead_proxies_are_forgotten_and_listed_ones_come_back_to_be_checked(tmp_path: Path) -> None:
-    """P6: one is lent before it was checked by nobody, also when somebody waits for it."""
+def test_forgotten_dead_proxies_of_a_source_are_added_again_and_not_leased_before_a_check(tmp_path: Path) -> None:
+    """P6: also if a request waits for one."""
     (tmp_path / "list.txt").write_text("127.0.0.1:1\n")
     source = sources_from([{"name": "mine", "kind": "file", "path": "list.txt", "every": 1}], {})
 
     async def main() -> None:
-        pool, gone, first, came = LocalPool(), [], asyncio.Event(), asyncio.Event()
+        pool, forgotten, added, added_again = LocalPool(), [], asyncio.Event(), asyncio.Event()
         async with asyncio.timeout(LONG_S), run_judge() as judge:
             (dead,) = [parse_proxy("127.0.0.1:1")]
             checks = Checks(judges=(judge.address,), dead_kept_s=0.5, timeout_s=1.0)
 
-            def forgotten(keys: Sequence[str]) -> None:
-                gone.extend(keys)
+            def on_refresh(result: RefreshResult) -> None:
+                if result.added:
+                    (added_again if forgotten else added).set()
 
-            def reported(report: RefreshResult) -> None:
-                if report.added:
-                    (came if gone else first).set()
-
-            options = {"on_forgotten": forgotten, "on_refresh": reported, "round_s": 0.05}
+            options = {"on_forgotten": forgotten.extend, "on_refresh": on_refresh, "round_s": 0.05}
             keeping = asyncio.create_task(keep(pool, source, checks, tmp_path, **options))  # type: ignore[arg-type]
-            await first.wait()
+            await added.wait()
             await pool.report_check(dead.key, Outcome(Blame.UNFIT, "not fit"))
             waiting = asyncio.create_task(pool.acquire("shop.example", wait_s=LONG_S))
-            await came.wait()
+            await added_again.wait()
             (view,) = await pool.proxies()
-            assert (set(gone), view.state, waiting.done()) == ({dead.key}, ProxyState.DEAD, False)
+            assert (set(forgotten), view.state, waiting.done()) == ({dead.key}, ProxyState.DEAD, False)
             for task in (keeping, waiting):
                 task.cancel()
             await asyncio.gather(keeping, waiting, return_exceptions=True)

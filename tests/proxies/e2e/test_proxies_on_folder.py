@@ -1,4 +1,4 @@
-"""`lycosa proxies ...` on a pool in a folder (P1-P3): fill it, look, explain, ban, export; what is wrong is said."""
+"""`lycosa proxies ...` on a pool in a folder (P1-P3): add, list, explain, ban, export; error messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ socks5h://ann:hunter2@10.0.0.3:1080
 SITE = "shop.example"
 
 
-class Said(NamedTuple):
+class Result(NamedTuple):
     code: int
     out: str
     err: str
@@ -40,7 +40,7 @@ class Said(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-Run = Callable[..., Said]
+Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -58,16 +58,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     (tmp_path / "short.txt").write_text("short\n")
     (tmp_path / "key.txt").write_text("0123456789abcdef\n")
 
-    def call(*words: str, given: str = "") -> Said:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+    def call(*words: str, stdin: str = "") -> Result:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         code = main(["proxies", *words])
-        return Said(code, *capsys.readouterr())
+        return Result(code, *capsys.readouterr())
 
     return call
 
 
-def used(pool: str, outcome: Outcome) -> None:
-    """Let somebody use each proxy once, with this outcome."""
+def use_all(pool: str, outcome: Outcome) -> None:
+    """Use each proxy once, with this outcome."""
 
     async def story() -> None:
         opened = await open_pool(pool)
@@ -81,7 +81,7 @@ def used(pool: str, outcome: Outcome) -> None:
     asyncio.run(story())
 
 
-def test_add_list_and_export_again(run: Run, tmp_path: Path) -> None:
+def test_exported_proxies_can_be_added_again(run: Run, tmp_path: Path) -> None:
     assert run("add", "list.txt") == (0, "3 proxies added\n", "")
     assert run("add", "list.txt", "10.0.0.4:1") == (0, "1 proxy added, 3 known already\n", "")
     rows = {row["name"]: row for row in run("list", "--json").rows}
@@ -94,27 +94,25 @@ def test_add_list_and_export_again(run: Run, tmp_path: Path) -> None:
     exported = run("export", "--secrets", "-o", "copy.txt")
     assert exported == (0, "", "")
     assert stat.S_IMODE((tmp_path / "copy.txt").stat().st_mode) == 0o600
-    again = str(tmp_path / "again")
-    assert run("add", "copy.txt", "--pool", again).out == "4 proxies added\n"
-    assert run("export", "--secrets", "--pool", again).out.split("\n") == (tmp_path / "copy.txt").read_text().split(
-        "\n"
-    )
+    copy = str(tmp_path / "copy")
+    assert run("add", "copy.txt", "--pool", copy).out == "4 proxies added\n"
+    assert run("export", "--secrets", "--pool", copy).out.split("\n") == (tmp_path / "copy.txt").read_text().split("\n")
 
 
-def test_logins_are_written_only_when_asked_for(run: Run) -> None:
+def test_logins_are_written_only_with_secrets(run: Run) -> None:
     run("add", "list.txt")
     for words in (["list"], ["list", "--json"], ["stats", "--json"], ["explain", SITE], ["explain", SITE, "--json"]):
         assert "hunter2" not in run(*words).out
         assert "ann:" not in run(*words).out
     for kind in ("lines", "json", "csv"):
-        told = run("export", "--format", kind)
-        assert "hunter2" not in told.out
-        assert told.err == "the logins of 1 of 3 were left out: --secrets writes them\n"
+        result = run("export", "--format", kind)
+        assert "hunter2" not in result.out
+        assert result.err == "the logins of 1 of 3 were left out: --secrets writes them\n"
         assert "socks5h://ann:hunter2@10.0.0.3:1080" in run("export", "--format", kind, "--secrets").out
 
 
-def test_export_into_a_pipe_leaves_it_a_pipe(run: Run, tmp_path: Path) -> None:
-    """As `-o /dev/stdout` is written by many; replacing it would take it from the whole machine."""
+def test_export_does_not_replace_a_pipe(run: Run, tmp_path: Path) -> None:
+    """Many write `-o /dev/stdout`: replacing it would break the whole machine."""
     run("add", "list.txt")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -139,24 +137,24 @@ def test_export_as_json_and_csv(run: Run) -> None:
     ]
 
 
-def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) -> None:
+def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("10.0.0.1:8080\nnonsense\n\n10.0.0.2:99999\n10.0.0.3:1 country\n")
-    told = run("add", "bad.txt")
-    assert (told.code, told.out) == (2, "1 proxy added\n")
-    assert told.err.splitlines() == [
+    result = run("add", "bad.txt")
+    assert (result.code, result.out) == (2, "1 proxy added\n")
+    assert result.err.splitlines() == [
         "bad.txt:2: 'nonsense' has no port: write host:port",
         "bad.txt:4: 99999 is not a port: 1 to 65535",
         "bad.txt:5: the text after the address is not key=value",
     ]
-    told = run("add", "bad.txt", "--strict", "--pool", str(tmp_path / "other"))
-    assert (told.code, told.out) == (2, "")
-    assert told.err.splitlines()[-1] == "lycosa: nothing was added: 3 invalid lines (see above)"
+    result = run("add", "bad.txt", "--strict", "--pool", str(tmp_path / "other"))
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines()[-1] == "lycosa: nothing was added: 3 invalid lines (see above)"
     (tmp_path / "many.txt").write_text("10.0.0.9:1\n" + "nonsense\n" * 100)
     assert run("add", "many.txt").err.splitlines()[-1] == "many.txt: and 80 more"
 
 
 @pytest.mark.parametrize(
-    ("words", "given", "says"),
+    ("words", "stdin", "problem"),
     [
         (["add", "nowhere/list.txt"], "", "there is no file nowhere/list.txt"),
         (["add", "lsit.txt"], "", "there is no file lsit.txt: did you mean list.txt?"),
@@ -219,33 +217,33 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["judge", "--bind", "a..b:0", "--no-tls"], "", "--bind a..b: no such address"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(run: Run, words: list[str], given: str, says: str) -> None:
-    assert run("add", "-", given=LIST).code == 0
-    told = run(*words, given=given)
-    assert told.code == 2, told
-    assert says in told.err
-    assert len(told.err.splitlines()) == 1
-    assert "hunter2" not in told.err
+def test_an_error_is_one_line_without_secrets(run: Run, words: list[str], stdin: str, problem: str) -> None:
+    assert run("add", "-", stdin=LIST).code == 0
+    result = run(*words, stdin=stdin)
+    assert result.code == 2, result
+    assert problem in result.err
+    assert len(result.err.splitlines()) == 1
+    assert "hunter2" not in result.err
 
 
-def test_without_a_pool_it_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_needs_the_address_of_a_shared_pool(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LYCOSA_PROXY_POOL")
-    told = run("list")
-    assert (told.code, told.err.startswith("lycosa: which pool? write --pool DIR")) == (2, True)
-    told = run("list", "--pool", "postgres://db")
-    assert (told.code, "is not a pool of proxies: write memory:, a folder, or redis://" in told.err) == (2, True)
-    for pool, says in (("memory:", "ends with its process"), ("list.txt", "list.txt is a list, not a pool: ")):
-        told = run("list", "--pool", pool)
-        assert (told.code, says in told.err) == (2, True)
+    result = run("list")
+    assert (result.code, result.err.startswith("lycosa: which pool? write --pool DIR")) == (2, True)
+    result = run("list", "--pool", "postgres://db")
+    assert (result.code, "is not a pool of proxies: write memory:, a folder, or redis://" in result.err) == (2, True)
+    for pool, problem in (("memory:", "ends with its process"), ("list.txt", "list.txt is a list, not a pool: ")):
+        result = run("list", "--pool", pool)
+        assert (result.code, problem in result.err) == (2, True)
 
 
-def test_what_uses_said_is_explained(run: Run, pool: str) -> None:
-    """P2, P5: a ban stays on its site, and is said with its reason and its end."""
+def test_a_ban_is_explained_with_its_reason_and_end_on_its_site_only(run: Run, pool: str) -> None:
+    """P2, P5."""
     run("add", "list.txt")
-    used(pool, Outcome(Blame.SITE, "429", rest_s=3000.0))
-    told = run("explain", SITE)
-    assert told.out.splitlines()[0] == f"{SITE}: none would be leased now"
-    assert all("(429)" in line for line in told.out.splitlines()[2:])
+    use_all(pool, Outcome(Blame.SITE, "429", rest_s=3000.0))
+    result = run("explain", SITE)
+    assert result.out.splitlines()[0] == f"{SITE}: none would be leased now"
+    assert all("(429)" in line for line in result.out.splitlines()[2:])
     assert {row["why"] for row in run("explain", SITE, "--json").rows} == {"cooling"}
     assert {row["why"] for row in run("explain", "b.example", "--json").rows} == {"next", "behind", "dearer"}
     (row,) = run("explain", SITE, "10.0.0.1:8080", "--json").rows
@@ -259,7 +257,7 @@ def test_what_uses_said_is_explained(run: Run, pool: str) -> None:
     assert {row["state"] for row in run("list", SITE, "--json").rows} == {"ready"}
 
 
-def test_what_holds_everywhere_is_explained_with_its_reason(run: Run, pool: str) -> None:
+def test_a_dead_proxy_is_explained_with_its_reason(run: Run, pool: str) -> None:
     run("add", "list.txt")
 
     async def story() -> None:
@@ -270,69 +268,69 @@ def test_what_holds_everywhere_is_explained_with_its_reason(run: Run, pool: str)
             await opened.close()
 
     asyncio.run(story())
-    told = {row["why"]: row for row in run("explain", SITE, "--json").rows}
-    assert told["dead"]["reason"] == "alters pages"
-    assert told["dead"]["text"] == "dead until a check finds it working (alters pages)"
+    by_why = {row["why"]: row for row in run("explain", SITE, "--json").rows}
+    assert by_why["dead"]["reason"] == "alters pages"
+    assert by_why["dead"]["text"] == "dead until a check finds it working (alters pages)"
 
 
-def test_bans_by_hand(run: Run) -> None:
+def test_proxies_are_banned_and_unbanned_by_hand(run: Run) -> None:
     run("add", "list.txt")
     key = parse_proxy("10.0.0.1:8080").key
     assert (
         run("ban", SITE, key[:6], "--reason", "complaint").out
         == f"http://10.0.0.1:8080 is banned on {SITE} until it is lifted\n"
     )
-    told = run("ban", SITE, "10.0.0.2:8080", "10.0.0.3:1080", "--for", "2h")
-    assert told.out.count("(in 2 h)") == 2
-    told = {row["key"]: row for row in run("explain", SITE, "--json").rows}
-    assert (told[key]["why"], told[key]["reason"]) == ("banned", "complaint")
-    assert sorted(row["why"] for row in told.values()) == ["banned", "cooling", "cooling"]
+    result = run("ban", SITE, "10.0.0.2:8080", "10.0.0.3:1080", "--for", "2h")
+    assert result.out.count("(in 2 h)") == 2
+    by_key = {row["key"]: row for row in run("explain", SITE, "--json").rows}
+    assert (by_key[key]["why"], by_key[key]["reason"]) == ("banned", "complaint")
+    assert sorted(row["why"] for row in by_key.values()) == ["banned", "cooling", "cooling"]
     assert run("unban", SITE, key).out == f"1 proxy unbanned on {SITE}\n"
     assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next one is drawn from 1"
     assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next one is drawn from 1"
 
 
-def test_several_logins_on_one_address_are_told_apart(run: Run) -> None:
-    run("add", "-", given="http://a:1@10.0.0.1:80\nhttp://b:1@10.0.0.1:80\n")
-    told = run("remove", "10.0.0.1:80")
-    assert (told.code, "matches 2 proxies: write the key of one: " in told.err) == (2, True)
+def test_an_address_with_several_logins_is_ambiguous(run: Run) -> None:
+    run("add", "-", stdin="http://a:1@10.0.0.1:80\nhttp://b:1@10.0.0.1:80\n")
+    result = run("remove", "10.0.0.1:80")
+    assert (result.code, "matches 2 proxies: write the key of one: " in result.err) == (2, True)
     assert run("remove", "http://a:1@10.0.0.1:80").out == "1 proxy removed\n"
     assert run("stats").out.splitlines()[0] == "1 proxy: 1 ready"
     assert run("remove", "10.0.0.1:80").out == "1 proxy removed\n"
-    told = run("list")
-    assert (told.out, told.err) == ("", "no proxies yet: lycosa proxies add FILE\n")
+    result = run("list")
+    assert (result.out, result.err) == ("", "no proxies yet: lycosa proxies add FILE\n")
 
 
-def test_remove_many(run: Run, pool: str) -> None:
+def test_proxies_are_removed_by_tag_and_state(run: Run, pool: str) -> None:
     run("add", "list.txt")
     assert run("remove", "--tag", "country=de").out == "1 proxy removed\n"
     assert run("remove", "--dead").out == "0 proxies removed\n"
     assert run("remove", "--all").out == "2 proxies removed\n"
 
 
-def test_the_rest_of_a_long_table_is_told(run: Run) -> None:
-    run("add", "-", given="".join(f"10.1.0.{number}:80\n" for number in range(1, 31)))
+def test_a_cut_table_says_how_many_rows_there_are(run: Run) -> None:
+    run("add", "-", stdin="".join(f"10.1.0.{number}:80\n" for number in range(1, 31)))
     assert run("list", "--limit", "10").err == "only the first 10 of 30 are shown: --limit 0 shows all\n"
     assert len(run("list", "--limit", "0").out.splitlines()) == 31
     assert run("explain", SITE, "--limit", "2").err == "only the first 2 of 30 are shown: --limit 0 shows all\n"
 
 
-def test_commands_without_a_module_are_not_listed(run: Run) -> None:
+def test_every_command_of_the_help_has_a_module(run: Run) -> None:
     from lycosa.cli.proxies import COMMANDS
 
-    told = run("--help").out
+    result = run("--help").out
     modules = {path.stem for path in (Path(__file__).parents[3] / "lycosa/cli/proxies").glob("*.py")}
     for name in COMMANDS:
-        assert (f"  {name} " in told) == (name in modules), name
+        assert (f"  {name} " in result) == (name in modules), name
 
 
 @pytest.mark.parametrize(("text", "value"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400)])
-def test_times(text: str, value: float) -> None:
+def test_time_spans_are_parsed(text: str, value: float) -> None:
     assert parse_time_span(text, "--for") == value
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1s", "1y", "1e9", "9" * 30, "\N{SUPERSCRIPT TWO}s"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_time_spans_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_time_span(text, "--for")
 
@@ -352,9 +350,9 @@ def test_what_is_no_time(text: str) -> None:
         ["keep", "--judge", "judge://rK5Sf20DpErDqB6rsfsY-4DrrsecBvCm@127.0.0.1:1/"],
     ],
 )
-def test_a_mistyped_pool_is_one_line_and_nothing_is_made(run: Run, tmp_path: Path, words: list[str]) -> None:
+def test_a_mistyped_pool_is_an_error_and_creates_nothing(run: Run, tmp_path: Path, words: list[str]) -> None:
     code, out, err = run(*words, "--pool", "nosuch/deep/pool")
-    made = "there is no pool in nosuch/deep/pool, nor a file of this name: "
-    made += "lycosa proxies add FILE --pool nosuch/deep/pool makes one"
-    assert (code, out, err) == (2, "", f"lycosa: {made}\n")
+    problem = "there is no pool in nosuch/deep/pool, nor a file of this name: "
+    problem += "lycosa proxies add FILE --pool nosuch/deep/pool makes one"
+    assert (code, out, err) == (2, "", f"lycosa: {problem}\n")
     assert not (tmp_path / "nosuch").exists()

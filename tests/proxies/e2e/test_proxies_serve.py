@@ -1,4 +1,4 @@
-"""`lycosa proxies serve` as a process (P6): it lends from a pool in a folder, and ends in good order."""
+"""`lycosa proxies serve` as a process (P6): it leases from a pool in a folder, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def echo_server() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0))
 
 
-def test_a_pool_in_a_folder_is_lent_and_learns(tmp_path: Path):
+def test_a_pool_in_a_folder_is_used_and_learns(tmp_path: Path):
     proxies = (Tinyproxy(user="ann", password="secret"), Microsocks())
     with running(*proxies), sites() as site:
         (tmp_path / "list").write_text("\n".join(each.url for each in proxies) + "\n127.0.0.1:1\n")
@@ -80,7 +80,7 @@ def test_a_pool_in_a_folder_is_lent_and_learns(tmp_path: Path):
         assert known["http://127.0.0.1:1"]["state"] != "ready"
 
 
-def test_a_tunnel_may_end_before_the_process_does(tmp_path: Path):
+def test_an_open_tunnel_continues_after_a_signal(tmp_path: Path):
     with running(Microsocks()) as (proxy,), echo_server() as site:
         (tmp_path / "list").write_text(proxy.url + "\n")
         assert lycosa("proxies", "add", "--pool", "pool", "list", cwd=tmp_path).returncode == 0
@@ -104,7 +104,7 @@ def accepts(port: int) -> bool:
     return True
 
 
-def test_a_second_signal_does_not_wait(tmp_path: Path):
+def test_a_second_signal_ends_tunnels_at_once(tmp_path: Path):
     with running(Microsocks()) as (proxy,), echo_server() as site:
         (tmp_path / "list").write_text(proxy.url + "\n")
         assert lycosa("proxies", "add", "--pool", "pool", "list", cwd=tmp_path).returncode == 0
@@ -143,13 +143,13 @@ def test_a_second_signal_does_not_wait(tmp_path: Path):
         ),
     ],
 )
-def test_bad_usage(
+def test_bad_usage_is_an_error_of_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").touch()
     (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfann:secret\r\n")  # as editors on Windows write it
     assert main(["proxies", "serve", "--pool", "pool", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"lycosa: {line}"), said
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith(f"lycosa: {line}"), stderr
+    assert stderr.count("\n") == 1
