@@ -1,6 +1,6 @@
-"""Lycosa: a crawler platform. What is imported here is public; everything else may change.
+"""Lycosa: a crawler platform. The names here are public; all others may change.
 
-Names are loaded when they are first used, so that `lycosa --help` does not pay for a crawler.
+They are imported when they are first used, so that `lycosa --help` does not load a crawler.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "BadMiddleware": "lycosa.core.errors",
     "CSVFeedSpider": "lycosa.crawl.spiders.feeds",
     "CloseSpider": "lycosa.core.errors",
@@ -92,13 +92,13 @@ _HOMES = {
     "run_crawl": "lycosa.app.crawl.run",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  the names are strings
+__all__ = ["__version__", *sorted(_MODULES)]  # noqa: PLE0604  all are strings
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'lycosa' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,4 @@
-"""The entry point of the command `lycosa`, and of `python -m lycosa`.
-
-The modules of the command are imported under a handler: Ctrl-C while they load ends it without a traceback.
-"""
+"""The entry point of the command `lycosa` and of `python -m lycosa`."""
 
 import sys
 
@@ -9,6 +6,7 @@ import sys
 def main() -> int:
     """Run the command line of the program. Return the exit code."""
     try:
+        # Imported here, so that Ctrl-C during the imports leaves no traceback.
         from lycosa.cli.main import main as run
 
         return run()

@@ -1,4 +1,4 @@
-"""Durable queues, in a folder or, by URL, on Redis; users import them from `lycosa.queue`."""
+"""Durable queues, in a folder or on Redis. Users import them from `lycosa.queue`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fingerprint rules, segment naming and scope of a crawl.
-
-They come from the settings of a run, or from the description of a stored state.
-"""
+"""Fingerprint rules, segment naming and scope of a crawl, from its settings or from the description in its state."""
 
 from __future__ import annotations
 
@@ -22,55 +19,56 @@ from lycosa.frontier.core.segments import SegmentNaming, parse_segments
 
 KEY_ARGUMENTS, SEGMENT_ARGUMENTS = "method, url, body", "request, now"
 OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
+"""What the names of rules end with that only the spider's own code can apply."""
 
 
 def fingerprint_rules_of(settings: Settings, spider: Spider) -> FingerprintRules:
-    """Return what identifies requests: what the setting says; without a function there, the spider's has the last word.
+    """Return the fingerprint rules of the setting, with the spider's `key_resolver` if the setting names no function.
 
-    Raises `BadSetting`, or `UsageError` for a spider's `key_resolver` that cannot be one.
+    Raises `BadSetting`, or `UsageError` for a `key_resolver` with other arguments.
     """
-    asked = split_rules(settings.fingerprint_rules)
-    if asked == ["none"]:
+    words = split_rules(settings.fingerprint_rules)
+    if words == ["none"]:
         return FingerprintRules()
-    own = None if any(map(is_function, asked)) else spider_function(spider, "key_resolver", KEY_ARGUMENTS)
-    return parse_rules(asked, own, spider.name + OWN_KEY) if own else _keys(asked)
+    own = None if any(map(is_function, words)) else spider_function(spider, "key_resolver", KEY_ARGUMENTS)
+    return parse_rules(words, own, spider.name + OWN_KEY) if own else _parse_words(words)
 
 
 def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
-    """Return what identifies requests in a state that describes it so. Raises `BadSetting` when only its spider can."""
+    """Return the fingerprint function of a state with these rules. Raises `BadSetting` if they are a spider's code."""
     if key and key[-1].endswith(OWN_KEY):
-        raise BadSetting(f"{key[-1]} identifies the requests of this crawl: only a run of its spider can say how")
-    return _keys(key).fingerprint if key else fingerprint
+        raise BadSetting(f"{key[-1]} computes the fingerprints of this crawl: only a run of its spider can call it")
+    return _parse_words(key).fingerprint if key else fingerprint
 
 
-def spider_fingerprint(named: Fingerprint, spider: str) -> Fingerprint:
-    """Return what identifies the requests of one spider among several: each fetches a URL for itself."""
-    return partial(_salted, named, spider_salt(spider))
+def spider_fingerprint(common: Fingerprint, spider: str) -> Fingerprint:
+    """Return the fingerprint function of one of several spiders: each fetches a URL for itself."""
+    return partial(_salted, common, spider_salt(spider))
 
 
 def spider_salt(spider: str) -> int:
-    """Return what sets the fingerprints of a spider among several apart from those of the others."""
+    """Return what the fingerprints of one of several spiders are XORed with."""
     return xxh3_64_intdigest(spider.encode())
 
 
-def _salted(named: Fingerprint, salt: int, method: str, url: str, body: bytes) -> int:
-    return named(method, url, body) ^ salt
+def _salted(common: Fingerprint, salt: int, method: str, url: str, body: bytes) -> int:
+    return common(method, url, body) ^ salt
 
 
-def _keys(asked: Sequence[str]) -> FingerprintRules:
-    functions = [word for word in asked if is_function(word)]
+def _parse_words(words: Sequence[str]) -> FingerprintRules:
+    functions = [word for word in words if is_function(word)]
     if len(functions) > 1:
         raise BadSetting(f"fingerprint_rules: {' and '.join(functions)}: there can be one function")
-    shipped = [word for word in asked if not is_function(word)]
+    shipped = [word for word in words if not is_function(word)]
     if not functions:
         return parse_rules(shipped)
     return parse_rules(shipped, import_function("fingerprint_rules", functions[0], KEY_ARGUMENTS), functions[0])
 
 
 def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
-    """Return how the segments are named: as the setting says; without one, by the spider's `segment_resolver`, if any.
+    """Return how segments are named: by the setting, else by the spider's `segment_resolver`, if it has one.
 
-    Raises `BadSetting`, or `UsageError` for a spider's resolver that cannot be one.
+    Raises `BadSetting`, or `UsageError` for a `segment_resolver` with other arguments.
     """
     word = settings.segment
     if ":" in word:
@@ -79,28 +77,22 @@ def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
     return parse_segments(spider.name + OWN_SEGMENT, spider.name, own) if own else parse_segments(word, spider.name)
 
 
-class Bounds(Protocol):
-    """What of the settings, or of the description of a state, bounds a crawl."""
+class ScopeOptions(Protocol):
+    """The maximum depth, and the globs of allowed and denied URLs: settings, or the description of a state."""
 
     @property
-    def depth(self) -> int | None:
-        """Most links away from a start URL."""
-        ...
+    def depth(self) -> int | None: ...
 
     @property
-    def allow(self) -> Sequence[str]:
-        """Globs."""
-        ...
+    def allow(self) -> Sequence[str]: ...
 
     @property
-    def deny(self) -> Sequence[str]:
-        """Globs."""
-        ...
+    def deny(self) -> Sequence[str]: ...
 
 
-def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], bounds: Bounds) -> Scope:
+def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], options: ScopeOptions) -> Scope:
     """Return the scope of a crawl around its seeds, or of a spider (`kind` "") around its allowed domains."""
     exact = not kind
     if not kind:
         kind, seeds = ("domain", domains) if domains else ("any", ())
-    return Scope.of(kind, seeds, depth_max=bounds.depth, allow=bounds.allow, deny=bounds.deny, exact=exact)
+    return Scope.of(kind, seeds, depth_max=options.depth, allow=options.allow, deny=options.deny, exact=exact)

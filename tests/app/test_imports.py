@@ -79,7 +79,7 @@ class Own(Spider):
 
 
 @pytest.mark.parametrize("word", ["wolf_shop:key", "wolf_shop:more", "wolf_shop:instance", "wolf_shop:Key.plain"])
-def test_a_function_is_found_in_the_current_folder(word: str) -> None:
+def test_a_function_is_imported_from_the_current_folder(word: str) -> None:
     assert import_function("fingerprint_rules", word, "method, url, body")("GET", URL, b"") in (URL, b"called", 5)
 
 
@@ -102,14 +102,14 @@ def test_a_function_is_found_in_the_current_folder(word: str) -> None:
         ("a..b:key", ""),
     ],
 )
-def test_what_is_wrong_with_a_name_is_told_in_one_line(word: str, says: str) -> None:
+def test_an_invalid_name_is_reported_in_one_line(word: str, says: str) -> None:
     with pytest.raises(BadSetting) as caught:
         fingerprint_rules_of(Settings(fingerprint_rules=(word,)), Plain())
     assert str(caught.value).startswith(f"fingerprint_rules: {says}")
     assert "\n" not in str(caught.value)
 
 
-def test_one_function_at_most() -> None:
+def test_two_functions_are_refused() -> None:
     with pytest.raises(
         BadSetting, match=r"^fingerprint_rules: wolf_shop:key and wolf_shop:more: there can be one function$"
     ):
@@ -121,7 +121,7 @@ def kept(key: tuple[str, ...], spider: Spider) -> tuple[tuple[str, ...], Any]:
     return keys.words, keys.resolver("GET", keys.reduce(URL), b"") if keys.resolver else keys.reduce(URL)
 
 
-def test_the_setting_and_the_spider_say_what_counts() -> None:
+def test_the_fingerprint_rules_come_from_the_setting_and_the_spider() -> None:
     short = "http://a.example/?a&b"
     assert kept((), Plain()) == ((), URL)
     assert kept(("sort,tracking",), Plain()) == (("sort", "tracking"), short)
@@ -133,7 +133,7 @@ def test_the_setting_and_the_spider_say_what_counts() -> None:
 
 
 @pytest.mark.parametrize("value", [["tracking", "drop:a,b"], "tracking,drop:a,b", "tracking\ndrop:a,b"])
-def test_a_spider_says_it_in_custom_settings_and_the_command_line_wins(tmp_path: Path, value: object) -> None:
+def test_the_command_line_overrides_custom_settings(tmp_path: Path, value: object) -> None:
     custom = {"fingerprint_rules": value, "segment": "3d"}
     settings = load({}, spider_settings=custom, environ={"LYCOSA_SEGMENT": "day"}, folder=tmp_path)
     assert (fingerprint_rules_of(settings, Plain()).words, settings.segment) == (("tracking", "drop:a,b"), "3d")
@@ -142,13 +142,15 @@ def test_a_spider_says_it_in_custom_settings_and_the_command_line_wins(tmp_path:
     assert (fingerprint_rules_of(settings, Plain()).words, settings.segment) == (("sort", "drop:c"), "none")
 
 
-def test_a_state_says_again_what_counts() -> None:
+def test_the_fingerprint_rules_of_a_state_are_used_again() -> None:
     assert stored_fingerprint([]) is fingerprint
     for words in (["sort", "tracking"], ["drop:b,c d", "keep:a"], ["sort", "wolf_shop:key"]):
         keys = fingerprint_rules_of(Settings(fingerprint_rules=tuple(words)), Plain())
         assert list(keys.words) == words
         assert stored_fingerprint(words)("GET", URL, b"") == keys.fingerprint("GET", URL)
-    with pytest.raises(BadSetting, match=r"^own.key_resolver identifies the requests of this crawl: only a run of its"):
+    with pytest.raises(
+        BadSetting, match=r"^own.key_resolver computes the fingerprints of this crawl: only a run of its"
+    ):
         stored_fingerprint(["sort", "own.key_resolver"])
 
 
@@ -156,7 +158,7 @@ def of_run(segment: str, spider: Spider) -> str:
     return segment_naming_of(Settings(segment=segment), spider).of_run(Request(URL), 86_400.0)
 
 
-def test_the_setting_or_else_the_spider_names_segments() -> None:
+def test_segments_are_named_by_the_setting_else_by_the_spider() -> None:
     (Path.cwd() / "wolf_time.py").write_text("def name(request, now):\n    return f'at-{now:.0f}'")
     assert of_run("", Plain()) == ""
     assert of_run("", Own()) == "own-86400"
@@ -173,11 +175,11 @@ def test_the_setting_or_else_the_spider_names_segments() -> None:
         (partial(lambda: None), "Plain.key_resolver does not take (method, url, body)"),
     ],
 )
-def test_an_attribute_of_a_spider_that_is_no_resolver_is_told(found: Any, says: str) -> None:
+def test_a_spider_attribute_that_is_no_resolver_is_reported(found: Any, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         fingerprint_rules_of(Settings(), Plain(key_resolver=found))
     assert str(caught.value) == says
 
 
-def test_a_resolver_that_says_nothing_of_its_arguments_is_taken() -> None:
+def test_a_resolver_without_a_signature_is_accepted() -> None:
     assert import_function("fingerprint_rules", "builtins:max", "method, url, body") is max

@@ -69,7 +69,7 @@ def finishes(tree: Tree, cwd: Path, **places: object) -> None:
         ("file:///etc/passwd", "is not http"),
     ],
 )
-def test_a_malformed_url_is_refused_before_anything_is_made(tmp_path, url, says):
+def test_a_malformed_url_is_refused_before_any_file_is_created(tmp_path, url, says):
     line = refused(2, "crawl", "http://fine.example/", url, "-o", "items.jsonl", cwd=tmp_path)
     assert repr(url) in line
     assert says in line
@@ -77,7 +77,7 @@ def test_a_malformed_url_is_refused_before_anything_is_made(tmp_path, url, says)
 
 
 @pytest.mark.parametrize("robots", ["--robots", "--no-robots"])
-def test_a_host_that_cannot_be_reached_is_dead_with_the_reason(tmp_path, robots):
+def test_urls_of_an_unreachable_host_are_dead_with_the_reason(tmp_path, robots):
     closed = f"http://127.0.0.1:{closed_port()}/"
     unknown = f"http://{UNKNOWN_HOST}/"
     done = lycosa("crawl", closed, unknown, "--retries", 0, robots, cwd=tmp_path)
@@ -92,7 +92,7 @@ def test_a_host_that_cannot_be_reached_is_dead_with_the_reason(tmp_path, robots)
 # --------------------------------------------------------------------------------------------------------------- states
 
 
-def test_places_where_no_state_can_be(tmp_path):
+def test_a_state_in_an_impossible_place_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     for place in ("file", "file/below", "/proc/lycosa"):
         line = refused(3, "crawl", "http://127.0.0.1:9/", "--state", place, cwd=tmp_path)
@@ -112,7 +112,7 @@ def test_places_where_no_state_can_be(tmp_path):
         ({"crawl.json": '{"format": "lycosa-crawl", "version": 99}'}, "has version 99, this Lycosa reads up to"),
     ],
 )
-def test_a_state_that_is_not_ours_or_newer_is_left_as_it_is(tmp_path, files, says):
+def test_a_foreign_or_newer_state_is_refused_and_unchanged(tmp_path, files, says):
     state = tmp_path / "state"
     state.mkdir()
     for name, text in files.items():
@@ -125,7 +125,7 @@ def test_a_state_that_is_not_ours_or_newer_is_left_as_it_is(tmp_path, files, say
     assert not (tmp_path / "items.jsonl").exists()
 
 
-def test_a_state_whose_database_is_damaged(tmp_path):
+def test_a_damaged_database_is_reported(tmp_path):
     with grow(20) as tree:
         assert lycosa(*crawl(tree), cwd=tmp_path).returncode == 0
         database = tmp_path / "state/frontier/data.mdb"
@@ -136,7 +136,7 @@ def test_a_state_whose_database_is_damaged(tmp_path):
         assert (tmp_path / "items.jsonl").read_bytes() == written
 
 
-def test_what_another_process_uses_is_refused_and_both_may_go_on_later(tmp_path):
+def test_files_in_use_by_another_process_are_refused_and_both_finish_later(tmp_path):
     with grow(60, delay_s=0.1) as tree, started(*crawl(tree), cwd=tmp_path) as first:
         assert first.until(lambda: len(tree.hits()) > 3), first.stderr
         first.process.send_signal(signal.SIGSTOP)  # asleep, but alive
@@ -156,7 +156,7 @@ def test_what_another_process_uses_is_refused_and_both_may_go_on_later(tmp_path)
 # -------------------------------------------------------------------------------------------------- outputs and indexes
 
 
-def test_an_output_that_cannot_be_costs_nothing(tmp_path):
+def test_an_impossible_output_loses_nothing(tmp_path):
     with grow(20) as tree:
         (tmp_path / "taken.jsonl").mkdir()
         for place in ("no/items.jsonl", "taken.jsonl", "/proc/items.jsonl"):
@@ -165,7 +165,7 @@ def test_an_output_that_cannot_be_costs_nothing(tmp_path):
         finishes(tree, tmp_path)
 
 
-def test_an_output_that_was_changed_between_two_runs_is_refused_until_it_is_put_back(tmp_path):
+def test_an_output_changed_between_two_runs_is_refused_until_it_is_restored(tmp_path):
     with grow(60) as tree:
         output = tmp_path / "items.jsonl"
         assert lycosa(*crawl(tree), "--max-pages", 30, cwd=tmp_path).returncode == 0
@@ -185,7 +185,7 @@ def test_an_output_that_was_changed_between_two_runs_is_refused_until_it_is_put_
         finishes(tree, tmp_path)
 
 
-def test_starting_afresh_is_the_other_way_out(tmp_path):
+def test_a_changed_output_can_be_replaced_by_a_fresh_start(tmp_path):
     with grow(30) as tree:
         assert lycosa(*crawl(tree), cwd=tmp_path).returncode == 0
         (tmp_path / "items.jsonl").write_bytes(b"cut")
@@ -193,7 +193,7 @@ def test_starting_afresh_is_the_other_way_out(tmp_path):
         finishes(tree, tmp_path)
 
 
-def test_nothing_is_forgotten_for_a_start_that_cannot_be(tmp_path):
+def test_a_fresh_start_that_fails_deletes_nothing(tmp_path):
     with grow(30) as tree:
         assert lycosa(*crawl(tree), cwd=tmp_path).returncode == 0
         hits, written = len(tree.hits()), (tmp_path / "items.jsonl").read_bytes()
@@ -219,7 +219,7 @@ def afresh(command: list[object]) -> list[object]:
         ({"lycosa-index.json": "torn {"}, "not an index of Lycosa"),
     ],
 )
-def test_an_index_that_is_not_ours_or_newer_is_left_as_it_is(tmp_path, files, says):
+def test_a_foreign_or_newer_index_is_refused_and_unchanged(tmp_path, files, says):
     (tmp_path / "foreign").mkdir()
     for name, text in files.items():
         (tmp_path / "foreign" / name).write_text(text)
@@ -243,7 +243,7 @@ def kept(folder):
     return state, (folder / "items.jsonl").read_bytes()
 
 
-def test_a_part_that_is_not_there_is_told_before_the_crawl_is_forgotten(tmp_path):
+def test_a_missing_class_is_reported_before_a_fresh_start_deletes_the_crawl(tmp_path):
     with grow(10) as tree:
         finishes(tree, tmp_path)
         before = kept(tmp_path)
@@ -276,13 +276,13 @@ class Broken(lycosa.Spider):
         (2, "    def __init__(self, **arguments):\n        raise ValueError('oh no')", "oh no"),
     ],
 )
-def test_a_broken_spider_is_one_line_about_what_to_mend(tmp_path, code, more, says):
+def test_an_error_in_a_spider_is_one_line(tmp_path, code, more, says):
     (tmp_path / "spider.py").write_text(SPIDER + more + "\n")
     line = refused(code, "runspider", "spider.py", "-q", "--retries", 0, cwd=tmp_path)
     assert says in line
 
 
-def test_a_broken_settings_file_is_one_line_with_its_place(tmp_path):
+def test_an_invalid_settings_file_is_one_line_with_its_place(tmp_path):
     for content, says in ((b"delay = = 1", "line 1"), (b"\xff\xfe", "UTF-8"), (b"delay = 'soon'", "delay: 'soon'")):
         (tmp_path / "lycosa.toml").write_bytes(content)
         line = refused(2, "crawl", "http://127.0.0.1:9/", cwd=tmp_path)
@@ -319,7 +319,7 @@ def disk(tmp_path) -> Iterator[Disk]:
         subprocess.run(["umount", "-l", path], check=True)
 
 
-def test_a_read_only_disk(tmp_path, disk):
+def test_a_read_only_disk_is_reported(tmp_path, disk):
     disk.protect()
     with grow(10) as tree:
         for place in ("state", "o", "index"):
@@ -339,9 +339,7 @@ def test_a_read_only_disk(tmp_path, disk):
         ("index", "disk/index", "500k", 1500),
     ],
 )
-def test_a_disk_that_gets_full_ends_it_and_with_room_the_same_command_finishes(
-    tmp_path, disk, place, path, size, pages
-):
+def test_a_full_disk_ends_the_crawl_and_with_room_the_same_command_finishes(tmp_path, disk, place, path, size, pages):
     disk.resize(size)
     with grow(pages, text_bytes=1000) as tree:
         for _ in range(2):
@@ -361,7 +359,7 @@ def test_a_disk_that_gets_full_ends_it_and_with_room_the_same_command_finishes(
         finishes(tree, tmp_path, **{place: path})
 
 
-def test_a_disk_that_is_full_from_the_start(tmp_path, disk):
+def test_a_disk_that_is_full_from_the_start_is_reported(tmp_path, disk):
     """Whatever the step at which there is no more room, it is an error and never a signal."""
     places = {"state": "disk/state", "o": "disk/items.jsonl", "index": "disk/index"}
     with grow(40) as tree:
@@ -372,7 +370,7 @@ def test_a_disk_that_is_full_from_the_start(tmp_path, disk):
         finishes(tree, tmp_path, **places)
 
 
-def test_a_disk_full_of_others_things_leaves_the_description_whole(tmp_path, disk):
+def test_a_disk_filled_by_others_keeps_the_description_complete(tmp_path, disk):
     disk.resize("1m")
     with grow(30) as tree:
         assert lycosa(*crawl(tree, state="disk/state"), "--max-pages", 10, cwd=tmp_path).returncode == 0

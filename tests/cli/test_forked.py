@@ -28,7 +28,7 @@ def in_a_new_process(words, cwd, environment, timeout_s):
     ("words", "code"),
     [(["version"], 0), (["list"], 2), (["settings"], 0), (["crawl"], 2), (["search", "x", "--index", "no"], 3)],
 )
-def test_it_does_what_a_new_process_does(tmp_path, words, code):
+def test_a_forked_command_behaves_like_a_new_process(tmp_path, words, code):
     (tmp_path / "lycosa.toml").write_text("delay = 7.5\n")
     given = {**environment(), "LYCOSA_RETRIES": "9"}
     done, new = [run(words, tmp_path, given, 60.0) for run in (forked.run, in_a_new_process)]
@@ -37,7 +37,7 @@ def test_it_does_what_a_new_process_does(tmp_path, words, code):
     assert words != ["settings"] or ("7.5" in done.stdout and "LYCOSA_RETRIES" in done.stdout)
 
 
-def test_one_that_takes_too_long_is_killed(tmp_path):
+def test_a_command_that_takes_too_long_is_killed(tmp_path):
     with grow(3, delay_s=60.0) as tree:
         words = ["crawl", tree.url, "--no-robots", "--state", "state", "-o", "items.jsonl"]
         with pytest.raises(subprocess.TimeoutExpired):
@@ -49,6 +49,6 @@ def test_one_that_takes_too_long_is_killed(tmp_path):
 
 
 @pytest.mark.parametrize("given", [{"PYTHONHASHSEED": "7"}, {"LC_ALL": "C"}])
-def test_what_python_reads_when_it_starts_wants_a_new_process(tmp_path, given):
+def test_variables_that_python_reads_at_start_need_a_new_process(tmp_path, given):
     assert forked.run(["version"], tmp_path, environment(), 60.0).returncode == 0
     assert forked.run(["version"], tmp_path, {**environment(), **given}, 60.0) is None

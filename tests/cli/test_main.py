@@ -93,7 +93,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(capsys, argv, says):
     assert says in line
 
 
-def test_a_wrong_variable_or_file_is_named(capsys, monkeypatch):
+def test_an_invalid_variable_or_file_is_named(capsys, monkeypatch):
     monkeypatch.setenv("LYCOSA_DEPHT", "1")
     code, line = fails(capsys, "crawl", "http://a.example/")
     assert (code, "did you mean LYCOSA_DEPTH?" in line) == (2, True)
@@ -111,7 +111,7 @@ def test_no_arguments_and_help_show_the_verbs(capsys):
 
 
 @pytest.mark.parametrize("verb", ["frontier", "index"])
-def test_a_group_alone_shows_its_help(capsys, verb):
+def test_a_group_without_a_command_shows_its_help(capsys, verb):
     assert main([verb]) == main([verb, "--help"]) == 0
     shown = capsys.readouterr()
     half = len(shown.out) // 2
@@ -126,7 +126,7 @@ def test_version(capsys):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_is_there_and_has_help(capsys, verb):
+def test_every_verb_has_help(capsys, verb):
     assert main([verb, "--help"]) == 0
     assert f"Usage: lycosa {verb} " in capsys.readouterr().out
 
@@ -164,7 +164,7 @@ def options_in(text):
 
 
 @pytest.mark.parametrize("verb", ["crawl", "runspider", "worker"])
-def test_help_lists_everyday_options_and_help_all_the_others(capsys, verb):
+def test_help_lists_common_options_and_help_all_the_others(capsys, verb):
     main([verb, "--help"])
     everyday = options_in(capsys.readouterr().out)
     assert main([verb, "--help-all"]) == 0
@@ -215,7 +215,7 @@ def raiser(error: BaseException):
     ],
     ids=repr,
 )
-def test_our_errors_are_one_line_with_their_exit_code(capsys, verb, error, code):
+def test_lycosa_errors_are_one_line_with_their_exit_code(capsys, verb, error, code):
     verb(raiser(error))
     assert fails(capsys, "crawl") == (code, "what")
 
@@ -226,12 +226,12 @@ def test_a_message_cannot_write_to_the_terminal(capsys, verb):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()], ids=repr)
-def test_an_interrupt_is_130(capsys, verb, error):
+def test_the_exit_code_of_an_interrupt_is_130(capsys, verb, error):
     verb(raiser(error))
     assert fails(capsys, "crawl") == (130, "interrupted")
 
 
-def test_what_a_verb_returns_is_the_exit_code(verb):
+def test_the_exit_code_is_what_the_verb_returns(verb):
     for code in (0, 1, 130):
         verb(lambda code=code: code)
         assert main(["crawl"]) == code
@@ -239,7 +239,7 @@ def test_what_a_verb_returns_is_the_exit_code(verb):
     assert main(["crawl"]) == 0
 
 
-def test_a_program_error_is_one_line_and_a_file_with_the_traceback(capsys, verb, tmp_path):
+def test_an_internal_error_is_one_line_and_a_file_with_the_traceback(capsys, verb, tmp_path):
     verb(raiser(ZeroDivisionError("division by zero")))
     code, line = fails(capsys, "crawl")
     assert code == 3
@@ -249,7 +249,7 @@ def test_a_program_error_is_one_line_and_a_file_with_the_traceback(capsys, verb,
     assert "in raiser" in file.read_text() or "in action" in file.read_text()
 
 
-def test_a_program_error_is_shown_when_asked_for_or_when_no_file_can_be_written(capsys, verb, monkeypatch, tmp_path):
+def test_the_traceback_is_shown_on_request_or_if_no_file_can_be_written(capsys, verb, monkeypatch, tmp_path):
     verb(raiser(ZeroDivisionError("division by zero")))
     monkeypatch.setenv("LYCOSA_DEBUG", "1")
     assert main(["crawl"]) == 3
@@ -272,7 +272,7 @@ HEAVY = ("asyncio", "rich", "uvloop", "pycurl", "lmdb", "parsel", "lxml", "tanti
 @pytest.mark.parametrize(
     "argv", [["--help"], ["--version"], ["crawl", "--help"], ["crawl"], ["nonsense"]], ids=" ".join
 )
-def test_help_and_mistakes_are_quick_because_nothing_heavy_is_imported(argv):
+def test_help_and_usage_errors_import_no_slow_modules(argv):
     code = f"""
 import sys
 from lycosa.cli.main import main
@@ -282,7 +282,7 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
     assert python(code, *argv).stderr.endswith("[]\n")
 
 
-def test_a_crawl_without_a_pool_of_proxies_does_not_import_the_pools():
+def test_a_crawl_without_a_proxy_pool_does_not_import_pools():
     code = """
 import sys
 import lycosa.app.crawl.run, lycosa.app.crawl.wiring
@@ -295,7 +295,7 @@ print([name for name in sys.modules if name.startswith(pools) and not name.start
 
 
 @pytest.mark.parametrize("lines", [1, 10_000])
-def test_a_reader_that_has_seen_enough_ends_it_quietly(lines):
+def test_a_closed_pipe_ends_the_command_quietly(lines):
     code = f"""
 import sys, click
 from lycosa.cli.main import Verbs, main
@@ -327,7 +327,7 @@ sys.exit(main(["crawl"]))
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_not_taken_by_files_and_progress_never_lands_among_items(tmp_path, closed):
+def test_closed_streams_are_not_reused_by_files_and_progress_is_never_among_items(tmp_path, closed):
     command = f'{sys.executable} -c "$0" "$1" {closed}'
     done = subprocess.run(
         ["sh", "-c", command, CLOSED, tmp_path / "seen"],
@@ -341,12 +341,12 @@ def test_closed_streams_are_not_taken_by_files_and_progress_never_lands_among_it
     assert "seen" not in (tmp_path / "seen").read_text()
 
 
-def test_it_is_what_the_package_installs():
+def test_main_is_the_entry_point_of_the_package():
     text = (ROOT / "pyproject.toml").read_text()
     assert f'lycosa = "{entry_point.__name__}:main"' in text
 
 
-def test_a_group_is_searched_for_our_errors_only(capsys, verb):
+def test_a_lycosa_error_in_an_exception_group_is_reported(capsys, verb):
     async def tasks() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(60))

@@ -37,7 +37,7 @@ def shown(capsys, *argv: str) -> str:
     return capsys.readouterr().out
 
 
-def test_every_setting_its_value_and_its_place(capsys):
+def test_every_setting_is_shown_with_value_and_source(capsys):
     lines = shown(capsys, "-s", "depth=3").splitlines()
     assert [line.split()[0] for line in lines] == [field.name for field in fields(Settings)]
     told = {line.split()[0]: line.split()[1:] for line in lines}
@@ -49,7 +49,7 @@ def test_every_setting_its_value_and_its_place(capsys):
     assert told["pipelines"] == ['{"a:B":', "3}", "lycosa.toml"]
 
 
-def test_as_json(capsys):
+def test_settings_as_json(capsys):
     told = json.loads(shown(capsys, "--json", "--spider", "s"))
     assert told["delay"] == {"value": 2.0, "from": "custom_settings"}
     assert told["timeout"] == {"value": 30.0, "from": "default"}
@@ -73,7 +73,7 @@ def test_as_json(capsys):
         ("cookies", "true"),
     ],
 )
-def test_one_setting(capsys, name, text):
+def test_one_setting_is_shown_with_get(capsys, name, text):
     assert shown(capsys, "--get", name) == f"{text}\n"
 
 
@@ -90,18 +90,18 @@ def test_one_setting_as_json(capsys):
         (["-s", "x"], "-s 'x': write NAME=VALUE"),
     ],
 )
-def test_mistakes(capsys, argv, line):
+def test_mistakes_are_one_line(capsys, argv, line):
     assert main(["settings", *argv]) == 2
     assert capsys.readouterr().err == f"lycosa: {line}\n"
 
 
-def test_a_password_is_shown_only_when_asked_for(capsys):
+def test_a_password_is_shown_only_with_get(capsys):
     secret = ["-s", "http_pass=hunter2"]
     assert "hunter2" not in shown(capsys, *secret) + shown(capsys, "--json", *secret)
     assert shown(capsys, "--get", "http_pass", *secret) == "hunter2\n"
 
 
-def test_the_name_and_password_of_a_proxy_are_shown_only_when_asked_for(capsys):
+def test_the_login_of_a_proxy_is_shown_only_with_get(capsys):
     proxy = "socks5h://ann:hunt@er2@127.0.0.1:3128"
     assert "socks5h://***@127.0.0.1:3128 " in shown(capsys, "-s", f"proxy={proxy}")
     assert "er2" not in shown(capsys, "--json", "-s", f"proxy={proxy}")
@@ -113,7 +113,7 @@ def test_the_name_and_password_of_a_proxy_are_shown_only_when_asked_for(capsys):
         assert "***@host' is not a proxy such as" in said
 
 
-def test_the_password_of_a_stream_is_shown_only_when_asked_for(capsys):
+def test_the_password_of_a_stream_is_shown_only_with_get(capsys):
     output = "redis://ann:hunt@er2@127.0.0.1:3128/0?stream=items"
     assert "redis://***@127.0.0.1:3128/0?stream=items " in shown(capsys, "-s", f"output={output}")
     assert "er2" not in shown(capsys, "--json", "-s", f"output={output}")
@@ -130,7 +130,7 @@ def test_a_value_cannot_write_to_the_terminal(capsys):
     assert "\x1b" not in shown(capsys)
 
 
-def test_the_version_and_what_does_the_work(capsys):
+def test_verbose_version_lists_the_libraries(capsys):
     assert main(["version"]) == 0
     assert capsys.readouterr().out == f"lycosa {__version__}\n"
     assert main(["version", "-v"]) == 0
@@ -139,7 +139,7 @@ def test_the_version_and_what_does_the_work(capsys):
     assert {"python", "platform"} <= {name for name, _ in lines}
 
 
-def test_the_passwords_of_a_shared_frontier_are_shown_only_when_asked_for(capsys):
+def test_the_passwords_of_a_shared_frontier_are_shown_only_with_get(capsys):
     frontier = "redis+sentinel://ann:hunt@er2@127.0.0.1:3128/shop?sentinel_user=bob&sentinel_password=hunter3"
     shown_ = "redis+sentinel://***@127.0.0.1:3128/shop?sentinel_user=bob&sentinel_password=***"
     for name in ("frontier", "output"):

@@ -43,19 +43,19 @@ def shell(line: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(("to", "why"), [(">/dev/full", "no space left on device"), (">&-", "bad file descriptor")])
-def test_output_that_cannot_be_written_is_told(home: Path, command: str, to: str, why: str) -> None:
+def test_output_that_cannot_be_written_is_reported(home: Path, command: str, to: str, why: str) -> None:
     done = shell(f"{command} {to}", home)
     assert done.returncode == 3
     assert done.stderr.splitlines() == [f"lycosa: standard output cannot be written: {why}"]
 
 
 @pytest.mark.parametrize("command", COMMANDS[:6])
-def test_who_has_read_enough_is_no_error(home: Path, command: str) -> None:
+def test_a_reader_that_closes_the_pipe_is_no_error(home: Path, command: str) -> None:
     done = shell(f"{command} | head -1", home)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_closed_standard_input_is_an_empty_one(home: Path) -> None:
+def test_closed_standard_input_reads_as_empty(home: Path) -> None:
     done = shell("proxies add - --pool pool <&-", home)
     assert (done.returncode, done.stderr) == (2, "lycosa: there is no proxy in standard input\n")

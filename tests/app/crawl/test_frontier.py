@@ -20,7 +20,7 @@ def reporter() -> WorkerReporter:
     return WorkerReporter(None, RunStats(0.0), StatsCollector(), 1)  # type: ignore[arg-type]
 
 
-def test_a_frontier_of_our_own_shares_nothing_and_is_over_when_nothing_is_left() -> None:
+def test_an_own_frontier_shares_nothing_and_is_finished_when_it_is_empty() -> None:
     async def story() -> None:
         opened = OpenFrontier.own(memory_frontier(Policy()))
         assert opened.shared is None
@@ -35,7 +35,7 @@ def test_a_frontier_of_our_own_shares_nothing_and_is_over_when_nothing_is_left()
     asyncio.run(story())
 
 
-def test_the_processes_of_a_crawl_are_told_the_delays_of_its_own_frontier() -> None:
+def test_only_an_own_frontier_has_delays_for_worker_processes() -> None:
     async def story() -> None:
         frontier = memory_frontier(Policy(delay_s=2.0))
         await frontier.push([url(1)])
@@ -46,7 +46,7 @@ def test_the_processes_of_a_crawl_are_told_the_delays_of_its_own_frontier() -> N
     asyncio.run(story())
 
 
-def test_the_operations_on_a_frontier_of_our_own_are_those_of_the_crawl() -> None:
+def test_operations_on_an_own_frontier_commit_and_wake_the_crawl() -> None:
     async def story() -> None:
         called = []
 
@@ -87,7 +87,7 @@ class Shared:
         return given
 
 
-def test_a_shared_frontier_is_asked_for_what_it_can_do_beyond_the_port() -> None:
+def test_a_shared_frontier_provides_cookies_shortage_and_reports() -> None:
     async def story() -> None:
         shared: Any = Shared()
         opened = OpenFrontier.joined(shared)
@@ -110,7 +110,7 @@ def test_a_shared_frontier_is_asked_for_what_it_can_do_beyond_the_port() -> None
     asyncio.run(story())
 
 
-def test_a_server_that_is_away_at_the_end_costs_the_totals_and_not_the_crawl() -> None:
+def test_without_a_server_at_the_end_only_the_totals_are_missing() -> None:
     shared: Any = Shared()
     shared.away = True
     assert asyncio.run(OpenFrontier.joined(shared).totals(reporter())) == {}

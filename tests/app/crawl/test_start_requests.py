@@ -63,7 +63,7 @@ class Waiting(Spider):
             raise CloseSpider("enough")
 
 
-def test_a_start_that_waits_for_its_pages_is_no_deadlock(tree):
+def test_a_start_that_waits_for_its_own_pages_does_not_deadlock(tree):
     urls = [url(tree, number) for number in range(5)]
     crawl = crawled(Waiting(urls=urls))
     assert [item["url"] for item in crawl.items] == urls
@@ -71,7 +71,7 @@ def test_a_start_that_waits_for_its_pages_is_no_deadlock(tree):
     assert (crawl.summary.finished, crawl.summary.stats["finish_reason"]) == (True, "finished")
 
 
-def test_a_start_that_never_ends_is_left_when_the_crawl_is_closed(tree):
+def test_a_start_that_never_ends_is_cancelled_when_the_crawl_closes(tree):
     crawl = crawled(Waiting(urls=[url(tree, number) for number in range(5)], ends=False))
     assert crawl.summary is not None
     assert (len(crawl.items), crawl.summary.closing) == (5, "enough")
@@ -88,7 +88,7 @@ class Failing(Waiting):
         raise ZeroDivisionError("of a sudden")
 
 
-def test_a_start_that_fails_later_ends_the_crawl_and_says_where(tree, tmp_path):
+def test_a_start_that_fails_later_ends_the_crawl_with_its_line(tree, tmp_path):
     urls = [url(tree, number) for number in range(5)]
     with pytest.raises(LycosaError, match=r"Failing.start failed .*ZeroDivisionError: of a sudden"):
         crawled(Failing(urls=urls), state=tmp_path / "state", output=tmp_path / "items.jsonl")
@@ -112,13 +112,13 @@ class Many(Spider):
         yield {"url": response.url}
 
 
-def test_thousands_are_all_crawled_once():
+def test_thousands_of_start_requests_are_crawled_once():
     with running() as server:
         crawl = crawled(Many(first=server.url("/good")))
         assert len({item["url"] for item in crawl.items}) == len(crawl.items) == len(server.hits) == 2500
 
 
-def test_a_finished_crawl_has_nothing_to_do_although_start_yields_again(tree, tmp_path):
+def test_a_finished_crawl_has_nothing_to_do_when_start_yields_the_same_requests(tree, tmp_path):
     class One(Spider):
         name = "one"
         start_urls = (url(tree, 1),)

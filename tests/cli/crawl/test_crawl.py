@@ -47,19 +47,19 @@ def application(monkeypatch, tmp_path):
     root.setLevel(level)
 
 
-def test_urls_and_settings_arrive(application):
+def test_urls_and_settings_are_passed_to_the_crawl(application):
     assert main(["crawl", "http://a/", "https://b/", "-O", "i.jl", "--no-robots", "--header", "A: b", "-q"]) == 0
     expected = Settings(output="i.jl", overwrite=True, robots=False, header=("A: b",), quiet=True)
     assert application.calls == [(expected, ["http://a/", "https://b/"], {})]
 
 
-def test_o_appends_whatever_a_file_says(application, tmp_path):
+def test_o_appends_even_if_a_file_sets_overwrite(application, tmp_path):
     Path("lycosa.toml").write_text("overwrite = true\noutput = 'x.jsonl'")
     main(["crawl", "http://a/", "-o", "i.jl"])
     assert application.calls == [(Settings(output="i.jl"), ["http://a/"], {})]
 
 
-def test_a_spider_its_arguments_and_its_settings_arrive(application):
+def test_a_spider_with_arguments_and_settings_is_passed_to_the_crawl(application):
     Path("quotes.py").write_text(SPIDER)
     assert main(["runspider", "quotes.py", "-a", "tag=a=b", "--depth", "1", "-s", "CONCURRENT_REQUESTS=3"]) == 0
     ((settings, spider, arguments),) = application.calls
@@ -68,7 +68,7 @@ def test_a_spider_its_arguments_and_its_settings_arrive(application):
     assert arguments == {"tag": "a=b"}
 
 
-def test_custom_settings_that_are_no_dict(application, capsys):
+def test_custom_settings_must_be_a_dict(application, capsys):
     Path("quotes.py").write_text(SPIDER + "    custom_settings = ['x']\n")
     assert main(["runspider", "quotes.py"]) == 2
     assert capsys.readouterr().err == "lycosa: Quotes.custom_settings is not a dict\n"
@@ -82,19 +82,19 @@ def test_progress_and_summary_go_to_standard_error(application, capsys):
     assert "finished: 2 pages" in captured.err
 
 
-def test_quiet_is_quiet_and_the_exit_code_speaks(application, capsys):
+def test_quiet_writes_nothing_and_returns_the_exit_code(application, capsys):
     application.summary = Summary(False, True, False, Snapshot())
     assert main(["crawl", "http://a/", "-q"]) == 130
     assert capsys.readouterr() == ("", "")
 
 
-def test_dead_requests_are_exit_code_1(application, capsys):
+def test_dead_requests_give_exit_code_1(application, capsys):
     application.summary = Summary(True, False, False, Snapshot(dead=1), dead=[("http://a/", "timeout")])
     assert main(["crawl", "http://a/"]) == 1
     assert "http://a/  timeout" in capsys.readouterr().err
 
 
-def test_the_log_goes_where_it_should(application, capsys):
+def test_the_log_goes_to_the_log_file_at_its_level(application, capsys):
     main(["crawl", "http://a/", "-q", "-L", "info", "--log-file", "my.log"])
     logging.getLogger("quotes").info("hello")
     logging.getLogger("quotes").debug("too much")
@@ -102,7 +102,7 @@ def test_the_log_goes_where_it_should(application, capsys):
     assert Path("my.log").read_text().endswith("INFO quotes: hello\n")
 
 
-def test_a_log_file_that_cannot_be(application, capsys):
+def test_a_log_file_that_cannot_be_opened_is_an_error(application, capsys):
     assert main(["crawl", "http://a/", "--log-file", "no/such.log"]) == 3
     assert capsys.readouterr().err == "lycosa: --log-file no/such.log: No such file or directory\n"
     assert application.calls == []

@@ -60,14 +60,14 @@ def project(tmp_path):
     (tmp_path / "lycosa.toml").write_text("spider_modules = ['quotes_of_test']\n")
 
 
-def test_the_body_goes_to_standard_output_as_it_came(engine, capfdbinary):
+def test_the_body_goes_unchanged_to_standard_output(engine, capfdbinary):
     assert main(["fetch", "http://a.example/"]) == 0
     captured = capfdbinary.readouterr()
     assert captured.out == HTML
     assert captured.err == b"200 http://a.example/, %d B, text/html\n" % len(HTML)
 
 
-def test_a_body_may_go_into_a_file_and_the_headers_to_standard_output(engine, capsys):
+def test_the_body_can_go_to_a_file_and_the_headers_to_standard_output(engine, capsys):
     engine.headers = {"Content-Type": "text/html", "X-Evil": "a\x1b[2J"}
     assert main(["fetch", "http://a.example/", "--headers", "-o", "page.html", "-s", "header=X-Y: z"]) == 0
     assert Path("page.html").read_bytes() == HTML
@@ -76,19 +76,19 @@ def test_a_body_may_go_into_a_file_and_the_headers_to_standard_output(engine, ca
 
 
 @pytest.mark.parametrize("status", [404, 301, 500])
-def test_any_answer_is_an_answer(engine, capsys, status):
+def test_a_response_of_any_status_is_shown(engine, capsys, status):
     engine.status = status
     assert main(["fetch", "http://a.example/", "--headers"]) == 0
     assert f"< {status}\n" in capsys.readouterr().out
 
 
-def test_redirects_are_left_alone_when_asked(engine, capfd):
+def test_no_redirect_does_not_follow_redirects(engine, capfd):
     main(["fetch", "http://a.example/", "--no-redirect"])
     main(["fetch", "http://a.example/"])
     assert [request.meta.get("dont_redirect") for _, request, _ in engine.calls] == [True, None]
 
 
-def test_a_spider_of_the_project_lends_its_settings(engine, project, capfd):
+def test_the_settings_of_a_spider_are_used(engine, project, capfd):
     assert main(["fetch", "http://a.example/", "--spider", "quotes"]) == 0
     settings, _, spider = engine.calls[0]
     assert (settings.timeout, spider.name) == (5.0, "quotes")
@@ -105,18 +105,18 @@ def test_a_spider_of_the_project_lends_its_settings(engine, project, capfd):
         (["http://a.example/"], ConnectFailed("nobody answers"), 3, "nobody answers"),
     ],
 )
-def test_mistakes_and_failures_are_one_line(engine, project, capsys, verb, argv, error, code, line):
+def test_errors_are_one_line(engine, project, capsys, verb, argv, error, code, line):
     engine.error = error
     assert main([verb, *argv]) == code
     assert capsys.readouterr().err == f"lycosa: {line}\n"
 
 
-def test_a_spider_without_a_project(engine, capsys):
+def test_a_spider_name_without_a_project_is_an_error(engine, capsys):
     assert main(["fetch", "http://a.example/", "--spider", "quotes"]) == 2
     assert "there is no project here" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_written(engine, capsys):
+def test_a_file_that_cannot_be_written_is_an_error(engine, capsys):
     assert main(["fetch", "http://a.example/", "-o", "no/such/file"]) == 3
     assert capsys.readouterr().err == "lycosa: -o no/such/file: no such file or directory\n"
 
@@ -142,13 +142,13 @@ def test_a_file_that_cannot_be_written(engine, capsys):
         ("lycosa.Request is Request", "True"),
     ],
 )
-def test_code_runs_with_the_page_at_hand(engine, capsys, code, printed):
+def test_code_can_use_the_page(engine, capsys, code, printed):
     assert main(["shell", "http://a.example/", "-c", code]) == 0
     wanted = "('http://b.example/', 'http://b.example/', 'http://b.example/')" if "+ 2" in printed else printed
     assert capsys.readouterr().out.rstrip("\n") == wanted
 
 
-def test_code_without_a_page(engine, capsys):
+def test_code_runs_without_a_page(engine, capsys):
     assert main(["shell", "-c", "response, request, sel"]) == 0
     assert capsys.readouterr().out == "(None, None, None)\n"
     assert engine.calls == []
@@ -160,7 +160,7 @@ def test_a_picture_has_no_selector(engine, capsys):
     assert capsys.readouterr().out == "9\n"
 
 
-def test_a_file_is_as_good_as_a_page(engine, capsys):
+def test_a_file_is_loaded_as_a_page(engine, capsys):
     Path("page.html").write_bytes(HTML)
     assert main(["shell", "page.html", "-c", "response.css('title::text').get(), response.url"]) == 0
     assert capsys.readouterr().out == f"('Hello', '{Path('page.html').absolute().as_uri()}')\n"
@@ -173,7 +173,7 @@ def test_a_file_is_as_good_as_a_page(engine, capsys):
     ]
 
 
-def test_a_spider_that_cannot_be_made_is_one_line(engine, project, capsys, tmp_path):
+def test_an_error_in_a_spider_constructor_is_one_line(engine, project, capsys, tmp_path):
     with (tmp_path / "quotes_of_test.py").open("a") as file:
         file.write("    def __init__(self, tag): pass\n")
     assert main(["shell", "--spider", "quotes", "-c", "1"]) == 2
@@ -188,12 +188,12 @@ def test_a_spider_that_cannot_be_made_is_one_line(engine, project, capsys, tmp_p
         ("nowhere", "-c: NameError: name 'nowhere' is not defined"),
     ],
 )
-def test_code_that_fails_is_one_line(engine, capsys, code, line):
+def test_an_error_in_the_code_is_one_line(engine, capsys, code, line):
     assert main(["shell", "-c", code]) == 2
     assert capsys.readouterr().err == f"lycosa: {line}\n"
 
 
-def test_pythons_own_prompt_waits_and_goes_on_after_errors(engine, monkeypatch, capsys):
+def test_pythons_own_prompt_awaits_and_continues_after_errors(engine, monkeypatch, capsys):
     """Where there is no IPython."""
     monkeypatch.setitem(sys.modules, "IPython", None)
     typed = ["import asyncio", "x = await asyncio.sleep(0, 20)", "1 / 0", "print(x + 1, response.status)"]
@@ -214,7 +214,7 @@ def test_pythons_own_prompt_waits_and_goes_on_after_errors(engine, monkeypatch, 
     assert "Available: response, request" in captured.err
 
 
-def test_ipython_gets_the_names(engine, monkeypatch, capsys):
+def test_ipython_gets_the_variables(engine, monkeypatch, capsys):
     seen = {}
     monkeypatch.setitem(
         sys.modules, "IPython", SimpleNamespace(start_ipython=lambda argv, user_ns: seen.update(user_ns))
@@ -232,7 +232,7 @@ def test_ipython_gets_the_names(engine, monkeypatch, capsys):
         ("application/x-nobody-knows", b"x", ".txt", b"x"),
     ],
 )
-def test_a_page_is_shown_in_the_browser(monkeypatch, tmp_path, kind, body, suffix, written):
+def test_view_opens_the_page_in_the_browser(monkeypatch, tmp_path, kind, body, suffix, written):
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda uri: opened.append(uri) or True)
     monkeypatch.setattr(import_module("tempfile"), "tempdir", str(tmp_path))

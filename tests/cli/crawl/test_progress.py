@@ -44,13 +44,13 @@ SUMMARY = {
 }
 
 
-def test_one_line_tells_it_all():
+def test_the_progress_line():
     assert progress_line(NOW) == (
         "12 s: 4,760 pages, 396/s, 1,204 queued, 64 leased, 7 delayed, 3 failed, 12 hosts, 162 MB"
     )
 
 
-def test_hosts_that_nobody_has_counted_are_not_told():
+def test_unknown_numbers_of_hosts_are_left_out():
     """A worker of a shared crawl does not know how many there are."""
     assert "host" not in progress_line(Snapshot(pages=3, elapsed_s=1.0))
 
@@ -59,13 +59,13 @@ def test_hosts_that_nobody_has_counted_are_not_told():
     ("max_pages", "rate", "told"),
     [(None, 396.0, ""), (4760 + 792, 396.0, "2.0 s to go"), (10_000, 396.0, ""), (4760, 396.0, ""), (5000, 0.0, "")],
 )
-def test_the_time_to_go_is_told_only_where_it_can_be_known(max_pages, rate, told):
+def test_the_remaining_time_is_shown_only_if_it_is_known(max_pages, rate, told):
     line = progress_line(NOW._replace(rate=rate), max_pages)
     assert line.endswith(told or "MB")
 
 
 @pytest.mark.parametrize(("first", "passed"), [(None, [5, 10, 15]), (0.0, [0, 5, 10, 15])])
-def test_an_observer_may_be_told_as_often_as_one_likes(first, passed):
+def test_an_observer_passes_on_one_snapshot_per_interval(first, passed):
     seen = []
     observe = rate_limited(5, lambda snapshot: seen.append(snapshot.elapsed_s), first=first)
     for tenth in range(200):
@@ -73,7 +73,7 @@ def test_an_observer_may_be_told_as_often_as_one_likes(first, passed):
     assert seen == passed
 
 
-def test_lines_where_there_is_no_terminal(capsys):
+def test_plain_lines_without_a_terminal(capsys):
     with show_progress(Settings()) as observe:
         for second in range(11):
             observe(Snapshot(pages=second, elapsed_s=second))
@@ -82,7 +82,7 @@ def test_lines_where_there_is_no_terminal(capsys):
     assert [line.split(",")[0] for line in captured.err.splitlines()] == ["5.0 s: 5 pages", "10 s: 10 pages"]
 
 
-def test_nothing_when_quiet(capsys):
+def test_quiet_shows_no_progress(capsys):
     with show_progress(Settings(quiet=True)) as observe:
         assert observe is None
     assert capsys.readouterr() == ("", "")
@@ -101,21 +101,21 @@ def test_the_summary_of_a_finished_crawl():
     ]
 
 
-def test_the_summary_of_an_interrupted_crawl_says_how_to_go_on():
+def test_the_summary_of_an_interrupted_crawl_says_how_to_resume():
     summary = Summary(**{**SUMMARY, "finished": False, "interrupted": True, "notes": ["more memory helps"]})
     lines = summary_lines(summary)
     assert lines[0].startswith("interrupted: 4,760 pages")
     assert lines[-2:] == ["hint: more memory helps", "the state is saved: the same command resumes the crawl"]
 
 
-def test_after_an_upper_case_o_the_same_command_does_not_resume_the_crawl():
+def test_after_a_fresh_start_the_command_with_o_resumes_the_crawl():
     summary = Summary(**{**SUMMARY, "finished": False, "interrupted": True, "overwritten": True})
     assert summary_lines(summary)[-1] == (
         "the state is saved: the same command with -o instead of -O resumes the crawl"
     )
 
 
-def test_the_summary_of_a_resumed_crawl_says_which_counts_are_of_this_run_and_which_of_all():
+def test_the_summary_of_a_resumed_crawl_tells_counts_of_this_run_and_of_all_runs_apart():
     lines = summary_lines(Summary(**{**SUMMARY, "resumed": True, "skipped": {"scope": 9}}))
     assert lines[:4] == [
         "finished: 4,760 pages, 4,700 items in 12 s (397 pages/s, 162 MB) in this run",
@@ -130,7 +130,7 @@ def test_the_summary_when_there_was_nothing_to_do():
     assert summary_lines(summary)[0] == "nothing to do: the crawl is finished (120 done, 0 dead); -O starts afresh"
 
 
-def test_the_summary_when_there_was_nothing_to_do_says_what_failed_and_how_to_retry_it():
+def test_the_summary_when_there_was_nothing_to_do_says_how_to_retry_failed_urls():
     summary = Summary(**{**SUMMARY, "nothing_to_do": True, "resumed": True, "snapshot": Snapshot(done=6, dead=3)})
     assert summary_lines(summary)[:4] == [
         (
@@ -143,17 +143,17 @@ def test_the_summary_when_there_was_nothing_to_do_says_what_failed_and_how_to_re
     ]
 
 
-def test_a_crawl_that_others_share_is_not_started_afresh_with_a_flag():
+def test_a_shared_crawl_has_no_hint_to_start_afresh_with_a_flag():
     summary = Summary(**{**SUMMARY, "nothing_to_do": True, "snapshot": Snapshot(done=120), "shared": {"pages": 120}})
     assert summary_lines(summary)[0].endswith("; another --crawl-name, --state and -o start one afresh")
 
 
-def test_the_summary_when_the_segment_takes_no_more():
+def test_the_summary_when_the_segment_is_closed():
     summary = Summary(**{**SUMMARY, "nothing_to_do": True, "closed": "segment a was dropped", "snapshot": Snapshot()})
     assert summary_lines(summary)[0] == "nothing to do: segment a was dropped (0 done, 0 dead)"
 
 
-def test_many_reasons_are_summed_up():
+def test_rare_reasons_are_summed_up():
     reasons = {f"r{n:02}": 100 - n for n in range(20)}
     line = summary_lines(Summary(**{**SUMMARY, "reasons": reasons}))[1]
     assert line.endswith(f"r11: 89, others: {sum(100 - n for n in range(12, 20))})")
@@ -235,14 +235,14 @@ def test_a_live_line_on_a_terminal():
     assert seen.rstrip().endswith("the end")
 
 
-def test_no_colour_when_asked():
+def test_no_color_is_obeyed():
     seen, _ = on_terminal("items.jsonl", items_too=False, NO_COLOR="1")
     assert "\x1b[1;31m" not in seen
     assert "pages" in seen
 
 
 @pytest.mark.parametrize("environment", [{}, {"TERM": "dumb"}])
-def test_plain_lines_where_a_live_line_would_do_harm(environment):
+def test_plain_lines_where_a_live_line_is_impossible(environment):
     """Items on the same terminal would be overwritten; a dumb terminal cannot go back."""
     seen, _ = on_terminal("" if not environment else "items.jsonl", items_too=not environment, **environment)
     assert "\x1b" not in seen
@@ -254,7 +254,7 @@ def test_plain_lines_where_a_live_line_would_do_harm(environment):
 DUE = time.mktime((2026, 11, 22, 0, 0, 0, 0, 0, -1))
 
 
-def test_a_crawl_that_waits_says_for_how_long_and_says_it_at_once():
+def test_a_waiting_crawl_shows_at_once_until_when():
     waiting = NOW._replace(waiting_until=DUE)
     assert progress_line(waiting).startswith(
         "12 s: 4,760 pages, waiting, next due at 2026-11-22 00:00:00, 1,204 queued"
@@ -266,19 +266,19 @@ def test_a_crawl_that_waits_says_for_how_long_and_says_it_at_once():
     assert seen == [NOW, waiting]
 
 
-def test_a_crawl_that_is_paused_says_why():
+def test_a_paused_crawl_shows_why():
     paused = NOW._replace(paused="3.0 MB free at /state, 500 MB needed")
     assert ", paused (3.0 MB free at /state, 500 MB needed), 1,204 queued" in progress_line(paused)
 
 
-def test_unchanged_pages_are_told_of():
+def test_unchanged_pages_are_shown():
     some = NOW._replace(unchanged=1500)
     assert progress_line(some).startswith("12 s: 4,760 pages, 1,500 more unchanged, 396/s, ")
     first = summary_lines(Summary(**{**SUMMARY, "snapshot": some}))[0]
     assert first.startswith("finished: 4,760 pages, 1,500 more unchanged, 4,700 items in 12 s (522 pages/s, ")
 
 
-def test_a_crawl_in_which_nothing_has_changed_has_not_seen_0_pages():
+def test_a_crawl_with_only_unchanged_pages_does_not_show_0_pages():
     none = NOW._replace(pages=0, unchanged=601, items=0)
     assert progress_line(none).startswith("12 s: 601 pages unchanged, 396/s, ")
     first = summary_lines(Summary(**{**SUMMARY, "snapshot": none}))[0]
@@ -287,18 +287,18 @@ def test_a_crawl_in_which_nothing_has_changed_has_not_seen_0_pages():
     assert summary_lines(Summary(**{**SUMMARY, "snapshot": Snapshot()}))[0].startswith("finished: 0 pages, 0 items in ")
 
 
-def test_the_summary_of_an_idle_crawl_says_when_it_goes_on():
+def test_the_summary_of_an_idle_crawl_says_when_more_is_due():
     idle = {"finished": False, "idle_until": DUE, "ended_at": DUE - 13 * 3600 + 5}
     lines = summary_lines(Summary(**{**SUMMARY, **idle}))
     assert lines[0].startswith("idle: 4,760 pages")
     assert lines[-1] == "next due at 2026-11-22 00:00:00 (in 13 h); the same command resumes then"
 
 
-def test_a_date_that_no_calendar_has_is_no_error():
+def test_a_date_out_of_range_is_shown_as_unix_seconds():
     assert date(1e18) == "unix second 1000000000000000000"
 
 
-def test_a_worker_tells_what_all_did():
+def test_the_summary_of_a_worker_has_the_totals_of_all():
     lines = summary_lines(Summary(**SUMMARY, shared={"pages": 9000, "unchanged": 1, "items": 8000, "bytes": 10**9}))
     assert "  shared  9,001 pages, 8,000 items, 1.0 GB by all workers so far" in lines
     assert not any("shared" in line for line in summary_lines(Summary(**SUMMARY)))
@@ -307,7 +307,7 @@ def test_a_worker_tells_what_all_did():
     assert "  shared  9,007 pages, 0 items, 0 B by all workers so far" in lines
 
 
-def test_the_summary_tells_what_came_of_the_proxies_of_a_pool():
+def test_the_summary_counts_the_outcomes_of_pool_proxies():
     stats = {"proxy/leases": 5020, "proxy/outcomes/site": 12, "proxy/outcomes/none": 5000, "proxy/sent_again": 20}
     lines = summary_lines(Summary(**{**SUMMARY, "stats": stats}))
     assert "  proxies 5,020 leases in this run (sent again: 20, banned: 12)" in lines
@@ -315,11 +315,11 @@ def test_the_summary_tells_what_came_of_the_proxies_of_a_pool():
     assert "  proxies 0 leases in this run (waited: 3)" in none
 
 
-def test_a_crawl_that_ends_for_want_of_proxies_could_not_go_on():
+def test_the_exit_code_of_a_crawl_without_proxies_is_3():
     assert exit_code(Summary(**{**SUMMARY, "closing": "no proxy"})) == 3
 
 
-def test_how_many_there_are_of_what():
+def test_count_forms_plurals():
     assert [count(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
     assert [count(number, "dead proxy") for number in (1, 2)] == ["1 dead proxy", "2 dead proxies"]
 

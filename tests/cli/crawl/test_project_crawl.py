@@ -32,7 +32,7 @@ def test_a_new_project_crawls_at_once(tmp_path):
         assert ran(project, "settings", "--get", "delay") == "1\n"
 
 
-def test_a_page_is_fetched_and_looked_at_as_a_crawl_would(tmp_path):
+def test_fetch_and_shell_fetch_pages_as_a_crawl_would(tmp_path):
     with grow(3) as tree:
         done = lycosa("fetch", tree.url, cwd=tmp_path)
         assert (done.returncode, done.stdout.count("Heading 0")) == (0, 1)

@@ -88,7 +88,7 @@ def write(project: Path, name: str, custom: str = "{}", file: str = "") -> Path:
 # --- startproject
 
 
-def test_a_project_is_made_with_files_that_python_and_toml_understand(says, tmp_path):
+def test_the_files_of_a_new_project_are_valid_python_and_toml(says, tmp_path):
     code, out, err = says("startproject", "shop")
     assert (code, out) == (0, "")
     assert err.startswith("shop/lycosa.toml: the project shop was created.")
@@ -108,7 +108,7 @@ def test_a_project_is_made_with_files_that_python_and_toml_understand(says, tmp_
             ast.parse(text)
 
 
-def test_what_is_commented_out_in_the_settings_is_right(project):
+def test_commented_settings_of_a_new_project_are_valid(project):
     """Every comment that looks like a setting, switched on."""
     lines = Path("lycosa.toml").read_text().splitlines()
     tables = [line.removeprefix("# ") for line in lines if line.startswith(("# [", '# "'))]
@@ -161,7 +161,7 @@ def test_a_project_may_go_into_another_folder(says, folder):
         (["shop", "made"], "made/lycosa.toml is there already: made is a project"),
     ],
 )
-def test_a_project_that_cannot_be(says, tmp_path, argv, line):
+def test_an_invalid_project_is_refused(says, tmp_path, argv, line):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").touch()
     (tmp_path / "there").mkdir()
@@ -181,7 +181,7 @@ def test_a_project_that_cannot_be(says, tmp_path, argv, line):
 
 
 @pytest.mark.parametrize("template", spider_templates())
-def test_every_template_makes_a_spider(project, says, template):
+def test_every_template_gives_a_working_spider(project, says, template):
     assert says("genspider", "-t", template, "quotes", "quotes.example")[0] == 0
     text = Path("shop/spiders/quotes.py").read_text()
     tree = ast.parse(text)
@@ -202,7 +202,7 @@ def test_every_template_makes_a_spider(project, says, template):
         ("bücher.example", "https://xn--bcher-kva.example/", "xn--bcher-kva.example"),
     ],
 )
-def test_a_domain_or_a_url(says, where, url, domain):
+def test_genspider_accepts_a_domain_or_a_url(says, where, url, domain):
     assert says("genspider", "my-quotes.fast", where)[0] == 0
     text = Path("my_quotes_fast.py").read_text()
     assert f'start_urls = ["{url}"]' in text
@@ -211,7 +211,7 @@ def test_a_domain_or_a_url(says, where, url, domain):
     assert 'name = "my-quotes.fast"' in text
 
 
-def test_without_a_project_the_spider_goes_here_and_runs_as_a_file(says, crawled):
+def test_without_a_project_the_spider_is_written_here_and_runs_as_a_file(says, crawled):
     assert says("genspider", "quotes", "a.example") == (
         0, "", "quotes.py: the spider quotes was written. Run it:\n  lycosa runspider quotes.py",
     )  # fmt: skip
@@ -219,7 +219,7 @@ def test_without_a_project_the_spider_goes_here_and_runs_as_a_file(says, crawled
     assert crawled[0][1].name == "quotes"
 
 
-def test_new_spider_module_says_where(project, says):
+def test_new_spider_module_is_the_package_for_new_spiders(project, says):
     (project / "shop" / "drafts").mkdir()
     (project / "shop" / "drafts" / "__init__.py").write_text("")
     text = (project / "lycosa.toml").read_text()
@@ -241,7 +241,7 @@ def test_new_spider_module_says_where(project, says):
         (["broken", "a.example"], "shop/spiders/broken.py is there already, and is not overwritten"),
     ],
 )
-def test_a_spider_that_cannot_be(project, says, argv, line):
+def test_an_invalid_spider_name_or_url_is_refused(project, says, argv, line):
     write(project, "old")
     (project / "shop" / "spiders" / "broken.py").write_text("(")
     code, _, err = says("genspider", *argv)
@@ -253,7 +253,7 @@ def test_a_spider_that_cannot_be(project, says, argv, line):
 # --- list
 
 
-def test_spiders_are_listed_with_their_files_from_below_too(project, says, monkeypatch):
+def test_spiders_are_listed_with_their_files_also_from_a_subfolder(project, says, monkeypatch):
     write(project, "zebra")
     write(project, "ant", file="deep.py")
     (project / "shop" / "spiders" / "below").mkdir()
@@ -267,7 +267,7 @@ def test_spiders_are_listed_with_their_files_from_below_too(project, says, monke
     assert f"zebra  {project}/shop/spiders/zebra.py" in says("list")[1]
 
 
-def test_a_base_class_and_an_imported_spider_are_no_spiders_of_their_file(project, says):
+def test_base_classes_and_imported_spiders_are_not_listed(project, says):
     write(project, "base")
     (project / "shop" / "spiders" / "more.py").write_text(
         "from shop.spiders.base import base\nclass Common(base): name = ''\nclass Real(Common): name = 'real'\n"
@@ -275,7 +275,7 @@ def test_a_base_class_and_an_imported_spider_are_no_spiders_of_their_file(projec
     assert [line.split()[0] for line in says("list")[1].splitlines()] == ["base", "real"]
 
 
-def test_two_spiders_of_one_name_are_an_error_that_names_both(project, says, crawled):
+def test_two_spiders_with_the_same_name_are_an_error_that_names_both(project, says, crawled):
     write(project, "quotes")
     write(project, "quotes", file="copy.py")
     line = "2 spiders are called 'quotes', in shop/spiders/copy.py (quotes) and shop/spiders/quotes.py (quotes)"
@@ -286,7 +286,7 @@ def test_two_spiders_of_one_name_are_an_error_that_names_both(project, says, cra
     assert crawled == []
 
 
-def test_a_broken_file_hides_only_its_own(project, says, crawled):
+def test_a_broken_file_hides_only_its_own_spiders(project, says, crawled):
     write(project, "quotes")
     (project / "shop" / "spiders" / "bad.py").write_text("\nimport shop.nowhere\n")
     line = "shop/spiders/bad.py:2: ModuleNotFoundError: No module named 'shop.nowhere'"
@@ -297,17 +297,17 @@ def test_a_broken_file_hides_only_its_own(project, says, crawled):
 
 
 @pytest.mark.parametrize(("modules", "missing"), [("shop.spidres", "shop.spidres"), ("shoop.spiders", "shoop.spiders")])
-def test_a_module_that_is_not_there(project, says, modules, missing):
+def test_a_missing_module_is_reported(project, says, modules, missing):
     code, _, err = says("list", "-s", f"spider_modules={modules}")
     assert (code, err) == (2, f"spider_modules: there is no module {missing!r}, neither installed nor in the project")
 
 
-def test_a_broken_package_is_told_with_its_line(project, says):
+def test_a_broken_package_is_reported_with_its_line(project, says):
     (project / "shop" / "__init__.py").write_text("1 / 0\n")
     assert says("list") == (2, "", "shop/__init__.py:1: ZeroDivisionError: division by zero")
 
 
-def test_an_empty_project_and_none(project, says, monkeypatch, tmp_path):
+def test_an_empty_project_and_no_project_are_reported(project, says, monkeypatch, tmp_path):
     assert says("list") == (0, "", "no spiders in shop.spiders yet: lycosa genspider writes one")
     Path("lycosa.toml").write_text("")
     assert says("list") == (2, "", "the project does not say where its spiders are: set spider_modules")
@@ -329,7 +329,7 @@ def test_a_spider_runs_by_name_with_its_settings_and_arguments(project, says, cr
     assert settings == Settings(delay=2.0, depth=1, quiet=True, bot_name="shop", spider_modules=("shop.spiders",))
 
 
-def test_from_below_the_project_its_state_is_in_the_project(project, says, crawled, monkeypatch):
+def test_from_a_subfolder_the_state_is_in_the_project(project, says, crawled, monkeypatch):
     write(project, "quotes", "{'JOBDIR': 'job'}")
     monkeypatch.chdir(project / "shop")
     says("crawl", "quotes", "-o", "here.jsonl", "-q")
@@ -338,13 +338,13 @@ def test_from_below_the_project_its_state_is_in_the_project(project, says, crawl
     assert settings.output == "here.jsonl"
 
 
-def test_a_crawl_of_urls_finds_the_modules_of_the_project_too(project, says, crawled, monkeypatch):
+def test_a_crawl_of_urls_can_import_the_modules_of_the_project(project, says, crawled, monkeypatch):
     monkeypatch.chdir(project / "shop" / "spiders")
     assert says("crawl", "https://a.example/", "-q") == (0, "", "")
     assert sys.path[-1] == str(project)
 
 
-def test_several_spiders_run_together_each_with_its_settings(project, says, crawled):
+def test_several_spiders_run_together_with_their_own_settings(project, says, crawled):
     write(project, "a", "{'timeout': 5}")
     write(project, "b")
     assert says("crawl", "b", "a", "-q")[0] == 0
@@ -365,7 +365,7 @@ def test_several_spiders_run_together_each_with_its_settings(project, says, craw
         (["http://a.example/", "-a", "tag=x"], "-a is for the arguments of a spider"),
     ],
 )
-def test_what_cannot_be_crawled(project, says, crawled, argv, line):
+def test_invalid_targets_are_refused(project, says, crawled, argv, line):
     write(project, "quotes")
     write(project, "other")
     code, _, err = says("crawl", *argv)
@@ -374,7 +374,7 @@ def test_what_cannot_be_crawled(project, says, crawled, argv, line):
     assert crawled == []
 
 
-def test_a_file_in_the_project_that_runs_by_itself_finds_the_project(project, says, crawled, monkeypatch):
+def test_runspider_can_import_the_modules_of_the_project(project, says, crawled, monkeypatch):
     write(project, "quotes")
     Path("alone.py").write_text("from shop.items import Page\n" + SPIDER.format(name="alone", custom={}))
     monkeypatch.chdir(project / "shop")

@@ -115,7 +115,7 @@ def test_search_as_json(index, capsys):
     assert (found["total"], found["limit"], found["offset"], len(found["hits"])) == (20, 3, 19, 1)
 
 
-def test_search_finds_nothing(index, capsys):
+def test_search_reports_no_results(index, capsys):
     assert run(capsys, "search", "zebra", "--index", index) == (0, "", "nothing found for zebra\n")
 
 

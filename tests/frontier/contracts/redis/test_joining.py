@@ -131,7 +131,7 @@ def test_a_server_of_some_partitions_that_comes_back_empty(crawl, lost):
         crawl.join(known)
 
 
-def test_who_begins_a_crawl_is_told_so_and_of_the_others_there(tmp_path):
+def test_the_creator_of_a_crawl_is_told_of_it_and_of_the_others_there(tmp_path):
     """A name that is misspelt begins another crawl."""
 
     def told(name: str) -> str:
