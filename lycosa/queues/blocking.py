@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from queue import Empty, Full
 from time import monotonic
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from lycosa.core.errors import UsageError
@@ -165,9 +164,7 @@ class BlockingQueue(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
 
     def _room_for(self, count: int) -> int:
@@ -228,9 +225,7 @@ class QueueLease:
     def __enter__(self) -> Any:
         return self.item
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.ack()
         else:

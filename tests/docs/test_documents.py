@@ -24,8 +24,9 @@ from lycosa.config import SCRAPY_NAMES, Settings
 from lycosa.config.view import SettingsView
 from lycosa.crawl.spiders.response import Response
 from lycosa.frontier.core.states import Event, State
-from lycosa.http.core.request import META_KEYS, SHORTHANDS, Request
+from lycosa.http.core.request import SHORTHANDS, Request
 from tests.conftest import ROOT
+from tests.docs.meta_keys import META_KEYS
 
 
 @pytest.fixture

@@ -31,21 +31,6 @@ MIB = 1024 * 1024
 
 MEMUSAGE_EXCEEDED = "memusage_exceeded"
 
-FINISH_REASONS = {
-    "finished": "nothing is left, or what is left is due later",
-    "shutdown": "it was interrupted: Ctrl-C, SIGTERM",
-    "cancelled": "CloseSpider without a reason; with one, that is the finish reason",
-    "failed": "the crawl could not continue: the state, a sink or the spider failed",
-    "closespider_itemcount": "CLOSESPIDER_ITEMCOUNT items were scraped",
-    "closespider_pagecount": "CLOSESPIDER_PAGECOUNT pages are done, counted over all runs of the crawl",
-    "closespider_errorcount": "CLOSESPIDER_ERRORCOUNT callbacks failed",
-    "closespider_timeout": "CLOSESPIDER_TIMEOUT seconds have passed",
-    "closespider_timeout_no_item": "CLOSESPIDER_TIMEOUT_NO_ITEM seconds have passed without an item",
-    "closespider_pagecount_no_item": "CLOSESPIDER_PAGECOUNT_NO_ITEM responses in a row brought no item",
-    MEMUSAGE_EXCEEDED: "the process uses more than MEMUSAGE_LIMIT_MB",
-}
-"""Every reason that Lycosa itself uses, and its meaning."""
-
 
 class RunCounts(NamedTuple):
     """The counters of a run that conditions depend on. `errors` are failed callbacks; times are unix seconds.

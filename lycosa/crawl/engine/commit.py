@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 from lycosa.frontier.ports import Frontier
 from lycosa.storage.ports import Sink
@@ -57,25 +58,20 @@ class SettleLock:
                 self._open.set()
 
 
+@dataclass(eq=False, repr=False)
 class Committer:
     """Commits `every_s` seconds after a change, or sooner after `acks_max` settled leases.
 
     `on_commit` is called with the committed positions.
     """
 
-    def __init__(
-        self,
-        frontier: Frontier,
-        sinks: Sequence[Sink],
-        every_s: float,
-        acks_max: int,
-        on_commit: Callable[[Mapping[str, int]], None],
-    ) -> None:
-        self._frontier = frontier
-        self._sinks = sinks
-        self._every_s = every_s
-        self._acks_max = acks_max
-        self._on_commit = on_commit
+    frontier: Frontier
+    sinks: Sequence[Sink]
+    every_s: float
+    acks_max: int
+    on_commit: Callable[[Mapping[str, int]], None]
+
+    def __post_init__(self) -> None:
         self._acks = 0
         self._changed = asyncio.Event()
         self._full = asyncio.Event()
@@ -89,7 +85,7 @@ class Committer:
         """Record that a lease was settled, or something else changed, since the last commit."""
         self._acks += 1
         self._changed.set()
-        if self._acks >= self._acks_max:
+        if self._acks >= self.acks_max:
             self._full.set()
 
     def abandon(self) -> None:
@@ -101,7 +97,7 @@ class Committer:
         while True:
             await self._changed.wait()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
+                async with asyncio.timeout(self.every_s):
                     await self._full.wait()
             await self.commit()
 
@@ -117,11 +113,11 @@ class Committer:
             if self._abandoned:
                 return False
             # The frontier commits last: until then a crash fetches the pages again, and the sinks drop their items.
-            positions = {sink.name: await sink.flush() for sink in self._sinks}
+            positions = {sink.name: await sink.flush() for sink in self.sinks}
             if self.save is not None:
                 await self.save()
-            await self._frontier.commit({**positions, **marks})
-        self._on_commit(positions)
+            await self.frontier.commit({**positions, **marks})
+        self.on_commit(positions)
         return True
 
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
@@ -129,18 +125,18 @@ class Committer:
 
         A sink that is new to this crawl starts at its end, or with `afresh` at its beginning. Returns the starts.
         """
-        committed = await self._frontier.positions()
+        committed = await self.frontier.positions()
         clean = bool(committed.get(CLEAN))
         starts = {}
-        for sink in self._sinks:
+        for sink in self.sinks:
             position = committed.get(sink.name, 0 if afresh else None)
             # After a clean end, data behind the position is not ours: another crawl wrote to the same file.
             starts[sink.name] = await sink.open(position, keep=clean)
-        await self._frontier.commit({**starts, CLEAN: 0})
+        await self.frontier.commit({**starts, CLEAN: 0})
         return starts
 
     async def finish(self) -> None:
         """Commit, and record a clean end: nothing of ours lies behind the positions."""
         await self.commit()
         if not self._abandoned:
-            await self._frontier.commit({CLEAN: 1})
+            await self.frontier.commit({CLEAN: 1})

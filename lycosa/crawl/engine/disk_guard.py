@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,28 +58,22 @@ def disk_space(path: Path) -> DiskSpace:
     return DiskSpace(device.f_bavail * device.f_frsize, device.f_blocks * device.f_frsize)
 
 
+@dataclass(eq=False, repr=False)
 class FreeSpace:
     """Watches the devices of `paths`. `floor_bytes` is the floor: None for the default, 0 for none.
 
     `other_shortage` returns a shortage elsewhere (a server's memory, for example) as text, "" when there is none.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        floor_bytes: int | None = None,
-        space_at: Callable[[Path], DiskSpace] = disk_space,
-        other_shortage: Callable[[], str] = lambda: "",
-    ) -> None:
-        self._paths = paths
-        self._floor_bytes = floor_bytes
-        self._space_at = space_at
-        self._other_shortage = other_shortage
-        self.shortage: Shortage | str | None = None
+    paths: Sequence[Path]
+    floor_bytes: int | None = None
+    space_at: Callable[[Path], DiskSpace] = disk_space
+    other_shortage: Callable[[], str] = lambda: ""
+    shortage: Shortage | str | None = field(init=False, default=None)
 
     def recheck(self) -> None:
         """Check during a shortage, or when another one is reported: both are cheap to notice."""
-        if self.shortage or self._other_shortage():
+        if self.shortage or self.other_shortage():
             self.check()
 
     async def wait_for_space(self, *, running: bool) -> None:
@@ -96,12 +91,12 @@ class FreeSpace:
             log.warning("enough space again: the crawl resumes")
 
     def _find(self) -> Shortage | str | None:
-        here = next((found for path in self._paths if (found := self._shortage_at(path))), None)
-        return here or self._other_shortage() or None
+        here = next((found for path in self.paths if (found := self._shortage_at(path))), None)
+        return here or self.other_shortage() or None
 
     def _shortage_at(self, path: Path) -> Shortage | None:
         try:
-            free_bytes, total_bytes = self._space_at(path)
+            free_bytes, total_bytes = self.space_at(path)
         except OSError:
             return None  # the next write there will report what is wrong
         floor = self._floor(total_bytes)
@@ -110,7 +105,7 @@ class FreeSpace:
         return None if enough else Shortage(str(path), free_bytes, needed)
 
     def _floor(self, total_bytes: int) -> int:
-        if self._floor_bytes is not None:
-            return self._floor_bytes
+        if self.floor_bytes is not None:
+            return self.floor_bytes
         usual = min(FLOOR_BYTES, int(total_bytes * FLOOR_SHARE))
         return usual if usual >= FLOOR_MIN else 0

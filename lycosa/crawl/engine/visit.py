@@ -22,7 +22,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -100,6 +100,7 @@ class PageRules:
     content_types: frozenset[str] = field(default_factory=frozenset)
 
 
+@dataclass(eq=False, repr=False)
 class Visitor:
     """Visits the records of one spider.
 
@@ -107,32 +108,21 @@ class Visitor:
     certainly known to the frontier.
     """
 
-    def __init__(
-        self,
-        spider: Spider,
-        rules: PageRules,
-        downloader: Downloader,
-        scraper: Scraper,
-        retrying: RetryDecider,
-        pipelines: Pipelines,
-        prepare: Callable[[Any], Sequence[Any]],
-        known: Callable[[str, Sequence[int]], AbstractSet[int]],
-        stats: RunStats,
-        crawler: Crawler,
-        naming: Naming = DEFAULT_NAMING,
-    ) -> None:
-        self._spider = spider
-        self._rules = rules
-        self._downloader = downloader
-        self._scraper = scraper
-        self._retrying = retrying
-        self._pipelines = pipelines
-        self._prepare = prepare
-        self._known = known
-        self._stats = stats
+    spider: Spider
+    rules: PageRules
+    downloader: Downloader
+    scraper: Scraper
+    retrying: RetryDecider
+    pipelines: Pipelines
+    prepare: Callable[[Any], Sequence[Any]]
+    known: Callable[[str, Sequence[int]], AbstractSet[int]]
+    stats: RunStats
+    crawler: InitVar[Crawler]
+    naming: Naming = DEFAULT_NAMING
+
+    def __post_init__(self, crawler: Crawler) -> None:
         self._count = crawler.stats.inc_value
         self._signals = crawler.signals
-        self._naming = naming
         self._hinted = False
 
     async def visit(self, lease: Lease) -> Outcome:
@@ -140,7 +130,7 @@ class Visitor:
         record = lease.record
         current_work.set(CurrentWork(lease, guarded=record.guarded))
         request = to_request(record)
-        result = await self._downloader.download(request, lease.address)
+        result = await self.downloader.download(request, lease.address)
         outcome = await self._outcome(record, request, result)
         if isinstance(result, Response) and not result.contacted and isinstance(outcome, (Completed, Failed)):
             return outcome._replace(contacted=False)
@@ -152,7 +142,7 @@ class Visitor:
                 return await self._on_response(record, request, result)
             return await self._on_verdict(record, request, result)
         except RetryRequest as retry:
-            return self._retrying.on_request(request, retry)
+            return self.retrying.on_request(request, retry)
         except CloseSpider as close:
             return CloseCrawl(close.reason)
         except IgnoreRequest as ignored:
@@ -172,16 +162,16 @@ class Visitor:
 
     async def _on_response(self, record: UrlRecord, request: Request, response: Response) -> Outcome:
         raw = response.raw
-        refused = raw.skipped or (self._rules.content_types and not looks_like_page(raw))
+        refused = raw.skipped or (self.rules.content_types and not looks_like_page(raw))
         if refused and 200 <= raw.status < 300:
             return Completed("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
         self._count("response_received_count")
         if self._signals.on_response_received:
-            await self._signals.send(response_received, response=response, request=request, spider=self._spider)
+            await self._signals.send(response_received, response=response, request=request, spider=self.spider)
         try:
-            results = await self._scraper.scrape(response.request, response)
+            results = await self.scraper.scrape(response.request, response)
         except RetryRequest as retry:
-            return await self._on_verdict(record, request, self._retrying.on_request(request, retry))
+            return await self._on_verdict(record, request, self.retrying.on_request(request, retry))
         completed = await self._complete(str(raw.status), record, results, response)
         validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 and not raw.partial else None
         return completed._replace(page=True, bytes=raw.size_bytes, validators=validators)
@@ -201,14 +191,14 @@ class Visitor:
         results = None
         if request.errback is not None:
             cause = exception_of(verdict)
-            results = await self._scraper.run_errback(request, cause, getattr(cause, "response", None))
+            results = await self.scraper.run_errback(request, cause, getattr(cause, "response", None))
         if results is not None:
             completed = await self._complete(verdict.reason, record, results)
             return completed._replace(contacted=verdict.contacted)
         if isinstance(verdict, Failed):
             return verdict
         if record.depth == 0 and verdict.reason == "robots":
-            self._stats.note(f"robots.txt forbids the start URL {record.url}; --no-robots ignores it, if you may")
+            self.stats.note(f"robots.txt forbids the start URL {record.url}; --no-robots ignores it, if you may")
         return Completed(verdict.reason, bytes=verdict.bytes, contacted=verdict.contacted)
 
     async def _complete(
@@ -218,14 +208,14 @@ class Visitor:
         closing = results.closing
         prepared: Sequence[Sequence[Any]] = ()
         if items:
-            if self._pipelines:
+            if self.pipelines:
                 try:
-                    passed = await self._pipelines.process_page(items, response)
+                    passed = await self.pipelines.process_page(items, response)
                 except IgnoreRequest as error:  # from a fetch of a pipeline: the items must not be lost silently
                     raise BadSpider(f"{type(error).__name__} in a pipeline: {error}") from error
-                self._stats.dropped += passed.dropped
+                self.stats.dropped += passed.dropped
                 items, closing = passed.items, closing or passed.closing
-            prepared = [self._prepare(item) for item in items]
+            prepared = [self.prepare(item) for item in items]
             await self._send_scraped(items, response)
         return Completed(reason, prepared, self._children(results, record), closing=closing)
 
@@ -233,7 +223,7 @@ class Visitor:
         self._count("item_scraped_count", len(items))
         if self._signals.on_item_scraped:
             for item in items:
-                await self._signals.send(item_scraped, item=item, response=response, spider=self._spider)
+                await self._signals.send(item_scraped, item=item, response=response, spider=self.spider)
 
     def _children(self, results: Results, parent: UrlRecord) -> list[UrlRecord]:
         guarded = is_guarded()
@@ -243,9 +233,9 @@ class Visitor:
                 # From a callback it lifts the scope too, as in Scrapy; where we set it (redirects), it does not.
                 if request.dont_filter:
                     request.meta[ALLOW_OFFSITE] = True
-                child = to_record(request, self._spider, parent, self._naming, guarded=guarded)
+                child = to_record(request, self.spider, parent, self.naming, guarded=guarded)
             except BadUrl as error:
-                self._stats.skip("bad URL")
+                self.stats.skip("bad URL")
                 self._hint_at_follow(request.url, parent)
                 log.info("link on %s not followed: %s", parent.url, error)
                 continue
@@ -257,17 +247,17 @@ class Visitor:
         """Note once that a Request needs an absolute URL: a mistake of the spider, not of the page."""
         if not self._hinted and not urlsplit(url).scheme:
             self._hinted = True
-            self._stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
+            self.stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
 
     def _link_records(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1
-        fingerprint_of = self._naming.fingerprint
+        fingerprint_of = self.naming.fingerprint
         # Links come with the default fingerprint. A resolver of the user's must not see URLs out of scope.
         if fingerprint_of is not fingerprint:
             in_scope = (link for link in links if self._is_in_scope(link.url, link.host, depth))
             links = [link._replace(fingerprint=fingerprint_of("GET", link.url, b"")) for link in in_scope]
-        known = self._known(segment, [link.fingerprint for link in links])
-        self._stats.known_links += len(known)
+        known = self.known(segment, [link.fingerprint for link in links])
+        self.stats.known_links += len(known)
         return [
             UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth, guarded=guarded)
             for link in links
@@ -278,19 +268,19 @@ class Visitor:
         return self._is_in_scope(record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE)))
 
     def _is_in_scope(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> bool:
-        reason = self._rules.scope.reason(url, host, depth, anywhere=anywhere)
+        reason = self.rules.scope.reason(url, host, depth, anywhere=anywhere)
         if reason:
-            self._stats.skip(reason)
+            self.stats.skip(reason)
         return not reason
 
     def _replace(self, record: UrlRecord, verdict: Replace) -> Completed | Failed:
         if record.redirects >= REPLACEMENTS_MAX and verdict.reason != "redirect":  # redirects have their own limit
             return Failed(f"replaced more than {REPLACEMENTS_MAX} times", cause=verdict.request)
-        child = replacement_record(record, verdict.request, self._spider, self._naming, guarded=is_guarded())
+        child = replacement_record(record, verdict.request, self.spider, self.naming, guarded=is_guarded())
         if self._request_in_scope(child, verdict.request):
             return Completed(verdict.reason, children=[child], bytes=verdict.bytes, contacted=verdict.contacted)
         if record.depth == 0:
-            self._stats.note(f"{record.url} redirects to {child.url}, outside the scope: start there, or widen --scope")
+            self.stats.note(f"{record.url} redirects to {child.url}, outside the scope: start there, or widen --scope")
         return Completed(f"{verdict.reason} out of scope", bytes=verdict.bytes, contacted=verdict.contacted)
 
     def _on_user_error(self, request: Request, error: BaseException) -> Failed:
@@ -298,17 +288,17 @@ class Visitor:
         self._count(f"spider_exceptions/{type(error).__name__}")
         if self._signals.on_spider_error:
             failure = Failure(error, request)
-            self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
+            self._signals.post(spider_error, failure=failure, response=None, spider=self.spider)
         name = user_function(error, str(request.callback or "parse"))
         if (about := explain(error)) is not None:
             reason = reason_text(about)
-            self._stats.bugs.record(error, name, about, request.url, reason, with_traceback=False)
+            self.stats.bugs.record(error, name, about, request.url, reason, with_traceback=False)
             return Failed(reason, cause=error)
         is_explained = isinstance(error, LycosaError)  # its text says what to write instead: no traceback needed
         text = f"{error}{user_errors.usual_cause(error)}"
         kind = type(error).__name__
         reason = reason_text(text if is_explained else f"{kind} in {name}: {text}")
-        self._stats.bugs.record(error, name, f"{kind}: {text}", request.url, reason, with_traceback=not is_explained)
+        self.stats.bugs.record(error, name, f"{kind}: {text}", request.url, reason, with_traceback=not is_explained)
         return Failed(reason, cause=error)
 
 

@@ -100,19 +100,14 @@ Hooks = list[Hook]
 class Signals:
     """The receivers of one crawl. `close` is called with the reason of a `CloseSpider`; `sender` goes to receivers.
 
-    The lists `on_<signal>` stay the same objects for the whole crawl, so callers may keep them.
+    The lists `on_<signal>`, one for each of SIGNALS, stay the same objects for the whole crawl, so callers may keep
+    them. Declared are those that callers look at before they make the arguments of a signal.
     """
 
-    on_engine_started: Hooks
-    on_engine_stopped: Hooks
     on_scheduler_empty: Hooks
-    on_spider_opened: Hooks
     on_spider_idle: Hooks
-    on_spider_closed: Hooks
     on_spider_error: Hooks
     on_item_scraped: Hooks
-    on_item_dropped: Hooks
-    on_item_error: Hooks
     on_request_scheduled: Hooks
     on_request_dropped: Hooks
     on_request_reached_downloader: Hooks
@@ -122,9 +117,6 @@ class Signals:
     on_headers_received: Hooks
     on_bytes_received: Hooks
     on_robots_parsed: Hooks
-    on_feed_slot_closed: Hooks
-    on_feed_exporter_closed: Hooks
-    on_memusage_warning_reached: Hooks
 
     def __init__(self, close: Callable[[str], None] | None = None, sender: Any = None) -> None:
         self._close = close

@@ -9,8 +9,7 @@ too.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pprint import pformat
@@ -105,25 +104,22 @@ class StatsCollector:
 
     def set_value(self, key: str, value: Any, spider: Any = None) -> None:
         """Set the value."""
-        if key in self._stats:
-            self._stats[key] = value
-        else:
-            self._add(key, value)
+        self._set(key, value)
 
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
         """Add `count`, to `start` when the value is not set."""
         try:  # several times per page: a look-up of the default each time would cost more
             self._stats[key] += count
         except KeyError:
-            self._add(key, start + count)
+            self._set(key, start + count)
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
         """Set the value if it is larger than the one there, or the first."""
-        self.set_value(key, max(self._stats.get(key, value), value))
+        self._set(key, max(self._stats.get(key, value), value))
 
     def min_value(self, key: str, value: Any, spider: Any = None) -> None:
         """Set the value if it is smaller than the one there, or the first."""
-        self.set_value(key, min(self._stats.get(key, value), value))
+        self._set(key, min(self._stats.get(key, value), value))
 
     def get_stats(self, spider: Any = None) -> dict[str, Any]:
         """Return all stats: the dict itself, not a copy."""
@@ -156,8 +152,8 @@ class StatsCollector:
         """Return all stats as text, one per line, sorted by name."""
         return pformat(self._stats, sort_dicts=True)
 
-    def _add(self, key: str, value: Any) -> None:
-        if len(self._stats) < NAMES_MAX or key in STAT_NAMES:
+    def _set(self, key: str, value: Any) -> None:
+        if key in self._stats or len(self._stats) < NAMES_MAX or key in STAT_NAMES:
             self._stats[key] = value
         else:
             self._stats[LEFT_OUT] = self._stats.get(LEFT_OUT, 0) + 1
@@ -188,11 +184,3 @@ def counting_logs(stats: StatsCollector, level: int | str = logging.NOTSET) -> I
         yield
     finally:
         logging.getLogger().removeHandler(counter)
-
-
-def unlisted_names(names: Iterable[str]) -> list[str]:
-    """Return the names that `STAT_NAMES` does not list."""
-    return [name for name in names if name not in STAT_NAMES and not _LISTED.fullmatch(name)]
-
-
-_LISTED = re.compile("|".join(re.sub(r"<\w+>", ".+", re.escape(name)) for name in STAT_NAMES), re.DOTALL)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from lycosa.core.errors import (
@@ -66,6 +67,7 @@ DownloadResult = Response | Verdict
 BlockHost = Callable[[str, float], Awaitable[None]]
 
 
+@dataclass(eq=False, repr=False)
 class Downloader:
     """Downloads for one spider.
 
@@ -73,28 +75,16 @@ class Downloader:
     every request. `block_host(host, until)` blocks a host in the frontier, for `download_delay` in meta.
     """
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        chain: DownloaderChain,
-        retrying: RetryDecider,
-        clock: Clock,
-        accept: Accept | None = None,
-        headers: Mapping[str, str] | None = None,
-        block_host: BlockHost | None = None,
-        guard: PublicOnlyGuard = NO_GUARD,
-        bugs: BugLog | None = None,
-    ) -> None:
-        self._fetcher = fetcher
-        self._chain = chain
-        self._retrying = retrying
-        self._clock = clock
-        self._accept = accept
-        self._headers = headers or {}
-        self._block_host = block_host
-        self._guard = guard
-        self._bugs = bugs or BugLog()
-        self._delays = RequestDelays()
+    fetcher: Fetcher
+    chain: DownloaderChain
+    retrying: RetryDecider
+    clock: Clock
+    accept: Accept | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    block_host: BlockHost | None = None
+    guard: PublicOnlyGuard = NO_GUARD
+    bugs: BugLog = field(default_factory=BugLog)
+    _delays: RequestDelays = field(init=False, default_factory=RequestDelays)
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> DownloadResult:
         """Return the response, or the verdict on a request without one. Raises only to cancel the task or the crawl.
@@ -103,7 +93,7 @@ class Downloader:
         """
         contacted = False
         try:
-            if until := self._delays.reserve(request, self._clock.now):
+            if until := self._delays.reserve(request, self.clock.now):
                 return Deferred(until)
             try:
                 result = await self._on_request(request)
@@ -114,11 +104,11 @@ class Downloader:
                 raise
             except Exception as error:  # noqa: BLE001  for the middlewares, or it becomes a verdict
                 if isinstance(error, StopDownload):  # it has a response: the page was read
-                    self._guard.note_response(request.record, "")
+                    self.guard.note_response(request.record, "")
                 result = await self._on_exception(request, error)
             if isinstance(result, Response):
                 result.contacted = contacted
-                self._guard.note_response(request.record, result.raw.ip)
+                self.guard.note_response(request.record, result.raw.ip)
                 result = await self._on_response(request, result)
         except BaseException as error:  # noqa: BLE001  becomes a verdict, or is raised again
             result = self._verdict_on(request, error)
@@ -129,7 +119,7 @@ class Downloader:
         return result if isinstance(result, Response) else without_contact(result)
 
     async def _on_request(self, request: Request) -> DownloadResult | None:
-        for method in self._chain.requests:
+        for method in self.chain.requests:
             result: Any = method(request)
             if result is not None:
                 verdict = await _to_verdict(method, request, result)
@@ -140,7 +130,7 @@ class Downloader:
     async def _on_exception(self, request: Request, error: Exception) -> DownloadResult:
         """Return what the middlewares make of an exception. Raises it if none of them handles it."""
         failure = None
-        for method in self._chain.exceptions:
+        for method in self.chain.exceptions:
             found: Any = method(request, error)
             if found is not None:
                 verdict = await _to_verdict(method, request, found)
@@ -156,24 +146,24 @@ class Downloader:
 
     async def _fetch(self, request: Request, address: str, into: Into | None) -> Response | Unchanged:
         record = request.record
-        if self._block_host is not None and request.get_meta("download_delay") is not None:
-            await self._block_host(host_of(request), self._delays.started(request, self._clock.now()))
+        if self.block_host is not None and request.get_meta("download_delay") is not None:
+            await self.block_host(host_of(request), self._delays.started(request, self.clock.now()))
         sent = request
         if record is not None and record.validators is not None:
-            sent = make_conditional(request, record, self._headers)
-        guarded = self._guard.public_only(record)
-        accept = self._accept if into is None else None
-        raw = await self._fetcher.fetch(sent, accept=accept, address=address, public_only=guarded, into=into)
+            sent = make_conditional(request, record, self.headers)
+        guarded = self.guard.public_only(record)
+        accept = self.accept if into is None else None
+        raw = await self.fetcher.fetch(sent, accept=accept, address=address, public_only=guarded, into=into)
         if not isinstance(raw, model.HttpResponse):
             raise BadMiddleware(f"the fetcher returned {raw!r:.60}: write a model.HttpResponse, or raise FetchError")
-        now = self._clock.now()
+        now = self.clock.now()
         if sent is not request and raw.status == 304:
             return Unchanged(update_validators(record.validators, raw.headers, now), raw.size_bytes)
         return Response.of(raw, request, now)
 
     async def _on_response(self, request: Request, response: Response) -> DownloadResult:
         failure = None
-        for method in self._chain.responses:
+        for method in self.chain.responses:
             found = method(request, response)
             if found is not response:
                 verdict = await _to_verdict(method, request, found)
@@ -197,7 +187,7 @@ class Downloader:
     def _verdict_on(self, request: Request, error: BaseException) -> Verdict:
         """Return the verdict on an exception. Raises it again if it ends the task or the crawl."""
         if isinstance(error, RetryRequest):
-            return self._retrying.on_request(request, error)
+            return self.retrying.on_request(request, error)
         if isinstance(error, CloseSpider):
             return CloseCrawl(error.reason)
         if isinstance(error, IgnoreRequest):
@@ -211,7 +201,7 @@ class Downloader:
         is_explained = isinstance(error, LycosaError)
         where, kind = user_function(error, "a middleware"), type(error).__name__
         reason = reason_text(str(error) if is_explained else f"{kind} in {where}: {error}")
-        self._bugs.record(error, where, f"{kind}: {error}", request.url, reason, with_traceback=not is_explained)
+        self.bugs.record(error, where, f"{kind}: {error}", request.url, reason, with_traceback=not is_explained)
         return Failed(reason, cause=error)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -40,26 +41,19 @@ class BodyWriter(Protocol):
         """Forget all pieces: a transfer begins, the first one or another."""
 
 
+@dataclass(eq=False, repr=False)
 class InlineFetcher:
     """Fetches for the callbacks of one spider. `wake` is called when the frontier may have something to lease again."""
 
-    def __init__(
-        self,
-        frontier: VisitFrontier,
-        downloader: Downloader,
-        gate: RobotsGate | None,
-        spider: object,
-        naming: Naming,
-        clock: Clock,
-        resolve: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self._frontier = frontier
-        self._downloader = downloader
-        self._gate = gate
-        self._spider = spider
-        self._naming = naming
-        self._clock = clock
-        self._resolve = resolve
+    frontier: VisitFrontier
+    downloader: Downloader
+    gate: RobotsGate | None
+    spider: object
+    naming: Naming
+    clock: Clock
+    resolve: Callable[[str], Awaitable[None]]
+
+    def __post_init__(self) -> None:
         self.wake: Callable[[], None] = lambda: None
 
     async def fetch(self, request: Request | str, into: BodyWriter | None = None) -> Response:
@@ -85,9 +79,7 @@ class InlineFetcher:
                 return result.cause  # an error status, still there after the last try
             if not isinstance(result, Replace):
                 raise _mark_inline(exception_of(result))
-            record = replacement_record(
-                request.record, result.request, self._spider, self._naming, guarded=is_guarded()
-            )
+            record = replacement_record(request.record, result.request, self.spider, self.naming, guarded=is_guarded())
             request = result.request
             request.record = record
         raise FetchError(f"{request.url}: replaced more than {REPLACEMENTS_MAX} times", retry=False)
@@ -101,7 +93,7 @@ class InlineFetcher:
         parent = lease.record if lease is not None else None
         copy = request.copy()
         plain = request.replace(callback=None, errback=None)  # they are not stored, so they need not be methods
-        record = to_record(plain, self._spider, parent, self._naming, guarded=is_guarded())
+        record = to_record(plain, self.spider, parent, self.naming, guarded=is_guarded())
         if parent is not None:  # it is part of the page, not a link on it
             record = msgspec.structs.replace(record, depth=max(1, parent.depth))
         copy.record = record
@@ -117,13 +109,13 @@ class InlineFetcher:
             except NoProxyYet as later:  # raised while fetching robots.txt
                 result = Deferred(later.until)
             if isinstance(result, Deferred):
-                await self._frontier.block_host(request.record.host, result.until)
+                await self.frontier.block_host(request.record.host, result.until)
                 continue
             if not isinstance(result, Failed) or result.retry_at is None:
                 return result
-            if result.block_until > self._clock.now():
-                await self._frontier.block_host(request.record.host, result.block_until)
-            wait_s = result.retry_at - self._clock.now()
+            if result.block_until > self.clock.now():
+                await self.frontier.block_host(request.record.host, result.block_until)
+            wait_s = result.retry_at - self.clock.now()
             if wait_s > WAIT_MAX_S:
                 return result._replace(retry_at=None)
             await asyncio.sleep(max(wait_s, 0.0))
@@ -132,18 +124,18 @@ class InlineFetcher:
 
     async def _fetch_once(self, request: Request, into: BodyWriter | None) -> DownloadResult:
         host = request.record.host
-        if self._gate is not None and not request.get_meta("dont_obey_robotstxt"):
-            await self._gate.fetch_if_unknown(host, self._with_claim, guarded=request.record.guarded)
+        if self.gate is not None and not request.get_meta("dont_obey_robotstxt"):
+            await self.gate.fetch_if_unknown(host, self._with_claim, guarded=request.record.guarded)
         result: DownloadResult = await self._with_claim(host, lambda address: self._download(request, address, into))
         return result
 
     async def _download(self, request: Request, address: str, into: BodyWriter | None) -> DownloadResult:
         if into is not None:
             into.restart()
-        return await self._downloader.download(request, address, into)
+        return await self.downloader.download(request, address, into)
 
     async def _with_claim(self, host: str, transfer: Callable[[str], Awaitable[Any]]) -> Any:
-        claim = claim_host(host, self._frontier, self._clock, _lease(), self._resolve, self.wake)
+        claim = claim_host(host, self.frontier, self.clock, _lease(), self.resolve, self.wake)
         async with claim as address:
             return await transfer(address)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -58,32 +59,24 @@ class HostFactsListener(Protocol):
         """Take new facts about a host. Return the crawl delay that it asks for, in seconds."""
 
 
+@dataclass(eq=False, repr=False)
 class RobotsGate:
     """Fetches and applies the robots.txt of hosts, for one user agent.
 
     `chance` returns a random number from 0 to 1, `now` unix seconds.
     """
 
-    def __init__(
-        self,
-        frontier: VisitFrontier,
-        fetcher: Fetcher,
-        user_agent: str,
-        retry: RetryPolicy,
-        chance: Callable[[], float],
-        now: Callable[[], float],
-        stats: StatsCollector | None = None,
-        guard: PublicOnlyGuard = NO_GUARD,
-    ) -> None:
-        self._guard = guard
-        self._now = now
-        self._frontier = frontier
-        self._fetcher = fetcher
-        self._user_agent = user_agent
-        self._retry = retry
-        self._chance = chance
+    frontier: VisitFrontier
+    fetcher: Fetcher
+    user_agent: str
+    retry: RetryPolicy
+    chance: Callable[[], float]
+    now: Callable[[], float]
+    stats: StatsCollector | None = None
+    guard: PublicOnlyGuard = NO_GUARD
+
+    def __post_init__(self) -> None:
         self._parsed: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
-        self._stats = stats
         self.peers: Sequence[HostFactsListener] = ()
         """Others that receive what this gate fetches: the gates of spiders with other user agents, for example."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
@@ -92,30 +85,30 @@ class RobotsGate:
     async def rules(self, host: str, *, guarded: bool = False) -> Robots:
         """Return the rules of a host for a request. A host whose robots.txt was never fetched allows everything."""
         rules, until = self._parsed.get(host, (None, 0.0))
-        if rules is not None and self._now() < until:
+        if rules is not None and self.now() < until:
             return rules
-        facts = await self._frontier.host_facts(host) or HostFacts(robots_status=404)
+        facts = await self.frontier.host_facts(host) or HostFacts(robots_status=404)
         if facts.robots == NOT_FETCHED:
             if guarded:
-                return robots_from_response(facts.robots, facts.robots_status, self._user_agent)
-            await self.fetch(self._one_shot_lease(host, guarded=False), self._now())
-            facts = await self._frontier.host_facts(host) or facts
+                return robots_from_response(facts.robots, facts.robots_status, self.user_agent)
+            await self.fetch(self._one_shot_lease(host, guarded=False), self.now())
+            facts = await self.frontier.host_facts(host) or facts
         return self._parse(host, facts)
 
     async def fetch_if_unknown(self, host: str, with_claim: WithClaim, *, guarded: bool = False) -> None:
         """Fetch the robots.txt of a host that is not known yet, within its crawl delay."""
-        if host in self._parsed or await self._frontier.host_facts(host) is not None:
+        if host in self._parsed or await self.frontier.host_facts(host) is not None:
             return
 
         async def transfer(address: str) -> None:
-            await self.fetch(self._one_shot_lease(host, address, guarded=guarded), self._now())
+            await self.fetch(self._one_shot_lease(host, address, guarded=guarded), self.now())
 
         await with_claim(host, transfer)
 
     def _one_shot_lease(self, host: str, address: str = "", *, guarded: bool) -> Lease:
         """Return a lease to fetch the robots.txt of a host now, without retries."""
         # With all attempts used up, a failure is final.
-        url, tries = f"{host}/robots.txt", self._retry.retries_max
+        url, tries = f"{host}/robots.txt", self.retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
     async def resolve(self, lease: Lease, now: float) -> RetryDecision | Deferred | CloseCrawl | None:
@@ -142,14 +135,14 @@ class RobotsGate:
             return None
         except FetchError as error:
             self._inc(f"exception_count/{type(error).__name__}")
-            decision = decide_error(self._retry, attempts, error, now, self._chance())
+            decision = decide_error(self.retry, attempts, error, now, self.chance())
             status, body = 0, str(error).encode()  # nothing to parse: the error is stored instead
         else:
             self._inc("response_count")
             self._inc(f"response_status_count/{status}")
             decision = None
             if status == 429 or status >= 500:
-                decision = decide_status(self._retry, attempts, status, retry_after, now, self._chance())
+                decision = decide_status(self.retry, attempts, status, retry_after, now, self.chance())
         if decision is not None and decision.retry_at is not None:
             return decision
         facts = HostFacts(body, status, now)
@@ -160,31 +153,31 @@ class RobotsGate:
 
     async def _previous(self, host: str, now: float) -> HostFacts | None:
         """Return the previous robots.txt, which stays valid while the host cannot be reached (RFC 9309 §2.4)."""
-        facts = await self._frontier.host_facts(host)
-        if facts is None or robots_from_response(facts.robots, facts.robots_status, self._user_agent).unreachable:
+        facts = await self.frontier.host_facts(host)
+        if facts is None or robots_from_response(facts.robots, facts.robots_status, self.user_agent).unreachable:
             return None
         return msgspec.structs.replace(facts, robots_at=now - ROBOTS_TTL_S + REFETCH_AFTER_ERROR_S)
 
     async def why_unreachable(self, host: str) -> str:
         """Return the reason of a page whose host has no robots.txt that can be fetched."""
-        facts = await self._frontier.host_facts(host) or HostFacts()
+        facts = await self.frontier.host_facts(host) or HostFacts()
         why = facts.robots_status or facts.robots.decode("utf-8", "replace")
         return reason_text(f"cannot fetch {canonicalize(f'{host}/robots.txt')}: {why}")
 
     async def _fetch(self, lease: Lease) -> tuple[int, bytes, str]:
         url, host = lease.record.url, lease.record.host
-        guarded = self._guard.public_only(lease.record)
+        guarded = self.guard.public_only(lease.record)
         for _ in range(REDIRECTS_MAX + 1):
             address = lease.address if host_key(url) == host else ""  # a redirect may lead to another host
             try:
-                response = await self._fetcher.fetch(
+                response = await self.fetcher.fetch(
                     Request(url), max_body=BODY_MAX, cut=True, address=address, public_only=guarded
                 )
             except PrivateAddress:
                 if url == lease.record.url:
                     raise
                 break  # it redirects to a private address: it has none for us
-            guarded = guarded or self._guard.leads_guarded(lease.record, response.ip)
+            guarded = guarded or self.guard.leads_guarded(lease.record, response.ip)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
             target = redirect_target(url, location)
             if target is None:
@@ -197,7 +190,7 @@ class RobotsGate:
         # All gates share the host, so the longest delay that it asks any of them for holds.
         delay_s = max(gate.apply(host, facts) for gate in (self, *self.peers))
         known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, delay_s)
-        await self._frontier.set_host_facts(host, known, now)
+        await self.frontier.set_host_facts(host, known, now)
 
     def apply(self, host: str, facts: HostFacts) -> float:
         """Take new facts about a host. Return the crawl delay that it asks for, in seconds."""
@@ -211,17 +204,17 @@ class RobotsGate:
         self._parsed.pop(host, None)
 
     def _inc(self, name: str) -> None:
-        if self._stats is not None:
-            self._stats.inc_value("robotstxt/" + name)
+        if self.stats is not None:
+            self.stats.inc_value("robotstxt/" + name)
 
     def _parse(self, host: str, facts: HostFacts) -> Robots:
-        rules = robots_from_response(facts.robots, facts.robots_status, self._user_agent)
+        rules = robots_from_response(facts.robots, facts.robots_status, self.user_agent)
         # Not cached: a request that is not guarded may fetch what was not, and when dead URLs are queued again, another
         # worker may have fetched what was unreachable.
         if facts.robots == NOT_FETCHED or rules.unreachable:
             self._parsed.pop(host, None)
             return rules
-        self._parsed[host] = rules, max(facts.robots_at + ROBOTS_TTL_S, self._now() + REREAD_S)
+        self._parsed[host] = rules, max(facts.robots_at + ROBOTS_TTL_S, self.now() + REREAD_S)
         if len(self._parsed) > PARSED_MAX:
             self._parsed.popitem(last=False)
         return rules

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import ref
 
@@ -53,6 +54,7 @@ class _Pending(NamedTuple):
     decision: CacheDecision
 
 
+@dataclass(eq=False, repr=False)
 class HttpCache:
     """The cache of one spider.
 
@@ -61,27 +63,17 @@ class HttpCache:
     `owner` is the name of the spider; other spiders may use the same store.
     """
 
-    def __init__(
-        self,
-        store: HttpCacheStore,
-        rules: Rules,
-        clock: Clock,
-        count: Callable[[str], None],
-        *,
-        defaults: Mapping[str, str] | None = None,
-        accept: Accept | None = None,
-        owner: str = "",
-    ) -> None:
-        self._store = store
-        self._rules = rules
-        self._clock = clock
-        self._count = count
-        self._defaults = dict(defaults or {})
-        self._accept = accept
-        self._owner = owner
-        self._disabled = False
-        self._pending: dict[int, _Pending] = {}
-        """By the id of the request, as long as the request lives."""
+    store: HttpCacheStore
+    rules: Rules
+    clock: Clock
+    count: Callable[[str], None]
+    defaults: Mapping[str, str] = field(kw_only=True, default_factory=dict)
+    accept: Accept | None = field(kw_only=True, default=None)
+    owner: str = field(kw_only=True, default="")
+
+    _disabled: bool = field(init=False, default=False)
+    _pending: dict[int, _Pending] = field(init=False, default_factory=dict)
+    """By the id of the request, as long as the request lives."""
 
     async def process_request(self, request: Request) -> Response | Ignored | None:
         """Return the stored response if it may be served; else make the request conditional if possible."""
@@ -90,14 +82,14 @@ class HttpCache:
             return None
         stored = await self._get(self._key(query, request))
         if stored is None:
-            self._count("miss")
-        now = self._clock.now()
-        decision = self._rules.decide(query, stored, now)
+            self.count("miss")
+        now = self.clock.now()
+        decision = self.rules.decide(query, stored, now)
         if decision.action is CacheAction.SERVE and stored is not None:
-            self._count("hit")
+            self.count("hit")
             return self._serve(request, stored, now)
         if decision.action is CacheAction.NOT_CACHED:
-            self._count("ignore")
+            self.count("ignore")
             why = IgnoreRequest(f"{NOT_CACHED}: {request.url}")
             return Ignored(NOT_CACHED, contacted=False, cause=why)
         if stored is not None:
@@ -114,19 +106,19 @@ class HttpCache:
         if response.raw.refused:  # it depends on the proxy, so it is not for the cache
             return response
         query = self._query(request)
-        if request.get_meta(DONT_CACHE) or not self._rules.applies_to(query):
+        if request.get_meta(DONT_CACHE) or not self.rules.applies_to(query):
             await self._invalidate(query, request, response.raw)
             return response
-        now = self._clock.now()
+        now = self.clock.now()
         if pending is not None and response.status == 304 and pending.decision.conditions:
-            self._count("revalidate")
+            self.count("revalidate")
             fresh = cache_rules.freshen(pending.stored, response.raw, now)
             await self._put(self._key(query, request), fresh)
             return self._serve(request, fresh, now, response.raw, REVALIDATED)
         if pending is not None and response.status in FAILED and pending.decision.serve_on_error:
-            self._count("errorrecovery")
+            self.count("errorrecovery")
             return self._serve(request, pending.stored, now, response.raw, STALE)
-        self._count("firsthand" if pending is None else "invalidate")
+        self.count("firsthand" if pending is None else "invalidate")
         await self._store_if_allowed(query, request, response.raw, now, replaces=pending is not None)
         return response
 
@@ -137,29 +129,29 @@ class HttpCache:
             return None
         if not isinstance(exception, FetchError) or not exception.retry:
             return None
-        self._count("errorrecovery")
-        return self._serve(request, pending.stored, self._clock.now(), None, STALE)
+        self.count("errorrecovery")
+        return self._serve(request, pending.stored, self.clock.now(), None, STALE)
 
     def _bypasses(self, request: Request, query: CacheQuery) -> bool:
-        if self._disabled or request.get_meta(DONT_CACHE) or not self._rules.applies_to(query):
+        if self._disabled or request.get_meta(DONT_CACHE) or not self.rules.applies_to(query):
             return True
         is_refetch = request.record is not None and request.record.validators is not None
-        return is_refetch and not isinstance(self._rules, ReplayRules)
+        return is_refetch and not isinstance(self.rules, ReplayRules)
 
     def _query(self, request: Request) -> CacheQuery:
-        if isinstance(self._rules, ReplayRules):  # ignores headers: tokens differ from run to run
+        if isinstance(self.rules, ReplayRules):  # ignores headers: tokens differ from run to run
             return CacheQuery(request.method, request.url)
         fields = {name.lower(): value for name, value in request.headers.items()} if not request.is_plain else {}
-        return CacheQuery(request.method, request.url, {**self._defaults, **fields})
+        return CacheQuery(request.method, request.url, {**self.defaults, **fields})
 
     async def _store_if_allowed(
         self, query: CacheQuery, request: Request, raw: model.HttpResponse, now: float, *, replaces: bool
     ) -> None:
-        if self._rules.storable(query, raw, now):
-            self._count("store")
+        if self.rules.storable(query, raw, now):
+            self.count("store")
             await self._put(self._key(query, request), cache_rules.to_stored(query, raw, now))
             return
-        self._count("uncacheable")
+        self.count("uncacheable")
         if replaces and raw.status < 500 and raw.status not in PARTIAL:  # the stored response is outdated
             await self._delete(self._key(query, request))
 
@@ -188,7 +180,7 @@ class HttpCache:
         if latest is not None:
             raw.timings, raw.size_bytes = latest.timings, latest.size_bytes
         # The crawl that stored the body may have accepted other content types than this one.
-        raw.skipped = self._accept is not None and not self._accept(raw.status, headers)
+        raw.skipped = self.accept is not None and not self.accept(raw.status, headers)
         response = Response.of(raw, request, stored.received_at)
         response.flags = [CACHED, *flags]
         return response
@@ -197,29 +189,29 @@ class HttpCache:
         """Return the key of a response. What one spider gets for its cookies is not served to another one."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
-        if self._owner and request.has_header("Cookie") and not isinstance(self._rules, ReplayRules):
-            jar = f"{jar} of {self._owner}"
+        if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):
+            jar = f"{jar} of {self.owner}"
         return cache_rules.cache_key(query, request.body if body is None else body, jar)
 
     async def _get(self, key: str) -> StoredResponse | None:
         try:
-            return await self._store.get(key)
+            return await self.store.get(key)
         except StateError as error:
-            self._count("retrieve_error")
+            self.count("retrieve_error")
             self._disable(error)
             return None
 
     async def _put(self, key: str, stored: StoredResponse) -> None:
         if not self._disabled:
             try:
-                await self._store.put(key, stored)
+                await self.store.put(key, stored)
             except StateError as error:
                 self._disable(error)
 
     async def _delete(self, key: str) -> None:
         if not self._disabled:
             try:
-                await self._store.delete(key)
+                await self.store.delete(key)
             except StateError as error:
                 self._disable(error)
 

@@ -33,18 +33,12 @@ class SharedStats(StatsCollector):
         self.sums[key] = self.sums.get(key, 0) + count
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
-        before = self.values.pop(key, None)  # the base class calls `set_value`
         super().max_value(key, value)
-        self.maxima[key] = self.values.pop(key)
-        if before is not None:
-            self.values[key] = before
+        self.maxima[key] = max(self.maxima.get(key, value), value)
 
     def min_value(self, key: str, value: Any, spider: Any = None) -> None:
-        before = self.values.pop(key, None)
         super().min_value(key, value)
-        self.minima[key] = self.values.pop(key)
-        if before is not None:
-            self.values[key] = before
+        self.minima[key] = min(self.minima.get(key, value), value)
 
 
 class WorkerCounts:

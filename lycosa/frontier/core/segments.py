@@ -34,7 +34,6 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
 
 START = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:T(\d\d)(?::(\d\d))?)?", re.ASCII)
 
-HOUR_S = 3600
 UNITS_S = {unit: int(DURATION_UNITS_S[unit]) for unit in "hdw"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MONDAY_S = 4 * UNITS_S["d"]

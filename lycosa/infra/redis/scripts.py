@@ -12,6 +12,7 @@ in Python only. A `#!lua` line of the last file becomes the first of the script.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha1
 from importlib.resources import files
@@ -22,6 +23,7 @@ from lycosa.infra.redis.driver import redis_package
 Constant = str | int | float | Sequence[str] | Mapping[str, str]
 
 
+@dataclass(eq=False, repr=False)
 class LuaScript:
     """A script. `key_names` are locals for its KEYS.
 
@@ -33,35 +35,26 @@ class LuaScript:
     takes no registered scripts. EVAL goes where the keys are, and runs the script in the same round trip.
     """
 
-    def __init__(
-        self,
-        package: str,
-        parts: Sequence[str],
-        constants: Mapping[str, Constant] | None = None,
-        *,
-        key_names: Sequence[str] = (),
-        blocks: Sequence[str] = (),
-    ) -> None:
-        self._package = package
-        self._parts = parts
-        self._constants = constants or {}
-        self._key_names = key_names
-        self._blocks = blocks
+    package: str
+    parts: Sequence[str]
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    key_names: Sequence[str] = field(default=(), kw_only=True)
+    blocks: Sequence[str] = field(default=(), kw_only=True)
 
     @cached_property
     def text(self) -> bytes:
         """The source."""
-        folder = files(self._package) / "lua"
-        codes = {part: (folder / f"{part}.lua").read_text("utf-8") for part in self._parts}
-        last = self._parts[-1]
+        folder = files(self.package) / "lua"
+        codes = {part: (folder / f"{part}.lua").read_text("utf-8") for part in self.parts}
+        last = self.parts[-1]
         shebang = ""
         if codes[last].startswith("#!"):
             shebang, _, codes[last] = codes[last].partition("\n")
-        codes |= {part: f"do\n{codes[part]}\nend" for part in self._blocks}
+        codes |= {part: f"do\n{codes[part]}\nend" for part in self.blocks}
         head = [shebang] if shebang else []
-        if self._key_names:
-            head.append(f"local {', '.join(self._key_names)} = unpack(KEYS)")
-        head += (f"local {name} = {_lua(value)}" for name, value in self._constants.items())
+        if self.key_names:
+            head.append(f"local {', '.join(self.key_names)} = unpack(KEYS)")
+        head += (f"local {name} = {_lua(value)}" for name, value in self.constants.items())
         return "\n".join([*head, *codes.values()]).encode()
 
     @cached_property

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -144,22 +145,17 @@ class PoolOwner:
         self._store.close()
 
 
+@dataclass(eq=False, repr=False)
 class EmbeddedPool(PoolMethods):
     """See `proxies.ports.ProxyPool`. Made by `embedded_pool`."""
 
-    def __init__(
-        self,
-        path: Path,
-        policy_of: Callable[[str], TargetPolicy],
-        now: Callable[[], float],
-        draw: Callable[[], float],
-        report: Callable[[str], None],
-    ) -> None:
-        self._path = path
-        self._policy_of = policy_of
-        self._now = now
-        self._draw = draw
-        self._report = report
+    path: Path
+    policy_of: Callable[[str], TargetPolicy]
+    now: Callable[[], float]
+    draw: Callable[[], float]
+    report: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self._owner: PoolOwner | None = None
         self._remote: RemotePool | None = None
         self._join_lock = asyncio.Lock()
@@ -223,24 +219,24 @@ class EmbeddedPool(PoolMethods):
                 if time.monotonic() - started > JOIN_TIMEOUT_S:
                     raise
             with suppress(OSError, OwnerGone):
-                self._remote = await connect(self._path / SOCKET)
+                self._remote = await connect(self.path / SOCKET)
                 return
             if not is_reported and time.monotonic() - started > REPORT_AFTER_S:
                 is_reported = True
-                owner = f"process {owner_of(self._path)}, which has it open, to answer"
-                self._report(f"{self._path}: waiting for {owner}, {JOIN_TIMEOUT_S:g} s at most")
+                owner = f"process {owner_of(self.path)}, which has it open, to answer"
+                self.report(f"{self.path}: waiting for {owner}, {JOIN_TIMEOUT_S:g} s at most")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _own(self) -> PoolOwner:
         # In a thread: a large journal takes seconds to read. Shielded, since a thread cannot be cancelled.
-        opening = asyncio.ensure_future(asyncio.to_thread(PoolStore, self._path, self._policy_of, self._now))
+        opening = asyncio.ensure_future(asyncio.to_thread(PoolStore, self.path, self.policy_of, self.now))
         try:
             store = await asyncio.shield(opening)
         except asyncio.CancelledError:
             opening.add_done_callback(_close_opened)  # the thread goes on, and would keep the folder locked
             raise
-        owner = PoolOwner(store, LocalPool(self._policy_of, store.now, self._draw, store.pool))
+        owner = PoolOwner(store, LocalPool(self.policy_of, store.now, self.draw, store.pool))
         try:
             await owner.server.start()
         except BaseException:

@@ -6,9 +6,10 @@ short, as it stands before each target.
 
 from __future__ import annotations
 
+from types import ModuleType
 from urllib.parse import quote
 
-from lycosa.infra.redis.scripts import LuaScript
+from lycosa.infra.redis.scripts import Constant, LuaScript
 from lycosa.proxies.core.pool import backoff, health, leases, order, pool, rate_guard, target, target_state
 
 PACKAGE = "lycosa.proxies.redis"
@@ -37,52 +38,35 @@ TARGET_KEYS = {
     "exit": "x|",  # and the exit address
 }
 
-SHARED = {
-    "COOL_MIN_S": backoff.COOL_MIN_S,
-    "DOUBLINGS_MAX": backoff.DOUBLINGS_MAX,
-    "SMOOTHING": target_state.SMOOTHING,
-}
 
+def _constants(module: ModuleType, *names: str) -> dict[str, Constant]:
+    return {name: getattr(module, name) for name in names}
+
+
+SHARED = _constants(backoff, "COOL_MIN_S", "DOUBLINGS_MAX") | _constants(target_state, "SMOOTHING")
 POOL_SCRIPT = LuaScript(
     PACKAGE,
     ("common", "pool"),
     {
         "KEYS_BY_NAME": POOL_KEYS,
         **SHARED,
-        "UNKNOWN_LATENCY_S": health.UNKNOWN_LATENCY_S,
-        "DOWN_S": health.DOWN_S,
-        "DOWN_MAX_S": health.DOWN_MAX_S,
-        "DOWNS_MAX": health.DOWNS_MAX,
-        "UNCHECKED": health.UNCHECKED,
-        "PROXIES_MAX": pool.PROXIES_MAX,
-        "TARGETS_MAX": pool.TARGETS_MAX,
-        "PRICES_MAX": pool.PRICES_MAX,
+        **_constants(health, "UNKNOWN_LATENCY_S", "DOWN_S", "DOWN_MAX_S", "DOWNS_MAX", "UNCHECKED"),
+        **_constants(pool, "PROXIES_MAX", "TARGETS_MAX", "PRICES_MAX"),
     },
 )
-
 TARGET_SCRIPT = LuaScript(
     PACKAGE,
     ("common", "members", "target"),
     {
         "KEYS_BY_NAME": TARGET_KEYS,
         **SHARED,
-        "DECAY": target_state.DECAY,
-        "LATENCY_REFERENCE_S": target_state.LATENCY_REFERENCE_S,
-        "WORTH_MIN": target_state.WORTH_MIN,
-        "SAME_EXIT": target_state.SAME_EXIT,
+        **_constants(target_state, "DECAY", "LATENCY_REFERENCE_S", "WORTH_MIN", "SAME_EXIT"),
         "TARGET_DOWN_S": target.DOWN_S,
         "TARGET_DOWN_MAX_S": target.DOWN_MAX_S,
-        "BAN_HOLD_S": rate_guard.BAN_HOLD_S,
-        "DOWN_HOLD_S": rate_guard.DOWN_HOLD_S,
-        "FADE_S": rate_guard.FADE_S,
-        "WINDOW_S": rate_guard.WINDOW_S,
-        "WINDOW_MIN": rate_guard.WINDOW_MIN,
-        "SLOWDOWN": rate_guard.SLOWDOWN,
-        "INTERVAL_MAX_S": rate_guard.INTERVAL_MAX_S,
-        "DRAW_MAX": order.DRAW_MAX,
-        "DRAW_SHARE": order.DRAW_SHARE,
-        "TOKENS_PER_S": leases.TOKENS_PER_S,
-        "SESSIONS_MAX": leases.SESSIONS_MAX,
+        **_constants(rate_guard, "BAN_HOLD_S", "DOWN_HOLD_S", "FADE_S"),
+        **_constants(rate_guard, "WINDOW_S", "WINDOW_MIN", "SLOWDOWN", "INTERVAL_MAX_S"),
+        **_constants(order, "DRAW_MAX", "DRAW_SHARE"),
+        **_constants(leases, "TOKENS_PER_S", "SESSIONS_MAX"),
         "KINDS_MAX": pool.KINDS_MAX,
     },
 )

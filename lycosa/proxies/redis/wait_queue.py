@@ -54,6 +54,7 @@ class AcquireAnswers(NamedTuple):
     is_filled: bool
 
 
+@dataclass(eq=False, repr=False)
 class RedisWaitQueue:
     """The callers with the same target, tags and session.
 
@@ -61,19 +62,13 @@ class RedisWaitQueue:
     grants whose caller has left, `on_empty` is called when nobody waits any more; `now` returns unix seconds.
     """
 
-    def __init__(
-        self,
-        acquire: Callable[[Sequence[RedisWaiter]], Awaitable[AcquireAnswers]],
-        refill: Callable[[], Awaitable[None]],
-        give_back: Callable[[list[Grant]], None],
-        on_empty: Callable[[], None],
-        now: Callable[[], float],
-    ) -> None:
-        self._acquire = acquire
-        self._refill = refill
-        self._give_back = give_back
-        self._on_empty = on_empty
-        self._now = now
+    acquire: Callable[[Sequence[RedisWaiter]], Awaitable[AcquireAnswers]]
+    refill: Callable[[], Awaitable[None]]
+    give_back: Callable[[list[Grant]], None]
+    on_empty: Callable[[], None]
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._waiting: deque[RedisWaiter] = deque()
         self._requested: Sequence[RedisWaiter] = ()
         self._loop = asyncio.get_running_loop()
@@ -111,7 +106,7 @@ class RedisWaitQueue:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            self._on_empty()
+            self.on_empty()
 
     def _set_timer(self, when: float) -> None:
         """Set the timer for the first caller that gives up: one for all costs less than one for each."""
@@ -134,11 +129,11 @@ class RedisWaitQueue:
 
     async def _serve_some(self, some: list[RedisWaiter]) -> None:
         try:
-            answers = await self._acquire(some)
+            answers = await self.acquire(some)
             self._hand_out(some, answers.each)
             waits = [each for each in answers.each if isinstance(each, Wait)]
             if waits and not answers.is_filled:
-                await self._refill()
+                await self.refill()
         except Exception as error:  # noqa: BLE001 - it is raised in the callers
             for waiter in some:
                 waiter.fail(error)
@@ -169,7 +164,7 @@ class RedisWaitQueue:
             if isinstance(answer, Wait):
                 left.append(waiter)
             elif waiter.granted.done():
-                self._give_back(answer)
+                self.give_back(answer)
             else:
                 waiter.granted.set_result(answer)
         self._waiting.extendleft(reversed(left))
@@ -184,7 +179,7 @@ class RedisWaitQueue:
     async def _pause(self, waits: Sequence[Wait]) -> None:
         """Wait until a proxy may be free, or the first caller waits no longer."""
         at = min((wait.at for wait in waits if wait.at is not None), default=None)
-        retry_s = RETRY_MAX_S if at is None else min(max(at - self._now(), RETRY_MIN_S), RETRY_MAX_S)
+        retry_s = RETRY_MAX_S if at is None else min(max(at - self.now(), RETRY_MIN_S), RETRY_MAX_S)
         ends = (waiter.wait_until for waiter in self._waiting if not waiter.granted.done())
         left_s = min(ends, default=0.0) - self._loop.time()
         with suppress(TimeoutError):

@@ -10,7 +10,6 @@ import pytest
 
 from lycosa.core.errors import BadSetting
 from lycosa.crawl.engine.close_conditions import (
-    FINISH_REASONS,
     MIB,
     CloseConditions,
     CloseTracker,
@@ -19,6 +18,7 @@ from lycosa.crawl.engine.close_conditions import (
     resident_bytes,
 )
 from lycosa.crawl.events.stats_collector import StatsCollector
+from tests.crawl.events.finish_reasons import FINISH_REASONS
 
 NOTHING = RunCounts(items=0, pages=0, errors=0, started_at=100.0, item_at=100.0, pages_at_item=0)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.crawl.engine.close_conditions import FINISH_REASONS
 from lycosa.crawl.events.signals import SIGNALS
 from lycosa.crawl.events.stats_collector import STAT_NAMES
 from lycosa.crawl.spiders.failure import EXCEPTION_ALIASES
 from tests.conftest import ROOT
+from tests.crawl.events.finish_reasons import FINISH_REASONS
 
 PAGE = (ROOT / "docs" / "signals-and-stats.md").read_text(encoding="utf-8")
 ROWS = [

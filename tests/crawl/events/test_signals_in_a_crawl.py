@@ -19,7 +19,8 @@ from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.crawl.engine import engine as engine_module
 from lycosa.crawl.events.signals import SIGNALS
-from lycosa.crawl.events.stats_collector import NAMES_MAX, STAT_NAMES, unlisted_names
+from lycosa.crawl.events.stats_collector import NAMES_MAX, STAT_NAMES
+from tests.crawl.events.stat_names import unlisted_names
 from tests.servers.misbehaving import Server, running
 
 ROBOTS = "User-agent: *\nDisallow: /private\n"

@@ -19,8 +19,8 @@ from lycosa.crawl.events.stats_collector import (
     STAT_NAMES,
     StatsCollector,
     counting_logs,
-    unlisted_names,
 )
+from tests.crawl.events.stat_names import unlisted_names
 
 VERBS = {"inc_value", "set_value", "max_value", "min_value"}
 PACKAGE = Path(lycosa.__file__).parent

@@ -285,7 +285,7 @@ def test_vary_covers_default_headers_and_users():
         await harness.get(Request(harness.url, headers={"accept-language": "de"}))
         assert flags_of(await harness.get(Request(harness.url, headers={"Accept-Language": "en"}))) == []
         assert flags_of(await harness.get(Request(harness.url, headers={"Accept-Language": "en"}))) == ["cached"]
-        harness.cache._defaults["user-agent"] = "another"
+        harness.cache.defaults["user-agent"] = "another"
         assert flags_of(await harness.get(Request(harness.url, headers={"Accept-Language": "en"}))) == []
         harness.answers = [Answer(fields=HOUR)]
         assert flags_of(await harness.get(Request(harness.url, cookiejar="1"))) == []
@@ -334,7 +334,7 @@ def test_with_only_if_cached_the_host_is_never_contacted():
 def test_a_stored_redirect_does_not_delay_the_host():
     async def scenario(harness: CacheHarness):
         harness.answers = [Answer(301, "", {"Location": "/there"})]
-        harness.downloader._chain.responses.append(Redirect(20, HandledStatuses()).process_response)
+        harness.downloader.chain.responses.append(Redirect(20, HandledStatuses()).process_response)
         assert [(await harness.get()).contacted for _ in range(2)] == [True, False]
 
     run(scenario)
@@ -344,7 +344,7 @@ def test_a_stored_body_of_a_refused_content_type_is_skipped():
     async def scenario(harness: CacheHarness):
         harness.answers = [Answer(fields=HOUR)]
         await harness.get()
-        harness.cache._accept = content_type_filter(["text/plain"])
+        harness.cache.accept = content_type_filter(["text/plain"])
         assert (await harness.get()).raw.skipped
 
     run(scenario)
@@ -407,7 +407,7 @@ def test_responses_to_cookies_are_not_shared_between_spiders():
         await harness.get(with_cookie.copy())
         assert flags_of(await harness.get(with_cookie.copy())) == ["cached"]
         assert flags_of(await harness.get(without_cookie.copy())) == []
-        harness.cache._owner = "bob"
+        harness.cache.owner = "bob"
         assert flags_of(await harness.get(with_cookie.copy())) == []
         assert flags_of(await harness.get(without_cookie.copy())) == ["cached"]
 
