@@ -1,8 +1,9 @@
-"""make demo, as far as one can see it from outside: crawl, stop, go on, search; nothing stays running."""
+"""make demo, seen from outside: it crawls, stops, resumes and searches, and leaves no process behind."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ END_MAX_S = 120
 
 @pytest.fixture
 def project(docs_root: Path, tmp_path: Path) -> Path:
-    """A project of its own around the scripts, so that the demo of this checkout is left alone."""
+    """A project with copies of the scripts, so that the demo of this checkout stays as it is."""
     need("lycosa beside this python (pip install -e .)", Path(sys.executable).with_name("lycosa").exists())
     for name in (
         "scripts/demo",
@@ -57,8 +58,8 @@ def items(project: Path) -> list[str]:
     return [line for path in project.glob(".cache/demo/*/items.jsonl") for line in path.read_text().splitlines()]
 
 
-def of_this_demo(project: Path) -> list[str]:
-    """Return the command lines of processes that still work in this project."""
+def processes_of(project: Path) -> list[str]:
+    """Return the command lines of processes that name this project."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -70,7 +71,7 @@ def of_this_demo(project: Path) -> list[str]:
     return found
 
 
-def test_ctrl_c_stops_it_and_the_next_run_goes_on_searches_and_ends(project: Path):
+def test_ctrl_c_stops_the_demo_and_the_next_run_resumes_and_searches(project: Path):
     demo = start(project)
     assert demo.stderr
     for line in demo.stderr:
@@ -81,17 +82,17 @@ def test_ctrl_c_stops_it_and_the_next_run_goes_on_searches_and_ends(project: Pat
     os.killpg(demo.pid, signal.SIGINT)  # what the terminal does
     said = demo.communicate(timeout=END_MAX_S)[1]
     assert demo.returncode == 130, said
-    assert of_this_demo(project) == []
+    assert processes_of(project) == []
     before = items(project)
 
     said = finish(start(project))
-    assert "pages/s" in said
+    assert len(re.findall(r"[\d,]+ pages/s", said)) == 1
     assert said.count("/search?q=") == 3
     assert "words highlighted" in said
     after = items(project)
     assert after[: len(before)] == before
     assert len(set(after)) == len(after) > PAGES_MIN
-    assert of_this_demo(project) == []
+    assert processes_of(project) == []
     assert not list(project.glob("lycosa-nginx-*"))
 
     again = finish(start(project))

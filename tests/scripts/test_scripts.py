@@ -1,4 +1,4 @@
-"""The scripts behind the Makefile: they name what is missing in one line, and do nothing twice."""
+"""The scripts behind the Makefile report what is missing in one line, and do nothing twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder in front of PATH, in which `id` says that we are not root and apt-get must not be called."""
+    """A folder in front of PATH, where `id` reports an ordinary user and apt-get fails when it is called."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, text in (("id", "echo 1000"), ("apt-get", "echo called >&2; exit 99")):
@@ -53,8 +53,8 @@ exit 0
 """
 
 
-def test_what_this_debian_does_not_have_is_taken_from_its_backports(programs: Path):
-    """From where it has Debian itself, and without a change of its sources."""
+def test_packages_missing_in_this_debian_are_installed_from_its_backports(programs: Path):
+    """They come from the mirror of this Debian, and its sources stay as they are."""
     need("Debian", Path("/etc/debian_version").exists())
     for name, text in (("id", "echo 0"), ("apt-get", APT), ("apt-cache", "exit 100")):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -71,7 +71,7 @@ def test_what_this_debian_does_not_have_is_taken_from_its_backports(programs: Pa
     assert not Path(options.partition("SourceParts=")[2].split()[0]).exists()
 
 
-def test_packages_that_cannot_be_had_are_told_apart(tmp_path: Path):
+def test_without_apt_get_the_exit_code_is_2(tmp_path: Path):
     shell = shutil.which("sh")
     assert shell
     done = run(shell, ROOT / "scripts/packages", "no-such-command:some-package", PATH=str(tmp_path))
@@ -104,11 +104,11 @@ def docs_site(home: Path, *commands: str) -> subprocess.CompletedProcess[str]:
 def test_without_debian_packages_one_line_and_code_2(tmp_path: Path):
     done = docs_site(tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "No documentation site: apt-cache is not installed: Debian's packages cannot be had\n"
+    assert done.stderr == "No documentation site: apt-cache is not installed: Debian's packages are not available\n"
 
 
 @pytest.mark.site
-def test_the_documentation_site_is_whole_and_serves_nothing_else(docs_root: Path):
+def test_the_documentation_site_is_complete_and_serves_no_other_file(docs_root: Path):
     index = (docs_root / "index.html").read_text(encoding="utf-8")
     entries = [line.split('"')[1] for line in index.splitlines() if "<a href=" in line]
     assert len(entries) == 5
@@ -126,10 +126,22 @@ def test_the_documentation_site_is_made_once(docs_root: Path):
     assert docs_root.stat().st_mtime_ns == before
 
 
+@pytest.mark.site
+def test_one_manual_is_taken_from_the_complete_site(docs_root: Path):
+    done = run(sys.executable, ROOT / "scripts/docs-site", "Python", PATH="")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, str(docs_root), "")
+
+
+def test_an_unknown_manual_is_refused():
+    done = run(sys.executable, ROOT / "scripts/docs-site", "Pyton", PATH="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("No manual Pyton: write one of Python, PostgreSQL, ")
+
+
 @pytest.mark.prove
 @pytest.mark.site
-def test_an_interrupted_run_goes_on(docs_root: Path, tmp_path: Path):
-    """Half an unpacked tree is not taken for a whole one, and whole packages are not downloaded again."""
+def test_an_interrupted_run_resumes(docs_root: Path, tmp_path: Path):
+    """A partly unpacked tree is not used, and complete packages are not downloaded again."""
     cache = tmp_path / ".cache"
     (cache / "site.partial/usr/share/doc/left").mkdir(parents=True)
     (cache / "debs").mkdir()
