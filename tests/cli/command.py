@@ -1,4 +1,4 @@
-"""The command `lycosa` in a process of its own, and what must be true of what it wrote."""
+"""Runs the command `lycosa` in its own process, and checks what it wrote."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ LYCOSA = (sys.executable, "-c", "import sys; from lycosa.cli.main import main; s
 END_MAX_S = 60.0
 POLL_S = 0.002
 HANDLED_S = 0.3
-"""A signal that has been delivered is handled in less time."""
+"""A delivered signal is handled within this time."""
 
 
 def environment() -> dict[str, str]:
-    """Return ours, without settings of Lycosa's, and with the package of this checkout in front."""
+    """Return the current variables without LYCOSA_*, and with the package of this checkout first."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LYCOSA_")}
     return {**kept, "PYTHONPATH": str(ROOT)}
 
 
 def lycosa(*arguments: object, cwd: Path, timeout_s: float = END_MAX_S) -> subprocess.CompletedProcess[str]:
-    """Run a command line to its end, in a process that is forked from one with the same modules if that will do."""
+    """Run a command line to its end, in a forked process if possible (`forked`)."""
     words = [*map(str, arguments)]
     if not PROVE and (done := forked.run(words, cwd, environment(), timeout_s)):
         return done
@@ -53,7 +53,7 @@ def lycosa(*arguments: object, cwd: Path, timeout_s: float = END_MAX_S) -> subpr
 
 @dataclass(slots=True)
 class Running:
-    """A running command. `started_at` is in monotonic seconds; output and messages are in files."""
+    """A running command. `started_at` is in monotonic seconds; its standard output and error are files."""
 
     process: subprocess.Popen[bytes]
     started_at: float
@@ -61,16 +61,14 @@ class Running:
 
     @property
     def stderr(self) -> str:
-        """What it wrote to standard error so far."""
         return (self.home / "stderr").read_text(errors="replace")
 
     @property
     def stdout(self) -> bytes:
-        """What it wrote to standard output so far."""
         return (self.home / "stdout").read_bytes()
 
     def until(self, happened: Callable[[], bool]) -> bool:
-        """Wait for something; False when the process ended before it happened."""
+        """Wait until this is true; False if the process ended before."""
         deadline = time.monotonic() + END_MAX_S
         while not happened():
             if self.process.poll() is not None:
@@ -80,12 +78,12 @@ class Running:
         return True
 
     def cpu_s(self) -> float:
-        """Return the processor time it has used, user and system, all its threads."""
+        """Return its processor time, user and system, of all threads."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill_at(self, at: float) -> bool:
-        """Kill it at this monotonic time; False when it ended before."""
+        """Kill it at this monotonic time; False if it ended before."""
         try:
             self.process.wait(max(0.0, at - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -93,7 +91,7 @@ class Running:
         return False
 
     def kill(self) -> bool:
-        """Kill it now; False when it had ended."""
+        """Kill it now; False if it had ended."""
         self.process.kill()
         return self.process.wait() == -signal.SIGKILL
 
@@ -103,7 +101,7 @@ class Running:
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> None:
-    """Send Ctrl-C, and return when it is handled: a second one before that would be none."""
+    """Send SIGINT, and return when it is handled: before that, a second one would be merged with it."""
     process.send_signal(signal.SIGINT)
     while process.poll() is None and _is_pending(process.pid):
         time.sleep(POLL_S)
@@ -116,7 +114,7 @@ def _is_pending(pid: int) -> bool:
 
 
 @contextmanager
-def started(*arguments: object, cwd: Path) -> Iterator[Running]:
+def start_command(*arguments: object, cwd: Path) -> Iterator[Running]:
     """Start a command line in `cwd`; kill it at the end of the block if it still runs."""
     with (cwd / "stderr").open("wb") as stderr, (cwd / "stdout").open("wb") as stdout:
         at = time.monotonic()
@@ -137,20 +135,20 @@ def started(*arguments: object, cwd: Path) -> Iterator[Running]:
 
 
 def items(path: Path) -> list[dict[str, Any]]:
-    """Return the items of a file; every line must be a whole one."""
+    """Return the items of a file. Asserts that every line is complete."""
     content = path.read_bytes()
     assert content.endswith(b"\n") or not content
     return [json.loads(line) for line in content.splitlines()]
 
 
 def items_so_far(path: Path) -> list[dict[str, Any]]:
-    """Return the items of a file that a crawl is writing: the last line may be half there."""
+    """Return the items of a file that a crawl is writing; an incomplete last line is left out."""
     content = path.read_bytes() if path.exists() else b""
     return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
 
 
 def assert_exactly_once(found: list[str], expected: Collection[str]) -> None:
-    """Assert that every page is there, once, and nothing else."""
+    """Assert that the expected pages are there, each once, and no others."""
     counts = Counter(found)
     twice = {url: count for url, count in counts.items() if count > 1}
     missing, foreign = set(expected) - set(counts), set(counts) - set(expected)
@@ -158,7 +156,7 @@ def assert_exactly_once(found: list[str], expected: Collection[str]) -> None:
 
 
 def assert_indexed_once(folder: Path, tree: Tree) -> None:
-    """Assert that every page of a tree is found by its own word, once, and that the index holds nothing else."""
+    """Assert that every page of a tree is found once, by its own word, and that the index has no other pages."""
     index = TantivyIndex(folder)
     try:
         assert index.count() == tree.pages
@@ -170,7 +168,7 @@ def assert_indexed_once(folder: Path, tree: Tree) -> None:
 
 
 def assert_one_line(stderr: str) -> str:
-    """Assert that standard error is one line of ours. Return it without the name of the program."""
+    """Assert that standard error is one line of Lycosa. Return it without the name of the program."""
     assert stderr.startswith("lycosa: ")
     assert stderr.endswith("\n")
     assert stderr.count("\n") == 1, stderr

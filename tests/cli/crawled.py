@@ -1,4 +1,4 @@
-"""A crawl by the command in a process of its own, and what its summary said became of every URL."""
+"""Runs a crawl by the command in its own process, and reads the result of every URL from its summary."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from urllib.parse import urlsplit
 from tests.cli.command import items, lycosa
 
 END_MAX_S = 60.0
-"""No sin keeps a crawl longer than this."""
+"""No misbehaving server keeps a crawl longer than this."""
 
 
 @dataclass(frozen=True, slots=True)
-class Crawled:
+class CrawlResult:
     """How a crawl ended.
 
     `items` are by the path and query of their `url`; `done`, `skipped` count by reason; `dead` is the reason by path.
     """
 
     code: int
-    said: str
+    stderr: str
     took_s: float
     items: dict[str, dict[str, Any]]
     done: dict[str, int]
@@ -31,30 +31,30 @@ class Crawled:
     dead: dict[str, str]
 
 
-def crawl(home: Path, *arguments: object) -> Crawled:
-    """Crawl with a state and an output in `home`. No URL may have two items, and nothing may be said but a summary."""
-    at = time.monotonic()
-    ran = lycosa("crawl", *arguments, "-o", "items.jsonl", "--state", "state", cwd=home, timeout_s=END_MAX_S)
-    took_s = time.monotonic() - at
-    assert ran.stdout == ""
-    assert "Traceback" not in ran.stderr, ran.stderr
+def crawl(home: Path, *arguments: object) -> CrawlResult:
+    """Crawl with a state and an output in `home`. Asserts that no URL has two items, and that there is no traceback."""
+    started_at = time.monotonic()
+    done = lycosa("crawl", *arguments, "-o", "items.jsonl", "--state", "state", cwd=home, timeout_s=END_MAX_S)
+    took_s = time.monotonic() - started_at
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr, done.stderr
     written = items(home / "items.jsonl")
     by_path = {_path(item["url"]): item for item in written}
     assert len({item["url"] for item in written}) == len(written)
-    dead = dict(re.findall(r"^ {10}(\S+)  (.+)$", ran.stderr, re.MULTILINE))
-    return Crawled(
-        ran.returncode,
-        ran.stderr,
+    dead = dict(re.findall(r"^ {10}(\S+)  (.+)$", done.stderr, re.MULTILINE))
+    return CrawlResult(
+        done.returncode,
+        done.stderr,
         took_s,
         by_path,
-        _counts(ran.stderr, "done"),
-        _counts(ran.stderr, "skipped"),
+        _counts(done.stderr, "done"),
+        _counts(done.stderr, "skipped"),
         {_path(url): reason for url, reason in dead.items()},
     )
 
 
-def _counts(said: str, row: str) -> dict[str, int]:
-    found = re.search(rf"^  {row} .*?\((.+)\)$", said, re.MULTILINE)
+def _counts(summary: str, row: str) -> dict[str, int]:
+    found = re.search(rf"^  {row} .*?\((.+)\)$", summary, re.MULTILINE)
     pairs = (each.rpartition(": ") for each in found[1].split(", ")) if found else ()
     return {reason: int(number.replace(",", "")) for reason, _, number in pairs}
 

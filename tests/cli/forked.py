@@ -1,7 +1,7 @@
-"""Runs command lines in processes that are forked from one that has imported Lycosa: half a second less for each.
+"""Runs command lines in processes forked from one that has imported Lycosa, which saves half a second for each.
 
-Every command has a process, a folder, an environment and standard streams of its own, as with `subprocess.run`. Two
-processes to fork from take turns, so that what one command writes is read by one with other hashes. Those that a test
+Every command has its own process, folder, environment and standard streams, as with `subprocess.run`. Two processes to
+fork from are used in turn, so that what one command writes is read by one with another hash seed. Commands that a test
 kills, and all in `make prove`, are started in the usual way.
 """
 
@@ -24,14 +24,14 @@ from tests.cli.warm import MESSAGE_MAX
 
 WARM = Path(__file__).with_name("warm.py")
 INTERPRETERS = 2
-OF_PYTHON = ("PYTHON", "LANG", "LC_", "MALLOC_")
-"""How names of variables begin that are read when a process starts."""
+READ_AT_START = ("PYTHON", "LANG", "LC_", "MALLOC_")
+"""Prefixes of variables that Python and libc read when a process starts."""
 
 READ_BYTES = 2**16
 
 
 class Interpreter:
-    """A process to fork from. `environment` is what it was started with."""
+    """A process to fork from. It was started with `environment`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -47,15 +47,16 @@ class Interpreter:
         atexit.register(self._end)
 
     def run(self, message: bytes, timeout_s: float) -> tuple[int, bytes, bytes]:
-        """Run a command line. Return its exit code and what it wrote to standard output and standard error."""
-        (output, out), (errors, err), (news, tell) = os.pipe(), os.pipe(), os.pipe()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        socket.send_fds(self._control, [message], [nothing, out, err, tell])
-        for descriptor in (nothing, out, err, tell):
+        """Run a command line. Return its exit code, standard output and standard error."""
+        (stdout, stdout_end), (stderr, stderr_end), (status, status_end) = os.pipe(), os.pipe(), os.pipe()
+        stdin_end = os.open(os.devnull, os.O_RDONLY)
+        ends = [stdin_end, stdout_end, stderr_end, status_end]
+        socket.send_fds(self._control, [message], ends)
+        for descriptor in ends:
             os.close(descriptor)
-        said, printed, complained = _read((news, output, errors), timeout_s)
-        assert said.count(b"\n") == 2, "the process to fork from has ended"
-        return int(said.split()[1]), printed, complained
+        lines, printed, errors = _read((status, stdout, stderr), timeout_s)
+        assert lines.count(b"\n") == 2, "the process to fork from has ended"
+        return int(lines.split()[1]), printed, errors
 
     def _end(self) -> None:
         self._control.close()
@@ -63,7 +64,7 @@ class Interpreter:
 
 
 def _read(descriptors: tuple[int, ...], timeout_s: float) -> list[bytes]:
-    """Read all to their ends. The first says which process it is, which is killed when it takes too long."""
+    """Read all to their ends. The first has the id of the process, which is killed after the timeout."""
     found = dict.fromkeys(descriptors, b"")
     deadline = time.monotonic() + timeout_s
     try:
@@ -93,24 +94,24 @@ _turns = cycle(range(INTERPRETERS))
 def run(
     arguments: list[str], cwd: Path, environment: dict[str, str], timeout_s: float
 ) -> subprocess.CompletedProcess[str] | None:
-    """Run a command line to its end; None when only a new process can be what is asked for."""
+    """Run a command line to its end; None if it needs a new process."""
     umask = os.umask(0)
     os.umask(umask)
-    order = {"arguments": arguments, "cwd": str(cwd), "environment": environment, "umask": umask}
-    message = json.dumps(order).encode()
+    command = {"arguments": arguments, "cwd": str(cwd), "environment": environment, "umask": umask}
+    message = json.dumps(command).encode()
     if len(message) > MESSAGE_MAX or any("\udc80" <= letter <= "\udcff" for part in arguments for letter in part):
         return None
     if not _interpreters:
         _interpreters.extend(Interpreter(environment) for _ in range(INTERPRETERS))
     chosen = _interpreters[next(_turns)]
-    if _of_python(environment) != _of_python(chosen.environment):
+    if _read_at_start(environment) != _read_at_start(chosen.environment):
         return None
-    code, printed, complained = chosen.run(message, timeout_s)
-    return subprocess.CompletedProcess(arguments, code, _text(printed), _text(complained))
+    code, printed, errors = chosen.run(message, timeout_s)
+    return subprocess.CompletedProcess(arguments, code, _text(printed), _text(errors))
 
 
-def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(OF_PYTHON)}
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
 
 
 def _text(data: bytes) -> str:

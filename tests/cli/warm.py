@@ -1,8 +1,8 @@
-"""A process that has imported all of Lycosa, and forks a child for every command line that it is handed (`forked`).
+"""A process that has imported all of Lycosa, and forks a child for every command line that it receives (`forked`).
 
 It is run as text, so that its children have no module of the tests loaded. A message is a JSON object with `arguments`,
-`cwd`, `environment` and `umask`, and four descriptors: the three standard streams, and where to write what becomes of
-it: the number of the process in a line, and at the end its exit code, as `subprocess` counts.
+`cwd`, `environment` and `umask`, and four descriptors: the three standard streams, and one for the status: a line with
+the process id, and at the end one with the exit code (negative: the signal).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DESCRIPTORS = 4
 
 
 def warm_up() -> None:
-    """Import all modules, but those whose packages are not installed."""
+    """Import all modules except those whose dependencies are not installed."""
     import lycosa
 
     for module in pkgutil.walk_packages(lycosa.__path__, "lycosa."):
@@ -39,8 +39,8 @@ def warm_up() -> None:
 
 
 def next_command(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork a child for each message. Return in the child only; end when the other side has."""
-    told: dict[int, int] = {}
+    """Fork a child for each message. Returns only in the child; the parent ends with the other side."""
+    status: dict[int, int] = {}
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes)
@@ -49,7 +49,7 @@ def next_command(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
         ready, _, _ = select.select([control, woken], [], [])
         if woken in ready:
             os.read(woken, 4096)
-            tell_who_ended(told)
+            report_ended(status)
         if control in ready:
             message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_MAX, DESCRIPTORS)
             if not message:
@@ -57,24 +57,24 @@ def next_command(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             child = os.fork()
             if not child:
                 return json.loads(message), descriptors
-            told[child] = descriptors.pop()
-            os.write(told[child], b"%d\n" % child)
+            status[child] = descriptors.pop()
+            os.write(status[child], b"%d\n" % child)
             for each in descriptors:
                 os.close(each)
 
 
-def tell_who_ended(told: dict[int, int]) -> None:
+def report_ended(status: dict[int, int]) -> None:
     """Write the exit codes of children that have ended."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            descriptor = told.pop(ended[0])
+            descriptor = status.pop(ended[0])
             with suppress(BrokenPipeError):
                 os.write(descriptor, b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
             os.close(descriptor)
 
 
 def become(command: dict[str, Any], streams: list[int]) -> None:
-    """Leave nothing of the parent but what it imported."""
+    """Take over streams, folder and environment of the command; only the imports of the parent remain."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, stream in enumerate(streams):
@@ -89,7 +89,7 @@ def become(command: dict[str, Any], streams: list[int]) -> None:
 
 
 def main() -> int:
-    """Wait for a command line, and run it in a child."""
+    """Wait for command lines, and run each in a child."""
     control = socket.socket(fileno=int(sys.argv[1]))
     warm_up()
     command, descriptors = next_command(control)
@@ -101,7 +101,7 @@ def main() -> int:
 
 
 def end(code: int) -> None:
-    """Do what Python does at the end, but for taking a thousand modules apart: many a command takes less time."""
+    """End as Python does, but without clearing a thousand modules, which takes longer than many commands."""
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import assert_exactly_once, assert_one_line, items, lycosa, started
+from tests.cli.command import assert_exactly_once, assert_one_line, items, lycosa, start_command
 from tests.conftest import need
 from tests.servers.tree import Tree, grow
 
@@ -58,7 +58,7 @@ def test_a_crawl_pauses_before_the_disk_is_full_and_resumes_when_there_is_space(
     ballast = disk / "ballast"
     ballast.write_bytes(b"x" * (free(disk) - FLOOR - 10 * MB))
     with grow(PAGES, text_bytes=TEXT_BYTES, delay_s=0.01) as tree:
-        with started(*command(tree), cwd=tmp_path) as run:
+        with start_command(*command(tree), cwd=tmp_path) as run:
             assert run.until(lambda: "paused: " in run.stderr)
             assert "MB free at" in run.stderr
             assert "26 MB needed; the crawl resumes by itself when there is space" in run.stderr
@@ -71,7 +71,7 @@ def test_a_crawl_pauses_before_the_disk_is_full_and_resumes_when_there_is_space(
             run.process.send_signal(signal.SIGINT)
             assert run.end() == 130
             assert time.monotonic() - at < 20.0
-        with started(*command(tree), cwd=tmp_path) as run:
+        with start_command(*command(tree), cwd=tmp_path) as run:
             assert run.until(lambda: "paused: " in run.stderr), "paused from the start"
             assert len(tree.hits()) == hits
             ballast.unlink()
@@ -90,7 +90,10 @@ def test_without_a_floor_a_full_disk_ends_the_crawl(tmp_path, disk):
 
 
 def test_a_floor_above_the_size_of_the_disk_pauses_the_crawl_until_interrupted(tmp_path):
-    with grow(3) as tree, started("crawl", tree.url, "-o", "i.jsonl", "--free-space", "1000000GB", cwd=tmp_path) as run:
+    with (
+        grow(3) as tree,
+        start_command("crawl", tree.url, "-o", "i.jsonl", "--free-space", "1000000GB", cwd=tmp_path) as run,
+    ):
         assert run.until(lambda: "paused: " in run.stderr)
         assert tree.hits() == []
         assert run.until(lambda: any(tmp_path.glob(".lycosa/*/socket")))

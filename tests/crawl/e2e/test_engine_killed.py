@@ -22,7 +22,7 @@ from PIL import Image
 
 from lycosa.crawl.engine.state_saver import TABLE
 from lycosa.crawl.items.media.files import url_digest
-from tests.cli.command import assert_exactly_once, items, lycosa, started
+from tests.cli.command import assert_exactly_once, items, lycosa, start_command
 from tests.conftest import PROVE
 from tests.servers.shop import SECTIONS, SIDE, Shop, expected, images, opened, picture, way_to
 
@@ -60,7 +60,7 @@ class KilledCrawl:
             before = self.shop.busy()
             share = max(self.expected_hits.total() - before, 0) / (left + 1)
             goal = before + 1 + int(rng.uniform(0, 1.5) * share)
-            with started(*self.command, cwd=self.home) as run:
+            with start_command(*self.command, cwd=self.home) as run:
                 assert run.until(lambda goal=goal: self.shop.busy() >= goal), f"{left} kills to go: {run.stderr}"
                 assert run.kill_at(time.monotonic() + rng.uniform(0, LATER_S)), run.stderr
                 assert "Traceback" not in run.stderr

@@ -31,7 +31,7 @@ from tests.cli.command import (
     assert_one_line,
     items,
     lycosa,
-    started,
+    start_command,
 )
 from tests.conftest import PROVE
 from tests.servers.tree import Tree, grow, links
@@ -97,7 +97,7 @@ def test_after_twenty_kills_everything_is_written_and_indexed_once(tmp_path, rng
     with grow(PAGES, delay_s=DELAY_S) as tree:
         for number in range(kills):
             hits = len(tree.hits())
-            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+            with start_command(*command(tree, "-q"), cwd=tmp_path) as run:
                 first = first_fetch(run, tree, hits)
                 assert first is not None, run.stderr
                 resumed_s.append(run.cpu_s())
@@ -158,11 +158,11 @@ def test_kills_before_the_first_fetch_lose_nothing(tmp_path, rng):
     """Kills while the process imports, opens the state, the output and the index, and pushes the seeds."""
     with grow(60) as tree:
         killer = StartupKiller(tree, rng)
-        with started(*command(tree, "--max-pages", 20), cwd=tmp_path) as run:
+        with start_command(*command(tree, "--max-pages", 20), cwd=tmp_path) as run:
             killer.measure_start(run)
             assert run.end() == 0
         for share in killer.shares(0.25, count=12 if PROVE else 8, early_min=6):
-            with started(*command(tree, "--delay", 1), cwd=tmp_path) as run:
+            with start_command(*command(tree, "--delay", 1), cwd=tmp_path) as run:
                 killer.kill(run, share)
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
@@ -173,11 +173,11 @@ def test_kills_while_starting_afresh_leave_a_usable_state(tmp_path, rng):
     with grow(40) as tree:
         killer = StartupKiller(tree, rng)
         fresh = ["-O" if part == "-o" else part for part in command(tree)]
-        with started(*fresh, cwd=tmp_path) as run:
+        with start_command(*fresh, cwd=tmp_path) as run:
             killer.measure_start(run)
             assert run.end() == 0
         for share in killer.shares(0.4, count=6 if PROVE else 4, early_min=3):
-            with started(*fresh, cwd=tmp_path) as run:
+            with start_command(*fresh, cwd=tmp_path) as run:
                 killer.kill(run, share)
             again = lycosa(*command(tree), cwd=tmp_path)
             if again.returncode:
@@ -190,12 +190,12 @@ def test_kills_while_starting_afresh_leave_a_usable_state(tmp_path, rng):
 def test_kills_during_the_first_start_lose_nothing(tmp_path, rng):
     with grow(20) as tree:
         killer = StartupKiller(tree, rng)
-        with started(*command(tree), cwd=tmp_path) as run:
+        with start_command(*command(tree), cwd=tmp_path) as run:
             killer.measure_start(run)
         for part, share in enumerate(killer.shares(0.5, count=6 if PROVE else 4, early_min=2)):
             folder = tmp_path / str(part)
             folder.mkdir()
-            with started(*command(tree), cwd=folder) as run:
+            with start_command(*command(tree), cwd=folder) as run:
                 killer.kill(run, share)
             finish(tree, folder)
             assert_complete(tree, folder)
@@ -208,7 +208,7 @@ def test_items_written_but_not_committed_are_cut_off(tmp_path):
     with grow(60 if PROVE else 40, text_bytes=400_000) as tree:
         for _ in range(2 if PROVE else 1):
             size = output.stat().st_size if output.exists() else 0
-            with started(*command(tree, *slow), cwd=tmp_path) as run:
+            with start_command(*command(tree, *slow), cwd=tmp_path) as run:
                 assert run.until(lambda size=size: output.exists() and output.stat().st_size > size + MEGABYTES), (
                     run.stderr
                 )
@@ -239,7 +239,7 @@ def test_robots_txt_applies_after_kills_too(tmp_path, rng):
         forbidden = {f"{site}/{n}" for n in range(200) if str(n)[0] == "2" and str(n)[:2] != "20"}
         for _ in range(3 if PROVE else 2):
             hits = len(tree.hits())
-            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+            with start_command(*command(tree, "-q"), cwd=tmp_path) as run:
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.stderr
                 assert run.kill_at(time.monotonic() + rng.uniform(0, 0.2)), run.stderr
         finish(tree, tmp_path)
@@ -267,7 +267,7 @@ def test_kills_during_index_commits_lose_nothing(tmp_path, rng):
     with grow(2000 if PROVE else 900, delay_s=DELAY_S / 2 if PROVE else DELAY_S) as tree:
         for number in range(kills):
             step = STEPS[number % len(STEPS)]
-            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+            with start_command(*command(tree, "-q"), cwd=tmp_path) as run:
                 hits = tree.hit_bytes()
                 assert run.until(lambda hits=hits: tree.hit_bytes() > hits + 500), run.stderr
                 before = commit_markers(tmp_path / "index")[step]
@@ -292,7 +292,7 @@ def test_a_signal_ends_the_crawl_cleanly_and_nothing_is_fetched_twice(tmp_path, 
     with grow(300, delay_s=0.1) as tree:
         for _ in range(3 if PROVE else 2):
             hits = len(tree.hits())
-            with started(*command(tree), cwd=tmp_path) as run:
+            with start_command(*command(tree), cwd=tmp_path) as run:
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.stderr
                 run.process.send_signal(signal.Signals[name])
                 assert run.end() == 130, run.stderr
@@ -310,7 +310,7 @@ def test_two_quick_interrupts_end_the_crawl_cleanly(tmp_path):
     with grow(90, delay_s=0.5) as tree:
         for between_s in (0.0, 0.01, 0.2):
             hits = len(tree.hits())
-            with started(*command(tree), cwd=tmp_path) as run:
+            with start_command(*command(tree), cwd=tmp_path) as run:
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 5), run.stderr
                 run.process.send_signal(signal.SIGINT)
                 time.sleep(between_s)
@@ -322,7 +322,7 @@ def test_two_quick_interrupts_end_the_crawl_cleanly(tmp_path):
 
 
 def test_after_the_second_interrupt_the_crawl_does_not_wait_for_servers(tmp_path):
-    with grow(10, delay_s=30) as tree, started(*command(tree), cwd=tmp_path) as run:
+    with grow(10, delay_s=30) as tree, start_command(*command(tree), cwd=tmp_path) as run:
         assert run.until(lambda: tree.hit_bytes() > 0), run.stderr
         run.process.send_signal(signal.SIGINT)
         assert run.until(lambda: "stopping: " in run.stderr)
@@ -338,7 +338,7 @@ def test_the_second_interrupt_ends_a_blocked_loop(tmp_path, name):
     blocks = "import lycosa, time\nclass B(lycosa.Spider):\n    name = 'b'\n    def parse(self, r): time.sleep(1000)\n"
     with grow(1) as tree:
         (tmp_path / "b.py").write_text(f"{blocks}    start_urls = ['{tree.url}']\n")
-        with started("runspider", "b.py", "-s", "robots=false", cwd=tmp_path) as run:
+        with start_command("runspider", "b.py", "-s", "robots=false", cwd=tmp_path) as run:
             assert run.until(lambda: "has blocked the crawl" in run.stderr), run.stderr
             run.process.send_signal(getattr(signal, name))
             time.sleep(1.5)  # more than `DEAF_S`: a signal may be handled late
@@ -350,7 +350,7 @@ def test_the_second_interrupt_ends_a_blocked_loop(tmp_path, name):
 def test_interrupts_during_the_start_exit_with_130(tmp_path):
     """Before the command runs, Python handles the signal; from then on the exit code is 130, without a traceback."""
     with grow(100) as tree:
-        with started(*command(tree, "--max-pages", 1), cwd=tmp_path) as run:
+        with start_command(*command(tree, "--max-pages", 1), cwd=tmp_path) as run:
             first = first_fetch(run, tree, 0)
             assert first is not None, run.stderr
             start_s = first - run.started_at
@@ -360,7 +360,7 @@ def test_interrupts_during_the_start_exit_with_130(tmp_path):
         for part in range(3, 40, 1 if PROVE else 2):
             if part > 10 and codes.count(130) >= 4:
                 break
-            with started(*command(tree, "--delay", 1), cwd=tmp_path) as run:
+            with start_command(*command(tree, "--delay", 1), cwd=tmp_path) as run:
                 time.sleep(start_s * part / 10)
                 run.process.send_signal(signal.SIGINT)
                 code = run.end()
@@ -381,7 +381,7 @@ def test_kills_lose_no_items_on_standard_output(tmp_path, rng):
         kills = 4
         for number in range(kills + 1):
             hits = len(tree.hits())
-            with started(*options, cwd=tmp_path) as run:
+            with start_command(*options, cwd=tmp_path) as run:
                 if number < kills:
                     first = first_fetch(run, tree, hits)
                     assert first is not None, run.stderr
@@ -401,7 +401,7 @@ def test_a_hundred_kills_at_any_moment(tmp_path, rng):
     kills, ended = 0, False
     with grow(7000, delay_s=DELAY_S) as tree:
         while kills < 100 and not ended:
-            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+            with start_command(*command(tree, "-q"), cwd=tmp_path) as run:
                 ended = not run.kill_at(run.started_at + rng.uniform(0.0, 2.0))
                 kills += not ended
                 assert run.stderr == ""

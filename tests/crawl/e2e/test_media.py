@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from lycosa.config import Settings
-from tests.cli.command import END_MAX_S, assert_exactly_once, items, lycosa, started
+from tests.cli.command import END_MAX_S, assert_exactly_once, items, lycosa, start_command
 from tests.conftest import PROVE
 from tests.servers.misbehaving import Server, running
 from tests.servers.sins import SINS, Exchange
@@ -132,7 +132,7 @@ def test_after_kills_every_item_and_image_exists_once(server: Any, tmp_path: Pat
     line = command(server, tmp_path)
     kills = 0
     while kills < KILLS:
-        with started(*line, cwd=tmp_path) as run:
+        with start_command(*line, cwd=tmp_path) as run:
             goal = len(server.hits) + rng.randrange(1, 3 * PAGES // KILLS)
             if not run.until(lambda goal=goal: len(server.hits) >= goal) or not run.kill():
                 break

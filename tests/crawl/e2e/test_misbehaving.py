@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.cli.command import LYCOSA, environment
-from tests.cli.crawled import Crawled, crawl
+from tests.cli.crawled import CrawlResult, crawl
 from tests.conftest import PROVE
 from tests.servers.charsets import CHARSETS
 from tests.servers.misbehaving import Server, running
@@ -112,7 +112,7 @@ def test_each_dead_page_has_the_expected_reason(dead, path):
 
 
 @pytest.fixture(scope="module")
-def tolerated(tmp_path_factory) -> tuple[Crawled, Server]:
+def tolerated(tmp_path_factory) -> tuple[CrawlResult, Server]:
     """Crawl the misbehaving pages that do not end dead."""
     with running() as server:
         urls = [server.url(path) for path in [*DONE, *PAGES]]

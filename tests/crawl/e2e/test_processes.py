@@ -17,7 +17,15 @@ from textwrap import dedent
 
 import pytest
 
-from tests.cli.command import Running, assert_exactly_once, assert_indexed_once, assert_one_line, items, lycosa, started
+from tests.cli.command import (
+    Running,
+    assert_exactly_once,
+    assert_indexed_once,
+    assert_one_line,
+    items,
+    lycosa,
+    start_command,
+)
 from tests.conftest import PROVE
 from tests.crawl.e2e.test_engine_killed import KilledCrawl
 from tests.pace import assert_paced, gaps_of
@@ -138,7 +146,7 @@ def test_random_kills_lose_and_duplicate_nothing(tmp_path, rng):
     kills = 0
     with grow(PAGES, delay_s=0.1) as tree:
         while kills < KILLS and len(tree.hits()) < PAGES:
-            with started(*tree_command(tree), cwd=tmp_path) as run:
+            with start_command(*tree_command(tree), cwd=tmp_path) as run:
                 for _ in range(rng.randrange(1, 4)):
                     kills += progresses(run, tree, rng) and kill(rng.choice(workers(run)))
                 pids = workers(run)
@@ -172,7 +180,7 @@ def test_after_kills_sessions_items_and_images_are_complete(tmp_path, rng, inlin
 
 @pytest.mark.prove
 def test_killed_workers_are_restarted_with_one_line_each(tmp_path):
-    with grow(120, delay_s=0.05) as tree, started(*tree_command(tree, "--concurrency", 4), cwd=tmp_path) as run:
+    with grow(120, delay_s=0.05) as tree, start_command(*tree_command(tree, "--concurrency", 4), cwd=tmp_path) as run:
         assert run.until(lambda: len(tree.hits()) > 20), run.stderr
         for pid in workers(run):
             os.kill(pid, signal.SIGKILL)
@@ -183,7 +191,7 @@ def test_killed_workers_are_restarted_with_one_line_each(tmp_path):
 
 def test_ctrl_c_saves_the_state_and_ends_all_processes(tmp_path):
     with grow(300, delay_s=0.1) as tree:
-        with started(*tree_command(tree), cwd=tmp_path) as run:
+        with start_command(*tree_command(tree), cwd=tmp_path) as run:
             assert run.until(lambda: len(tree.hits()) > 40), run.stderr
             pids = workers(run)
             os.killpg(run.process.pid, signal.SIGINT)
@@ -202,7 +210,7 @@ def test_ctrl_c_saves_the_state_and_ends_all_processes(tmp_path):
 @pytest.mark.prove
 def test_blocked_workers_end_when_the_main_process_is_killed(tmp_path):
     spider = TREE_SPIDER.replace('yield {"url"', 'time.sleep(1e6)\n        yield {"url"')
-    with grow(30) as tree, started(*spider_command(tree, tmp_path, spider), cwd=tmp_path) as run:
+    with grow(30) as tree, start_command(*spider_command(tree, tmp_path, spider), cwd=tmp_path) as run:
         assert run.until(lambda: len(tree.hits()) > 0), run.stderr
         pids = workers(run)
         assert run.kill()
@@ -211,7 +219,7 @@ def test_blocked_workers_end_when_the_main_process_is_killed(tmp_path):
 
 
 def test_an_interrupt_before_the_first_fetch_ends_the_crawl_cleanly(tmp_path):
-    with grow(30) as tree, started(*tree_command(tree), cwd=tmp_path) as run:
+    with grow(30) as tree, start_command(*tree_command(tree), cwd=tmp_path) as run:
         assert run.until(lambda: len(workers(run)) == PROCESSES), run.stderr
         pids = workers(run)
         os.killpg(run.process.pid, signal.SIGINT)

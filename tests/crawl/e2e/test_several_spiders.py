@@ -17,7 +17,7 @@ from lycosa import Crawl, Request, Spider
 from lycosa.core.errors import ForeignState
 from lycosa.crawl.engine.visit import Visitors
 from lycosa.frontier.core.model import RECORD_VERSION, Extras, Lease, UrlRecord
-from tests.cli.command import assert_exactly_once, assert_one_line, items, lycosa, started
+from tests.cli.command import assert_exactly_once, assert_one_line, items, lycosa, start_command
 from tests.pace import assert_paced, gaps_of
 from tests.servers.misbehaving import Server, running
 from tests.servers.tree import Tree, grow
@@ -143,7 +143,7 @@ def test_repeated_kills_lose_nothing(tmp_path):
     print("seed", seed)
     with grow(150, delay_s=0.1) as tree:
         for _ in range(3):
-            with started(*command("a", "b", site=tree.url), cwd=tmp_path) as run:
+            with start_command(*command("a", "b", site=tree.url), cwd=tmp_path) as run:
                 before = tree.hit_bytes()
                 assert run.until(lambda before=before: tree.hit_bytes() > before), run.stderr
                 assert run.kill_at(time.monotonic() + rng.uniform(0.05, 0.3)), run.stderr

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import assert_exactly_once, items, lycosa, started
+from tests.cli.command import assert_exactly_once, items, lycosa, start_command
 from tests.servers.tree import Tree, grow
 
 HEAD = """
@@ -311,7 +311,7 @@ def test_not_before_applies_after_a_kill_too(tree, tmp_path):
             yield {"url": response.url}
     """
     write(tmp_path, spider)
-    with started(*command(tree), cwd=tmp_path) as run:
+    with start_command(*command(tree), cwd=tmp_path) as run:
         assert run.until(lambda: (tmp_path / "items.jsonl").exists() and len(written(tmp_path)) == 1), run.stderr
         assert run.until(lambda: "/2" in paths(tree))
         assert run.kill_at(tree.hits()[0].at + 1.0)
@@ -365,7 +365,7 @@ def test_callback_meta_and_cb_kwargs_survive_kills(tmp_path):
     with grow(80, delay_s=0.15) as tree:
         for _ in range(4):
             hits = len(tree.hits())
-            with started(*command(tree), cwd=tmp_path) as run:
+            with start_command(*command(tree), cwd=tmp_path) as run:
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 9), run.stderr
                 assert run.kill(), run.stderr
         done = lycosa(*command(tree), cwd=tmp_path)
@@ -386,7 +386,7 @@ def test_an_interrupt_calls_closed_with_shutdown(tmp_path):
             open("reason", "w").write(reason)
     """
     write(tmp_path, spider)
-    with grow(100, delay_s=0.1) as tree, started(*command(tree), cwd=tmp_path) as run:
+    with grow(100, delay_s=0.1) as tree, start_command(*command(tree), cwd=tmp_path) as run:
         assert run.until(lambda: len(tree.hits()) > 5), run.stderr
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import pytest
 
-from tests.cli.command import assert_exactly_once, items, lycosa, started
+from tests.cli.command import assert_exactly_once, items, lycosa, start_command
 from tests.conftest import PROVE
 from tests.servers.nginx import serve as serve_folder
 from tests.servers.shelf import Shelf, serve
@@ -81,7 +81,7 @@ def test_a_killed_crawl_spider_resumes_by_its_rules(tmp_path):
     write(tmp_path, TREE)
     with grow(60, delay_s=0.1) as tree:
         site = tree.url.removesuffix("/0")
-        with started(*command(site, "--no-robots"), cwd=tmp_path) as run:
+        with start_command(*command(site, "--no-robots"), cwd=tmp_path) as run:
             assert run.until(lambda: len(tree.hits()) > 12), run.stderr
             assert run.kill(), run.stderr
         run_spider(site, tmp_path, TREE, "--no-robots")
@@ -93,7 +93,7 @@ def test_a_resumed_crawl_names_a_missing_rule(tmp_path):
     write(tmp_path, TREE)
     with grow(60, delay_s=0.2) as tree:
         site = tree.url.removesuffix("/0")
-        with started(*command(site, "--no-robots"), cwd=tmp_path) as run:
+        with start_command(*command(site, "--no-robots"), cwd=tmp_path) as run:
             assert run.until(lambda: len(tree.hits()) > 16), run.stderr
             assert run.kill(), run.stderr
         stderr = run_spider(site, tmp_path, TREE.replace(SECOND_RULE, ""), "--no-robots", code=1)

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from lycosa import Crawl
-from tests.cli.command import LYCOSA, assert_exactly_once, assert_one_line, environment, lycosa, started
+from tests.cli.command import LYCOSA, assert_exactly_once, assert_one_line, environment, lycosa, start_command
 from tests.conftest import PROVE, ROOT
 from tests.servers.nginx import serve
 from tests.servers.redis import RedisServer, redis_server
@@ -126,7 +126,7 @@ def test_a_killed_crawl_writes_each_item_once(tmp_path, redis, port, rng):
     command = spider(port, output)
     with consumer(tmp_path, output, "one") as first, consumer(tmp_path, output, "two") as second:
         for _ in range(KILLS):
-            with started(*command, cwd=tmp_path) as run:
+            with start_command(*command, cwd=tmp_path) as run:
                 before = length(output)
                 run.until(lambda before=before: length(output) > before)
                 time.sleep(rng.uniform(0.0, 0.3))
@@ -182,7 +182,7 @@ def test_workers_of_a_shared_crawl_share_the_stream(tmp_path, redis, port, rng):
 def test_a_restart_of_the_server_loses_nothing(tmp_path, port):
     with redis_server(append="everysec") as server:
         output = address(server)
-        with started(*spider(port, output), cwd=tmp_path) as run:
+        with start_command(*spider(port, output), cwd=tmp_path) as run:
             run.until(lambda: length(output) > 50)
             server.kill()
             server.start()
@@ -194,7 +194,7 @@ def test_a_restart_of_the_server_loses_nothing(tmp_path, port):
 @pytest.mark.skipif(not PROVE, reason="make prove")
 @pytest.mark.parametrize("failing", [sentinels, masters])
 def test_a_failover_to_a_replica_loses_nothing(tmp_path, port, failing):
-    with failing() as (output, master, replica), started(*spider(port, output), cwd=tmp_path) as run:
+    with failing() as (output, master, replica), start_command(*spider(port, output), cwd=tmp_path) as run:
         run.until(lambda: int(master.cli("XLEN", "s")) > PAGES // 4)
         master.fail(replica, 0.4)
         assert run.end() == 0, run.stderr
@@ -205,7 +205,7 @@ def test_a_failover_to_a_replica_loses_nothing(tmp_path, port, failing):
 def test_a_full_server_pauses_the_crawl(tmp_path, port):
     with redis_server() as server:
         output = address(server)
-        with started(*spider(port, output), cwd=tmp_path) as run:
+        with start_command(*spider(port, output), cwd=tmp_path) as run:
             run.until(lambda: length(output) > 50)
             server.cli("CONFIG", "SET", "maxmemory", "1mb")
             assert run.until(lambda: "has reached its maxmemory" in run.stderr)

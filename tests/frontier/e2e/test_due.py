@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.cli.command import Running, items, items_so_far, lycosa, started
+from tests.cli.command import Running, items, items_so_far, lycosa, start_command
 from tests.servers.tree import Tree, grow
 
 DAY_S = 86_400
@@ -63,7 +63,7 @@ def used_s(run: Running) -> float:
 
 def test_waiting_crawl_uses_no_cpu_and_ends_at_once_on_ctrl_c(tree, tmp_path):
     later(tmp_path, DAY_S)
-    with started(*command(tree), cwd=tmp_path) as run:
+    with start_command(*command(tree), cwd=tmp_path) as run:
         assert run.until(lambda: "waiting, next due at" in run.stderr)
         # It may still be finishing its start, for longer on a busy machine.
         assert any(used_s(run) < CPU_MAX_S for _ in range(4))
@@ -104,7 +104,7 @@ def test_delayed_request_is_fetched_when_it_is_due(tree, tmp_path):
 def test_url_imported_into_a_waiting_crawl_is_fetched_at_once(tree, tmp_path):
     later(tmp_path, DAY_S)
     site = tree.url.removesuffix("/0")
-    with started(*command(tree), cwd=tmp_path) as run:
+    with start_command(*command(tree), cwd=tmp_path) as run:
         assert run.until(lambda: "waiting, next due at" in run.stderr)
         (tmp_path / "urls").write_text(f"{site}/3\n")
         imported = lycosa("frontier", "import", "urls", "--state", "state", cwd=tmp_path)

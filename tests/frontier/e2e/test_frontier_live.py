@@ -20,7 +20,7 @@ import pytest
 
 from lycosa.app.frontier.operations import open_state
 from lycosa.core.errors import StateLocked
-from tests.cli.command import Running, assert_exactly_once, items, items_so_far, lycosa, started
+from tests.cli.command import Running, assert_exactly_once, items, items_so_far, lycosa, start_command
 from tests.servers.misbehaving import Server, running
 from tests.servers.tree import Tree, grow
 
@@ -64,7 +64,7 @@ def urls(home: Path) -> list[str]:
 
 
 def test_running_crawl_can_be_inspected_without_being_disturbed(tmp_path: Path) -> None:
-    with grow(5000, delay_s=0.05) as tree, started(*crawl_of(tree), cwd=tmp_path) as crawl:
+    with grow(5000, delay_s=0.05) as tree, start_command(*crawl_of(tree), cwd=tmp_path) as crawl:
         wait_until_running(crawl)
         (known,) = ask(tmp_path, "status")
         assert (known["running"], known["pid"]) == (True, crawl.process.pid)
@@ -126,7 +126,9 @@ def assert_garbage_is_dropped(home: Path) -> None:
 def test_imported_or_requeued_urls_are_fetched_at_once_and_once(tree: Tree, server: Server, tmp_path: Path) -> None:
     """A page that never comes lets the crawl run on for as long as the commands may take."""
     more, dead = [server.url(f"/tree/50/{number}") for number in range(20, 40)], server.url("/500")
-    with started(*crawl_of(tree, dead, server.url("/hang"), "--retries", 0, "--timeout", 60), cwd=tmp_path) as crawl:
+    with start_command(
+        *crawl_of(tree, dead, server.url("/hang"), "--retries", 0, "--timeout", 60), cwd=tmp_path
+    ) as crawl:
         wait_until_running(crawl)
         while not ask(tmp_path, "list", "--status", "dead"):
             assert crawl.process.poll() is None
@@ -149,7 +151,7 @@ def test_import_wakes_a_waiting_crawl(server: Server, tmp_path: Path) -> None:
     """The only work left is due in a minute; what is imported is fetched long before."""
     start = server.url("/429?after=60")
     arguments = ("crawl", start, "--no-robots", "-o", "items.jsonl", "--state", "state", "--scope", "any")
-    with running(host="127.0.0.3") as other, started(*arguments, cwd=tmp_path) as crawl:
+    with running(host="127.0.0.3") as other, start_command(*arguments, cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(server.hits) > 0 and (tmp_path / "state" / "socket").exists())
         while ask(tmp_path, "list", "--status", "retry") == []:
             assert crawl.process.poll() is None
@@ -178,7 +180,7 @@ def test_imported_state_is_crawled_by_a_later_run(server: Server, tmp_path: Path
 
 def test_imported_urls_survive_a_kill(tree: Tree, server: Server, tmp_path: Path) -> None:
     more = {server.url(f"/tree/50/{number}") for number in (47, 48, 49)}
-    with started(*crawl_of(tree, "--commit-every", 60, "--delay", 0.2), cwd=tmp_path) as crawl:
+    with start_command(*crawl_of(tree, "--commit-every", 60, "--delay", 0.2), cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(tree.hits()) > 8)
         (tmp_path / "seeds.txt").write_text("\n".join(more))
         assert ask(tmp_path, "import", "seeds.txt")[0]["queued"] == 3
@@ -192,7 +194,7 @@ def test_imported_urls_survive_a_kill(tree: Tree, server: Server, tmp_path: Path
 
 
 def test_stopped_crawl_can_be_changed_and_resumed(tree: Tree, tmp_path: Path) -> None:
-    with started(*crawl_of(tree, "--delay", 0.1), cwd=tmp_path) as crawl:
+    with start_command(*crawl_of(tree, "--delay", 0.1), cwd=tmp_path) as crawl:
         wait_until_running(crawl)
         crawl.process.terminate()
         assert crawl.end() == 130

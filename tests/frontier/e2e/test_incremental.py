@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lycosa.crawl.engine.refresh import SLICE
-from tests.cli.command import items, lycosa, started
+from tests.cli.command import items, lycosa, start_command
 from tests.servers.changing import Site, serve
 from tests.servers.ports import closed_port
 from tests.servers.tree import grow
@@ -110,7 +110,7 @@ def test_kills_during_a_refresh_lose_nothing(tmp_path):
         begun = time.time()
         for _ in range(3):
             age = time.time() - begun + 1
-            with started(*crawling, "--refresh", f"{age:.2f}s", cwd=tmp_path) as run:
+            with start_command(*crawling, "--refresh", f"{age:.2f}s", cwd=tmp_path) as run:
                 run.kill_at(run.started_at + rng.uniform(0.3, 1.2))
         done = lycosa(*crawling, "--refresh", f"{time.time() - begun + 1:.2f}s", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -186,7 +186,7 @@ def test_kills_while_a_segment_is_carried_over_lose_nothing(tmp_path, day):
         assert lycosa(*crawling, cwd=tmp_path).returncode == 0
         day("2026-01-02")
         for _ in range(3):
-            with started(*crawling, cwd=tmp_path) as run:
+            with start_command(*crawling, cwd=tmp_path) as run:
                 run.kill_at(run.started_at + rng.uniform(0.3, 0.7))
         done = lycosa(*crawling, cwd=tmp_path)
         assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ import pytest
 
 from lycosa.cli.frontier import frontier as looking
 from lycosa.cli.main import main
-from tests.cli.command import assert_exactly_once, items, lycosa, started
+from tests.cli.command import assert_exactly_once, items, lycosa, start_command
 from tests.frontier.e2e.test_incremental import PAGES, later
 from tests.servers.changing import serve
 from tests.servers.redis import RedisServer, redis_server
@@ -157,7 +157,7 @@ def test_a_crawl_that_runs_is_asked_in_two_ways(tmp_path: Path, server, ask, cap
     """Through the socket of a worker, and in Redis; what is imported either way is crawled."""
     options = ("-o", "items.jsonl", "--state", "state", "--frontier", server.url, "--keep-alive")
     with serve(PAGES) as site:
-        with started("worker", site.url, *options, "--allow", "*", cwd=tmp_path) as worker:
+        with start_command("worker", site.url, *options, "--allow", "*", cwd=tmp_path) as worker:
             assert worker.until(lambda: len(site.hits) >= 4)
             (status,) = rows_of(ask("status", "--json"))
             assert status["running"]

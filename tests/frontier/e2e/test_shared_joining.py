@@ -17,7 +17,7 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
 from lycosa.infra.redis import server
-from tests.cli.command import END_MAX_S, items, lycosa, started
+from tests.cli.command import END_MAX_S, items, lycosa, start_command
 from tests.servers.changing import serve
 
 pytestmark = pytest.mark.redis
@@ -38,7 +38,7 @@ def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_p
         assert await other.ack(lease, "200", (), time.time())
         assert (await other.stats()).unfinished == 0
         mine = ("-o", "items.jsonl", "--state", "state", "--frontier", redis.url, "--crawl-name", name, "--no-robots")
-        with started("crawl", url, *mine, cwd=tmp_path) as worker, driver.Redis.from_url(redis.url) as server:
+        with start_command("crawl", url, *mine, cwd=tmp_path) as worker, driver.Redis.from_url(redis.url) as server:
             async with asyncio.timeout(END_MAX_S):
                 while server.zcard(f"lycosa:{{{name}.0}}:workers") < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)

@@ -7,7 +7,7 @@ from secrets import token_hex
 
 import pytest
 
-from tests.cli.command import items, started
+from tests.cli.command import items, start_command
 from tests.servers.tree import grow
 
 pytestmark = pytest.mark.redis
@@ -26,7 +26,7 @@ def test_workers_stop_together_when_they_have_as_many_pages_as_were_asked_for(tm
             return ("crawl", tree.url, "--concurrency", 1, "-o", f"{number}.jsonl", "--state", f"s{number}", *options)
 
         (tmp_path / "other").mkdir()
-        with started(*worker(1), cwd=tmp_path) as one, started(*worker(2), cwd=tmp_path / "other") as two:
+        with start_command(*worker(1), cwd=tmp_path) as one, start_command(*worker(2), cwd=tmp_path / "other") as two:
             assert (one.end(), two.end()) == (0, 0), one.stderr + two.stderr
     urls = [item["url"] for item in [*items(tmp_path / "1.jsonl"), *items(tmp_path / "other" / "2.jsonl")]]
     assert len(urls) == len(set(urls))

@@ -20,7 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lycosa.cli.main import main
-from tests.cli.command import END_MAX_S, LYCOSA, Running, environment, lycosa, started
+from tests.cli.command import END_MAX_S, LYCOSA, Running, environment, lycosa, start_command
 from tests.frontier.e2e.test_shared_crawl import Crawl, crawl, running_items
 from tests.servers.ports import closed_port
 from tests.servers.redis import redis_server
@@ -78,7 +78,7 @@ def test_crawl_is_watched_and_seeded_while_a_worker_is_killed(tmp_path: Path, re
         assert (first.returncode, first.stdout) == (1, "1 URL queued, 0 known already, 1 invalid line skipped\n")
         assert f"Started crawl '{running.name}' in {redis.url}; workers can join." in first.stderr
         assert "no worker is running; the next one fetches them" in first.stderr
-        with started("top", running.frontier, "--json", "--crawl-name", running.name, cwd=watched) as watching:
+        with start_command("top", running.frontier, "--json", "--crawl-name", running.name, cwd=watched) as watching:
             run(running, watching)
             check_looks(watching)
         for number in running.alive():
@@ -173,7 +173,9 @@ def check_looks(watching: Running) -> None:
 
 def check_metrics(running: Crawl, seen: dict, port: int) -> None:
     """Check that the metrics of the crawl and of one of its workers agree with the view."""
-    with started("top", running.frontier, "--crawl-name", running.name, "--metrics", "0", cwd=running.home) as watching:
+    with start_command(
+        "top", running.frontier, "--crawl-name", running.name, "--metrics", "0", cwd=running.home
+    ) as watching:
         until(lambda: "metrics of" in watching.stderr)
         found = scraped(watching.stderr.split()[-1])
         assert found["lycosa_pages_total"] == {running.name: seen["totals"]["pages"]}
@@ -192,7 +194,7 @@ def test_local_crawl_serves_metrics_and_accepts_seeds(tmp_path: Path) -> None:
     done = lycosa("seed", "http://127.0.0.1:9/x", "--state", "state", "--priority", "3", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "1 URL queued, 0 known already\n")
     command = ("crawl", "http://127.0.0.1:9/", "--state", "state", "--metrics", port, "--no-robots", "--retries", "9")
-    with started(*command, cwd=tmp_path) as running:
+    with start_command(*command, cwd=tmp_path) as running:
 
         def answered() -> bool:
             try:

@@ -14,7 +14,7 @@ import pytest
 
 from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.folder.pool import embedded_pool
-from tests.cli.command import Running, assert_exactly_once, assert_one_line, items, lycosa, started
+from tests.cli.command import Running, assert_exactly_once, assert_one_line, items, lycosa, start_command
 from tests.conftest import ROOT
 from tests.servers.banning import Banning, How, banning
 from tests.servers.ports import closed_port
@@ -195,7 +195,7 @@ def test_the_proxies_of_a_killed_crawl_become_free(tmp_path):
             words = ("crawl", server.url(), "--proxy-pool", "pool", "-o", "items.jsonl")
 
             def killed() -> bool:
-                with started(*words, cwd=tmp_path) as first:
+                with start_command(*words, cwd=tmp_path) as first:
                     assert first.until(lambda: len(server.hits) > 40)
                     return first.kill()
 
@@ -237,7 +237,7 @@ def test_a_crawl_that_waits_for_proxies_can_be_interrupted(tmp_path):
 
     asyncio.run(create_pool(tmp_path / "empty", []))
     (tmp_path / "lycosa.toml").write_text('[[proxies.sources]]\nname = "late"\nkind = "file"\npath = "none"\n')
-    with started("crawl", "http://127.0.0.1:1/", "--proxy-pool", "empty", cwd=tmp_path) as waiting:
+    with start_command("crawl", "http://127.0.0.1:1/", "--proxy-pool", "empty", cwd=tmp_path) as waiting:
         assert interrupted(waiting) == 130
 
 

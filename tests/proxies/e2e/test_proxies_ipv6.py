@@ -13,7 +13,7 @@ import pytest
 
 from lycosa.pool import open_pool
 from lycosa.proxies.checking.judge_server import run_judge
-from tests.cli.command import items, lycosa, started
+from tests.cli.command import items, lycosa, start_command
 from tests.conftest import need
 from tests.servers.banning import banning
 from tests.servers.proxies import Microsocks, Tinyproxy, running
@@ -67,7 +67,7 @@ def test_proxies_at_an_ipv6_address_work_everywhere(tmp_path: Path) -> None:
             assert set(before) == {http.exit, socks.exit}
 
             options = ("--bind", "[::1]:0", "--ports", "1-65535", "--allow-private", "*")
-            with started("proxies", "serve", *pool, *options, cwd=tmp_path) as process:
+            with start_command("proxies", "serve", *pool, *options, cwd=tmp_path) as process:
                 assert await asyncio.to_thread(process.until, lambda: SERVES.search(process.stdout) is not None)
                 port = int(SERVES.search(process.stdout)[1])  # type: ignore[index]
                 for number in range(6):

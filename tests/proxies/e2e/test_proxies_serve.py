@@ -14,7 +14,7 @@ from urllib.request import ProxyHandler, build_opener, urlopen
 import pytest
 
 from lycosa.cli.main import main
-from tests.cli.command import Running, lycosa, started
+from tests.cli.command import Running, lycosa, start_command
 from tests.servers.misbehaving import running as sites
 from tests.servers.proxies import Microsocks, Tinyproxy, running
 
@@ -33,7 +33,7 @@ def port_of(process: Running) -> int:
 
 @contextmanager
 def serving(cwd: Path, *options: object) -> Iterator[tuple[Running, int]]:
-    with started("proxies", "serve", "--pool", "pool", "--bind", "127.0.0.1:0", *options, cwd=cwd) as process:
+    with start_command("proxies", "serve", "--pool", "pool", "--bind", "127.0.0.1:0", *options, cwd=cwd) as process:
         yield process, port_of(process)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from lycosa.search.tantivy import TantivyIndex
-from tests.cli.command import Running, started
+from tests.cli.command import Running, start_command
 from tests.servers.tree import grow, word
 
 SEARCHABLE_S = 5.0
@@ -31,7 +31,7 @@ def test_pages_are_found_while_the_crawl_runs(tmp_path):
     output = tmp_path / "items.jsonl"
     with grow(3000, delay_s=0.1) as tree:
         command = ["crawl", tree.url, "-o", output, "--index", tmp_path / "index", "--concurrency", 16]
-        with started(*command, cwd=tmp_path) as run:
+        with start_command(*command, cwd=tmp_path) as run:
             assert run.until(lambda: output.exists() and b"\n" in output.read_bytes()), run.stderr
             index = TantivyIndex(tmp_path / "index")
             try:
