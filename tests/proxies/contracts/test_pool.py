@@ -1,4 +1,4 @@
-"""The contract of every pool of proxies. `clock.now` is its time; callers wait in real time."""
+"""The contract of every pool of proxies. Its time is `clock.now`; callers wait in real time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lycosa.proxies.redis.pool import redis_pool
 
 SITE = "a.example"
 LONG_S = 20.0
-"""Nobody waits so long when all is well."""
+"""No caller waits this long unless something is broken."""
 
 
 class ManualClock:
@@ -40,15 +40,15 @@ class ManualClock:
         return self.now
 
 
-Story = Callable[[ProxyPool, ManualClock], Awaitable[None]]
+Scenario = Callable[[ProxyPool, ManualClock], Awaitable[None]]
 
 
 async def in_memory(policy_of: Callable[[str], TargetPolicy], clock: ManualClock, _: str) -> ProxyPool:
     return LocalPool(policy_of, clock)
 
 
-async def in_a_folder(policy_of: Callable[[str], TargetPolicy], clock: ManualClock, where: str) -> ProxyPool:
-    return await embedded_pool(Path(where), print, policy_of, now=clock)
+async def in_a_folder(policy_of: Callable[[str], TargetPolicy], clock: ManualClock, folder: str) -> ProxyPool:
+    return await embedded_pool(Path(folder), print, policy_of, now=clock)
 
 
 class Client(EmbeddedPool):
@@ -61,9 +61,9 @@ class Client(EmbeddedPool):
         await self.owner.close()
 
 
-async def through_a_socket(policy_of: Callable[[str], TargetPolicy], clock: ManualClock, where: str) -> ProxyPool:
-    owner = await embedded_pool(Path(where), print, policy_of, now=clock)
-    pool = Client(Path(where), policy_of, clock, random, print)
+async def through_a_socket(policy_of: Callable[[str], TargetPolicy], clock: ManualClock, folder: str) -> ProxyPool:
+    owner = await embedded_pool(Path(folder), print, policy_of, now=clock)
+    pool = Client(Path(folder), policy_of, clock, random, print)
     pool.owner = owner
     await pool.join()
     assert (owner.owns, pool.owns) == (True, False)
@@ -84,32 +84,32 @@ KINDS = [
 
 
 @pytest.fixture(params=KINDS)
-def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
-    """Run a story on a new pool with so many proxies."""
-    where = {"on_redis": "redis", "on_a_cluster": "cluster"}.get(request.node.callspec.id.partition("-")[0])
-    url = request.getfixturevalue(where).url if where else str(tmp_path / "pool")
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+    """Run a scenario on a new pool with `count` proxies."""
+    server = {"on_redis": "redis", "on_a_cluster": "cluster"}.get(request.node.callspec.id.partition("-")[0])
+    url = request.getfixturevalue(server).url if server else str(tmp_path / "pool")
 
-    def run(story: Story, count: int = 1, **policy: object) -> None:
-        async def whole() -> None:
+    def run_scenario(scenario: Scenario, count: int = 1, **policy: object) -> None:
+        async def main() -> None:
             clock = ManualClock()
             pool = await request.param(lambda _: TargetPolicy(**policy), clock, url)  # type: ignore[arg-type]
             assert await pool.add(proxies(count)) == count
             try:
-                await story(pool, clock)
+                await scenario(pool, clock)
             finally:
                 await pool.close()
 
-        asyncio.run(whole())
+        asyncio.run(main())
 
-    return run
+    return run_scenario
 
 
 def proxies(count: int) -> list[Proxy]:
     return [Proxy("http", f"10.0.{number // 250}.{number % 250 + 1}", 8080) for number in range(count)]
 
 
-def test_a_proxy_is_leased_once_for_a_target(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_proxy_is_leased_once_for_a_target(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         with pytest.raises(NoProxy, match=r"no proxy for a\.example is free \(1 leased\)"):
             await pool.acquire(SITE)
@@ -118,32 +118,32 @@ def test_a_proxy_is_leased_once_for_a_target(play: Callable[..., None]) -> None:
         assert not await pool.release(lease, [Outcome()]), "only once"
         assert (await pool.acquire(SITE))[0].token != lease.token
 
-    play(story)
+    run(scenario)
 
 
-def test_the_latency_of_a_proxy_counts_whatever_the_outcome(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_the_latency_of_a_proxy_counts_with_every_outcome(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         assert await pool.release(lease, [Outcome(latency_s=0.2), *(Outcome() for _ in range(50))])
         (other,) = [view.proxy for view in await pool.proxies() if view.proxy != lease.proxy]
-        assert await pool.report_check(other.key, Outcome(Blame.NOBODY)), "waiting reports are sent with it"
+        assert await pool.report_check(other.key, Outcome(Blame.NOBODY)), "pending reports are sent with it"
         found = {view.proxy.key: (view.latency_s, view.uses) for view in await pool.proxies()}
         assert found == {lease.proxy.key: (0.2, 51), other.key: (None, 0)}
 
-    play(story, 2)
+    run(scenario, 2)
 
 
-def test_a_request_for_unknown_tags_fails_as_none_fits(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_request_with_unknown_tags_fails_because_none_fits(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         with pytest.raises(NoProxy, match=r"no proxy for a\.example is free within 0\.05 s \(none fits\)"):
             await pool.acquire(SITE, request=ProxyRequest(tags={"country": "xx"}), wait_s=0.0512345)
         assert await pool.acquire(SITE), "the others are ready"
 
-    play(story, 2)
+    run(scenario, 2)
 
 
-def test_several_proxies_are_leased_at_once_or_none(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_several_proxies_are_leased_together_or_not_at_all(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         lease = await pool.acquire(SITE, 3)
         assert len({each.proxy.key for each in lease}) == 3
         with pytest.raises(NoProxy, match=r"^no 3 proxies for a.example were free at once \(.*2 ready"):
@@ -155,28 +155,28 @@ def test_several_proxies_are_leased_at_once_or_none(play: Callable[..., None]) -
             with pytest.raises(UsageError):
                 await pool.acquire(SITE, count, request)
 
-    play(story, 5)
+    run(scenario, 5)
 
 
-def test_an_unreleased_lease_expires_and_its_release_comes_too_late(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_late_release_of_an_expired_lease_is_rejected(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lost,) = await pool.acquire(SITE)
         clock.now += 59.9
         with pytest.raises(NoProxy):
             await pool.acquire(SITE)
         clock.now += 0.2
-        (after,) = await pool.acquire(SITE)
-        assert not await pool.release(lost, [Outcome(Blame.SITE, "403")]), "too late: it changes nothing"
+        (second,) = await pool.acquire(SITE)
+        assert not await pool.release(lost, [Outcome(Blame.SITE, "403")]), "a late release changes nothing"
         assert await pool.renew(lost) is None
-        assert await pool.release(after, [Outcome()])
+        assert await pool.release(second, [Outcome()])
         (view,) = await pool.targets()
         assert (view.leaked, view.stale, view.granted) == (1, 1, 2)
 
-    play(story)
+    run(scenario)
 
 
-def test_the_order_of_states_is_the_same_in_all_pools(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_an_error_lists_the_states_in_the_same_order_in_all_pools(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         one, two, _ = proxies(3)
         assert await pool.ban(SITE, one.key)
         assert await pool.ban(SITE, two.key, clock.now + 60)
@@ -184,11 +184,11 @@ def test_the_order_of_states_is_the_same_in_all_pools(play: Callable[..., None])
         with pytest.raises(NoProxy, match=r"\(1 leased, 1 cooling, 1 banned\)"):
             await pool.acquire(SITE)
 
-    play(story, 3)
+    run(scenario, 3)
 
 
-def test_a_target_without_leases_is_told_about_its_proxies(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_target_without_leases_learns_of_changes_to_its_proxies(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         one, two = proxies(2)
         for each in (one, two):
             assert await pool.ban(SITE, each.key, clock.now + 10)
@@ -199,41 +199,41 @@ def test_a_target_without_leases_is_told_about_its_proxies(play: Callable[..., N
             await pool.acquire(SITE)
         assert [view.target for view in await pool.targets()] == [SITE]
 
-    play(story, 2)
+    run(scenario, 2)
 
 
-def test_an_expired_lease_of_a_removed_proxy_counts_as_leaked(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_an_expired_lease_of_a_removed_proxy_counts_as_leaked(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE, lease_s=10.0)
         clock.now += 20
         assert await pool.remove([lease.proxy.key]) == 1
         assert [view.leaked for view in await pool.targets()] == [1]
 
-    play(story, 2)
+    run(scenario, 2)
 
 
-def test_views_show_no_expired_leases(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_views_show_no_expired_leases(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         await pool.acquire(SITE, lease_s=10.0)
         clock.now += 11.0
         assert [view.state for view in await pool.proxies(SITE)] == [ProxyState.READY]
 
-    play(story)
+    run(scenario)
 
 
-def test_a_lease_can_be_renewed(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_lease_can_be_renewed(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE, lease_s=10)
         for _ in range(5):
             clock.now += 9
             assert await pool.renew(lease, 10) == pytest.approx(clock.now + 10)
         assert await pool.release(lease)
 
-    play(story)
+    run(scenario)
 
 
-def test_each_use_of_a_lease_counts(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_each_use_of_a_lease_counts(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         for outcomes in ([], [Outcome()], [Outcome(), Outcome(Blame.NOBODY, "404"), Outcome()]):
             (lease,) = await pool.acquire(SITE)
             await pool.release(lease, outcomes)
@@ -241,11 +241,11 @@ def test_each_use_of_a_lease_counts(play: Callable[..., None]) -> None:
         (view,) = await pool.proxies(SITE)
         assert (view.uses, view.good, view.bad) == (1 + 1 + 3 + 1, 3, 0)
 
-    play(story)
+    run(scenario)
 
 
-def test_the_blame_decides_where_a_proxy_cools_down(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_the_blame_decides_where_a_proxy_cools_down(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease, [Outcome(Blame.SITE, "429", rest_s=100.0)])
         with pytest.raises(NoProxy, match="1 cooling"):
@@ -259,11 +259,11 @@ def test_the_blame_decides_where_a_proxy_cools_down(play: Callable[..., None]) -
         assert states == {ProxyState.HALF_OPEN: 1}
         assert await pool.acquire(SITE)
 
-    play(story)
+    run(scenario)
 
 
-def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_working(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_working(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         other = Proxy("http", "10.9.9.9", 80, tags={"it": "works"})
         await pool.add([other])
@@ -285,11 +285,11 @@ def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_working(pl
         assert await pool.acquire(SITE)
         assert not await pool.report_check("nobody", Outcome())
 
-    play(story)
+    run(scenario)
 
 
-def test_no_proxy_dies_while_none_can_be_reached(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_no_proxy_dies_while_none_can_be_reached(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         for outcome, times in ((Outcome(), 3), (Outcome(Blame.PROXY, "network unreachable"), 60)):
             for _ in range(times):
                 clock.now += 100
@@ -299,7 +299,7 @@ def test_no_proxy_dies_while_none_can_be_reached(play: Callable[..., None]) -> N
         clock.now += 80
         assert len(await pool.acquire(SITE)) == 1
 
-    play(story, 3)
+    run(scenario, 3)
 
 
 @pytest.mark.parametrize(
@@ -312,8 +312,8 @@ def test_no_proxy_dies_while_none_can_be_reached(play: Callable[..., None]) -> N
         (Outcome(Blame.NOBODY, "host not found"), False),
     ],
 )
-def test_a_proxy_dies_when_another_one_was_reached(play: Callable[..., None], between: Outcome, *, dies: bool) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_proxy_dies_when_another_one_was_reached(run: Callable[..., None], between: Outcome, *, dies: bool) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         bad, other = proxies(2)
         for _ in range(7):
             clock.now += 10_000
@@ -324,22 +324,22 @@ def test_a_proxy_dies_when_another_one_was_reached(play: Callable[..., None], be
                 await pool.release(lease, [Outcome(Blame.PROXY, "connection refused")])
         assert (ProxyState.DEAD in {view.state for view in await pool.proxies()}) is dies
 
-    play(story, 2)
+    run(scenario, 2)
 
 
-def test_a_check_that_reaches_its_judge_proves_that_our_network_works(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_check_that_reaches_its_judge_proves_that_our_network_works(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         for _ in range(5):
             clock.now += 10_000
             assert await pool.report_check(proxy.key, Outcome(Blame.PROXY, "connection refused"))
         assert [view.state for view in await pool.proxies()] == [ProxyState.DEAD]
 
-    play(story)
+    run(scenario)
 
 
-def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_working(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_working(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease)
@@ -351,21 +351,21 @@ def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_working(play: Cal
                 await pool.acquire(target)
         (view,) = await pool.proxies()
         assert (view.state, view.reason) == (ProxyState.DEAD, "not fit: alters the page")
-        for late in (Outcome(), Outcome(Blame.PROXY, "connection refused")):
-            await pool.release(under_way.pop(), [late])
+        for outcome in (Outcome(), Outcome(Blame.PROXY, "connection refused")):
+            await pool.release(under_way.pop(), [outcome])
             (view,) = await pool.proxies()
             assert (view.state, view.reason) == (ProxyState.DEAD, "not fit: alters the page"), (
-                "of the lease it had meanwhile"
+                "outcomes of open leases change nothing"
             )
         assert await pool.report_check(proxy.key, Outcome())
         clock.now += 100  # the cool-down after the refused connection
         assert await pool.acquire(SITE)
 
-    play(story)
+    run(scenario)
 
 
-def test_bans_by_hand(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_an_operator_can_ban_and_unban_a_proxy(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         assert await pool.ban(SITE, proxy.key, reason="complaint")
         with pytest.raises(NoProxy, match="1 banned"):
@@ -375,11 +375,11 @@ def test_bans_by_hand(play: Callable[..., None]) -> None:
         assert not await pool.ban(SITE, "nobody")
         assert not await pool.unban(SITE, "nobody")
 
-    play(story)
+    run(scenario)
 
 
-def test_a_proxy_banned_by_hand_or_killed_by_a_check_is_replaced(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_proxy_banned_by_an_operator_is_replaced(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         for until in (None, clock.now + 600):
             leases = [lease for _ in range(2) for lease in await pool.acquire(SITE)]
             for lease in leases:
@@ -392,16 +392,16 @@ def test_a_proxy_banned_by_hand_or_killed_by_a_check_is_replaced(play: Callable[
         async with asyncio.timeout(LONG_S / 2):
             assert len(await waiting) == 1
 
-    play(story, 6, members=2)
+    run(scenario, 6, members=2)
 
 
-def test_several_proxies_are_of_the_cheapest_tiers_that_have_enough(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_several_proxies_come_from_the_cheapest_tiers_that_have_enough(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         await pool.add([replace(each, host=f"dear-{each.host}", price_gb=1.0) for each in proxies(3)])
         leases = await pool.acquire(SITE, 4)
         assert sum(lease.proxy.price_gb for lease in leases) == 2.0, "there are too few cheap ones"
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, 2)  # enough, but busy
+            await pool.acquire(SITE, 2)  # there are enough, but all are leased
         await pool.release(leases[0])
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, 2)
@@ -411,11 +411,11 @@ def test_several_proxies_are_of_the_cheapest_tiers_that_have_enough(play: Callab
             await pool.release(lease)
         assert sum(lease.proxy.price_gb for lease in await pool.acquire(SITE, 2)) == 0.0
 
-    play(story, 2)
+    run(scenario, 2)
 
 
-def test_a_revived_proxy_is_leased_soon(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_revived_proxy_is_leased_at_once(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease, [Outcome()])
         for _ in range(15):
@@ -425,11 +425,11 @@ def test_a_revived_proxy_is_leased_soon(play: Callable[..., None]) -> None:
         assert await pool.report_check(lease.proxy.key, Outcome())
         assert len(await pool.acquire(SITE)) == 1
 
-    play(story)
+    run(scenario)
 
 
-def test_a_rotating_proxy_has_no_exit_address(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_rotating_proxy_has_no_exit_address(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         one, two = proxies(2)
         for each in (one, two):
             assert await pool.report_check(each.key, Outcome(), "9.9.9.9")
@@ -437,11 +437,11 @@ def test_a_rotating_proxy_has_no_exit_address(play: Callable[..., None]) -> None
         assert await pool.report_check(two.key, Outcome(), "8.8.8.8")
         assert {view.exit_ip for view in await pool.proxies() if view.proxy.key == two.key} == {""}
 
-    play(story, 2)
+    run(scenario, 2)
 
 
-def test_a_leased_proxy_can_be_removed(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_leased_proxy_can_be_removed(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         assert await pool.remove([lease.proxy.key, "nobody"]) == 1
         assert not await pool.release(lease, [Outcome()])
@@ -451,11 +451,11 @@ def test_a_leased_proxy_can_be_removed(play: Callable[..., None]) -> None:
         assert await pool.add(proxies(1)) == 0
         await pool.acquire(SITE)
 
-    play(story)
+    run(scenario)
 
 
-def test_a_lease_has_the_tags_of_the_request(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_lease_has_the_tags_of_the_request(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         await pool.add([Proxy("http", "10.1.0.1", 1, tags={"country": "de", "provider": "acme"})])
         (lease,) = await pool.acquire(SITE, request=ProxyRequest({"country": "de"}))
         assert lease.proxy.host == "10.1.0.1"
@@ -467,13 +467,13 @@ def test_a_lease_has_the_tags_of_the_request(play: Callable[..., None]) -> None:
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, request=ProxyRequest({"country": "de"}, avoid=frozenset({lease.proxy.key})))
 
-    play(story, 3, members=2)
+    run(scenario, 3, members=2)
 
 
-def test_targets_are_told_about_changed_tags_and_prices(play: Callable[..., None]) -> None:
-    """A source lists another country, or another price, for a proxy that a site has already."""
+def test_targets_learn_of_changed_tags_and_prices(run: Callable[..., None]) -> None:
+    """A source changes the country or the price of a proxy that is a member of a target."""
 
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         for _ in range(2):
             (lease,) = await pool.acquire(SITE)
             await pool.release(lease)
@@ -492,13 +492,13 @@ def test_targets_are_told_about_changed_tags_and_prices(play: Callable[..., None
             hosts.add(lease.proxy.host)
         assert hosts == {"10.0.0.1"}, "the others are dearer now"
 
-    play(story, 2)
+    run(scenario, 2)
 
 
-def test_a_joining_proxy_shares_the_bans_of_its_exit(play: Callable[..., None]) -> None:
-    """After a ban a site is filled with the next proxy, not with another login on the same address."""
+def test_a_joining_proxy_shares_the_bans_of_its_exit(run: Callable[..., None]) -> None:
+    """After a ban a target is refilled with the next proxy, not with another login on the same address."""
 
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         first, second, third = (each.key for each in proxies(3))
         for key, latency_s, exit_ip in ((first, 0.1, "9.9.9.9"), (second, 0.2, "9.9.9.9"), (third, 0.3, "8.8.8.8")):
             assert await pool.report_check(key, Outcome(latency_s=latency_s), exit_ip)
@@ -512,13 +512,13 @@ def test_a_joining_proxy_shares_the_bans_of_its_exit(play: Callable[..., None]) 
         clock.now += 200
         assert {each.proxy.key for each in await pool.acquire(SITE, 2)} == {first, second}
 
-    play(story, 3, members=1)
+    run(scenario, 3, members=1)
 
 
-def test_a_proxy_with_the_tags_is_found_behind_any_number_of_others(play: Callable[..., None]) -> None:
-    """Only this proxy is used, so all others come before it in the order."""
+def test_a_proxy_with_the_tags_is_found_at_any_position_of_the_order(run: Callable[..., None]) -> None:
+    """Only this proxy is used, so all others precede it in the order."""
 
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         german = Proxy("http", "10.9.9.9", 8080, tags={"country": "de"})
         await pool.add([german])
         (lease,) = await pool.acquire(SITE)
@@ -527,24 +527,24 @@ def test_a_proxy_with_the_tags_is_found_behind_any_number_of_others(play: Callab
             (lease,) = await pool.acquire(SITE, request=ProxyRequest({"country": "de"}))
             assert lease.proxy == german
             await pool.release(lease, [Outcome()])
-            not_these = frozenset(each.key for each in proxies(100))
-            (lease,) = await pool.acquire(SITE, request=ProxyRequest(avoid=not_these))
+            all_others = frozenset(each.key for each in proxies(100))
+            (lease,) = await pool.acquire(SITE, request=ProxyRequest(avoid=all_others))
             assert lease.proxy == german
             await pool.release(lease, [Outcome()])
 
-    play(story, 100)
+    run(scenario, 100)
 
 
-def test_waiting_callers_are_served_in_order(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_waiting_callers_are_served_in_order(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         order: list[int] = []
 
         async def one(number: int) -> None:
-            (mine,) = await pool.acquire(SITE, wait_s=LONG_S)
+            (own,) = await pool.acquire(SITE, wait_s=LONG_S)
             order.append(number)
             await asyncio.sleep(0)
-            await pool.release(mine, [Outcome()])
+            await pool.release(own, [Outcome()])
 
         waiting = [asyncio.create_task(one(number)) for number in range(20)]
         await asyncio.sleep(0.01)
@@ -553,13 +553,13 @@ def test_waiting_callers_are_served_in_order(play: Callable[..., None]) -> None:
         await asyncio.gather(*waiting)
         assert order == list(range(20))
 
-    play(story)
+    run(scenario)
 
 
-def waits_for_another(lose: Callable[[ProxyPool, Proxy], Awaitable[object]]) -> Story:
-    """A caller waits for the only proxy of a target. It is lost, and another one joins the target."""
+def waits_for_another(lose: Callable[[ProxyPool, Proxy], Awaitable[object]]) -> Scenario:
+    """Return a scenario in which the only proxy of a target is lost while a caller waits, and another one joins."""
 
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
         await asyncio.sleep(0)
@@ -568,62 +568,62 @@ def waits_for_another(lose: Callable[[ProxyPool, Proxy], Awaitable[object]]) -> 
             (other,) = await waiting
         assert other.proxy != lease.proxy
 
-    return story
+    return scenario
 
 
-def test_a_waiting_caller_gets_another_proxy_when_the_first_is_removed(play: Callable[..., None]) -> None:
-    play(waits_for_another(lambda pool, proxy: pool.remove([proxy.key])), 2, members=1)
+def test_a_waiting_caller_gets_another_proxy_when_the_first_is_removed(run: Callable[..., None]) -> None:
+    run(waits_for_another(lambda pool, proxy: pool.remove([proxy.key])), 2, members=1)
 
 
-def test_a_waiting_caller_gets_another_proxy_when_the_first_is_unfit(play: Callable[..., None]) -> None:
-    play(waits_for_another(lambda pool, proxy: pool.report_check(proxy.key, Outcome(Blame.UNFIT, "x"))), 2, members=1)
+def test_a_waiting_caller_gets_another_proxy_when_the_first_is_unfit(run: Callable[..., None]) -> None:
+    run(waits_for_another(lambda pool, proxy: pool.report_check(proxy.key, Outcome(Blame.UNFIT, "x"))), 2, members=1)
 
 
-def test_a_waiting_caller_gets_another_proxy_when_the_first_cannot_be_reached(play: Callable[..., None]) -> None:
+def test_a_waiting_caller_gets_another_proxy_when_the_first_cannot_be_reached(run: Callable[..., None]) -> None:
     async def lose(pool: ProxyPool, proxy: Proxy) -> None:
         (elsewhere,) = await pool.acquire("b.example")
         assert elsewhere.proxy == proxy
         await pool.release(elsewhere, [Outcome(Blame.PROXY, "refused")])
 
-    play(waits_for_another(lose), 2, members=1)
+    run(waits_for_another(lose), 2, members=1)
 
 
-def test_a_cancelled_caller_keeps_no_lease(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_cancelled_caller_keeps_no_lease(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         for _ in range(3):
             waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
             await asyncio.sleep(0.01)
-            await pool.release(lease)  # now it is granted, and cancelled before it gets the result
+            await pool.release(lease)  # grants the lease; the caller is cancelled before it gets the result
             waiter.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiter
             (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
 
-    play(story)
+    run(scenario)
 
 
 def test_a_lease_granted_at_the_timeout_is_kept() -> None:
-    """The caller times out while its lease is on the way: nobody else has that lease."""
+    """The lease is granted while the caller times out: no other caller has it, so it must not be lost."""
 
-    async def whole() -> None:
+    async def main() -> None:
         pool = LocalPool()
         await pool.add(proxies(1))
         (lease,) = await pool.acquire(SITE)
         waiting = asyncio.create_task(pool.acquire(SITE, wait_s=0.05))
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_soon(asyncio.ensure_future, pool.release(lease))
-        await asyncio.sleep(0)  # the next turn of the loop grants it after the timeout
+        await asyncio.sleep(0)  # the next iteration of the loop grants it after the timeout
         time.sleep(0.1)  # noqa: ASYNC251  no other task may run meanwhile
         (lease,) = await waiting
         assert await pool.release(lease)
         assert [view.leases for view in await pool.targets()] == [0]
 
-    asyncio.run(whole())
+    asyncio.run(main())
 
 
-def test_the_error_says_why_no_proxy_is_free(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_the_error_says_why_no_proxy_is_free(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         with pytest.raises(NoProxy, match="the pool has no proxies: lycosa proxies add FILE"):
             await pool.acquire(SITE, wait_s=0.05)
         waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
@@ -636,18 +636,18 @@ def test_the_error_says_why_no_proxy_is_free(play: Callable[..., None]) -> None:
         with pytest.raises(NoProxy, match="closed"):
             await waiter
 
-    play(story, 0)
+    run(scenario, 0)
 
 
-def test_explanations_of_leased_and_blocked_proxies(play: Callable[..., None]) -> None:
+def test_explanations_of_leased_and_blocked_proxies(run: Callable[..., None]) -> None:
     """Several obstacles at once; then the explained proxy is leased."""
 
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
-        many = proxies(9)
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        all_proxies = proxies(9)
         assert {why for _, (_, why, *_) in await pool.explain(SITE)} == {Why.NEXT, Why.BEHIND}
         assert not await pool.targets(), "an explanation adds no target"
         (lease,) = await pool.acquire(SITE)
-        others = [each for each in many if each != lease.proxy]
+        others = [each for each in all_proxies if each != lease.proxy]
         cooling, banned, dead, paced, avoided = others[:5]
         await pool.ban(SITE, cooling.key, clock.now + 100, "429")
         await pool.ban(SITE, banned.key, reason="complaint")
@@ -657,14 +657,16 @@ def test_explanations_of_leased_and_blocked_proxies(play: Callable[..., None]) -
             await pool.report_check(dead.key, Outcome(Blame.PROXY, "connection refused"))
         await pool.unban(SITE, cooling.key)
         await pool.ban(SITE, cooling.key, clock.now + 100, "429")
-        (lease,) = await pool.acquire(SITE, request=ProxyRequest(session="s", avoid=_but(many, lease.proxy)))
-        (brief,) = await pool.acquire(SITE, request=ProxyRequest(avoid=_but(many, paced)))
+        (lease,) = await pool.acquire(
+            SITE, request=ProxyRequest(session="s", avoid=_all_except(all_proxies, lease.proxy))
+        )
+        (brief,) = await pool.acquire(SITE, request=ProxyRequest(avoid=_all_except(all_proxies, paced)))
         await pool.release(brief, [Outcome()])
         verdicts = {
             proxy.key: verdict
             for proxy, verdict in await pool.explain(SITE, ProxyRequest(avoid=frozenset({avoided.key})))
         }
-        assert len(verdicts) == len(many)
+        assert len(verdicts) == len(all_proxies)
         assert verdicts[lease.proxy.key][:4] == (lease.proxy.key, Why.LEASED, ProxyState.LEASED, clock.now + 60)
         assert (verdicts[cooling.key].why, verdicts[cooling.key].until) == (Why.COOLING, clock.now + 100)
         assert (verdicts[cooling.key].reason, verdicts[banned.key].reason) == ("429", "complaint")
@@ -678,15 +680,15 @@ def test_explanations_of_leased_and_blocked_proxies(play: Callable[..., None]) -
         next_ones = {each.proxy.key for each in await pool.explain(SITE) if each.verdict.why is Why.NEXT}
         assert (await pool.acquire(SITE))[0].proxy.key in next_ones
 
-    play(story, 9, delay_s=7.0)
+    run(scenario, 9, delay_s=7.0)
 
 
-def _but(many: list[Proxy], one: Proxy) -> frozenset[str]:
-    return frozenset(each.key for each in many if each != one)
+def _all_except(all_proxies: list[Proxy], one: Proxy) -> frozenset[str]:
+    return frozenset(each.key for each in all_proxies if each != one)
 
 
-def test_explanations_of_dearer_spare_and_joining_proxies(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_explanations_of_dearer_spare_and_joining_proxies(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         dear = Proxy("http", "10.1.0.1", 1, price_gb=4.0)
         await pool.add([dear])
         counts = Counter([(each.verdict.why, each.verdict.joins) for each in await pool.explain(SITE)])
@@ -700,38 +702,38 @@ def test_explanations_of_dearer_spare_and_joining_proxies(play: Callable[..., No
         assert whys[dear.key].why is Why.DEARER
         assert (whys[dear.key].tier, whys[dear.key].place, whys[dear.key].state) == (1, 1, ProxyState.HALF_OPEN)
 
-    play(story, 3, members=3)
+    run(scenario, 3, members=3)
 
 
-def test_dead_proxies_are_forgotten_after_a_time_leased_ones_later(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
-        well, dead, *held = proxies(4)
-        for proxy in (dead, *held):
-            assert await pool.ban("c.example", proxy.key), "this target has it, too"
+def test_dead_proxies_are_forgotten_after_a_time_and_leased_ones_after_their_release(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        working, dead, *leased = proxies(4)
+        for proxy in (dead, *leased):
+            assert await pool.ban("c.example", proxy.key), "it is a member of this target, too"
         lease = {each.proxy.key: each for each in await pool.acquire(SITE, 4, lease_s=200.0)}
-        for proxy in (well, dead):
+        for proxy in (working, dead):
             await pool.release(lease[proxy.key])
-        for proxy in (dead, *held):
+        for proxy in (dead, *leased):
             assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
         clock.now += 99.9
         assert await pool.forget_dead(100.0) == []
         clock.now += 0.2
         assert await pool.forget_dead(100.0) == [dead.key]
         assert await pool.forget_dead(100.0) == [], "the others are leased"
-        assert {view.proxy.key for view in await pool.proxies()} == {each.key for each in (well, *held)}
-        assert {view.proxy.key for view in await pool.proxies("c.example")} <= {each.key for each in held}
+        assert {view.proxy.key for view in await pool.proxies()} == {each.key for each in (working, *leased)}
+        assert {view.proxy.key for view in await pool.proxies("c.example")} <= {each.key for each in leased}
         assert await pool.count() == 3
-        assert await pool.release(lease[held[0].key], [Outcome()])
-        assert await pool.forget_dead(100.0) == [held[0].key]
+        assert await pool.release(lease[leased[0].key], [Outcome()])
+        assert await pool.forget_dead(100.0) == [leased[0].key]
         clock.now += 100.0
-        assert await pool.forget_dead(100.0) == [held[1].key], "an expired lease does not count"
+        assert await pool.forget_dead(100.0) == [leased[1].key], "an expired lease does not count"
         assert await pool.count() == 1
 
-    play(story, 4)
+    run(scenario, 4)
 
 
-def test_the_time_counts_from_the_last_death(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_the_time_until_a_dead_proxy_is_forgotten_starts_at_its_last_death(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         for _ in range(2):
             assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
@@ -750,11 +752,11 @@ def test_the_time_counts_from_the_last_death(play: Callable[..., None]) -> None:
         clock.now += 60.0
         assert await pool.forget_dead(100.0) == [proxy.key]
 
-    play(story)
+    run(scenario)
 
 
-def test_a_forgotten_proxy_comes_back_as_new(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_forgotten_proxy_that_is_added_again_is_new(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (proxy,) = proxies(1)
         await pool.release((await pool.acquire(SITE))[0], [Outcome(Blame.SITE, "403", 600.0)])
         assert await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
@@ -766,24 +768,24 @@ def test_a_forgotten_proxy_comes_back_as_new(play: Callable[..., None]) -> None:
         (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
         assert lease.proxy == proxy
 
-    play(story)
+    run(scenario)
 
 
-def test_many_dead_proxies_are_forgotten_in_batches(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_many_dead_proxies_are_forgotten_in_batches(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         for proxy in proxies(1_200):
             await pool.report_check(proxy.key, Outcome(Blame.UNFIT, "not fit"))
-        gone: list[str] = []
-        while some := await pool.forget_dead(0.0):
-            gone += some
-        assert sorted(gone) == sorted(each.key for each in proxies(1_200))
+        forgotten: list[str] = []
+        while batch := await pool.forget_dead(0.0):
+            forgotten += batch
+        assert sorted(forgotten) == sorted(each.key for each in proxies(1_200))
         assert await pool.count() == 0
 
-    play(story, 1_200)
+    run(scenario, 1_200)
 
 
-def test_unchecked_proxies_are_leased_after_a_good_check(play: Callable[..., None]) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_unchecked_proxies_are_leased_after_a_good_check(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         known, new = proxies(2)
         assert await pool.add([known, new], unchecked=True) == 1
         (lease,) = await pool.acquire(SITE)
@@ -795,13 +797,13 @@ def test_unchecked_proxies_are_leased_after_a_good_check(play: Callable[..., Non
         assert await pool.report_check(new.key, Outcome())
         assert (await pool.acquire(SITE, wait_s=LONG_S))[0].proxy == new
 
-    play(story)
+    run(scenario)
 
 
-def test_the_proxy_of_a_session_has_the_tags_of_the_request(play: Callable[..., None]) -> None:
+def test_the_proxy_of_a_session_has_the_tags_of_the_request(run: Callable[..., None]) -> None:
     """A session keeps its proxy as long as that fits; `avoid` applies to new ones."""
 
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         german, french = (replace(proxies(2)[n], tags={"country": of}) for n, of in enumerate(("de", "fr")))
         await pool.add([german, french])
 
@@ -823,4 +825,4 @@ def test_the_proxy_of_a_session_has_the_tags_of_the_request(play: Callable[..., 
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, request=ProxyRequest({"country": "it"}, session="ann"))
 
-    play(story, 0)
+    run(scenario, 0)

@@ -1,8 +1,8 @@
 """Two races and an error of a simpler design cannot happen in any pool.
 
-That design kept all proxies of a site in one sorted set by their count. A worker took one out with its count, and put
-it back with one more; an empty set was filled from the global one. (tests/proxies/sim/test_workers.py tries it with a
-hundred workers in several processes.)
+That design kept all proxies of a site in one sorted set by their count. A worker removed one with its count, and added
+it again with the count increased; an empty set was filled from the global one. (tests/proxies/sim/test_workers.py runs
+a hundred workers in several processes.)
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool
-from tests.proxies.contracts.test_pool import SITE, ManualClock, play, proxies
+from tests.proxies.contracts.test_pool import SITE, ManualClock, proxies, run
 
-__all__ = ["play"]
+__all__ = ["run"]
 
 
-async def used(pool: ProxyPool, times: int, session: str = "") -> str:
-    """Use a proxy so many times. Return its key."""
+async def use(pool: ProxyPool, times: int, session: str = "") -> str:
+    """Use a proxy this many times. Return its key."""
     for _ in range(times):
         (lease,) = await pool.acquire(SITE, request=ProxyRequest(session=session))
         assert await pool.release(lease, [Outcome()])
@@ -35,70 +35,70 @@ async def uses(pool: ProxyPool) -> dict[str, int]:
     return {view.proxy.key: view.uses for view in await pool.proxies(SITE)}
 
 
-def test_filling_a_target_does_not_reset_counts(play: Callable[..., None]) -> None:
+def test_filling_a_target_does_not_reset_counts(run: Callable[..., None]) -> None:
     """A proxy with 11 uses is leased for its 12th while the site is filled: that design reset it to 1 use."""
 
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
-        key = await used(pool, 11)
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        key = await use(pool, 11)
         (lease,) = await pool.acquire(SITE)
-        assert await pool.add(proxies(1)) == 0  # all sites may be filled up anew
+        assert await pool.add(proxies(1)) == 0  # now all targets may be refilled
         with pytest.raises(NoProxy):
             await pool.acquire(SITE)
         assert await pool.release(lease, [Outcome()])
         assert await uses(pool) == {key: 12}
 
-    play(story)
+    run(scenario)
 
 
-def test_filling_a_target_keeps_the_order_of_use(play: Callable[..., None]) -> None:
-    """A proxy with 12 uses, released after a fill that had reset it to none, was leased before one with 3."""
+def test_filling_a_target_keeps_the_order_of_use(run: Callable[..., None]) -> None:
+    """A refill of that design reset a proxy with 12 uses to none, so it was leased before one with 3 uses."""
 
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
-        much, little = await used(pool, 3, "much"), await used(pool, 3, "little")
-        await used(pool, 8, "much")
-        (lease,) = await pool.acquire(SITE, request=ProxyRequest(session="much"))
-        assert (lease.proxy.key, lease.proxy.key != little) == (much, True)
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        heavy, light = await use(pool, 3, "heavy"), await use(pool, 3, "light")
+        await use(pool, 8, "heavy")
+        (lease,) = await pool.acquire(SITE, request=ProxyRequest(session="heavy"))
+        assert (lease.proxy.key, lease.proxy.key != light) == (heavy, True)
         await pool.add(proxies(2))
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, 2)  # which fills up
+            await pool.acquire(SITE, 2)  # refills the target
         await pool.release(lease, [Outcome()])
-        assert await uses(pool) == {much: 12, little: 3}
-        assert (await pool.acquire(SITE))[0].proxy.key == little
+        assert await uses(pool) == {heavy: 12, light: 3}
+        assert (await pool.acquire(SITE))[0].proxy.key == light
 
-    play(story, 2)
+    run(scenario, 2)
 
 
-def test_filling_a_target_does_not_lease_a_leased_proxy_again(play: Callable[..., None]) -> None:
-    """A has the only proxy, so the site has none: that design filled it, and C got the proxy of A."""
+def test_filling_a_target_does_not_lease_a_leased_proxy_again(run: Callable[..., None]) -> None:
+    """A worker has the only proxy, so its site has none: that design refilled it, and leased the proxy again."""
 
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
-        (held,) = await pool.acquire(SITE)
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        (lease,) = await pool.acquire(SITE)
         for _ in range(3):
             await pool.add(proxies(1))
             clock.now += 10
             with pytest.raises(NoProxy, match="1 leased"):
                 await pool.acquire(SITE)
         assert len(await pool.acquire("b.example")) == 1, "another site may lease it"
-        assert await pool.release(held)
-        assert (await pool.acquire(SITE))[0].proxy == held.proxy
+        assert await pool.release(lease)
+        assert (await pool.acquire(SITE))[0].proxy == lease.proxy
 
-    play(story)
+    run(scenario)
 
 
-def test_a_late_release_is_refused_and_logged(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
-    async def story(pool: ProxyPool, clock: ManualClock) -> None:
+def test_a_late_release_is_refused_and_logged(run: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         await pool.add([Proxy("http", "10.9.9.9", 80, "ann", "secret")])
         (lease,) = await pool.acquire(SITE, lease_s=5)
         clock.now += 6
-        (after,) = await pool.acquire(SITE)
+        (second,) = await pool.acquire(SITE)
         with caplog.at_level(logging.WARNING):
             for _ in range(10):
                 assert not await pool.release(lease, [Outcome()])
         assert await uses(pool) == {lease.proxy.key: 2}
-        assert await pool.release(after)
+        assert await pool.release(second)
 
-    play(story, 0)
-    assert [target_of(record) for record in caplog.records] == ["a.example"], "one warning, and then none for a while"
+    run(scenario, 0)
+    assert [target_of(record) for record in caplog.records] == ["a.example"], "one warning for a while"
     assert "secret" not in caplog.text
 
 

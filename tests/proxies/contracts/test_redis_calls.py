@@ -1,4 +1,4 @@
-"""The calls of a pool on Redis (P5): few round trips for many callers, which may leave before the answer."""
+"""The calls of a pool on Redis (P5): few round trips for many callers, which may be cancelled before the answer."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def proxies(count: int) -> list[Proxy]:
     return [Proxy("http", f"10.0.0.{number + 1}", 8080) for number in range(count)]
 
 
-def play(server: Any, story: Callable[[ProxyPool], Awaitable[None]], count: int, name: str = "") -> None:
+def run_scenario(server: Any, scenario: Callable[[ProxyPool], Awaitable[None]], count: int, name: str = "") -> None:
     async def run() -> None:
         pool = await redis_pool(server.url, name or token_hex(4), print)
         await pool.add(proxies(count))
         try:
-            await story(pool)
+            await scenario(pool)
         finally:
             await pool.close()
 
@@ -58,14 +58,14 @@ def trips(server: Any) -> int:
 
 @pytest.fixture
 def no_timed_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send nothing because its time has come: on a busy machine there are more such calls."""
+    """Disable timed calls: on a busy machine there are more of them."""
     monkeypatch.setattr(outcome_reporter, "FLUSH_S", 10 * LONG_S)
     monkeypatch.setattr(refiller, "REFRESH_S", 10 * LONG_S)
 
 
 @pytest.mark.usefixtures("no_timed_calls")
 def test_many_callers_take_few_round_trips(redis: Any) -> None:
-    async def story(pool: ProxyPool) -> None:
+    async def scenario(pool: ProxyPool) -> None:
         (first,) = await pool.acquire(SITE)  # refills the target
         await pool.release(first)
         before = trips(redis)
@@ -74,14 +74,14 @@ def test_many_callers_take_few_round_trips(redis: Any) -> None:
         assert all(await asyncio.gather(*(pool.release(each, [Outcome()]) for each in leases)))
         assert trips(redis) - before <= 2 * ceil(100 / BATCH_MAX)
 
-    play(redis, story, 100)
+    run_scenario(redis, scenario, 100)
 
 
 def test_a_second_round_trip_starts_only_when_a_batch_is_full() -> None:
     """The server executes one batch while the process handles the answers to the other."""
     call = script_of(TargetPolicy()).state()
 
-    async def story() -> None:
+    async def scenario() -> None:
         sent: list[int] = []
         proceed = asyncio.Semaphore(0)
 
@@ -111,7 +111,7 @@ def test_a_second_round_trip_starts_only_when_a_batch_is_full() -> None:
         assert sent[-1] == -1
         assert sent.count(-1) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def run_callbacks() -> None:
@@ -121,10 +121,10 @@ async def run_callbacks() -> None:
 
 
 @pytest.mark.usefixtures("no_timed_calls")
-def test_few_round_trips_however_many_wait(redis: Any) -> None:
+def test_the_number_of_round_trips_does_not_depend_on_the_number_of_waiting_callers(redis: Any) -> None:
     """One proxy for 60 callers: a release is one round trip, and the next lease another, however many wait."""
 
-    async def story(pool: ProxyPool) -> None:
+    async def scenario(pool: ProxyPool) -> None:
         async def one() -> None:
             (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
             await pool.release(lease, [Outcome()])
@@ -134,14 +134,14 @@ def test_few_round_trips_however_many_wait(redis: Any) -> None:
         await asyncio.gather(*(one() for _ in range(60)))
         assert trips(redis) - before <= 60 * 3
 
-    play(redis, story, 1)
+    run_scenario(redis, scenario, 1)
 
 
-def test_a_caller_that_does_not_wait_is_refused_at_once_though_others_wait(redis: Any) -> None:
-    async def story(pool: ProxyPool) -> None:
+def test_a_caller_that_does_not_wait_fails_at_once_even_if_others_wait(redis: Any) -> None:
+    async def scenario(pool: ProxyPool) -> None:
         (lease,) = await pool.acquire(SITE)
         waiting = [asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
-        picky = asyncio.create_task(pool.acquire(SITE, 2, wait_s=LONG_S))
+        pair = asyncio.create_task(pool.acquire(SITE, 2, wait_s=LONG_S))
         await asyncio.sleep(0.05)
         async with asyncio.timeout(LONG_S / 2):
             with pytest.raises(NoProxy, match="1 leased"):
@@ -151,17 +151,17 @@ def test_a_caller_that_does_not_wait_is_refused_at_once_though_others_wait(redis
         for task in waiting:
             await pool.release(lease)
             (lease,) = await task
-        picky.cancel()
+        pair.cancel()
 
-    play(redis, story, 1)
+    run_scenario(redis, scenario, 1)
 
 
-def test_a_frozen_server_is_named_when_the_wait_is_over(redis: Any) -> None:
-    async def story(pool: ProxyPool) -> None:
+def test_a_frozen_server_is_named_in_the_error_after_the_wait(redis: Any) -> None:
+    async def scenario(pool: ProxyPool) -> None:
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease)
         redis.process.send_signal(signal.SIGSTOP)
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             waits = [
                 pool.acquire(SITE),
@@ -172,40 +172,42 @@ def test_a_frozen_server_is_named_when_the_wait_is_over(redis: Any) -> None:
         finally:
             redis.process.send_signal(signal.SIGCONT)
         assert [str(each) for each in errors] == 3 * [f"no proxy for {SITE}: the server of the pool does not answer"]
-        assert time.monotonic() - began < ANSWER_MAX_S + WHY_MAX_S + 10.0
-        assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "the callers that left have no lease"
+        assert time.monotonic() - started_at < ANSWER_MAX_S + WHY_MAX_S + 10.0
+        assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "the callers that gave up have no lease"
 
-    play(redis, story, 1)
+    run_scenario(redis, scenario, 1)
 
 
-def test_a_call_is_finished_though_its_caller_has_left(redis: Any) -> None:
-    async def story(pool: ProxyPool) -> None:
+def test_a_call_is_completed_even_if_its_caller_is_cancelled(redis: Any) -> None:
+    async def scenario(pool: ProxyPool) -> None:
         for _ in range(20):
             (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
-            returning = asyncio.create_task(pool.release(lease, [Outcome()]))
+            releasing = asyncio.create_task(pool.release(lease, [Outcome()]))
             await asyncio.sleep(0)
-            returning.cancel()
-            asking = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+            releasing.cancel()
+            acquiring = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
             await asyncio.sleep(0)
-            asking.cancel()
-            await asyncio.wait([returning, asking])
+            acquiring.cancel()
+            await asyncio.wait([releasing, acquiring])
         assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "neither the release nor the lease is lost"
         (view,) = await pool.targets()
         assert (view.leases, view.leaked) == (1, 0)
 
-    play(redis, story, 1)
+    run_scenario(redis, scenario, 1)
 
 
-def test_a_process_killed_while_it_removes_a_proxy_leaves_no_ghost(redis: Any) -> None:
-    """The pool has forgotten the proxy, its target has not: the first caller that draws it there tells the target."""
+def test_a_proxy_whose_removal_was_interrupted_by_a_kill_is_not_leased(redis: Any) -> None:
+    """The pool has removed the proxy, its target has not: the first caller that draws it there corrects the target."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         remover, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
         await remover.add(proxies(2))
         both = await remover.acquire(SITE, 2)
         for lease in both:
             await remover.release(lease)
-        await remover._calls.call_pool("remove", keys=[both[0].proxy.key])  # and here it is killed
+        await remover._calls.call_pool(
+            "remove", keys=[both[0].proxy.key]
+        )  # the process is killed before it updates the target
         refused = 0
         for _ in range(10):
             try:
@@ -220,33 +222,33 @@ def test_a_process_killed_while_it_removes_a_proxy_leaves_no_ghost(redis: Any) -
         await remover.close()
         await other.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_target_with_leases_is_kept_when_there_are_too_many(redis: Any) -> None:
-    """It was used longest ago, but one of its proxies is leased: it is still told of changes."""
+def test_a_target_with_leases_is_kept_even_if_there_are_too_many_targets(redis: Any) -> None:
+    """It is the least recently used one, but one of its proxies is leased: it still learns of changes."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         name = token_hex(4)
         pool = await redis_pool(redis.url, name, print)
         await pool.add(proxies(1))
         (lease,) = await pool.acquire(SITE)
         with driver.Redis.from_url(redis.url) as client:
             client.zadd(f"lycosa:proxies:{{{name}}}:t", {f"{number}.example": 1e12 for number in range(TARGETS_MAX)})
-        (another,) = await pool.acquire("b.example")
+        (other,) = await pool.acquire("b.example")
         known = await pool._calls.targets()
         assert {SITE, "b.example"} <= set(known)
         await pool.release(lease)
-        await pool.release(another)
+        await pool.release(other)
         await pool.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_refusal_does_not_read_the_whole_pool(redis: Any) -> None:
-    """The pool may have a million dead proxies, and each refused caller learns why there is none."""
+def test_the_reason_for_an_error_is_found_without_reading_the_whole_pool(redis: Any) -> None:
+    """The pool may have a million dead proxies, and each error names the reason."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         pool = await redis_pool(redis.url, token_hex(4), print)
         await pool.add(proxies(2), unchecked=True)
         commands, call_pool = [], pool._calls.call_pool
@@ -261,11 +263,11 @@ def test_a_refusal_does_not_read_the_whole_pool(redis: Any) -> None:
         assert "list" not in commands
         await pool.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_lease_has_the_tags_that_another_process_has_set(redis: Any) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         one, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
         await one.add([Proxy("http", "10.0.0.1", 1, tags={"country": "de"})])
         await other.add([Proxy("http", "10.0.0.1", 1, tags={"country": "fr"})])
@@ -274,14 +276,14 @@ def test_a_lease_has_the_tags_that_another_process_has_set(redis: Any) -> None:
         await one.close()
         await other.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_changes_by_another_process_are_known_soon(redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Price and tags are those that another process has set, also in a process that has leased the proxy before."""
+def test_changes_by_another_process_are_known_after_a_refresh(redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that leased the proxy before gets the price and tags that another process has set."""
     monkeypatch.setattr(refiller, "REFRESH_S", 0.0)
 
-    async def story(pool: ProxyPool) -> None:
+    async def scenario(pool: ProxyPool) -> None:
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease)
         other = await redis_pool(redis.url, NAME, print)
@@ -292,26 +294,26 @@ def test_changes_by_another_process_are_known_soon(redis: Any, monkeypatch: pyte
         assert (lease.proxy.price_gb, dict(lease.proxy.tags)) == (4.5, {"country": "de"})
         await pool.release(lease)
 
-    play(redis, story, 1, NAME)
+    run_scenario(redis, scenario, 1, NAME)
 
 
 @pytest.mark.usefixtures("no_timed_calls")
 def test_many_proxies_are_removed_in_few_round_trips(redis: Any) -> None:
-    async def story(pool: ProxyPool) -> None:
+    async def scenario(pool: ProxyPool) -> None:
         await pool.release((await pool.acquire(SITE))[0])
         before = trips(redis)
         assert await pool.remove([each.key for each in proxies(100)]) == 100
         assert trips(redis) - before <= 3
         assert await pool.proxies(SITE) == []
 
-    play(redis, story, 100)
+    run_scenario(redis, scenario, 100)
 
 
 @pytest.mark.parametrize("tags", [{}, {"country": "de"}])
 def test_a_policy_with_more_members_refills_the_target(redis: Any, tags: dict[str, str]) -> None:
-    """A program that is started again with another policy has as many proxies as that says."""
+    """After a restart with another policy a target has the number of members of that policy."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         name = token_hex(4)
         for members in (2, 4, 3):
             pool = await redis_pool(redis.url, name, print, lambda _, members=members: TargetPolicy(members=members))
@@ -325,4 +327,4 @@ def test_a_policy_with_more_members_refills_the_target(redis: Any, tags: dict[st
             assert len(await pool.proxies(SITE)) == (4 if members > 2 else 2)
             await pool.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""A target that a Redis Cluster moves to another server while its proxies are lent (P4)."""
+"""A target that a Redis Cluster moves to another server while its proxies are leased (P4)."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ pytestmark = pytest.mark.redis
 SITE, PROXIES = "a.example", 4
 
 
-def the_pairs(key: str) -> bool:
+def member_keys(key: str) -> bool:
     return key.endswith(":p")
 
 
-@pytest.mark.parametrize("moved", [nothing, the_pairs, everything])
-def test_nobody_has_a_proxy_of_somebody_else_while_it_moves(cluster: RedisCluster, moved: Any) -> None:
-    """The one call happens on all that is known of the target, or waits."""
+@pytest.mark.parametrize("moved", [nothing, member_keys, everything])
+def test_no_proxy_is_leased_twice_while_its_target_moves(cluster: RedisCluster, moved: Any) -> None:
+    """A call runs with all keys of the target on one server, or waits."""
 
-    async def story() -> None:
-        said: list[str] = []
+    async def scenario() -> None:
+        reports: list[str] = []
         name = token_hex(4)
-        pool = await redis_pool(cluster.url, name, said.append)
+        pool = await redis_pool(cluster.url, name, reports.append)
         await pool.add([parse_proxy(f"http://127.0.0.1:{8000 + number}") for number in range(PROXIES)])
         first = await pool.acquire(SITE, PROXIES // 2)
         key = f"lycosa:proxies:{{{name}/{SITE}}}:"
         masters = [each for each in cluster.nodes if "role:master" in each.cli("INFO", "replication")]
-        going = Move(cluster, key, next(each for each in masters if each is not cluster.owner(key)))
-        assert going.carry(moved)
-        asking = asyncio.create_task(pool.acquire(SITE, PROXIES // 2, wait_s=END_MAX_S))
+        move = Move(cluster, key, next(each for each in masters if each is not cluster.owner(key)))
+        assert move.carry(moved)
+        waiting = asyncio.create_task(pool.acquire(SITE, PROXIES // 2, wait_s=END_MAX_S))
         async with asyncio.timeout(END_MAX_S):
-            while not any(MOVES in each for each in said):  # noqa: ASYNC110
+            while not any(MOVES in each for each in reports):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        assert not asking.done()
-        going.end()
-        second = await asyncio.wait_for(asking, END_MAX_S)
+        assert not waiting.done()
+        move.end()
+        second = await asyncio.wait_for(waiting, END_MAX_S)
         assert len({lease.proxy.key for lease in [*first, *second]}) == PROXIES
         for lease in [*first, *second]:
             assert await pool.release(lease)
         await pool.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

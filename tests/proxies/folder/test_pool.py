@@ -28,34 +28,34 @@ LONG_S = 20.0
 PROXIES = [Proxy("http", f"10.0.0.{number}", 8080, "ann", "secret") for number in range(1, 6)]
 
 
-def play(path: Path, story: Callable[[EmbeddedPool, EmbeddedPool], Awaitable[None]]) -> None:
-    """Run a story with the pool of an owner, and one that is remote."""
+def run(path: Path, scenario: Callable[[EmbeddedPool, EmbeddedPool], Awaitable[None]]) -> None:
+    """Run a scenario with the pool of the owner, and one that is its client."""
 
-    async def whole() -> None:
+    async def main() -> None:
         owner = await embedded_pool(path, print)
         await owner.add(PROXIES)
         client = await embedded_pool(path, print)
         assert (owner.owns, client.owns) == (True, False)
         try:
-            await story(owner, client)
+            await scenario(owner, client)
         finally:
             await client.close()
             await owner.close()
 
-    asyncio.run(whole())
+    asyncio.run(main())
 
 
-async def until(is_so: Callable[[], bool]) -> None:
+async def until(is_met: Callable[[], bool]) -> None:
     async with asyncio.timeout(LONG_S):
-        while not is_so():  # noqa: ASYNC110  the pool has no event for it
+        while not is_met():  # noqa: ASYNC110  the pool has no event for it
             await asyncio.sleep(0.005)
 
 
 def waiting_at(owner: EmbeddedPool) -> int:
     """Return how many calls wait for a proxy."""
     assert owner._owner is not None
-    line = owner._owner.pool._queues.get(SITE)
-    return 0 if line is None else len(line)
+    queue = owner._owner.pool._queues.get(SITE)
+    return 0 if queue is None else len(queue)
 
 
 def clients_of(owner: EmbeddedPool) -> int:
@@ -64,23 +64,23 @@ def clients_of(owner: EmbeddedPool) -> int:
 
 
 def test_the_next_owner_takes_over_all_leases(tmp_path: Path) -> None:
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+    async def scenario(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         (first,) = await owner.acquire(SITE, request=ProxyRequest(session="s"))
-        (mine,) = await client.acquire(SITE)
+        (second,) = await client.acquire(SITE)
         await owner.close()
         (third,) = await client.acquire(SITE)
         assert client.owns
-        assert third.token > mine.token
-        assert len({first.proxy.key, mine.proxy.key, third.proxy.key}) == 3
-        assert await client.release(first, [Outcome()]), "the process of the holder has ended, its lease has not"
+        assert third.token > second.token
+        assert len({first.proxy.key, second.proxy.key, third.proxy.key}) == 3
+        assert await client.release(first, [Outcome()]), "its process has ended, but not its lease"
         (again,) = await client.acquire(SITE, request=ProxyRequest(session="s"))
         assert again.proxy == first.proxy
 
-    play(tmp_path / "pool", story)
+    run(tmp_path / "pool", scenario)
 
 
-def test_waiting_calls_wait_on_with_the_next_owner(tmp_path: Path) -> None:
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+def test_waiting_calls_continue_with_the_next_owner(tmp_path: Path) -> None:
+    async def scenario(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         third = await embedded_pool(tmp_path / "pool", print)
         lease = await owner.acquire(SITE, 5)
         waiting = [asyncio.create_task(each.acquire(SITE, wait_s=LONG_S)) for each in (client, third) for _ in range(2)]
@@ -92,16 +92,16 @@ def test_waiting_calls_wait_on_with_the_next_owner(tmp_path: Path) -> None:
         assert client.owns != third.owns
         await third.close()
 
-    play(tmp_path / "pool", story)
+    run(tmp_path / "pool", scenario)
 
 
 def test_a_cancelled_call_keeps_no_lease(tmp_path: Path) -> None:
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+    async def scenario(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         for _ in range(20):
             lease = await owner.acquire(SITE, 5)
             waiter = asyncio.create_task(client.acquire(SITE, wait_s=LONG_S))
             await until(lambda: waiting_at(owner) == 1)
-            await owner.release(lease[0])  # granted now, and cancelled before the result arrives
+            await owner.release(lease[0])  # grants the lease; the caller is cancelled before the result arrives
             await asyncio.sleep(0)
             waiter.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -111,13 +111,13 @@ def test_a_cancelled_call_keeps_no_lease(tmp_path: Path) -> None:
             for each in await client.acquire(SITE, 5, wait_s=LONG_S):
                 await client.release(each)
         assert client._remote is not None
-        assert not client._remote.connection.pending, "each call was answered"
+        assert not client._remote.connection.pending, "every call has its answer"
 
-    play(tmp_path / "pool", story)
+    run(tmp_path / "pool", scenario)
 
 
-def test_leases_of_a_client_that_is_gone_before_the_answer_are_given_back_at_once(tmp_path: Path) -> None:
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+def test_leases_of_a_disconnected_client_are_released_at_once(tmp_path: Path) -> None:
+    async def scenario(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         lease = await owner.acquire(SITE, 5)
         waiters = [asyncio.create_task(client.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
         await until(lambda: waiting_at(owner) == 5)
@@ -130,46 +130,46 @@ def test_leases_of_a_client_that_is_gone_before_the_answer_are_given_back_at_onc
             waiter.cancel()
         await asyncio.gather(*waiters, return_exceptions=True)
 
-    play(tmp_path / "pool", story)
+    run(tmp_path / "pool", scenario)
 
 
-def test_long_lists_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_sent_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "LIST_PART", 7)
     monkeypatch.setattr(remote, "LIST_PART", 7)
 
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
-        more = [Proxy("http", f"10.1.0.{number}", 1, tags={"country": "de"}, price_gb=2.0) for number in range(50)]
-        assert await client.add(more) == 50
+    async def scenario(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        added = [Proxy("http", f"10.1.0.{number}", 1, tags={"country": "de"}, price_gb=2.0) for number in range(50)]
+        assert await client.add(added) == 50
         views = await client.proxies()
         assert views == await owner.proxies()
         assert {each.proxy.price_gb for each in views} == {0.0, 2.0}
         assert {str(each.proxy.tags) for each in views} == {"{}", "{'country': 'de'}"}
-        assert await client.remove([each.key for each in more]) == 50
+        assert await client.remove([each.key for each in added]) == 50
         await client.acquire(SITE)
         assert await client.targets() == await owner.targets()
 
-    play(tmp_path / "pool", story)
+    run(tmp_path / "pool", scenario)
 
 
-# --------------------------------------------------------------------------------- owners and clients that are strange
+# ------------------------------------------------------------------------------------------- errors, limits, shutdown
 #
-# What is true of every such socket is tested in tests/infra/test_rpc.py.
+# The behaviour of RPC connections in general is tested in tests/infra/test_rpc.py.
 
 
-def test_errors_of_the_pool_arrive_as_themselves(tmp_path: Path) -> None:
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+def test_errors_of_the_pool_keep_their_class_and_message(tmp_path: Path) -> None:
+    async def scenario(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         with pytest.raises(UsageError, match="ask for 1 to 1,000"):
             await client.acquire(SITE, 0)
         with pytest.raises(NoProxy, match=r"no 6 proxies for a\.example were free"):
             await client.acquire(SITE, 6)
 
-    play(tmp_path / "pool", story)
+    run(tmp_path / "pool", scenario)
 
 
-def test_calls_and_clients_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numbers_of_calls_and_clients_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "LIMITS", server.LIMITS._replace(calls_max=3, clients_max=2))
 
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+    async def scenario(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         await owner.acquire(SITE, 5)
         second = await embedded_pool(tmp_path / "pool", print)
         waits = [asyncio.create_task(second.acquire(SITE, wait_s=LONG_S)) for _ in range(3)]
@@ -184,19 +184,19 @@ def test_calls_and_clients_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         third = await embedded_pool(tmp_path / "pool", print)
         await third.close()
 
-    play(tmp_path / "pool", story)
+    run(tmp_path / "pool", scenario)
 
 
 def test_an_owner_that_hangs_is_reported_and_its_timeout_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "ANSWER_TIMEOUT_S", 0.05)
-    ticks = itertools.count()  # each look at the clock is a second later, however busy the machine is
+    ticks = itertools.count()  # each reading of the clock is a second later, even on a busy machine
     monkeypatch.setattr(embedded, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     monkeypatch.setattr(embedded, "JOIN_TIMEOUT_S", 8.0)
     monkeypatch.setattr(embedded, "REPORT_AFTER_S", 4.0)
 
-    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+    async def scenario(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(encode_frame(Hello(server.VERSION, 7)))
             await reader.read()
@@ -215,11 +215,11 @@ def test_an_owner_that_hangs_is_reported_and_its_timeout_is_an_error(
             await embedded_pool(tmp_path / "pool", reports.append)
         assert "waiting for process " in reports[0]
 
-    play(tmp_path / "pool", story)
+    run(tmp_path / "pool", scenario)
 
 
-def test_an_opening_that_is_cancelled_releases_the_folder(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_cancelled_opening_releases_the_folder(tmp_path: Path) -> None:
+    async def scenario() -> None:
         for pause_s in (0.0, 0.001, 0.01):
             opening = asyncio.create_task(embedded_pool(tmp_path / "pool", print))
             await asyncio.sleep(pause_s)
@@ -232,23 +232,23 @@ def test_an_opening_that_is_cancelled_releases_the_folder(tmp_path: Path) -> Non
         assert pool.owns
         await pool.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_an_opening_that_is_cancelled_before_it_listens_releases_the_folder(
+def test_an_opening_cancelled_before_its_server_listens_releases_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        listens = asyncio.Event()
+    async def scenario() -> None:
+        started = asyncio.Event()
 
         async def start(served: RpcServer) -> None:
-            listens.set()
+            started.set()
             await asyncio.sleep(LONG_S)
 
         with monkeypatch.context() as patched:
             patched.setattr(RpcServer, "start", start)
             opening = asyncio.create_task(embedded_pool(tmp_path / "pool", print))
-            await listens.wait()
+            await started.wait()
             opening.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await opening
@@ -257,30 +257,30 @@ def test_an_opening_that_is_cancelled_before_it_listens_releases_the_folder(
         assert pool.owns
         await pool.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("turns", range(8))
-def test_a_client_that_is_accepted_while_the_owner_ends_looks_for_the_next_owner(tmp_path: Path, turns: int) -> None:
-    """However far the connection is: an owner that has ended must not say that the pool is closed.
+@pytest.mark.parametrize("steps", range(8))
+def test_a_client_accepted_while_the_owner_ends_looks_for_the_next_owner(tmp_path: Path, steps: int) -> None:
+    """At any step of the connection: an owner that has ended must not answer that the pool is closed.
 
-    Not on the loop of asyncio, which forgets a connection that it accepts in the moment in which its server is closed.
+    Runs on uvloop: asyncio's loop drops a connection that it accepts while its server closes.
     """
 
-    async def story() -> None:
+    async def scenario() -> None:
         owner = await embedded_pool(tmp_path / "pool", print)
         await owner.add(PROXIES)
-        plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        plug.connect(str(tmp_path / "pool" / "socket"))
-        for _ in range(turns):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        connection.connect(str(tmp_path / "pool" / "socket"))
+        for _ in range(steps):
             await asyncio.sleep(0)
         await owner.close()
         client = remote.RemotePool(tmp_path / "pool" / "socket")
-        await asyncio.get_running_loop().create_connection(lambda: client.connection, sock=plug)
+        await asyncio.get_running_loop().create_connection(lambda: client.connection, sock=connection)
         async with asyncio.timeout(LONG_S):
             with pytest.raises(remote.OwnerGone):
                 await client.acquire(SITE)
         await client.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(story())
+        runner.run(scenario())

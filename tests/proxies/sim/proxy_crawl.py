@@ -1,8 +1,8 @@
-"""A crawl through proxies in virtual time, with three ways to choose them: ours, in turn, and at random with backoff.
+"""A crawl through proxies in virtual time with three strategies: our pool, round robin, and random with backoff.
 
-Sites ban addresses with too many requests, and a given part of all; some proxies die; some pages are missing. Each
-worker requests one page at a time, as an engine does, and retries it through the proxy it gets, until the site has
-answered. Nothing waits in real time, and the same seed gives the same crawl.
+Sites ban addresses with too many requests, and a share of all addresses; some proxies die; some pages are missing. Each
+worker requests one page at a time, as an engine does, and retries it through the next proxy until the site answers.
+Nothing waits in real time, and the same seed gives the same crawl.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import Wait
 from lycosa.proxies.core.proxy import Proxy
 
-ASK_AGAIN_S = 0.25
-LATE_S = 36_000.0
-"""A crawl that takes longer is not finished."""
+RETRY_S = 0.25
+END_MAX_S = 36_000.0
+"""A crawl that takes longer is ended unfinished."""
 
 
 @dataclass(frozen=True)
-class World:
+class Scenario:
     """Sites and proxies. Times in seconds.
 
-    An address that requests more than `most` pages of a site within `within_s` is banned there for `ban_s`, anew with
-    each request meanwhile. `killed` and `banned` are parts of all proxies: the former die, the latter are banned for
-    ever by all sites, at times between `from_s` and `to_s`. A request without an answer ends after `timeout_s`; a part
-    of the pages is `missing`.
+    An address with more than `requests_max` requests to a site within `within_s` is banned there for `ban_s`, again
+    with each request during the ban. `killed` and `banned` are shares of all proxies: the former die, the latter are
+    banned permanently by all sites, at times between `from_s` and `to_s`. A request without an answer ends after
+    `timeout_s`; `missing` is the share of missing pages.
     """
 
     pages: int = 20_000
     sites: int = 2
     proxies: int = 50
     workers: int = 64
-    most: int = 40
+    requests_max: int = 40
     within_s: float = 2.0
     ban_s: float = 30.0
     missing: float = 0.02
@@ -52,65 +52,65 @@ class World:
     timeout_s: float = 10.0
 
 
-class Way(ABC):
-    """How proxies are chosen."""
+class Strategy(ABC):
+    """Chooses the proxy of each request."""
 
     @abstractmethod
-    def take(self, site: str, now: float) -> str | float:
+    def choose(self, site: str, now: float) -> str | float:
         """Return a proxy, or when to try again."""
 
     @abstractmethod
-    def done(self, site: str, proxy: str, status: int, now: float) -> None:
-        """Note the status of a request; 0: no answer."""
+    def record(self, site: str, proxy: str, status: int, now: float) -> None:
+        """Record the status of a request; 0: no answer."""
 
-    def again(self, status: int, tries: int) -> bool:
-        """Whether the page is retried."""
+    def is_retried(self, status: int, tries: int) -> bool:
+        """True if the page is retried."""
         return status not in (200, 404)
 
 
-class Ours(Way):
-    """The pool."""
+class PoolStrategy(Strategy):
+    """The proxy pool under test."""
 
     def __init__(self, proxies: list[str], seed: int, **policy: object) -> None:
         self.pool = GlobalPool(lambda _: TargetPolicy(members=len(proxies), **policy))  # type: ignore[arg-type]
         self.rng = random.Random(seed)
-        made = {name: Proxy("http", name, 80) for name in proxies}
-        self.names = {proxy.key: name for name, proxy in made.items()}
-        self.pool.add(made.values(), 0.0)
+        by_name = {name: Proxy("http", name, 80) for name in proxies}
+        self.names = {proxy.key: name for name, proxy in by_name.items()}
+        self.pool.add(by_name.values(), 0.0)
         self.tokens: dict[tuple[str, str], int] = {}
 
-    def take(self, site: str, now: float) -> str | float:
+    def choose(self, site: str, now: float) -> str | float:
         answer = self.pool.acquire(site, now, [self.rng.random()])
         if isinstance(answer, Wait):
-            return now + ASK_AGAIN_S if answer.at is None else answer.at
+            return now + RETRY_S if answer.at is None else answer.at
         name = self.names[answer[0].key]
         self.tokens[site, name] = answer[0].token
         return name
 
-    def done(self, site: str, proxy: str, status: int, now: float) -> None:
+    def record(self, site: str, proxy: str, status: int, now: float) -> None:
         outcome = judge(status, {}, b"", now=now) if status else Outcome(Blame.PROXY, "timeout")
         self.pool.release(site, self.tokens.pop((site, proxy)), [outcome], now, self.rng.random())
 
 
-class InTurn(Way):
-    """One after the other, whatever the results."""
+class RoundRobin(Strategy):
+    """One proxy after the other, regardless of the results."""
 
     def __init__(self, proxies: list[str]) -> None:
         self.proxies = cycle(proxies)
 
-    def take(self, site: str, now: float) -> str | float:
+    def choose(self, site: str, now: float) -> str | float:
         return next(self.proxies)
 
-    def done(self, site: str, proxy: str, status: int, now: float) -> None:
+    def record(self, site: str, proxy: str, status: int, now: float) -> None:
         pass
 
 
-class BackOff(Way):
-    """As scrapy-rotating-proxies: at random from those that are not dead.
+class BackOff(Strategy):
+    """Like scrapy-rotating-proxies: at random from those that are not dead.
 
     Any status except 200, 301 and 302 is a ban, and so is an error; the page is tried five more times. A banned proxy
-    is dead for all sites for a time drawn from zero to 300 s, twice as long each time, at most 3600 s. Dead proxies are
-    checked every 5 s; when all are dead, all are tried again.
+    is dead for all sites for a random time below 300 s; this maximum doubles each time, up to 3600 s. Dead proxies
+    are checked every 5 s; when all are dead, all are tried again.
     """
 
     def __init__(self, proxies: list[str], seed: int) -> None:
@@ -118,11 +118,11 @@ class BackOff(Way):
         self.alive = dict.fromkeys(proxies)
         self.dead: dict[str, float] = {}
         self.failures: Counter[str] = Counter()
-        self.looked_at = 0.0
+        self.checked_at = 0.0
 
-    def take(self, site: str, now: float) -> str | float:
-        if now - self.looked_at >= 5:
-            self.looked_at = now
+    def choose(self, site: str, now: float) -> str | float:
+        if now - self.checked_at >= 5:
+            self.checked_at = now
             self._revive([name for name, until in self.dead.items() if until <= now])
         if not self.alive:
             self._revive(list(self.dead))
@@ -133,7 +133,7 @@ class BackOff(Way):
             del self.dead[name]
             self.alive[name] = None
 
-    def done(self, site: str, proxy: str, status: int, now: float) -> None:
+    def record(self, site: str, proxy: str, status: int, now: float) -> None:
         if status == 200:
             self.dead.pop(proxy, None)
             self.alive[proxy] = None
@@ -143,29 +143,29 @@ class BackOff(Way):
             self.dead[proxy] = now + self.rng.uniform(0, min(3600, 300 * 2 ** self.failures[proxy]))
             self.failures[proxy] += 1
 
-    def again(self, status: int, tries: int) -> bool:
+    def is_retried(self, status: int, tries: int) -> bool:
         return status != 200 and tries <= 5
 
 
 @dataclass
 class Site:
-    """A site, and what it knows of its clients."""
+    """A site with its recent requests and bans, by address."""
 
-    world: World
-    asked: dict[str, deque[float]] = field(default_factory=dict)
+    scenario: Scenario
+    requests: dict[str, deque[float]] = field(default_factory=dict)
     banned_until: dict[str, float] = field(default_factory=dict)
 
     def answer(self, proxy: str, now: float, *, missing: bool) -> int:
         """Return the status."""
         if self.banned_until.get(proxy, 0.0) > now:
-            self.ban(proxy, now + self.world.ban_s)
+            self.ban(proxy, now + self.scenario.ban_s)
             return 403
-        asked = self.asked.setdefault(proxy, deque())
-        asked.append(now)
-        while asked[0] < now - self.world.within_s:
-            asked.popleft()
-        if len(asked) > self.world.most:
-            self.ban(proxy, now + self.world.ban_s)
+        recent = self.requests.setdefault(proxy, deque())
+        recent.append(now)
+        while recent[0] < now - self.scenario.within_s:
+            recent.popleft()
+        if len(recent) > self.scenario.requests_max:
+            self.ban(proxy, now + self.scenario.ban_s)
             return 403
         return 404 if missing else 200
 
@@ -174,7 +174,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Crawled:
+class SimulatedCrawl:
     """The result of a crawl. `rates`: the requests of each proxy and site, by second."""
 
     took_s: float
@@ -187,12 +187,12 @@ class Crawled:
 
     @property
     def goodput(self) -> float:
-        """Pages a second."""
+        """Pages per second."""
         return self.pages / self.took_s
 
     @property
     def success(self) -> float:
-        """The part of the requests that got the answer of the site about the page."""
+        """The share of requests that returned the page, or its 404."""
         return self.pages / self.requests
 
 
@@ -208,58 +208,58 @@ class Page:
 class Crawl:
     """One crawl."""
 
-    def __init__(self, world: World, seed: int) -> None:
-        self.world = world
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.scenario = scenario
         self.rng = rng = random.Random(seed)
-        self.proxies = [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(world.proxies)]
-        self.latency_s = {name: rng.uniform(*world.latency_s) for name in self.proxies}
-        self.sites = {f"site{n}.example": Site(world) for n in range(world.sites)}
-        some = rng.sample(self.proxies, round((world.killed + world.banned) * world.proxies))
-        middle = round(world.killed * world.proxies)
-        self.killed = {name: rng.uniform(world.from_s, world.to_s) for name in some[:middle]}
-        self.banned = {name: rng.uniform(world.from_s, world.to_s) for name in some[middle:]}
+        self.proxies = [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(scenario.proxies)]
+        self.latency_s = {name: rng.uniform(*scenario.latency_s) for name in self.proxies}
+        self.sites = {f"site{n}.example": Site(scenario) for n in range(scenario.sites)}
+        lost = rng.sample(self.proxies, round((scenario.killed + scenario.banned) * scenario.proxies))
+        middle = round(scenario.killed * scenario.proxies)
+        self.killed = {name: rng.uniform(scenario.from_s, scenario.to_s) for name in lost[:middle]}
+        self.banned = {name: rng.uniform(scenario.from_s, scenario.to_s) for name in lost[middle:]}
         names = list(self.sites)
-        self.pages = deque(Page(names[n % len(names)], rng.random() < world.missing) for n in range(world.pages))
+        self.pages = deque(Page(names[n % len(names)], rng.random() < scenario.missing) for n in range(scenario.pages))
         self.counts: Counter[str] = Counter()
         self.rates: Counter[tuple[str, str, int]] = Counter()
 
-    def run(self, way: Way) -> Crawled:
+    def run(self, strategy: Strategy) -> SimulatedCrawl:
         """Crawl all pages."""
         number = count()
-        events: list[tuple[float, int, Page, str, int]] = []  # when, …, through which proxy, status
-        for _ in range(min(self.world.workers, len(self.pages))):
+        events: list[tuple[float, int, Page, str, int]] = []  # time, order, page, proxy, status
+        for _ in range(min(self.scenario.workers, len(self.pages))):
             heappush(events, (0.0, next(number), self.pages.popleft(), "", 0))
         now = 0.0
-        while events and now < LATE_S:
+        while events and now < END_MAX_S:
             now, _, page, proxy, status = heappop(events)
             if proxy:
-                way.done(page.site, proxy, status, now)
+                strategy.record(page.site, proxy, status, now)
                 page.tries += 1
-                if way.again(status, page.tries):
+                if strategy.is_retried(status, page.tries):
                     self.pages.append(page)
                 else:
                     self.counts["pages"] += status in (200, 404)
                 if not self.pages:
                     continue
                 page = self.pages.popleft()
-            taken = way.take(page.site, now)
-            if isinstance(taken, str):
-                at, status = self.asked(page, taken, now)
-                heappush(events, (at, next(number), page, taken, status))
+            choice = strategy.choose(page.site, now)
+            if isinstance(choice, str):
+                at, status = self.request(page, choice, now)
+                heappush(events, (at, next(number), page, choice, status))
             else:
-                at = min(max(taken, now + 0.001), now + ASK_AGAIN_S)
+                at = min(max(choice, now + 0.001), now + RETRY_S)
                 heappush(events, (at, next(number), page, "", 0))
         lost = frozenset([*self.killed, *self.banned])
         pages, requests = self.counts["pages"], self.counts["requests"]
-        return Crawled(now, pages, requests, self.counts["refused"], self.counts["unanswered"], self.rates, lost)
+        return SimulatedCrawl(now, pages, requests, self.counts["refused"], self.counts["unanswered"], self.rates, lost)
 
-    def asked(self, page: Page, proxy: str, now: float) -> tuple[float, int]:
+    def request(self, page: Page, proxy: str, now: float) -> tuple[float, int]:
         """Request a page through a proxy. Return the time and the status of the answer."""
         self.counts["requests"] += 1
         self.rates[page.site, proxy, int(now)] += 1
         if self.killed.get(proxy, inf) <= now:
             self.counts["unanswered"] += 1
-            return now + self.world.timeout_s, 0
+            return now + self.scenario.timeout_s, 0
         site = self.sites[page.site]
         if self.banned.get(proxy, inf) <= now:
             site.ban(proxy, inf)

@@ -1,4 +1,4 @@
-"""Random histories of a pool, step by step. A failure prints what is needed to repeat it."""
+"""Random histories of a pool, step by step. A failure prints its seed and step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS = 150
 
 
 class Comparison(Protocol):
-    """The same object in memory and on a server."""
+    """The same pool in memory and on a server."""
 
     def step(self) -> None:
         """Make a random change to both."""
@@ -23,27 +23,27 @@ class Comparison(Protocol):
 
 
 @contextmanager
-def failure_context(*about: object) -> Iterator[None]:
+def failure_context(*context: object) -> Iterator[None]:
     """Print the context when the block fails."""
     try:
         yield
     except BaseException:
-        print(*about)
+        print(*context)
         raise
 
 
-def run_comparison(both: Comparison, about: object = "") -> None:
+def run_comparison(both: Comparison, context: object = "") -> None:
     """Run one history on both."""
     for number in range(STEPS):
-        with failure_context("step", number, about):
+        with failure_context("step", number, context):
             both.step()
             both.compare()
 
 
-def run_histories(url: str, made: Callable[[Any, int], Any], count: int) -> None:
-    """Run so many histories on the server."""
+def run_histories(url: str, make_history: Callable[[Any, int], Any], count: int) -> None:
+    """Run this many histories on the server."""
     with driver.Redis.from_url(url) as client:
         for _ in range(count):
             seed = random.randrange(1 << 32)
             print(f"history {seed}")
-            made(client, seed).run()
+            make_history(client, seed).run()

@@ -1,6 +1,6 @@
-"""A process whose workers lease proxies of a pool on Redis, and write down their leases (see `test_workers`).
+"""A process whose workers lease proxies of a pool on Redis, and record their leases (see `test_workers`).
 
-`python -m tests.proxies.sim.proxy_worker JOB`, with a `Job` as JSON. Each event is one `write`, which survives a kill.
+`python -m tests.proxies.sim.proxy_worker JOB`, with a `Job` as JSON. Each event is one `write`, so it survives a kill.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lycosa.proxies.redis.pool import RedisPool, redis_pool
 RECORD = struct.Struct("<cIQQdd")
 WAIT_S = 60.0
 LATE = 0.0005
-"""So many return what they have when its time is over; others never do."""
+"""The share of leases that are released after their deadline. Leaked ones are never released."""
 
 USES = (0, 1, 1, 1, 3)
 
@@ -62,7 +62,7 @@ class Event(NamedTuple):
     token: int
     at: float
     number: float
-    """Of a grant: its deadline. Of a return: the uses."""
+    """Of a grant: its deadline. Of a release: the number of uses."""
 
 
 def read_events(path: Path) -> Iterator[Event]:
@@ -72,30 +72,30 @@ def read_events(path: Path) -> Iterator[Event]:
 
 
 class Process:
-    """The workers."""
+    """Runs the workers of a job."""
 
     def __init__(self, job: Job, pool: RedisPool) -> None:
-        self.job, self.pool, self.left = job, pool, job.acquires
+        self.job, self.pool, self.remaining = job, pool, job.acquires
         self.rng = random.Random(job.seed)
         self.file = os.open(job.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def note(self, kind: bytes, lease: ProxyLease, number: float) -> None:
+    def record(self, kind: bytes, lease: ProxyLease, number: float) -> None:
         target = int(lease.target.partition(".")[0])
         os.write(self.file, RECORD.pack(kind, target, int(lease.proxy.key, 16), lease.token, time.time(), number))
 
     async def work(self) -> None:
-        while self.left > 0:
-            self.left -= 1
+        while self.remaining > 0:
+            self.remaining -= 1
             target = f"{self.rng.randrange(self.job.targets)}.example"
             (lease,) = await self.pool.acquire(target, wait_s=WAIT_S)
-            self.note(b"G", lease, lease.deadline)
+            self.record(b"G", lease, lease.deadline)
             if self.rng.random() < self.job.leaked:
                 continue
             late_s = self.job.lease_s + 0.2 if self.rng.random() < LATE else 0.0
             await asyncio.sleep(late_s)
             outcomes = [Outcome(latency_s=0.1)] * self.rng.choice(USES)
-            self.note(b"S", lease, len(outcomes))
-            self.note(b"R" if await self.pool.release(lease, outcomes) else b"L", lease, len(outcomes))
+            self.record(b"S", lease, len(outcomes))
+            self.record(b"R" if await self.pool.release(lease, outcomes) else b"L", lease, len(outcomes))
 
 
 async def main(job: Job) -> None:

@@ -1,6 +1,6 @@
-"""Explanations, compared with what the pool does, in random histories.
+"""Explanations, compared with the behaviour of the pool in random histories.
 
-The proxies explained as next are those that can be leased next; an obstacle with an end is gone at that time.
+Exactly the proxies explained as next can be leased next; an obstacle with an end no longer applies at that time.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from tests.proxies.sim.test_pool_history import TARGETS, History
 
 HISTORIES = 400 if PROVE else 8
 STEPS = 120
-EVERY = 6
-"""Steps between two looks."""
+CHECK_EVERY = 6
+"""Steps between two checks."""
 
-WANTED = {Why.NEXT, Why.BEHIND, Why.DEARER, Why.SESSION, Why.COOLING, Why.DEAD, Why.AVOIDED, Why.TAGS, Why.SPARE}
-"""What has to come up, or the histories are too dull."""
+REQUIRED = {Why.NEXT, Why.BEHIND, Why.DEARER, Why.SESSION, Why.COOLING, Why.DEAD, Why.AVOIDED, Why.TAGS, Why.SPARE}
+"""Reasons that must occur in the histories."""
 
 
 class ExplainedHistory(History):
-    """A history with tags and prices, in which the pool is asked for explanations."""
+    """A history with tags and prices, in which explanations are checked."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.seen: set[Why] = set()
-        self.vary()
+        self.add_varied()
 
-    def vary(self) -> None:
+    def add_varied(self) -> None:
         draw = self.random
         hosts = [f"10.0.0.{draw.randint(1, 20)}" for _ in range(draw.randint(1, 12))]
         tags, prices = [{}, {"country": "de"}], [0.0, 0.0, 4.0]
@@ -50,7 +50,7 @@ class ExplainedHistory(History):
             )
 
     def acquire(self, target: str) -> None:
-        """Lease without the checks of `History`, which knows of no tiers."""
+        """Lease without the checks of `History`, which ignore tiers."""
         request = ProxyRequest(session=self.random.choice(["", "", "s1", "s2"]))
         answer = self.pool.acquire(target, self.now, [self.random.random()], request)
         if not isinstance(answer, Wait):
@@ -58,7 +58,7 @@ class ExplainedHistory(History):
             self.leases[target, grant.token] = grant
             self.uses[target, grant.key] += 1
 
-    def look(self) -> None:
+    def check_explanations(self) -> None:
         target = self.random.choice([*TARGETS, "new.example"])
         if self.random.random() < 0.2:
             self.pool.ban(target, self.random.choice(sorted(self.pool.proxies)), self.now)
@@ -76,10 +76,10 @@ class ExplainedHistory(History):
         verdicts = explain_pool(self.pool, target, request, self.now)
         self.seen |= {verdict.why for verdict in verdicts}
         assert sorted(verdict.key for verdict in verdicts) == sorted(self.pool.proxies), "each proxy has one verdict"
-        self.lent_as_told(target, request, verdicts)
-        self.free_as_told(target, request, verdicts)
+        self.check_next(target, request, verdicts)
+        self.check_ends(target, request, verdicts)
 
-    def lent_as_told(self, target: str, request: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
+    def check_next(self, target: str, request: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
         next_ones = {verdict.key for verdict in verdicts if verdict.why is Why.NEXT}
         count = len(next_ones) or 1
         lease = set()
@@ -89,34 +89,34 @@ class ExplainedHistory(History):
         assert lease == next_ones
         assert sum(verdict.share for verdict in verdicts) == pytest.approx(1.0 if next_ones else 0.0)
 
-    def free_as_told(self, target: str, request: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
-        later = [each for each in verdicts if each.until > self.now]
-        if not later:
+    def check_ends(self, target: str, request: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
+        obstacles = [each for each in verdicts if each.until > self.now]
+        if not obstacles:
             return
-        one = self.random.choice(later)
-        then = {each.key: each for each in explain_pool(deepcopy(self.pool), target, request, one.until)}[one.key]
-        no_session_keeps_it = {Why.TAGS, Why.AVOIDED} if request.session else set()
-        assert then.why in ELIGIBLE | no_session_keeps_it or then.until > one.until
+        one = self.random.choice(obstacles)
+        afterwards = {each.key: each for each in explain_pool(deepcopy(self.pool), target, request, one.until)}[one.key]
+        permanent = {Why.TAGS, Why.AVOIDED} if request.session else set()
+        assert afterwards.why in ELIGIBLE | permanent or afterwards.until > one.until
         just_before = explain_pool(deepcopy(self.pool), target, request, one.until - 1e-3)
         if one.until - 1e-3 > self.now:
             assert {each.key: each for each in just_before}[one.key].why not in ELIGIBLE
 
 
-def test_explanations_are_true() -> None:
+def test_explanations_match_the_behaviour_of_the_pool() -> None:
     seen: set[Why] = set()
     count = 0
-    while count < HISTORIES or not seen >= WANTED:
-        assert count < 10 * HISTORIES, f"never seen: {WANTED - seen}"
+    while count < HISTORIES or not seen >= REQUIRED:
+        assert count < 10 * HISTORIES, f"these did not occur: {REQUIRED - seen}"
         count += 1
         seed = random.randrange(1 << 32)
         history = ExplainedHistory(seed)
         for number in range(STEPS):
             with failure_context("history", seed, "step", number, history.policy):
-                if number % (5 * EVERY) == 0:
-                    history.vary()
+                if number % (5 * CHECK_EVERY) == 0:
+                    history.add_varied()
                 history.step()
-                if number % EVERY == 0:
-                    history.look()
+                if number % CHECK_EVERY == 0:
+                    history.check_explanations()
         seen |= history.seen
 
 

@@ -22,7 +22,7 @@ from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.pool_image import Image, image_of, pool_of
 from tests.conftest import PROVE
 from tests.proxies.sim.proxy_steps import failure_context
-from tests.proxies.sim.test_pool_history import STEPS, TARGETS, History, one, proxies
+from tests.proxies.sim.test_pool_history import STEPS, TARGETS, History, lease_one, proxies
 
 HISTORIES = 400 if PROVE else 18
 
@@ -135,31 +135,31 @@ def test_changes_without_a_lease_are_recorded() -> None:
 def test_tokens_of_a_forgotten_target_are_never_used_again() -> None:
     pool, image, records = new_pool(1)
     for _ in range(5):
-        grant = one(pool, "first.example", 1.0)
+        grant = lease_one(pool, "first.example", 1.0)
         pool.release("first.example", grant.token, [], 1.0, 0.0)
     for number in range(TARGETS_MAX):
         pool.target(f"{number}.example", 2.0)
     assert "first.example" not in pool.targets
     for each in (pool, restore(image, records, TargetPolicy())):
-        assert one(each, "first.example", 3.0).token > grant.token
+        assert lease_one(each, "first.example", 3.0).token > grant.token
         assert each.release("first.example", grant.token, [], 3.0, 0.0) is None, "the token is not used again"
 
 
 def test_a_target_with_leases_is_not_forgotten() -> None:
     pool, *_ = new_pool(1)
     for number in range(TARGETS_MAX):
-        one(pool, f"{number}.example", 1.0)
-    assert one(pool, "more.example", 2.0)
+        lease_one(pool, f"{number}.example", 1.0)
+    assert lease_one(pool, "more.example", 2.0)
     assert len(pool.targets) == TARGETS_MAX + 1
 
 
 def test_a_changed_policy_applies_after_a_restart() -> None:
     pool, image, records = new_pool(2, concurrency=2, sticky_s=1000.0)
-    lease = one(pool, "a.example", 1.0, session="s")
-    assert one(pool, "a.example", 1.0, session="s").key == lease.key
+    lease = lease_one(pool, "a.example", 1.0, session="s")
+    assert lease_one(pool, "a.example", 1.0, session="s").key == lease.key
     restored = restore(image, records, TargetPolicy())
     restored.targets["a.example"].set_policy(replace(TargetPolicy(), concurrency=1), 2.0)
-    assert one(restored, "a.example", 2.0).key != lease.key
+    assert lease_one(restored, "a.example", 2.0).key != lease.key
     assert isinstance(restored.acquire("a.example", 2.0, [0.0]), Wait)
     assert restored.targets["a.example"].members[lease.key].state(2.0) is ProxyState.LEASED
 
@@ -167,7 +167,7 @@ def test_a_changed_policy_applies_after_a_restart() -> None:
 def test_a_lease_waits_for_the_cheaper_tier_after_a_restart() -> None:
     pool, image, records = new_pool(1)
     pool.add([replace(proxies(2)[1], price_gb=4.0)], 0.0)
-    one(pool, "a.example", 1.0)
+    lease_one(pool, "a.example", 1.0)
     restored = restore(pool_image.encode(image_of(restore(image, records, TargetPolicy()))), [], TargetPolicy())
     assert isinstance(restored.acquire("a.example", 1.0, [0.0], ProxyRequest()), Wait), "busy, but working"
 
@@ -175,7 +175,7 @@ def test_a_lease_waits_for_the_cheaper_tier_after_a_restart() -> None:
 def test_records_of_another_pool_are_refused() -> None:
     pool, image, records = new_pool(1)
     for target in TARGETS:
-        one(pool, target, 1.0)
+        lease_one(pool, target, 1.0)
     with pytest.raises(KeyError):
         restore(image, records[:1] + records[2:], TargetPolicy())
     repeated = [*records, records[-1]]

@@ -1,6 +1,6 @@
-"""Errors put into the scripts of a pool are found by the random histories.
+"""Mutants of the Lua scripts of a pool are found by the random histories.
 
-A mutant is a piece of a script and its replacement. When the piece is no longer in the script, rewrite the mutant.
+A mutant is a piece of a script and its replacement. If the piece is no longer in the script, rewrite the mutant.
 """
 
 from __future__ import annotations
@@ -212,15 +212,15 @@ def replace_once(old: str, new: str) -> Callable[[bytes], bytes]:
     return change
 
 
-def is_found(redis: Any, make_history: Callable[..., Any], change: Callable[[bytes], bytes]) -> bool:
+def is_detected(redis: Any, make_history: Callable[..., Any], change: Callable[[bytes], bytes]) -> bool:
     with driver.Redis.from_url(redis.url) as client:
         for seed in range(HISTORIES_MAX):
             client.flushdb()
             history = make_history(client, seed, change)
             try:
                 history.run()
-            except (AssertionError, driver.exceptions.ResponseError, KeyError, TypeError) as wrong:
-                print(f"seed {seed}: {wrong}"[:300])
+            except (AssertionError, driver.exceptions.ResponseError, KeyError, TypeError) as error:
+                print(f"seed {seed}: {error}"[:300])
                 return True
     return False
 
@@ -228,12 +228,12 @@ def is_found(redis: Any, make_history: Callable[..., Any], change: Callable[[byt
 @pytest.mark.prove
 @pytest.mark.redis
 @pytest.mark.parametrize("name", POOL)
-def test_a_mutant_of_the_pool_is_found(redis: Any, name: str) -> None:
-    assert is_found(redis, test_pool_script.Both, replace_once(*POOL[name]))
+def test_each_mutant_of_the_pool_script_is_detected(redis: Any, name: str) -> None:
+    assert is_detected(redis, test_pool_script.PoolComparison, replace_once(*POOL[name]))
 
 
 @pytest.mark.prove
 @pytest.mark.redis
 @pytest.mark.parametrize("name", TARGET)
-def test_a_mutant_of_a_target_is_found(redis: Any, name: str) -> None:
-    assert is_found(redis, test_target_script.Both, replace_once(*TARGET[name]))
+def test_each_mutant_of_the_target_script_is_detected(redis: Any, name: str) -> None:
+    assert is_detected(redis, test_target_script.TargetComparison, replace_once(*TARGET[name]))

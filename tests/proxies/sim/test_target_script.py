@@ -1,4 +1,4 @@
-"""The script of a target, compared with `TargetPool`: one random history on both, the same numbers."""
+"""The Lua script of a target, compared with `TargetPool` in random histories."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ KEYS = [f"proxy{number}" for number in range(14)]
 BLAMES = [*[Blame.NONE] * 6, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY, Blame.UNFIT]
 
 
-def as_it_is(answer: Any) -> Any:
+def unchanged(answer: Any) -> Any:
     return answer
 
 
-class Both:
+class TargetComparison:
     """The same target in memory and on a server."""
 
     def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
@@ -63,15 +63,15 @@ class Both:
         for key in KEYS[:8]:
             self.model.learn(key, ProxyFacts(), self.now)
         self.answers_of(self.script.learn({key: ProxyFacts() for key in KEYS[:8]}))
-        self.called: list[tuple[TargetCall, Callable[[Any], Any], Any]] = []
+        self.batch: list[tuple[TargetCall, Callable[[Any], Any], Any]] = []
 
     def expect(self, call: TargetCall, reader: Callable[[Any], Any], expected: Any) -> None:
-        """Add a call to the next batch, with the time of now, and the expected answer."""
-        self.called.append((call, reader, expected))
+        """Add a call to the batch, with the expected answer."""
+        self.batch.append((call, reader, expected))
 
     def send(self) -> None:
-        """Make all calls of the batch."""
-        calls, self.called = self.called, []
+        """Send the batch and check the answers."""
+        calls, self.batch = self.batch, []
         for answer, (call, reader, expected) in zip(self.answers_of(*[call for call, *_ in calls]), calls, strict=True):
             assert reader(answer) == expected, call
 
@@ -102,7 +102,7 @@ class Both:
         token, draw = self.random.choice(self.tokens[-20:]), self.random.random()
         outcomes = [self.outcome() for _ in range(self.random.choice([0, 1, 1, 1, 3]))]
         expected = self.model.release(token, outcomes, self.now, draw)
-        self.expect(self.script.release(token, outcomes, draw), as_it_is, expected or False)
+        self.expect(self.script.release(token, outcomes, draw), unchanged, expected or False)
 
     def outcome(self) -> Outcome:
         rest_s, latency_s = self.random.choice([None, None, 7.0]), self.random.choice([None, 0.1, 1.5])
@@ -111,7 +111,7 @@ class Both:
     def renew(self) -> None:
         token = self.random.choice(self.tokens[-20:])
         expected = self.model.renew(token, self.now)
-        self.expect(self.script.renew(token), as_it_is, expected or False)
+        self.expect(self.script.renew(token), unchanged, expected or False)
 
     def learn(self) -> None:
         key = self.random.choice(KEYS)
@@ -124,18 +124,18 @@ class Both:
             self.random.choice([{}, {"country": "de"}]),
         )
         self.model.learn(key, facts, self.now)
-        self.expect(self.script.learn({key: facts}), as_it_is, expected=True)
+        self.expect(self.script.learn({key: facts}), unchanged, expected=True)
 
     def change(self) -> None:
-        key, act = self.random.choice(KEYS), self.random.randrange(3)
-        if act == 0:
+        key, change = self.random.choice(KEYS), self.random.randrange(3)
+        if change == 0:
             until = self.random.choice([None, self.now + 3])
-            self.expect(self.script.ban(key, until, "by hand"), as_it_is, self.model.ban(key, self.now, until))
-        elif act == 1:
-            self.expect(self.script.unban(key), as_it_is, self.model.unban(key, self.now))
+            self.expect(self.script.ban(key, until, "by hand"), unchanged, self.model.ban(key, self.now, until))
+        elif change == 1:
+            self.expect(self.script.unban(key), unchanged, self.model.unban(key, self.now))
         else:
-            self.expect(self.script.forget(key), as_it_is, key in self.model.members)
-            self.model.expire(self.now)  # as the pool of all proxies does
+            self.expect(self.script.forget(key), unchanged, key in self.model.members)
+            self.model.expire(self.now)  # `GlobalPool` does so before it forgets
             self.model.forget(key)
 
     def compare(self) -> None:
@@ -161,33 +161,33 @@ class Both:
 
 def test_a_forgotten_target_leaves_no_keys(redis: Any) -> None:
     with driver.Redis.from_url(redis.url) as client:
-        both = Both(client, 1)
-        call, request = both.script, ProxyRequest({"country": "de"}, "s")
+        comparison = TargetComparison(client, 1)
+        call, request = comparison.script, ProxyRequest({"country": "de"}, "s")
         facts = {key: ProxyFacts(exit_ip="9.9.9.9", tier=2, tags={"country": "de"}) for key in KEYS}
-        both.answers_of(call.learn(facts, request, 3))
-        ((lease,), is_filled) = read_grants(both.answers_of(call.acquire([0.5], request, version=3))[0])  # type: ignore[misc]
+        comparison.answers_of(call.learn(facts, request, 3))
+        ((lease,), is_filled) = read_grants(comparison.answers_of(call.acquire([0.5], request, version=3))[0])  # type: ignore[misc]
         assert is_filled
-        assert both.answers_of(call.drop())[0] is False, "one proxy is leased"
-        both.answers_of(call.release(lease.token, [Outcome(Blame.SITE, "403")], 0.5))
-        assert both.answers_of(call.drop())[0] is True
-        assert client.keys(f"{both.prefix}*") == []
-        learned, members, dropped = both.answers_of(call.learn(facts), call.members(ProxyRequest()), call.drop())
+        assert comparison.answers_of(call.drop())[0] is False, "one proxy is leased"
+        comparison.answers_of(call.release(lease.token, [Outcome(Blame.SITE, "403")], 0.5))
+        assert comparison.answers_of(call.drop())[0] is True
+        assert client.keys(f"{comparison.prefix}*") == []
+        learned, members, dropped = comparison.answers_of(call.learn(facts), call.members(ProxyRequest()), call.drop())
         assert [learned, dropped] == [True, True]
         assert sorted(members[0]) == sorted(KEYS)
-        _, (names, count) = both.answers_of(call.drop(), call.members(request))
+        _, (names, count) = comparison.answers_of(call.drop(), call.members(request))
         assert (names, count) == ([], 0)
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_random_histories(redis: Any, part: int) -> None:
-    run_histories(redis.url, Both, HISTORIES // 4)
+def test_random_histories_are_equal_in_memory_and_on_a_server(redis: Any, part: int) -> None:
+    run_histories(redis.url, TargetComparison, HISTORIES // 4)
 
 
 def test_an_answer_shows_the_state_at_its_call_not_after_later_ones(redis: Any) -> None:
-    """Answers are sent together; that of `state` is of its moment."""
+    """Answers are sent together, but `state` returns the state at its position in the batch."""
     with driver.Redis.from_url(redis.url) as client:
-        both = Both(client, 1)
-        call = both.script
-        before, done, after = both.answers_of(call.state(), call.ban(KEYS[0], None, "by hand"), call.state())
+        comparison = TargetComparison(client, 1)
+        call = comparison.script
+        before, done, after = comparison.answers_of(call.state(), call.ban(KEYS[0], None, "by hand"), call.state())
         assert done is True
         assert [read_state(answer)[0][KEYS[0]].banned for answer in (before, after)] == [False, True]

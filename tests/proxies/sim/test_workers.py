@@ -29,17 +29,17 @@ from tests.conftest import PROVE, ROOT
 from tests.proxies.sim.proxy_worker import RECORD, Event, Job, read_events
 
 ACQUIRES = 1_000_000 if PROVE else 100_000
-"""Through Redis; a tenth of it in memory, where no process can be killed."""
+"""On Redis; a tenth of it in memory, where no process can be killed."""
 
 WORKERS, PROCESSES, KILLED = 100, 5, 2
 PROXIES, TARGETS = 400, 5
 LEAKED = 0.05
 LEASE_S = 2.0
-BACK_WITHIN_S = 1.0
-"""After the deadline of a lease that was not released."""
+RECOVERY_MAX_S = 1.0
+"""From the deadline of an unreleased lease until its proxy can be leased again."""
 
 TICK_S = 0.001
-"""The clocks of Redis and of Python agree so well."""
+"""Tolerance for the difference between the clocks of Redis and Python."""
 
 END_MAX_S = 1800.0 if PROVE else 300.0
 
@@ -51,77 +51,77 @@ def proxies() -> list[Proxy]:
 # --------------------------------------------------------------------------------------------------------- one process
 
 
-class Bookkeeper:
-    """Tracks leases as their holders report them."""
+class LeaseRecorder:
+    """Records leases and releases as their workers report them."""
 
     def __init__(self) -> None:
-        self.held: dict[tuple[str, str], ProxyLease] = {}
+        self.open: dict[tuple[str, str], ProxyLease] = {}
         self.uses: Counter[tuple[str, str]] = Counter()
-        self.leaked = self.twice = 0
+        self.leaked = self.double_leases = 0
 
     def lease(self, lease: ProxyLease) -> None:
-        """Note a lease. A proxy that another worker still has, and will return in time, is leased twice."""
+        """Record a lease. It is a double one if another worker has the proxy and will release it in time."""
         key, now = (lease.target, lease.proxy.key), time.time()
         self.uses[key] += 1
-        if now >= lease.deadline:  # the worker got it too late, and others may lease it again
+        if now >= lease.deadline:  # the worker was told late: others may lease the proxy already
             return
-        if key in self.held:
-            self.twice += now < self.held[key].deadline - TICK_S
-        self.held[key] = lease
+        if key in self.open:
+            self.double_leases += now < self.open[key].deadline - TICK_S
+        self.open[key] = lease
 
-    def returns(self, lease: ProxyLease) -> None:
-        """From now on others may lease it; if it has expired, another may have it already."""
+    def start_release(self, lease: ProxyLease) -> None:
+        """Others may lease the proxy from now on; if the lease has expired, another worker may have it already."""
         key = lease.target, lease.proxy.key
-        if key in self.held and self.held[key].token == lease.token:
-            del self.held[key]
+        if key in self.open and self.open[key].token == lease.token:
+            del self.open[key]
 
-    def returned(self, lease: ProxyLease, uses: int) -> None:
+    def finish_release(self, lease: ProxyLease, uses: int) -> None:
         self.uses[lease.target, lease.proxy.key] += max(0, uses - 1)
 
 
-async def work(pool: ProxyPool, books: Bookkeeper, acquires: int, rng: random.Random) -> None:
+async def work(pool: ProxyPool, recorder: LeaseRecorder, acquires: int, rng: random.Random) -> None:
     for _ in range(acquires):
         (lease,) = await pool.acquire(f"site{rng.randrange(TARGETS)}.example", wait_s=60.0)
-        books.lease(lease)
+        recorder.lease(lease)
         await asyncio.sleep(0)
         if rng.random() < LEAKED:
-            books.leaked += 1
+            recorder.leaked += 1
             continue
         uses = rng.choice([0, 1, 1, 1, 3])
-        books.returns(lease)
+        recorder.start_release(lease)
         if await pool.release(lease, [Outcome()] * uses):
-            books.returned(lease, uses)
+            recorder.finish_release(lease, uses)
         else:
             assert time.time() > lease.deadline
 
 
-def test_a_hundred_workers_of_one_process() -> None:
+def test_a_hundred_workers_of_one_process_get_no_double_lease() -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
 
-    async def story() -> tuple[Bookkeeper, list[TargetView], list[tuple[str, ProxyView]]]:
+    async def main() -> tuple[LeaseRecorder, list[TargetView], list[tuple[str, ProxyView]]]:
         pool = LocalPool(lambda _: TargetPolicy(lease_s=LEASE_S, members=PROXIES))
         await pool.add(proxies())
-        books = Bookkeeper()
+        recorder = LeaseRecorder()
         each = ACQUIRES // 10 // WORKERS
-        await asyncio.gather(*(work(pool, books, each, random.Random(seed + n)) for n in range(WORKERS)))
-        return books, *(await looked_at(pool))
+        await asyncio.gather(*(work(pool, recorder, each, random.Random(seed + n)) for n in range(WORKERS)))
+        return recorder, *(await final_state(pool))
 
-    books, targets, views = asyncio.run(story())
-    assert books.twice == 0
-    assert {(target, view.proxy.key): view.uses for target, view in views if view.uses} == dict(books.uses)
+    recorder, targets, views = asyncio.run(main())
+    assert recorder.double_leases == 0
+    assert {(target, view.proxy.key): view.uses for target, view in views if view.uses} == dict(recorder.uses)
     assert sum(view.granted for view in targets) == ACQUIRES // 10 + PROXIES * TARGETS
-    assert sum(view.leaked for view in targets) >= books.leaked
+    assert sum(view.leaked for view in targets) >= recorder.leaked
 
 
-async def looked_at(pool: ProxyPool) -> tuple[list[TargetView], list[tuple[str, ProxyView]]]:
-    """Return the state of a pool when every lease must have ended: then all proxies can be leased at once."""
-    await asyncio.sleep(LEASE_S + BACK_WITHIN_S)
+async def final_state(pool: ProxyPool) -> tuple[list[TargetView], list[tuple[str, ProxyView]]]:
+    """Return the state of a pool after all leases have ended, and assert that all proxies can be leased at once."""
+    await asyncio.sleep(LEASE_S + RECOVERY_MAX_S)
     names = [view.target for view in await pool.targets()]
     views = [(name, view) for name in names for view in await pool.proxies(name)]
     for name in names:
         lease = await pool.acquire(name, PROXIES, lease_s=END_MAX_S)
-        assert len({each.proxy.key for each in lease}) == PROXIES, "every lease that leaked is back in time"
+        assert len({each.proxy.key for each in lease}) == PROXIES, "every leaked lease has expired in time"
     targets = await pool.targets()
     assert sum(view.leases for view in targets) == PROXIES * TARGETS
     return targets, views
@@ -131,19 +131,19 @@ async def looked_at(pool: ProxyPool) -> tuple[list[TargetView], list[tuple[str, 
 
 
 @dataclass
-class Story:
+class RecordedHistory:
     """The events of all processes."""
 
     uses: Counter[tuple[int, int]] = field(default_factory=Counter)
-    doubtful: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """Uses of returns whose answer the process did not live to hear."""
+    uncertain: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Uses of releases whose answer the process was killed before."""
 
     spans: defaultdict[tuple[int, int], list[tuple[float, float, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     granted: int = 0
     refused: int = 0
-    unheard: int = 0
+    unanswered: int = 0
     leaked: int = 0
 
     def read(self, events: Iterable[Event]) -> None:
@@ -157,32 +157,33 @@ class Story:
             elif event.kind == b"S":
                 sent[lease] = event
             else:
-                self._had(grants.pop(lease), sent.pop(lease).at)
-                self._returned(event)
+                self._add_span(grants.pop(lease), sent.pop(lease).at)
+                self._add_release(event)
         for lease, event in sent.items():
-            self.unheard += 1
-            self.doubtful[event.target, event.key] += max(0, int(event.number) - 1)
-            self._had(grants.pop(lease), event.at)
+            self.unanswered += 1
+            self.uncertain[event.target, event.key] += max(0, int(event.number) - 1)
+            self._add_span(grants.pop(lease), event.at)
         self.leaked += len(grants)
         for event in grants.values():
-            self._had(event, event.number)
+            self._add_span(event, event.number)
 
-    def _returned(self, event: Event) -> None:
+    def _add_release(self, event: Event) -> None:
         if event.kind == b"R":
             self.uses[event.target, event.key] += max(0, int(event.number) - 1)
         else:
             self.refused += 1
 
-    def _had(self, grant: Event, until: float) -> None:
-        """Somebody had it from its grant until he sent it back, or until its time was over: before he heard of it, if
-        the machine was busy, and then nobody had it."""
+    def _add_span(self, grant: Event, until: float) -> None:
+        """Add the time from the grant to the release or the deadline. On a busy machine the deadline may precede the
+        grant; then no worker had the lease.
+        """
         self.granted += 1
         self.uses[grant.target, grant.key] += 1
         if grant.at >= grant.number:
             return
         self.spans[grant.target, grant.key].append((grant.at, min(until, grant.number), grant.token))
 
-    def twice(self) -> list[tuple[float, float, int]]:
+    def double_leases(self) -> list[tuple[float, float, int]]:
         """Return the leases that overlap, or whose tokens do not ascend."""
         found = []
         for spans in self.spans.values():
@@ -193,8 +194,8 @@ class Story:
         return found
 
 
-class Crowd:
-    """The processes, two of which are killed and replaced."""
+class ProcessGroup:
+    """Runs the processes, and kills and replaces two of them."""
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.job = job
@@ -222,9 +223,9 @@ class Crowd:
         return process, journal
 
     def kill(self, process: subprocess.Popen[bytes], journal: Path, acquires: int) -> int:
-        """Kill a process after so many events. Return the number of its events."""
-        until = time.monotonic() + END_MAX_S
-        while journal.stat().st_size < 2 * acquires * RECORD.size and time.monotonic() < until:
+        """Kill a process after this many leases. Return the number of its leases."""
+        deadline = time.monotonic() + END_MAX_S
+        while journal.stat().st_size < 2 * acquires * RECORD.size and time.monotonic() < deadline:
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
@@ -233,12 +234,12 @@ class Crowd:
 
 
 @pytest.mark.redis
-def test_a_hundred_workers_in_processes_some_of_which_are_killed(redis: Any, tmp_path: Path) -> None:
+def test_killed_processes_cause_no_double_lease_and_no_wrong_count(redis: Any, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     workers = WORKERS // PROCESSES
     job = Job(redis.url, token_hex(4), "", seed, ACQUIRES, workers, TARGETS, LEASE_S, LEAKED)
-    crowd = Crowd(job, tmp_path)
+    processes = ProcessGroup(job, tmp_path)
 
     async def before() -> None:
         pool = await redis_pool(job.url, job.name, print, job.policy)
@@ -248,36 +249,42 @@ def test_a_hundred_workers_in_processes_some_of_which_are_killed(redis: Any, tmp
     async def after() -> tuple[list[TargetView], list[tuple[str, ProxyView]]]:
         pool = await redis_pool(job.url, job.name, print, job.policy)
         try:
-            return await looked_at(pool)
+            return await final_state(pool)
         finally:
             await pool.close()
 
     asyncio.run(before())
-    began = time.monotonic()
-    crowd.run()
-    took_s = time.monotonic() - began
+    started_at = time.monotonic()
+    processes.run()
+    took_s = time.monotonic() - started_at
     targets, views = asyncio.run(after())
-    story = Story()
-    for journal in crowd.journals:
-        story.read(read_events(journal))
-    print(f"{story.granted / took_s:,.0f} leases a second; {story.leaked:,} leaked, {story.refused:,} were late")
-    judge(story, targets, views, KILLED * workers)
+    history = RecordedHistory()
+    for journal in processes.journals:
+        history.read(read_events(journal))
+    print(f"{history.granted / took_s:,.0f} leases a second; {history.leaked:,} leaked, {history.refused:,} were late")
+    assert_consistent(history, targets, views, KILLED * workers)
 
 
-def judge(story: Story, targets: Sequence[TargetView], views: Iterable[tuple[str, ProxyView]], killed: int) -> None:
-    """Compare the events with the state of the pool. `killed` workers may have leases they did not write down."""
-    assert story.twice() == []
-    assert story.granted >= ACQUIRES
-    unnoted = sum(view.granted for view in targets) - PROXIES * TARGETS - story.granted
-    assert 0 <= unnoted <= killed
-    more = {}
+def assert_consistent(
+    history: RecordedHistory, targets: Sequence[TargetView], views: Iterable[tuple[str, ProxyView]], killed: int
+) -> None:
+    """Compare the events with the state of the pool. Each of `killed` workers may have one unrecorded lease."""
+    assert history.double_leases() == []
+    assert history.granted >= ACQUIRES
+    unrecorded = sum(view.granted for view in targets) - PROXIES * TARGETS - history.granted
+    assert 0 <= unrecorded <= killed
+    extra = {}
     for target, view in views:
-        which = int(target.partition(".")[0]), int(view.proxy.key, 16)
-        if view.uses != story.uses[which]:
-            more[which] = view.uses - story.uses[which]
-            assert 0 < more[which] <= story.doubtful[which] + unnoted, "a use that was not made, or a lost one"
-    assert unnoted <= sum(more.values()) <= unnoted + story.doubtful.total(), "counts are exact"
-    assert story.refused <= sum(view.stale for view in targets) <= story.refused + story.unheard
+        pair = int(target.partition(".")[0]), int(view.proxy.key, 16)
+        if view.uses != history.uses[pair]:
+            extra[pair] = view.uses - history.uses[pair]
+            assert 0 < extra[pair] <= history.uncertain[pair] + unrecorded, (
+                "the pool counted a use that was not made, or lost one"
+            )
+    assert unrecorded <= sum(extra.values()) <= unrecorded + history.uncertain.total(), "counts are exact"
+    assert history.refused <= sum(view.stale for view in targets) <= history.refused + history.unanswered
     assert (
-        story.leaked <= sum(view.leaked for view in targets) <= story.leaked + unnoted + story.refused + story.unheard
+        history.leaked
+        <= sum(view.leaked for view in targets)
+        <= history.leaked + unrecorded + history.refused + history.unanswered
     )
