@@ -1,4 +1,4 @@
-"""`lycosa frontier requeue | drop | archive | export | import | verify | compact`: what a crawl itself never does.
+"""`lycosa frontier requeue | drop | archive | export | import | verify | compact`: changes that no crawl makes itself.
 
 Long operations run in slices with a commit after each. If one is interrupted, its finished slices remain, and the same
 command completes it. Memory does not depend on the number of URLs.
@@ -50,7 +50,7 @@ BATCH_BYTES = 8 << 20
 LINE_MAX = 24 << 20
 """Bytes of one line of an import."""
 
-BAD_SHOWN = 20
+INVALID_SHOWN = 20
 """Invalid lines that are shown; the others are only counted."""
 
 STREAM = "-"
@@ -76,12 +76,12 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
     validate_name(into or "")
 
     async def action(state: OpenState) -> int:
-        _refuse_closed(into, await _closed_segments(state))
+        _refuse_closed(into, await _closed_segments(state))  # before the first slice changes anything
         await check_segment(state.operations, selection)
         total, cursor, now = 0, "", time.time()
         while True:
             result = await state.operations.requeue(selection, into, now, cursor, SLICE)
-            await state.operations.commit()
+            await state.operations.commit()  # each slice, so that a running crawl is not blocked for long
             total += result.requeued
             if result.next_cursor is None:
                 return total
@@ -343,7 +343,7 @@ class Importer:
         if self._strict:
             raise UsageError(f"line {number:,}: {error}; the lines before it are imported")
         self.bad += 1
-        if self.bad <= BAD_SHOWN:
+        if self.bad <= INVALID_SHOWN:
             progress.write([f"line {number:,}: {one_line(str(error))}"])
 
     async def _push(self) -> None:

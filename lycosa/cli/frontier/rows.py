@@ -186,10 +186,10 @@ def _open(location: CrawlLocation, settings: Settings, *, create: bool) -> Abstr
     if frontier and location.state_dir is None:
         options = (settings.partitions, settings.keep_done) if create else None
         return open_shared(frontier, location.crawl_name or settings.crawl_name, report_line, create=options)
-    given = location.state_dir or settings.state
-    if create and given and create_state(Path(given)):
-        progress.write([f"{given}: created a new state"])
-    return open_state(find_state(given, Path(settings.home)), report=report_line)
+    state_dir = location.state_dir or settings.state
+    if create and state_dir and create_state(Path(state_dir)):
+        progress.write([f"{state_dir}: created a new state"])
+    return open_state(find_state(state_dir, Path(settings.home)), report=report_line)
 
 
 def format_time(at: float, now: float) -> str:

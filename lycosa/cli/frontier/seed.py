@@ -19,7 +19,7 @@ from lycosa.core.errors import BadUrl, UsageError
 from lycosa.frontier.core.segments import validate_name
 
 
-@click.command("seed", short_help="Add start URLs to a crawl, before or while it runs.")
+@click.command("seed")
 @click.argument("urls", nargs=-1, metavar="[URL...]")
 @click.option("--file", "file", metavar="FILE|-", help="URLs, one per line, or the JSON lines of `frontier export`.")
 @click.option("--segment", metavar="S", help="Put all URLs into this segment.")

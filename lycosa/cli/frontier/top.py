@@ -28,7 +28,7 @@ RATE_AFTER_S = 1.5
 """The time between the two views of --once: by then every worker has reported again, so there are rates."""
 
 
-@click.command("top", short_help="Watch a crawl that several workers share.")
+@click.command("top")
 @click.argument("where", required=False, metavar="[redis://...]")
 @click.option("--frontier", metavar="redis://...", help="The same, as an option.")
 @click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the only one there]")
@@ -62,10 +62,9 @@ def command(
 
     enter_project()
     settings = project_settings()
-    given = where or frontier
-    if state_dir and (given or crawl_name):
+    if state_dir and (where or frontier or crawl_name):
         raise UsageError("--state is for a crawl on this machine, redis://... for a shared one: give one of them")
-    where = given or settings.frontier
+    where = where or frontier or settings.frontier
     if not state_dir and not where:
         raise UsageError("which crawl? lycosa top redis://host:6379/0, or lycosa top --state DIR")
     opening: AbstractAsyncContextManager[Any]
@@ -100,7 +99,7 @@ async def _watch(opening: AbstractAsyncContextManager[Any], *, once: bool, json:
             address = await stack.enter_async_context(serve_metrics(metrics, scrape))
             progress.write([f"metrics of {one_line(crawl.name)}: {address}"])
         live = _is_terminal() and not once
-        if metrics is not None and not (json or live or once):
+        if metrics is not None and not (json or live or once):  # only metrics, until a signal
             await asyncio.Event().wait()
         if json:
             await _json(crawl, once=once)

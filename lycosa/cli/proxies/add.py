@@ -103,7 +103,7 @@ def _read(source: str, scheme: str) -> ParsedList:
     """Return the proxies of a source. Raises `UsageError`."""
     if source == STREAM or (source and _exists(source)):
         name = "standard input" if source == STREAM else source
-        with open_input(source) as stream:
+        with open_input(source) as stream:  # one byte more than allowed, to detect longer ones
             return _parse(name, _decode(stream.read(LIST_MAX + 1), name), scheme)
     if _is_list_url(source):
         return _parse(source, _fetch(source), scheme)
@@ -114,7 +114,7 @@ def _read(source: str, scheme: str) -> ParsedList:
 
 
 def _bad_source(source: str, error: BadProxy) -> str:
-    """Return the error for a source that is neither a file nor the address of a proxy: for what it looks like."""
+    """Return the error for a source that is neither a file nor a proxy, in terms of what it resembles more."""
     if "://" in source:
         return f"{error}; and there is no file of this name"
     suggestion = suggest_file(source)
@@ -164,6 +164,7 @@ def _fetch(url: str) -> str:
 
     shown = one_line(url.partition("?")[0].rpartition("@")[2])  # without secrets
     try:
+        # Without robots.txt and retries: the user asked for this list, and sees an error at once.
         response = fetch(replace(project_settings(), robots=False, retry_enabled=False), Request(url))
     except FetchError as error:
         raise UsageError(f"the list at {shown} cannot be fetched: {error}") from None

@@ -59,6 +59,7 @@ def command(
 
 def _write_lines(file: TextIO, views: Sequence[ProxyView], secrets: bool) -> None:
     for view in views:
+        # In a list, a blank ends a tag and # starts a comment, so such values cannot be written.
         tags = {name: value for name, value in view.proxy.tags.items() if not set(value) & set(" \t\r\n#")}
         prices = {"price_gb": view.proxy.price_gb, "price_request": view.proxy.price_request}
         fields = {**tags, **{name: f"{price:g}" for name, price in prices.items() if price}}

@@ -59,7 +59,7 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
 
 
 async def _serve(opening: AbstractAsyncContextManager[Any]) -> int:
-    stopped = stop_signal()
+    stopped = stop_signal()  # before the address is printed: a reader may send a signal at once
     async with opening as judge:
         print(judge.address.url, flush=True)
         print("This address is secret: use it with lycosa proxies check (Ctrl-C stops the judge)", file=sys.stderr)

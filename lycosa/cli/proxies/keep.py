@@ -79,6 +79,7 @@ async def _run_until_signal(task: asyncio.Future[None]) -> int:
         if len(codes) == 1:  # not by a signal
             raise
     finally:
+        # From here on a further Ctrl-C interrupts closing the pool.
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     return codes[-1]

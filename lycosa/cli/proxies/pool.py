@@ -139,7 +139,7 @@ def parse_target(text: str | None) -> str | None:
         return None
     if not 0 < len(text.strip()) <= len(text) <= TARGET_MAX:
         raise UsageError(f"TARGET {one_line(text)[:40]!r}: write a domain such as shop.example, or a word")
-    if "://" in text:
+    if "://" in text:  # a pool would accept it as a word, but no crawl uses it
         raise UsageError(f"TARGET {one_line(LOGIN.sub('', text))} is a URL: write {_target_of_url(text)}")
     return text
 
@@ -172,6 +172,7 @@ def _find(text: str, proxies: Sequence[Proxy]) -> Proxy:
     key = text
     with suppress(BadProxy):
         key = parse_proxy(text).key
+    # An exact match first: an abbreviated key or an address may match several proxies.
     found = [proxy for proxy in proxies if key == proxy.key or text in (proxy.key, proxy.name)]
     place = text.rpartition("@")[2]
     if not found:

@@ -53,7 +53,8 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     host, port = parse_bind(bind, BIND)
     if not key and not is_loopback(host):
         raise UsageError(f"--bind {bind}: without a key only 127.0.0.1 or ::1: write a key into {KEY_VARIABLE}")
-    return asyncio.run(_serve(where, key, listen(host, port, advice=f"--bind {host}:0")))
+    listener = listen(host, port, advice=f"--bind {host}:0")  # first: no pool is opened for a port that is in use
+    return asyncio.run(_serve(where, key, listener))
 
 
 async def _serve(address: str, key: str, listener: socket.socket) -> int:

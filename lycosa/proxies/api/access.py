@@ -47,12 +47,13 @@ class Guard:
         is_change = scope["method"] not in SAFE_METHODS
         if not self._key and not self._is_local(scope, headers):
             return _deny(path, 403, "without a key only this machine has access, at a loopback address or localhost")
+        # Also with a key: a browser that knows it as a password sends it by itself.
         if is_change and _is_cross_site(headers):
             return _deny(path, 403, "requests from another site must not change anything here")
         if not self._key or path in PUBLIC_PATHS or path.startswith("/static/"):
             return None
         key = _request_key(headers, basic=not is_change)
-        if key is not None and hmac.compare_digest(key, self._key):
+        if key is not None and hmac.compare_digest(key, self._key):  # in constant time
             return None
         usage = "Authorization: Bearer KEY, or X-Api-Key: KEY"
         problem = f"a key is required: {usage}" if key is None else f"wrong key ({usage})"

@@ -76,7 +76,6 @@ WAITING_MAX = 1_000
 
 ERRORS = {"connect": ConnectFailed, "lost": ConnectionLost, "timeout": FetchTimeout}
 LEASE_OVER = "this lease is over: it was released or has expired, or the server was restarted"
-NO_SUCH_PROXY = "there is no such proxy"
 CLIENT_CLOSED_REQUEST = 499
 
 RulesOf = Callable[[str], Sequence[OutcomeRule]]
@@ -106,6 +105,7 @@ class Api:
     async def proxies(self, request: Request) -> Response:
         limit, offset = int_param(request, "limit", LIMIT, 1, LIMIT_MAX), int_param(request, "offset", 0, 0, OFFSET_MAX)
         target = target_param(request)
+        # A target has few proxies; the list of all may be slow, so many clients share it.
         views = await (self._pool.proxies(target) if target else self._cache.proxies())
         state = choice_param(request, "state", list(ProxyState)) or None
         views = select_proxies(views, state, tags_param(request))
@@ -126,6 +126,7 @@ class Api:
 
     async def acquire(self, request: Request) -> Response:
         body = await decode_body(request, LeaseRequest)
+        # Checked before leasing: leases that cannot be registered could not be released.
         if self._leases.room(self._now()) < body.count or self._waiting >= WAITING_MAX:
             raise HTTPException(
                 503, "too many active leases, or requests for them, at the moment", {"retry-after": "1"}
@@ -137,6 +138,7 @@ class Api:
         started = self._now()
         self._waiting += 1
         try:
+            # A client that left must not stay in the wait queue and take a proxy from one that waits.
             leases, left = await run_while_connected(request, with_store_timeout(acquiring, body.wait_s))
         except LycosaError as error:
             self._choices.add(body.target, proxy_request, started, refusal=str(error))
@@ -164,7 +166,7 @@ class Api:
         outcomes = [self._outcome(lease.target, each) for each in body.outcomes]
         was_active = await self._pool.release(lease, outcomes)
         choice = self._leases.remove(request.path_params["id"])
-        if choice is not None:
+        if choice is not None:  # None: a second request released it meanwhile
             choice.end(outcomes, in_time=was_active)
         if not was_active:
             raise HTTPException(410, LEASE_OVER)
@@ -218,6 +220,7 @@ class Api:
         if sum(field is not UNSET for field in (report.status, report.error, report.blame)) != 1:
             raise HTTPException(400, "an outcome has one of status, error and blame")
         if report.status is not UNSET:
+            # Judged here, not by the client: the rules of the target may change without it.
             headers = {name.lower(): value for name, value in (report.headers or {}).items()}
             body = (report.body or "").encode("utf-8", "replace")
             locations = [headers["location"]] if headers.get("location") else []
@@ -234,7 +237,7 @@ class Api:
 def done_response(found: bool) -> Response:
     """Return the response of a change. Raises `HTTPException` if the proxy was not found."""
     if not found:
-        raise HTTPException(404, NO_SUCH_PROXY)
+        raise HTTPException(404, "there is no such proxy")
     return json_response(DoneResponse(done=True))
 
 

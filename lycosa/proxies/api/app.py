@@ -6,7 +6,7 @@
     /target            one target: its proxies, and why each would be leased or not
     /proxies           all proxies
 
-Pages need no JavaScript and change nothing; what they may load is in `infra.web.pages.HEADERS`.
+Pages need no JavaScript and change nothing; `infra.web.pages.HEADERS` limits what they can load.
 """
 
 from __future__ import annotations
@@ -118,5 +118,6 @@ def status_and_text(error: Exception) -> tuple[int, str]:
     """Return the status and the text of an error. A bug discloses nothing."""
     if isinstance(error, HTTPException):
         return error.status_code, str(error.detail)
+    # The text of any other error may contain secrets, so it is not sent.
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     return status, "internal error" if status == 500 else " ".join(str(error).split())

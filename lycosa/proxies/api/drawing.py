@@ -38,7 +38,7 @@ def sparkline(values: Sequence[float | None]) -> Sparkline | None:
     if not known:
         return None
     low, high = min(known), max(known)
-    height = max(high - low, RANGE_MIN * high) or 1.0
+    height = max(high - low, RANGE_MIN * high) or 1.0  # 1.0: all values are zero
     bottom, step = (low + high - height) / 2, (WIDTH - 2 * EDGE) / max(1, len(values) - 1)
     pieces: list[list[tuple[float, float]]] = [[]]
     point: tuple[float, float] | None = None
@@ -57,6 +57,7 @@ def bar(counts: Mapping[ProxyState, int]) -> list[BarPart]:
     """Return the parts of a bar; states without proxies have none."""
     present = [(state, counts[state]) for state in ProxyState if counts.get(state)]
     total = sum(count for _, count in present)
+    # Small parts are widened first, then all are scaled to fit: the sum may exceed BAR.
     widths = [max(PART_MIN, BAR * count / total) for _, count in present]
     scale, x, parts = BAR / sum(widths) if widths else 0.0, 0.0, []
     for (state, count), width in zip(present, widths, strict=True):

@@ -1,4 +1,4 @@
-"""Recent latencies of a pool, for the sparklines of the pages: sampled while somebody views pages.
+"""Recent latencies of a pool, for the sparklines of the pages: sampled while pages are viewed.
 
 Sampling stops IDLE_AFTER_S after the last view. A slow pool is sampled less often: at most LOAD_MAX of its time goes
 into samples.
@@ -42,7 +42,7 @@ class History:
         self._viewed = asyncio.Event()
 
     def note_view(self) -> None:
-        """Start or continue sampling, because somebody views a page."""
+        """Note that a page is viewed: sampling starts or continues."""
         self._viewed_at = self._now()
         self._viewed.set()
 
@@ -57,7 +57,7 @@ class History:
             started = time.monotonic()
             try:
                 await self.sample()
-            except LycosaError as error:
+            except LycosaError as error:  # the store may be back with the next sample
                 log.warning("the latencies of the pool were not sampled: %s", error)
             await asyncio.sleep(max(INTERVAL_S, (time.monotonic() - started) / LOAD_MAX))
             if self._now() - self._viewed_at > IDLE_AFTER_S:

@@ -22,7 +22,7 @@ ID_BYTES = 18
 
 
 class LeaseRegistry:
-    """Leases by id. Times in unix seconds."""
+    """Leases by id, those added or renewed longest ago first. Times in unix seconds."""
 
     def __init__(self) -> None:
         self._leases: OrderedDict[str, tuple[ProxyLease, float, LeaseChoice]] = OrderedDict()
@@ -32,7 +32,7 @@ class LeaseRegistry:
 
     def room(self, now: float) -> int:
         """Forget leases that expired long ago. Return how many more can be added."""
-        while self._leases:  # in the order of adding or renewing; an old one behind a longer lease is forgotten later
+        while self._leases:  # stops at a long lease: the expired ones behind it are forgotten after it
             lease_id, (_, deadline, _) = next(iter(self._leases.items()))
             if deadline + KEEP_S > now:
                 break

@@ -110,8 +110,7 @@ class Pages:
 
     def _format_time(self, at: float) -> str:
         """Format a time, and the distance from now."""
-        left_s = at - self._now()
-        time = format_utc(at)
+        left_s, time = at - self._now(), format_utc(at)
         shown = time[11:19] if 0 <= left_s < SHORT_S else time[:16].replace("T", " ")
         return f"{shown} UTC (in {format_duration(left_s)})"
 

@@ -40,7 +40,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     """Return the body. Raises `HTTPException` if it is too large (413) or too slow (408)."""
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
+        async with asyncio.timeout(BODY_TIMEOUT_S):  # a slow body holds a connection and its memory
             async for part in request.stream():
                 body += part
                 if len(body) > max_bytes:
@@ -79,6 +79,7 @@ def target_param(request: Request, *, required: bool = False) -> str:
 def int_param(request: Request, name: str, default: int, low: int, high: int) -> int:
     """Return a parameter as a number from `low` to `high`."""
     text = request.query_params.get(name, str(default))
+    # int() also accepts "1_000", " 1" and other digits, and is slow for very long texts.
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
     if not low <= number <= high:
         raise HTTPException(400, f"{name} {text[:20]!r}: write a whole number from {low:,} to {high:,}")
@@ -118,7 +119,7 @@ def proxy_request_params(request: Request) -> ProxyRequest:
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
     """Run until done, or until the client disconnects, which cancels it. Return the result, and whether it left.
 
-    Both may happen at once: then there is a result, and nobody to send it to.
+    Both may happen at once: then there is a result, but no client.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
     try:
@@ -126,7 +127,7 @@ async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) ->
         left = leaving.done()
         if left:
             working.cancel()
-            await asyncio.wait([working])
+            await asyncio.wait([working])  # it may succeed all the same, if its result was already there
         return (None if working.cancelled() else working.result()), left
     finally:
         working.cancel()

@@ -27,7 +27,7 @@ class SnapshotCache:
 
     async def proxies(self) -> list[ProxyView]:
         """Return all proxies, the lowest latency first."""
-        async with self._lock:
+        async with self._lock:  # requests that come during a slow query wait for its result
             started = time.monotonic()
             if started >= self._valid_until:
                 self._proxies = await self.pool.proxies()

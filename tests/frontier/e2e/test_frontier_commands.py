@@ -666,7 +666,7 @@ def test_only_the_first_invalid_lines_are_shown(frontier):
     path = a_state("s")
     Path("seeds.txt").write_text("bad\n" * 100)
     result = frontier("import", "seeds.txt", "--state", path, code=1)
-    assert result.err.count("\n") == changes.BAD_SHOWN
+    assert result.err.count("\n") == changes.INVALID_SHOWN
     assert "100 invalid lines" in result.out
 
 
