@@ -265,7 +265,7 @@ def test_wrong_usage_prints_one_line(tmp_path: Path, monkeypatch, capsys, argume
             capsys.readouterr()
         assert main(words) == 2
     said = capsys.readouterr().err
-    said = "".join(line for line in said.splitlines(keepends=True) if "started crawl " not in line)
+    said = "".join(line for line in said.splitlines(keepends=True) if "Started crawl " not in line)
     assert says.format(url=server.url) in said
     assert said.startswith("lycosa: ")
     assert said.count("\n") == 1
