@@ -4,8 +4,8 @@
     python consume_stream.py redis://127.0.0.1:6379/0 items consumer-1 items.sqlite
 
 Start several consumers with different names: they share the work, and may be killed. An entry is acknowledged once its
-item is in the table, so none is lost; an item that comes twice has the same key, so the table has it once. With a number
-of seconds after the file, the consumer ends when no item has come for that time.
+item is in the table, so none is lost; an item that comes twice has the same key, so it is in the table once. With a
+number of seconds after the file, the consumer ends when no item has come for that time.
 """
 
 from __future__ import annotations
