@@ -34,10 +34,6 @@ def _replace_zero(replacement: object, value: Any) -> Any:
     return replacement if text and not text.strip("0.") and text != "." else value
 
 
-def _or_zero(value: Any) -> Any:
-    return 0 if value is None else value
-
-
 def _replace(word: object, replacement: object, value: Any) -> Any:
     return replacement if value == word else value
 
@@ -63,10 +59,6 @@ def _not(value: Any) -> bool:
     return not _boolean(value)
 
 
-def _days(value: Any) -> float:
-    return float(value) * DAY_S
-
-
 def _level(value: Any) -> Any:
     # `custom_settings` may use the numbers of logging.
     return logging.getLevelName(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -78,9 +70,9 @@ def _headers(lines: tuple[str, ...]) -> dict[str, str]:
 
 
 _Conversions = tuple[Callable[[Any], Any], Callable[[Any], Any]]
-_UNLIMITED: _Conversions = partial(_replace_zero, None), _or_zero
+_UNLIMITED: _Conversions = partial(_replace_zero, None), partial(_replace, None, 0)
 _MIB: _Conversions = partial(_multiply, MIB), partial(_divide, MIB)
-_DAYS: _Conversions = _days, partial(_divide, DAY_S)
+_DAYS: _Conversions = (lambda days: float(days) * DAY_S), partial(_divide, DAY_S)
 
 EQUIVALENTS: Mapping[str, Equivalent] = {
     "AUTOTHROTTLE_DEBUG": Equivalent("auto_throttle_debug"),

@@ -120,7 +120,8 @@ class MemoryFrontierStore:
                 continue
             key = heappop(queue)
             self._leased += 1
-            return key, segment.urls[key[1]].record, self._next_rank(host)
+            next_rank = next((each.rank for each in self._serving() if each.queues.get(host)), None)
+            return key, segment.urls[key[1]].record, next_rank
         return None
 
     def peek(self, host: str) -> UrlRecord | None:
@@ -257,9 +258,6 @@ class MemoryFrontierStore:
 
     def _serving(self) -> Iterator[MemorySegment]:
         return (segment for segment in self._live.values() if segment.started)
-
-    def _next_rank(self, host: str) -> float | None:
-        return next((segment.rank for segment in self._serving() if segment.queues.get(host)), None)
 
     def _enqueue(self, segment: MemorySegment, arrival: int, record: UrlRecord) -> float:
         heappush(segment.queues.setdefault(record.host, []), (-record.priority, arrival))

@@ -9,7 +9,6 @@ DIR/records.sqlite  what else the crawl stores: cookies, the state of spiders
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError
 from lycosa.frontier.core.description import FORMAT, VERSION, Description
 from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import make_folder, replace_file
-from lycosa.infra.file_locks import lock_file, lock_owner, unlock
+from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
 
 DESCRIPTION = "crawl.json"
 LOCK = "lock"
@@ -98,8 +97,7 @@ class StateDir:
         self.describe(Description())
 
     def close(self) -> None:
-        unlock(self._lock)
-        os.close(self._lock)
+        unlock_and_close(self._lock)
 
 
 def _lock(path: Path) -> int:

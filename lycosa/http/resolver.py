@@ -17,7 +17,7 @@ import socket
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from threading import Thread
 from typing import NamedTuple
 
@@ -132,11 +132,9 @@ def numeric_address(name: str) -> str:
 def sort_addresses(addresses: Iterable[str]) -> list[str]:
     """Return the distinct addresses: the family of the first one in front, ascending within a family."""
     found = [ip_address(address) for address in addresses if "%" not in address]  # a zone: link-local, not crawlable
-    return [str(address) for address in sorted(set(found), key=lambda each: _rank(each, found[0]))]
-
-
-def _rank(address: IPv4Address | IPv6Address, first: IPv4Address | IPv6Address) -> tuple[bool, int]:
-    return address.version != first.version, int(address)
+    return [
+        str(address) for address in sorted(set(found), key=lambda each: (each.version != found[0].version, int(each)))
+    ]
 
 
 def _ask_system(name: str) -> tuple[Sequence[str], str, float]:

@@ -6,7 +6,6 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 
 def lock_file(path: Path, mode: int) -> int:
@@ -33,10 +32,11 @@ def lock_owner(path: Path) -> str:
     return "unknown"
 
 
-def unlock(file: int | IO[str]) -> None:
-    """Release a lock, before the file is closed.
+def unlock_and_close(file: int) -> None:
+    """Release a lock, and close the file.
 
     Closing is not enough: a child that was forked, and has not started its program yet, has the file open, too.
     """
     with suppress(OSError):  # some network file systems have no locks
         fcntl.flock(file, fcntl.LOCK_UN)
+    os.close(file)

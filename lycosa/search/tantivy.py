@@ -15,16 +15,13 @@ snippets are made. Queries are built term by term; tantivy's query syntax is not
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import re
 import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 import msgspec
 import tantivy
@@ -32,7 +29,8 @@ from tantivy import Occur, Query
 
 from lycosa.core.errors import IndexFailure
 from lycosa.infra.disk import is_full
-from lycosa.infra.file_locks import unlock
+from lycosa.infra.durable_files import replace_file
+from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
 from lycosa.search.core.analyzer import words
 from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term, check_page, parse_query, site_names
@@ -70,11 +68,11 @@ class TantivyIndex:
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self.path = path
-        self._lock_file: IO[str] | None = None
+        self._lock: int | None = None
         self._writer: tantivy.IndexWriter | None = None
         self._reload_lock = threading.Lock()
         if write:
-            self._lock_file = _claim(path)
+            self._lock = _claim(path)
         else:
             _check(path)
         try:
@@ -117,7 +115,7 @@ class TantivyIndex:
             writer.commit()
             # After the documents: a crash in between repeats documents, and never loses one.
             merged = {**self._positions, **positions}
-            _write_atomically(self.path / "positions.json", msgspec.json.encode(merged))
+            replace_file(self.path / "positions.json", msgspec.json.encode(merged), sync=True)
         self._positions = merged
 
     def positions(self) -> dict[str, int]:
@@ -152,10 +150,9 @@ class TantivyIndex:
                 with contextlib.suppress(ValueError):
                     writer.wait_merging_threads()
         finally:
-            if self._lock_file is not None:
-                unlock(self._lock_file)
-                self._lock_file.close()
-                self._lock_file = None
+            if self._lock is not None:
+                unlock_and_close(self._lock)
+                self._lock = None
 
     def _writing(self) -> tantivy.IndexWriter:
         if self._writer is None:
@@ -218,12 +215,15 @@ class TantivyIndex:
 
 def erase(path: Path) -> None:
     """Empty the index in this folder, of any version, so that it can be rebuilt. Raises `IndexFailure`."""
-    with _claim(path, any_version=True) as lock, _failures(path, "cannot be erased"):
-        (path / "positions.json").unlink(missing_ok=True)
-        if (path / "tantivy").exists():
-            shutil.rmtree(path / "tantivy")
-        _write_marker(path)
-        unlock(lock)
+    lock = _claim(path, any_version=True)
+    try:
+        with _failures(path, "cannot be erased"):
+            (path / "positions.json").unlink(missing_ok=True)
+            if (path / "tantivy").exists():
+                shutil.rmtree(path / "tantivy")
+            _write_marker(path)
+    finally:
+        unlock_and_close(lock)
 
 
 # ------------------------------------------------------------------------------------------------------ documents
@@ -282,7 +282,7 @@ def _failures(path: Path, what: str) -> Iterator[None]:
         raise IndexFailure(f"the index {path} {what}: {reason}") from error
 
 
-def _claim(path: Path, *, any_version: bool = False) -> IO[str]:
+def _claim(path: Path, *, any_version: bool = False) -> int:
     """Lock the index in this folder for writing; a new or empty folder becomes an index."""
     with _failures(path, "cannot be created"):
         path.mkdir(parents=True, exist_ok=True)
@@ -296,8 +296,7 @@ def _claim(path: Path, *, any_version: bool = False) -> IO[str]:
                 _write_marker(path)
         _check(path, any_version=any_version)
     except BaseException:
-        unlock(lock)
-        lock.close()
+        unlock_and_close(lock)
         raise
     return lock
 
@@ -317,38 +316,17 @@ def _check(path: Path, *, any_version: bool = False) -> None:
 
 
 def _write_marker(path: Path) -> None:
-    _write_atomically(path / MARKER, msgspec.json.encode(_Marker(FORMAT, VERSION)))
+    replace_file(path / MARKER, msgspec.json.encode(_Marker(FORMAT, VERSION)), sync=True)
 
 
-def _write_atomically(file: Path, content: bytes) -> None:
-    new = file.with_name(file.name + ".new")
-    with new.open("wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())  # before the rename, or a power loss may leave an empty file
-    new.replace(file)
-
-
-def _lock(path: Path) -> IO[str]:
-    """Lock the index for writing. The system releases the lock when the process ends."""
+def _lock(path: Path) -> int:
+    """Lock the index for writing. Return the descriptor of the lock; the system releases it when the process ends."""
     with _failures(path, "cannot be locked"):
-        handle = (path / LOCK).open("a+", encoding="utf-8")
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock_file(path / LOCK, 0o666)
         except BlockingIOError:
-            handle.seek(0)
-            owner = handle.read(20).strip() or "unknown"
-            handle.close()
-            raise IndexFailure(f"the index {path} is being written by process {owner}: wait until it ends") from None
-        try:
-            handle.truncate(0)
-            handle.write(str(os.getpid()))
-            handle.flush()
-        except OSError:
-            with contextlib.suppress(OSError):
-                handle.close()
-            raise
-    return handle
+            owner = f"process {lock_owner(path / LOCK)}"
+            raise IndexFailure(f"the index {path} is being written by {owner}: wait until it ends") from None
 
 
 def _read_positions(path: Path) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -62,11 +63,11 @@ def test_a_child_that_has_not_started_its_program_yet_keeps_no_lock(
     """It has copies of all descriptors until then."""
     path = tmp_path / "path"
     with ExitStack() as children:
-        flock = tantivy.fcntl.flock
+        flock = fcntl.flock
 
-        def locked(file: Any, operation: int) -> None:
+        def locked(file: int, operation: int) -> None:
             flock(file, operation)
-            children.callback(os.close, os.dup(file if isinstance(file, int) else file.fileno()))
+            children.callback(os.close, os.dup(file))
 
         monkeypatch.setattr("fcntl.flock", locked)
         opens(path).close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from lycosa.core.metrics import Metric
+from lycosa.core.metrics import Metric, Samples
 from lycosa.frontier.core.telemetry import COUNTS, STAT_PREFIX, STATES, CrawlView, WorkerReport, WorkerView
 
 WORKERS_MAX = 200
@@ -40,31 +40,24 @@ def metrics_of(view: CrawlView) -> list[Metric]:
     states = dict.fromkeys(STATES, 0)
     for worker in [*view.workers, *view.former_workers]:
         states[worker.state] = states.get(worker.state, 0) + 1
-    names = sorted(name for name in view.totals if name.startswith(STAT_PREFIX))
-    stats = [(name.removeprefix(STAT_PREFIX), view.totals[name]) for name in names]
+    names = sorted(name for name in view.totals if name.startswith(STAT_PREFIX))[:STATS_MAX]
+    stats = {name.removeprefix(STAT_PREFIX): view.totals[name] for name in names}
     return [
         *(_totals(name, view.totals, crawl) for name in COUNTS if view.totals and view.has_count(name)),
         Metric(
-            "lycosa_stat_total",
-            "counter",
-            "Stats of the crawl (crawler.stats), by name.",
-            [({**crawl, "stat": name}, count) for name, count in stats[:STATS_MAX]],
+            "lycosa_stat_total", "counter", "Stats of the crawl (crawler.stats), by name.", _by(crawl, "stat", stats)
         ),
+        Metric("lycosa_frontier_urls", "gauge", "URLs by state.", _by(crawl, "state", view.frontier)),
         Metric(
-            "lycosa_frontier_urls",
-            "gauge",
-            "URLs by state.",
-            [({**crawl, "state": state}, count) for state, count in view.frontier.items()],
-        ),
-        Metric(
-            "lycosa_workers",
-            "gauge",
-            "Workers by state, including recently ended ones.",
-            [({**crawl, "state": state}, count) for state, count in states.items()],
+            "lycosa_workers", "gauge", "Workers by state, including recently ended ones.", _by(crawl, "state", states)
         ),
         *(_by_worker(name, crawl, workers) for name in COUNTS),
         *_of_workers(crawl, workers),
     ]
+
+
+def _by(crawl: Mapping[str, str], label: str, counts: Mapping[str, int]) -> Samples:
+    return [({**crawl, label: value}, count) for value, count in counts.items()]
 
 
 def _totals(count: str, totals: Mapping[str, int], labels: Mapping[str, str]) -> Metric:

@@ -19,9 +19,7 @@ SILENT_S = 2.0
 CONSTANTS: dict[str, Constant] = {
     "KEYS_BY_NAME": {key.name.lower(): key.value for key in Key},
     "LAYOUT": str(LAYOUT),
-    "PAGE": str(int(RecordKind.PAGE)),
-    "ROBOTS": str(int(RecordKind.ROBOTS)),
-    "RESOLVE": str(int(RecordKind.RESOLVE)),
+    **{kind.name: str(kind.value) for kind in RecordKind},
     "OPEN": str(SegmentState.OPEN),
     "ARCHIVED": str(SegmentState.ARCHIVED),
     "DROPPED": str(SegmentState.DROPPED),

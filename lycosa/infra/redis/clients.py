@@ -19,15 +19,9 @@ CONNECT_TIMEOUT_S = 3.0
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
     """Return a blocking client. One for a cluster connects at once, and raises `driver_errors`. Raises `UsageError`."""
     package = redis_package()
-    options = _options(address, timeout_s)
-    if address.mode is RedisMode.CLUSTER:
-        nodes = [package.cluster.ClusterNode(host, port) for host, port in address.nodes]
-        return _resharding_client(package.RedisCluster)(startup_nodes=nodes, **options)
-    if address.mode is RedisMode.SENTINEL:
-        from redis.sentinel import Sentinel
+    from redis.sentinel import Sentinel
 
-        return _master_client(Sentinel, address, options)
-    return package.Redis(**_location(address), **options)
+    return _client(package, package.cluster.ClusterNode, Sentinel, address, timeout_s)
 
 
 def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
@@ -37,13 +31,7 @@ def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
     from redis.asyncio.cluster import ClusterNode
     from redis.asyncio.sentinel import Sentinel
 
-    options = _options(address, timeout_s)
-    if address.mode is RedisMode.CLUSTER:
-        nodes = [ClusterNode(host, port) for host, port in address.nodes]
-        return _resharding_client(package.RedisCluster)(startup_nodes=nodes, **options)
-    if address.mode is RedisMode.SENTINEL:
-        return _master_client(Sentinel, address, options)
-    return package.Redis(**_location(address), **options)
+    return _client(package, ClusterNode, Sentinel, address, timeout_s)
 
 
 def resolve_mode(address: RedisAddress, timeout_s: float) -> RedisAddress:
@@ -65,6 +53,16 @@ def resolve_mode(address: RedisAddress, timeout_s: float) -> RedisAddress:
     finally:
         client.close()
     return address._replace(mode=RedisMode.CLUSTER) if is_cluster else address
+
+
+def _client(package: Any, cluster_node: Any, sentinel: Any, address: RedisAddress, timeout_s: float) -> Any:
+    options = _options(address, timeout_s)
+    if address.mode is RedisMode.CLUSTER:
+        nodes = [cluster_node(host, port) for host, port in address.nodes]
+        return _resharding_client(package.RedisCluster)(startup_nodes=nodes, **options)
+    if address.mode is RedisMode.SENTINEL:
+        return _master_client(sentinel, address, options)
+    return package.Redis(**_location(address), **options)
 
 
 def all_masters(client: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from xxhash import xxh3_64_intdigest
 from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked, StorageError
 from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import replace_file
-from lycosa.infra.file_locks import lock_file, lock_owner, unlock
+from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
 from lycosa.infra.frames import HEAD, encode_frame, frame_at
 
 MAGIC, VERSION = b"LyPP", 3
@@ -145,8 +145,7 @@ class PoolFolder:
     def close(self) -> None:
         """Release the folder."""
         self._close_journal()
-        unlock(self._lock)
-        os.close(self._lock)
+        unlock_and_close(self._lock)
 
     def _close_journal(self) -> None:
         if self._journal >= 0:

@@ -109,13 +109,10 @@ class CallBatcher:
         return answers
 
     def _start_trips(self) -> None:
-        while self._pending and (not self._trips or self._may_start_another()):
+        while self._pending and (not self._trips or (self._count >= BATCH_MAX and len(self._trips) < TRIPS_MAX)):
             task = self._loop.create_task(self._send(self._next_batch()))
             self._trips.add(task)
             task.add_done_callback(self._end_trip)
-
-    def _may_start_another(self) -> bool:
-        return self._count >= BATCH_MAX and len(self._trips) < TRIPS_MAX
 
     def _next_batch(self) -> list[PendingCalls]:
         batch, count = [], 0

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import StorageError
-from lycosa.infra.file_locks import unlock
+from lycosa.infra.durable_files import sync_folder
+from lycosa.infra.file_locks import unlock_and_close
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.sinks.json_lines import not_open_error, to_line, write_error
 
@@ -48,9 +49,8 @@ class JsonlSink:
                 return
         try:
             self._claim(fd)
-            unlock(fd)
         finally:
-            os.close(fd)
+            unlock_and_close(fd)
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         """See `Sink`; the position is always at the start of a line."""
@@ -59,8 +59,12 @@ class JsonlSink:
         try:
             if position is not None:
                 self._check_position(position)
-            cut = position is not None and not keep
-            self._position = self._cut_back(position or 0) if cut else self._end_of_lines()
+            if position is None or keep:
+                self._position = self._end_of_lines()
+            else:
+                with self._our_errors():
+                    os.ftruncate(self._fd, position)
+                self._position = position
         except BaseException:
             self._close_file()
             raise
@@ -117,7 +121,8 @@ class JsonlSink:
         try:
             self._claim(fd)
             if self._sync:  # even if the file was there: the process that made it may have been killed before this
-                self._sync_folder(parent)
+                with self._our_errors():
+                    sync_folder(parent)
         except BaseException:
             os.close(fd)
             raise
@@ -141,14 +146,6 @@ class JsonlSink:
             if error.errno not in {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}:
                 raise write_error(self._shown, error) from error
 
-    def _sync_folder(self, folder: Path) -> None:
-        with self._our_errors():
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-
     def _end_of_lines(self) -> int:
         """Return where a new line starts; a last line without its end, left by another program, gets one."""
         with self._our_errors():
@@ -156,11 +153,6 @@ class JsonlSink:
             if end and os.pread(self._fd, 1, end - 1) != b"\n":
                 end += os.pwrite(self._fd, b"\n", end)
         return end
-
-    def _cut_back(self, position: int) -> int:
-        with self._our_errors():
-            os.ftruncate(self._fd, position)
-        return position
 
     def _check_position(self, position: int) -> None:
         with self._our_errors():
@@ -174,8 +166,7 @@ class JsonlSink:
     def _close_file(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            unlock(fd)
-            os.close(fd)
+            unlock_and_close(fd)
 
     @contextlib.contextmanager
     def _our_errors(self) -> Iterator[None]:

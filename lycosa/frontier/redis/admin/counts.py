@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import msgspec
@@ -75,25 +76,22 @@ async def host_facts_of(session: Session, host: str) -> HostFacts | None:
     return _decode_facts(data) if data is not None else None
 
 
-async def _segment_counts(session: Session) -> dict[str, dict[str, int]]:
+async def _segment_counts(session: Session) -> Mapping[str, Mapping[str, int]]:
     await session.status()
-    counts: dict[str, dict[str, int]] = {}
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for partition in session.partitions:
         for segment, part in partition.segments.items():
-            total = counts.setdefault(segment, dict.fromkeys(part, 0))
-            for state, count in part.items():
-                total[state] += count
+            counts[segment].update(part)
     return counts
 
 
 async def _reasons(session: Session, key: Key) -> dict[str, dict[str, int]]:
     """Return the reasons of each segment with their counts."""
-    reasons: dict[str, dict[str, int]] = {}
+    reasons: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for partition in session.partitions:
         for field, count in (await session.query("hgetall", partition, key)).items():
             segment, _, reason = field.decode().partition("\n")
-            of_segment = reasons.setdefault(segment, {})
-            of_segment[reason] = of_segment.get(reason, 0) + int(count)
+            reasons[segment][reason] += int(count)
     return {segment: {reason: n for reason, n in found.items() if n} for segment, found in reasons.items()}
 
 
