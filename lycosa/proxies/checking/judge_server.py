@@ -63,7 +63,7 @@ class Certificate:
 
     @classmethod
     def load_or_create(cls, folder: Path) -> Certificate:
-        """Return the certificate in PEM files of this folder; creates it if there is none. Raises `StateError`, `UsageError`.
+        """Return the certificate in this folder (PEM), a new one if there is none. Raises `StateError`, `UsageError`.
 
         Judges that start at the same time use the key of the first one; any certificate of that key will do.
         """

@@ -35,7 +35,7 @@ JUDGE_S = 10.0
 
 
 class Upkeep:
-    """Checks a pool until cancelled. `now` in unix seconds, `draw` from 0 to 1."""
+    """Checks a pool until cancelled. `retry_s`, `judge_s`: the pause after a first failed check, and without a judge."""
 
     def __init__(
         self,
@@ -43,16 +43,13 @@ class Upkeep:
         checker: Checker,
         *,
         on_finding: Callable[[Finding], None] = lambda _: None,
-        now: Callable[[], float] | None = None,
-        draw: Callable[[], float] = clock.chance,
         retry_s: float = RETRY_S,
         judge_s: float = JUDGE_S,
     ) -> None:
         self._pool = pool
         self._checker = checker
         self._on_finding = on_finding
-        self._now = now or clock.Clock().now
-        self._draw = draw
+        self._now = clock.Clock().now
         self._judge_s = judge_s
         self._schedule = Schedule(retry_s, RETRY_MAX_S)
         self._proxies: dict[str, Proxy] = {}
@@ -129,7 +126,7 @@ class Upkeep:
             log.warning("proxies are checked again")
             self._is_failing = False
         is_good = finding.alive and not finding.unfit(checks)
-        self._schedule.finish(key, self._now(), self._draw(), checks.every_s, success=is_good)
+        self._schedule.finish(key, self._now(), clock.chance(), checks.every_s, success=is_good)
         self._on_finding(finding)
 
     def _postpone(self, key: str, error: LycosaError) -> None:

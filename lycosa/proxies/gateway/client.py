@@ -15,7 +15,7 @@ from lycosa.proxies.gateway.client_protocol import ClientProtocol
 from lycosa.proxies.gateway.connection import BufferedConnection
 from lycosa.proxies.gateway.http_protocol import HttpProtocol
 from lycosa.proxies.gateway.leases import GatewayLease
-from lycosa.proxies.gateway.routing import GatewayContext
+from lycosa.proxies.gateway.routing import GatewayContext, run_attempts
 from lycosa.proxies.gateway.socks_protocol import SocksProtocol
 from lycosa.proxies.gateway.tunnel import Tunnel
 
@@ -149,12 +149,14 @@ class ClientConnection(BufferedConnection):
             received, self._early = self._early, b""
             return opened(lease), received
 
-        self._tunnel = Tunnel(self._context, self, user, to, on_open)
-        self.start(self._run_tunnel(self._tunnel, failed))
+        self._tunnel = Tunnel(self._context, self, on_open)
+        self.start(self._run_tunnel(self._tunnel, user, to, failed))
 
-    async def _run_tunnel(self, tunnel: Tunnel, failed: Callable[[LycosaError], None]) -> None:
+    async def _run_tunnel(
+        self, tunnel: Tunnel, user: GatewayUser, to: Destination, failed: Callable[[LycosaError], None]
+    ) -> None:
         try:
-            await tunnel.run()
+            await run_attempts(self._context, user, to, tunnel)
         except LycosaError as error:
             if tunnel.is_open:
                 self.abort()

@@ -8,6 +8,7 @@ connection ended before the response. Never after the client has received a byte
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from lycosa.core.errors import PROXY_LOGIN_REFUSED, BadMessage, BadResponse, ConnectionLost, FetchTimeout, ProxyFailed
 from lycosa.http.core import codings
@@ -31,13 +32,12 @@ from lycosa.http.core.http1.framing import (
 from lycosa.http.core.http1.head import RequestHead, ResponseHead, head_end, read_response
 from lycosa.proxies.core.gateway.handshakes import proxy_authorization
 from lycosa.proxies.core.gateway.limits import BUFFER_MAX
-from lycosa.proxies.core.gateway.username import GatewayUser
-from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
+from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, OutcomeRule, judge
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.client_protocol import ClientTransport
 from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.responses import LEASE_FIELD
-from lycosa.proxies.gateway.routing import GatewayContext, Route, destination_for, find_route, run_attempts
+from lycosa.proxies.gateway.routing import GatewayContext, Route, destination_for
 from lycosa.proxies.gateway.upstream import Upstream, UpstreamKey
 
 
@@ -54,7 +54,6 @@ class Exchange:
         client: ClientTransport,
         head: RequestHead,
         body: BodyReader,
-        user: GatewayUser,
         to: Destination,
         path: bytes,
     ) -> None:
@@ -62,17 +61,14 @@ class Exchange:
         self.status = 0
         self.body = body
         self.keep_alive = is_kept(head)
-        self.active_at = 0.0
+        self.active_at = asyncio.get_running_loop().time()
         self._context = context
         self._client = client
         self._head = head
-        self._user = user
         self._to = to
         self._path = path
-        self._target = user.site or context.target_of(to.host)
-        self._rules = context.rules_of(self._target)
+        self._rules: Sequence[OutcomeRule] = ()
         self._loop = asyncio.get_running_loop()
-        self._route: Route  # set by `run`
         self._replay: bytearray | None = bytearray()
         self._sent = False
         self._upstream: Upstream | None = None
@@ -134,28 +130,24 @@ class Exchange:
         self._fail(error)
         return False
 
-    async def run(self) -> None:
-        """Send the request, and pass the response on. Raises as `find_route` and `run_attempts`."""
-        self.active_at = self._loop.time()
-        self._route = await find_route(self._context, self._to)
-        await run_attempts(self._context, self._user, self._target, self)
-
     # ------------------------------------------------------------------------------------------------- the proxy's side
 
     @property
     def outcome(self) -> Outcome | None:
         return None if self._response is None else self._judge(self._response)
 
-    async def attempt(self, lease: GatewayLease) -> Outcome | None:
+    async def attempt(self, lease: GatewayLease, route: Route) -> Outcome | None:
+        """Send the request, and pass the response on."""
         self._lease, self._latency_s = lease, None
+        self._rules = self._context.rules_of(lease.proxy_lease.target)
         proxy = lease.proxy_lease.proxy
         # An HTTP proxy takes the request itself, all others a connection to the host.
-        absolute = proxy.scheme in ("http", "https") and not self._route.pinned
+        absolute = proxy.scheme in ("http", "https") and not route.pinned
         key = (proxy.key, "" if absolute else self._to.authority)
         login = proxy_authorization(proxy) if absolute else b""
         request = encode_request(self._head, self._to, self._path, self.body, absolute_form=absolute, login=login)
         while True:
-            upstream = self._take_idle(key) or await self._connect(proxy, absolute=absolute)
+            upstream = self._take_idle(key) or await self._connect(proxy, route, absolute=absolute)
             upstream.key = key
             try:
                 await self._send(upstream, request)
@@ -200,12 +192,12 @@ class Exchange:
         is_repeatable = self._head.method in IDEMPOTENT and self._replay is not None
         return self._context.idle_connections.take(key) if is_repeatable else None
 
-    async def _connect(self, proxy: Proxy, *, absolute: bool) -> Upstream:
+    async def _connect(self, proxy: Proxy, route: Route, *, absolute: bool) -> Upstream:
         """Return a new connection, to the proxy or through it."""
         if absolute:
             upstream = await self._context.dialer.connect(proxy)
         else:
-            to = await destination_for(self._context, self._route, proxy)
+            to = await destination_for(self._context, route, proxy)
             upstream, early = await self._context.dialer.connect_through(proxy, to)
             if early:
                 upstream.abort()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from lycosa.core.errors import BadMessage, Forbidden, LycosaError
-from lycosa.http.core.destination import parse_authority
+from lycosa.http.core.destination import Destination, parse_authority
 from lycosa.http.core.http1.forward import check_connection_field, is_kept, read_target
 from lycosa.http.core.http1.framing import BodyReader, request_body_reader
 from lycosa.http.core.http1.head import RequestHead, elements, head_end, read_request
 from lycosa.proxies.core.gateway.limits import BUFFER_MAX
+from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.reports import REPORT_MAX
 from lycosa.proxies.gateway.client_protocol import ClientTransport
 from lycosa.proxies.gateway.endpoints import respond
 from lycosa.proxies.gateway.exchange import Exchange
 from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.responses import LEASE_FIELD, encode_own_response, error_text, status_of
-from lycosa.proxies.gateway.routing import GatewayContext
+from lycosa.proxies.gateway.routing import GatewayContext, run_attempts
 
 REFUSALS_MAX = 5
 """Refused requests, such as wrong logins, after which a connection is closed."""
@@ -128,8 +129,8 @@ class HttpProtocol:
             raise BadMessage("TRACE and Max-Forwards: 0 are not supported", 405)
         check_connection_field(head)
         to, path = read_target(head)
-        self._exchange = Exchange(self._context, self._client, head, body, user, to, path)
-        self._client.start(self._run_exchange(self._exchange))
+        self._exchange = Exchange(self._context, self._client, head, body, to, path)
+        self._client.start(self._run_exchange(self._exchange, user, to))
 
     def _refuse(self, error: Forbidden, body: BodyReader, rest: bytes) -> None:
         """Refuse a request, and read the next one if this one ends here."""
@@ -142,9 +143,9 @@ class HttpProtocol:
         elif rest:
             self.on_data(rest)
 
-    async def _run_exchange(self, exchange: Exchange) -> None:
+    async def _run_exchange(self, exchange: Exchange, user: GatewayUser, to: Destination) -> None:
         try:
-            await exchange.run()
+            await run_attempts(self._context, user, to, exchange)
             self._context.counts.requests[exchange.status] += 1
             self._keep_alive = self._keep_alive and exchange.keep_alive
         except LycosaError as error:

@@ -112,12 +112,9 @@ class GatewayLeases:
         if outcome is not None:
             self._counts.outcomes[outcome.blame] += 1
             lease.add_outcome(outcome)
-        if lease.ended:
-            return
-        if outcome is not None and outcome.blame in BAD:
+        is_bad = outcome is not None and outcome.blame in BAD
+        if not lease.ended and (is_bad or not lease.users):
             await self._end(lease)
-        elif not lease.users:
-            await self._return(lease)
 
     async def report(self, user: GatewayUser, report: ClientReport) -> str:
         """Add a report of a client, and return the result. Raises `Forbidden` (404) if it has no such lease."""
@@ -136,7 +133,7 @@ class GatewayLeases:
         soon = self._now() + self._limits.lease_s * (RENEWALS - 1) / RENEWALS
         for lease in [each for each in self._active.values() if each.proxy_lease.deadline <= soon]:
             if not lease.users:  # its client disconnected while it was acquired
-                await self._return(lease)
+                await self._end(lease)
                 continue
             deadline = await self._pool.renew(lease.proxy_lease, self._limits.lease_s)
             if deadline is not None:
@@ -200,17 +197,14 @@ class GatewayLeases:
         return lease
 
     async def _end(self, lease: GatewayLease) -> None:
-        """End a lease that may still have users."""
-        await self._return(lease)
-        lease.notify_end()
-
-    async def _return(self, lease: GatewayLease) -> None:
+        """Release a lease to the pool, and end what still uses it."""
         self._mark_ended(lease)
         try:
             if not await self._pool.release(lease.proxy_lease, lease.outcomes):
                 self._counts.leases_lost += 1
         except StateError as error:
             log.warning("a lease could not be released, and will expire: %s", error)
+        lease.notify_end()
 
     def _mark_ended(self, lease: GatewayLease) -> None:
         lease.ended = True

@@ -48,7 +48,7 @@ class ProxyTask(Protocol):
     def outcome(self) -> Outcome | None:
         """What is known about the proxy when the task is cancelled."""
 
-    async def attempt(self, lease: GatewayLease) -> Outcome | None:
+    async def attempt(self, lease: GatewayLease, route: Route) -> Outcome | None:
         """Run with this proxy. Raises `FetchError`."""
 
     def can_repeat(self) -> bool:
@@ -63,19 +63,18 @@ class Route(NamedTuple):
     pinned: bool = False
 
 
-async def find_route(context: GatewayContext, to: Destination) -> Route:
-    """Return the route. Raises `Forbidden` if the destination is not allowed, `ConnectFailed` for an unknown name."""
-    context.access.check(to)
-    if not context.access.must_resolve(to):
-        return Route(to)
-    return Route(to, await _resolve(context, to), context.access.names is NamePolicy.PIN)
-
-
 async def destination_for(context: GatewayContext, route: Route, proxy: Proxy) -> Destination:
     """Return what to request from this proxy: the name, or an address if that is pinned or the proxy needs one."""
     if route.to.is_address or not (route.pinned or proxy.scheme in ADDRESS_SCHEMES):
         return route.to
     return Destination(route.address or await _resolve(context, route.to), route.to.port)
+
+
+async def _find_route(context: GatewayContext, to: Destination) -> Route:
+    context.access.check(to)
+    if not context.access.must_resolve(to):
+        return Route(to)
+    return Route(to, await _resolve(context, to), context.access.names is NamePolicy.PIN)
 
 
 async def _resolve(context: GatewayContext, to: Destination) -> str:
@@ -84,11 +83,14 @@ async def _resolve(context: GatewayContext, to: Destination) -> str:
     return addresses[0]
 
 
-async def run_attempts(context: GatewayContext, user: GatewayUser, target: str, task: ProxyTask) -> None:
+async def run_attempts(context: GatewayContext, user: GatewayUser, to: Destination, task: ProxyTask) -> None:
     """Run a task with a proxy, and with others while it fails and can be repeated.
 
-    Raises `NoProxy`, `StateError`, and the `FetchError` of the last attempt.
+    Raises `Forbidden` if the destination is not allowed, `ConnectFailed` if its name is unknown, `NoProxy`,
+    `StateError`, and the `FetchError` of the last attempt.
     """
+    route = await _find_route(context, to)
+    target = user.site or context.target_of(to.host)
     tried: frozenset[str] = frozenset()
     last: FetchError | None = None
     while True:
@@ -97,7 +99,7 @@ async def run_attempts(context: GatewayContext, user: GatewayUser, target: str, 
         except NoProxy as none:
             raise NoProxy(f"{none}; the last proxy failed: {last}" if last else str(none)) from None
         try:
-            outcome = await task.attempt(lease)
+            outcome = await task.attempt(lease, route)
         except FetchError as error:
             await context.leases.release(lease, outcome_of_error(error))
             tried, last = tried | {lease.proxy_lease.proxy.key}, error

@@ -10,12 +10,10 @@ import asyncio
 from collections.abc import Callable
 
 from lycosa.core.errors import ProxyFailed
-from lycosa.http.core.destination import Destination
-from lycosa.proxies.core.gateway.username import GatewayUser
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.gateway.connection import BufferedConnection
 from lycosa.proxies.gateway.leases import GatewayLease
-from lycosa.proxies.gateway.routing import GatewayContext, destination_for, find_route, run_attempts
+from lycosa.proxies.gateway.routing import GatewayContext, Route, destination_for
 from lycosa.proxies.gateway.upstream import Upstream
 
 HALF_CLOSED_IDLE_S = 60.0
@@ -32,30 +30,21 @@ class Tunnel:
         self,
         context: GatewayContext,
         client: BufferedConnection,
-        user: GatewayUser,
-        to: Destination,
         on_open: Callable[[GatewayLease], tuple[bytes, bytes]],
     ) -> None:
         self.is_open = False
         self._context = context
         self._client = client
-        self._user = user
-        self._to = to
         self._on_open = on_open
         self._early_size = 0
         self._upstream: Upstream | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._counted = (0, 0)
 
-    async def run(self) -> None:
-        """Open the tunnel, and wait for its end. Raises as `find_route` and `run_attempts`."""
-        self._route = await find_route(self._context, self._to)
-        target = self._user.site or self._context.target_of(self._to.host)
-        await run_attempts(self._context, self._user, target, self)
-
-    async def attempt(self, lease: GatewayLease) -> Outcome | None:
+    async def attempt(self, lease: GatewayLease, route: Route) -> Outcome | None:
+        """Open the tunnel, and wait for its end."""
         proxy = lease.proxy_lease.proxy
-        to = await destination_for(self._context, self._route, proxy)
+        to = await destination_for(self._context, route, proxy)
         upstream, received = await self._context.dialer.connect_through(proxy, to)
         if lease.ended:
             upstream.abort()
