@@ -1,7 +1,7 @@
-"""The socket of a live owner (F7): a call does not hold up the crawl, and a client reads what is wrong with its owner.
+r"""The socket of a live owner (F7): a call does not block the crawl, and a client reports what is wrong with the owner.
 
-What is true of every such socket (hostile clients, strange owners, bounds) is tested in `tests/infra/test_rpc.py`, what
-the operations do in `tests/frontier/contracts/test_operations.py`.
+Behaviour common to all such sockets (hostile clients, misbehaving owners, bounds) is tested in
+`tests/infra/test_rpc.py`, that of the operations in `tests/frontier/contracts/test_operations.py`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lycosa.frontier.server import LIMITS, SLICE_ROWS, serve
 from tests.frontier.contracts.test_operations import url
 
 
-def run(story: Awaitable[None]) -> None:
-    """Run a story on the loop that crawls run on."""
+def run(scenario: Awaitable[None]) -> None:
+    """Run a scenario on the loop that crawls use."""
 
     async def bounded() -> None:
         async with asyncio.timeout(30):
-            await story
+            await scenario
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(bounded())
@@ -46,17 +46,17 @@ def test_one_call_touches_a_bounded_number_of_rows(tmp_path: Path) -> None:
         async with serve(tmp_path / "socket", operations()), remote.connect(tmp_path / "socket") as client:
             await client.push([url(number) for number in range(4 * SLICE_ROWS)])
             for limit in (10**9, 0, -5):
-                rows, after = await client.rows(Selection(), "", limit)
+                rows, cursor = await client.rows(Selection(), "", limit)
                 assert 1 <= len(rows) <= SLICE_ROWS
-                assert after is not None
+                assert cursor is not None
             with pytest.raises(UsageError, match="push at most 250"):
                 await client._push([url(number) for number in range(SLICE_ROWS + 1)])
 
     run(story())
 
 
-def test_results_that_are_too_long_come_in_shorter_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+def test_too_long_results_are_returned_in_shorter_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
         path = tmp_path / "socket"
         big = [url(number, extras=Extras("POST", {}, b"x" * 3000)) for number in range(40)]
         monkeypatch.setattr(server, "LIMITS", LIMITS._replace(frame_max=20_000))
@@ -64,9 +64,9 @@ def test_results_that_are_too_long_come_in_shorter_slices(tmp_path: Path, monkey
         await owned.push(big)
         async with serve(path, owned), remote.connect(path) as client:
             found: list[str] = []
-            after: str | None = ""
-            while after is not None:
-                rows, after = await client.rows(Selection(), after, 1000)
+            cursor: str | None = ""
+            while cursor is not None:
+                rows, cursor = await client.rows(Selection(), cursor, 1000)
                 assert len(rows) < 7
                 found += [row.record.url for row in rows]
             assert found == [each.url for each in big]
@@ -74,11 +74,11 @@ def test_results_that_are_too_long_come_in_shorter_slices(tmp_path: Path, monkey
             with pytest.raises(StorageError, match="one answer has 20,"):
                 await client.find(url(100).fingerprint)
 
-    run(story())
+    run(scenario())
 
 
-def test_a_client_waits_for_as_long_as_its_last_call_took(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_client_pauses_between_calls_for_as_long_as_the_last_one_took(tmp_path: Path) -> None:
+    async def scenario() -> None:
         loop = asyncio.get_running_loop()
         commits: list[tuple[float, float]] = []
 
@@ -91,39 +91,39 @@ def test_a_client_waits_for_as_long_as_its_last_call_took(tmp_path: Path) -> Non
         async with serve(path, operations(commit)), remote.connect(path) as first, remote.connect(path) as second:
             for _ in range(2):
                 await first.commit()
-            before = loop.time()
+            called_at = loop.time()
             await second.stats()
-            assert loop.time() - before < 0.04, "another client does not wait"
+            assert loop.time() - called_at < 0.04, "another client does not wait"
         (started, ended), (next_started, _) = commits
         assert next_started - ended >= ended - started - 0.005
 
-    run(story())
+    run(scenario())
 
 
-def test_a_client_that_finds_only_busy_ones_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_is_refused_if_all_others_are_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "LIMITS", LIMITS._replace(clients_max=1))
 
-    async def story() -> None:
-        path, begun, go_on = tmp_path / "socket", asyncio.Event(), asyncio.Event()
+    async def scenario() -> None:
+        path, started, proceed = tmp_path / "socket", asyncio.Event(), asyncio.Event()
 
         async def commit() -> None:
-            begun.set()
-            await go_on.wait()
+            started.set()
+            await proceed.wait()
 
         async with serve(path, operations(commit)), remote.connect(path) as busy:
             committing = asyncio.ensure_future(busy.commit())
-            await begun.wait()
+            await started.wait()
             with pytest.raises(StateLocked, match="1 other processes are connected to the crawl: try again later"):
                 async with remote.connect(path):
                     pass
-            go_on.set()
+            proceed.set()
             await committing
 
-    run(story())
+    run(scenario())
 
 
-def test_the_client_that_is_silent_for_longest_makes_room(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_the_client_that_is_idle_longest_is_disconnected_for_a_new_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
         path = tmp_path / "socket"
         async with serve(path, operations()), AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(remote.connect(path)) for _ in range(LIMITS.clients_max)]
@@ -134,35 +134,35 @@ def test_the_client_that_is_silent_for_longest_makes_room(tmp_path: Path) -> Non
             with pytest.raises(StateError, match="the crawl has just ended; run the command again"):
                 await clients[-1].stats()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_call_that_has_begun_is_not_interrupted(tmp_path: Path) -> None:
+def test_a_call_that_has_started_is_not_cancelled(tmp_path: Path) -> None:
     """It may be in the middle of a change."""
 
-    async def story() -> None:
-        path, begun, go_on, ended = tmp_path / "socket", asyncio.Event(), asyncio.Event(), asyncio.Event()
+    async def scenario() -> None:
+        path, started, proceed, ended = tmp_path / "socket", asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def commit() -> None:
-            begun.set()
-            await go_on.wait()
+            started.set()
+            await proceed.wait()
             ended.set()
 
         async with serve(path, operations(commit)):
             async with remote.connect(path) as client:
                 committing = asyncio.ensure_future(client.commit())
-                await begun.wait()
+                await started.wait()
                 committing.cancel()
                 await asyncio.wait([committing])
             await asyncio.sleep(0.01)
-            go_on.set()
+            proceed.set()
         assert ended.is_set()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_client_reads_that_the_crawl_has_ended(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_client_reports_that_the_crawl_has_ended(tmp_path: Path) -> None:
+    async def scenario() -> None:
         path = tmp_path / "socket"
         async with AsyncExitStack() as clients:
             async with serve(path, operations()):
@@ -173,64 +173,64 @@ def test_a_client_reads_that_the_crawl_has_ended(tmp_path: Path) -> None:
             with pytest.raises(StateError, match="the crawl has just ended; run the command again"):
                 await client.stats()
 
-    run(story())
+    run(scenario())
 
 
-def test_an_owner_that_is_silent_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unresponsive_owner_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "REPORT_AFTER_S", 0.05)
     (tmp_path / "lock").write_text("4712")
     path, reports = tmp_path / "socket", list[str]()
 
-    async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
 
-    async def story() -> None:
-        async with await asyncio.start_unix_server(attend, str(path)), remote.connect(path, 0.3, reports.append):
+    async def scenario() -> None:
+        async with await asyncio.start_unix_server(never_answer, str(path)), remote.connect(path, 0.3, reports.append):
             pass
 
     with pytest.raises(StateLocked, match=r"process 4712 has not answered for 0\.3 s: .*; kill -CONT 4712 lets"):
-        run(story())
+        run(scenario())
     assert reports == [f"{path}: process 4712 has not answered for 0.05 s: it is waited for, 0.3 s at most"]
 
 
-@pytest.mark.parametrize(("method", "does"), [("verify", "checks"), ("compact", "compacts")])
-def test_an_owner_that_is_at_work_is_not_called_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, does: str
+@pytest.mark.parametrize(("method", "verb"), [("verify", "checks"), ("compact", "compacts")])
+def test_an_owner_that_is_working_is_not_reported_as_unresponsive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, verb: str
 ) -> None:
     monkeypatch.setattr(remote, "REPORT_AFTER_S", 0.02)
-    path, go_on, reports = tmp_path / "socket", asyncio.Event(), list[str]()
+    path, proceed, reports = tmp_path / "socket", asyncio.Event(), list[str]()
 
     def report(line: str) -> None:
         reports.append(line)
-        go_on.set()
+        proceed.set()
 
-    async def story() -> None:
-        async with serve(path, operations(go_on.wait)), remote.connect(path, report=report) as client:
+    async def scenario() -> None:
+        async with serve(path, operations(proceed.wait)), remote.connect(path, report=report) as client:
             await (client.verify(reports.append) if method == "verify" else client.compact())
 
-    run(story())
-    assert reports == [f"{path}: process {os.getpid()} {does} all that is stored, and its crawl stands still meanwhile"]
+    run(scenario())
+    assert reports == [f"{path}: process {os.getpid()} {verb} all that is stored, and its crawl stands still meanwhile"]
 
 
 def test_an_owner_that_answers_is_not_reported(tmp_path: Path) -> None:
     reports: list[str] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         path = tmp_path / "socket"
         async with serve(path, operations()), remote.connect(path, report=reports.append) as client:
             for _ in range(3):
                 await client.stats()
 
-    run(story())
+    run(scenario())
     assert reports == []
 
 
-def test_without_a_socket_the_crawl_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+def test_without_a_socket_the_crawl_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
         (tmp_path / "socket").mkdir()
         async with serve(tmp_path / "socket", operations()):
             await asyncio.sleep(0)
 
-    run(story())
+    run(scenario())
     assert "no socket for `lycosa frontier`" in caplog.text

@@ -1,4 +1,4 @@
-"""A new frontier of each back end, for the contracts of the frontier."""
+"""A new frontier of each back end, for the contract tests of the frontier."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
             frontiers.append(embedded_frontier(tmp_path / str(len(frontiers)), policy))
         else:
             client, name = LooplessClient(url), token_hex(8)
-            frontiers.append(at_once(simulated_frontier(client, name, policy, 0.0, partitions=partitions)))
+            frontiers.append(run_without_waiting(simulated_frontier(client, name, policy, 0.0, partitions=partitions)))
         return frontiers[-1]
 
     yield open_
@@ -43,25 +43,25 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture(params=[*LOCAL, *PARTITIONS])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+def new_frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """A function that creates a new frontier, for each back end."""
     yield from opener(request, tmp_path)
 
 
 @pytest.fixture(params=[*LOCAL, "redis"])
-def opened_whole(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """The same for back ends that see all hosts, which limits per IP address need."""
+def new_unpartitioned(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Like `new_frontier`, for back ends that see all hosts: limits per IP address need that."""
     yield from opener(request, tmp_path)
 
 
 @pytest.fixture(params=LOCAL)
-def opened_here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """The same for back ends within one process."""
+def new_local(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Like `new_frontier`, for back ends in this process."""
     yield from opener(request, tmp_path)
 
 
-def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that never waits, also within a running loop."""
+def run_without_waiting(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that never waits. Works within a running loop, too."""
     try:
         coroutine.send(None)
     except StopIteration as end:

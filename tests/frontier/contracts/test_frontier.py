@@ -36,9 +36,9 @@ async def urls_of(frontier: Any, limit: int, now: float) -> list[str]:
     return [lease.record.url for lease in await frontier.lease(limit, now)]
 
 
-def test_a_url_is_leased_once_and_then_done(opened: Open) -> None:
+def test_a_url_is_leased_once_and_then_done(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         assert await frontier.push([url(1)]) == 1
         (lease,) = await frontier.lease(10, 100.0)
         assert lease.record.url == f"{HOST}/1"
@@ -52,9 +52,9 @@ def test_a_url_is_leased_once_and_then_done(opened: Open) -> None:
     run(scenario())
 
 
-def test_duplicates_are_dropped_per_segment_even_of_done_urls(opened: Open) -> None:
+def test_duplicates_are_dropped_per_segment_even_of_done_urls(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         assert await frontier.push([url(1), url(1), url(2)]) == 2
         for lease in await frontier.lease(10, 0.0):
             await frontier.ack(lease, "200", [url(1), url(2), url(3)], 0.0)
@@ -64,9 +64,9 @@ def test_duplicates_are_dropped_per_segment_even_of_done_urls(opened: Open) -> N
     run(scenario())
 
 
-def test_a_record_with_dont_filter_is_always_queued(opened: Open) -> None:
+def test_a_record_with_dont_filter_is_always_queued(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         again = url(1, dont_filter=True)
         assert await frontier.push([url(1), again, again]) == 3
         leases = await frontier.lease(10, 0.0)
@@ -77,9 +77,9 @@ def test_a_record_with_dont_filter_is_always_queued(opened: Open) -> None:
     run(scenario())
 
 
-def test_known_never_contains_a_new_url(opened: Open) -> None:
+def test_known_never_contains_a_new_url(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         await frontier.push([url(1)])
         first, second = url(1).fingerprint, url(2).fingerprint
         assert frontier.known("", [second, first]) == {first}
@@ -88,9 +88,9 @@ def test_known_never_contains_a_new_url(opened: Open) -> None:
     run(scenario())
 
 
-def test_the_highest_priority_goes_first_then_first_come_first_served(opened: Open) -> None:
+def test_the_highest_priority_goes_first_then_first_come_first_served(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         await frontier.push(
             [url(1), url(2, priority=5), url(3, priority=-5), url(4, priority=5), url(5, priority=1 << 40)]
         )
@@ -99,9 +99,9 @@ def test_the_highest_priority_goes_first_then_first_come_first_served(opened: Op
     run(scenario())
 
 
-def test_priority_applies_if_most_records_of_a_host_are_on_disk(opened: Open) -> None:
+def test_priority_applies_if_most_records_of_a_host_are_on_disk(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(replace(PLAIN, concurrency_per_host=10_000))
+        frontier = new_frontier(replace(PLAIN, concurrency_per_host=10_000))
         count = BUFFER_MAX * 3
         await frontier.push([url(n) for n in range(count)])
         first = await urls_of(frontier, 10, 0.0)
@@ -113,9 +113,9 @@ def test_priority_applies_if_most_records_of_a_host_are_on_disk(opened: Open) ->
     run(scenario())
 
 
-def test_a_stored_request_is_leased_unchanged(opened: Open) -> None:
+def test_a_stored_request_is_leased_unchanged(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         extras = Extras("POST", {"X-A": "1"}, b"\x00body", "parse_item", {"page": 3, "tags": ["a"]}, {"n": 1.5})
         await frontier.push([url(1, depth=4, redirects=2, extras=extras)])
         (lease,) = await frontier.lease(1, 0.0)
@@ -125,9 +125,9 @@ def test_a_stored_request_is_leased_unchanged(opened: Open) -> None:
     run(scenario())
 
 
-def test_not_before_delays_a_record(opened: Open) -> None:
+def test_not_before_delays_a_record(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         await frontier.push([url(1, not_before=50.0), url(2, not_before=40.0)])
         assert await frontier.lease(10, 39.9) == []
         assert frontier.next_ready(39.9) == pytest.approx(40.0)
@@ -138,9 +138,9 @@ def test_not_before_delays_a_record(opened: Open) -> None:
     run(scenario())
 
 
-def test_a_nack_counts_as_an_attempt_and_retries_later(opened: Open) -> None:
+def test_a_nack_counts_as_an_attempt_and_retries_later(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         await frontier.push([url(1)])
         (lease,) = await frontier.lease(1, 0.0)
         assert await frontier.nack(lease, "503", 10.0, 0.0)
@@ -157,9 +157,9 @@ def test_a_nack_counts_as_an_attempt_and_retries_later(opened: Open) -> None:
     run(scenario())
 
 
-def test_a_released_record_keeps_its_place_and_attempts(opened: Open) -> None:
+def test_a_released_record_keeps_its_place_and_attempts(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         await frontier.push([url(1), url(2)])
         (lease,) = await frontier.lease(1, 0.0)
         assert await frontier.release(lease, 0.0)
@@ -169,9 +169,9 @@ def test_a_released_record_keeps_its_place_and_attempts(opened: Open) -> None:
     run(scenario())
 
 
-def test_an_expired_record_is_leased_again_and_the_old_token_refused(opened: Open) -> None:
+def test_an_expired_record_is_leased_again_and_the_old_token_refused(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(replace(PLAIN, lease_s=30.0))
+        frontier = new_frontier(replace(PLAIN, lease_s=30.0))
         await frontier.push([url(1)])
         (old,) = await frontier.lease(1, 0.0)
         assert await frontier.expire(29.9) == 0
@@ -189,9 +189,9 @@ def test_an_expired_record_is_leased_again_and_the_old_token_refused(opened: Ope
     run(scenario())
 
 
-def test_a_renewed_lease_stays_valid(opened: Open) -> None:
+def test_a_renewed_lease_stays_valid(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(replace(PLAIN, lease_s=30.0))
+        frontier = new_frontier(replace(PLAIN, lease_s=30.0))
         await frontier.push([url(1), url(2)])
         first, second = await frontier.lease(2, 0.0)
         renewed = await frontier.renew(first, 20.0)
@@ -204,9 +204,9 @@ def test_a_renewed_lease_stays_valid(opened: Open) -> None:
     run(scenario())
 
 
-def test_a_record_whose_leases_keep_expiring_is_dead(opened: Open) -> None:
+def test_a_record_whose_leases_keep_expiring_is_dead(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(replace(PLAIN, lease_s=1.0))
+        frontier = new_frontier(replace(PLAIN, lease_s=1.0))
         await frontier.push([url(1)])
         for number in range(EXPIRIES_MAX):
             assert len(await frontier.lease(1, 10.0 * number)) == 1
@@ -217,9 +217,9 @@ def test_a_record_whose_leases_keep_expiring_is_dead(opened: Open) -> None:
     run(scenario())
 
 
-def test_the_concurrency_per_host_is_limited(opened: Open) -> None:
+def test_the_concurrency_per_host_is_limited(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(replace(PLAIN, concurrency_per_host=2))
+        frontier = new_frontier(replace(PLAIN, concurrency_per_host=2))
         await frontier.push([url(n) for n in range(5)] + [url(n, OTHER) for n in range(5)])
         leases = await frontier.lease(100, 0.0)
         assert sorted(lease.record.host for lease in leases) == [HOST, HOST, OTHER, OTHER]
@@ -230,9 +230,9 @@ def test_the_concurrency_per_host_is_limited(opened: Open) -> None:
     run(scenario())
 
 
-def test_the_delay_between_starts_on_one_host(opened: Open) -> None:
+def test_the_delay_between_starts_on_one_host(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(replace(PLAIN, delay_s=2.0))
+        frontier = new_frontier(replace(PLAIN, delay_s=2.0))
         await frontier.push([url(n) for n in range(3)] + [url(9, OTHER)])
         leases = await frontier.lease(100, 10.0)
         assert sorted(lease.record.host for lease in leases) == [HOST, OTHER]
@@ -245,9 +245,9 @@ def test_the_delay_between_starts_on_one_host(opened: Open) -> None:
     run(scenario())
 
 
-def test_a_lease_that_did_not_contact_the_host_uses_no_turn(opened: Open) -> None:
+def test_a_lease_that_did_not_contact_the_host_uses_no_turn(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(replace(PLAIN, delay_s=2.0))
+        frontier = new_frontier(replace(PLAIN, delay_s=2.0))
         await frontier.push([url(n) for n in range(3)])
         (lease,) = await frontier.lease(100, 10.0)
         await frontier.ack(lease, "robots", (), 10.0, contacted=False)
@@ -257,9 +257,9 @@ def test_a_lease_that_did_not_contact_the_host_uses_no_turn(opened: Open) -> Non
     run(scenario())
 
 
-def test_a_blocked_host_does_not_block_the_crawl(opened: Open) -> None:
+def test_a_blocked_host_does_not_block_the_crawl(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         await frontier.push([url(1), url(2, OTHER)])
         await frontier.block_host(HOST, 60.0)
         assert await urls_of(frontier, 10, 59.0) == [f"{OTHER}/2"]
@@ -269,9 +269,9 @@ def test_a_blocked_host_does_not_block_the_crawl(opened: Open) -> None:
     run(scenario())
 
 
-def test_hosts_take_turns(opened: Open) -> None:
+def test_hosts_take_turns(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         await frontier.push([url(n) for n in range(90)] + [url(n, OTHER) for n in range(10)])
         hosts = [lease.record.host for lease in await frontier.lease(20, 0.0)]
         assert hosts.count(OTHER) == 10
@@ -279,9 +279,9 @@ def test_hosts_take_turns(opened: Open) -> None:
     run(scenario())
 
 
-def test_robots_txt_is_fetched_first_alone_and_once_per_host(opened: Open) -> None:
+def test_robots_txt_is_fetched_first_alone_and_once_per_host(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(Policy(robots=True, robots_ttl_s=1000.0))
+        frontier = new_frontier(Policy(robots=True, robots_ttl_s=1000.0))
         await frontier.push([url(1), url(2)])
         (lease,) = await frontier.lease(10, 5000.0)
         assert (lease.record.kind, lease.record.url) == (RecordKind.ROBOTS, f"{HOST}/robots.txt")
@@ -302,9 +302,9 @@ def test_robots_txt_is_fetched_first_alone_and_once_per_host(opened: Open) -> No
     run(scenario())
 
 
-def test_a_failed_robots_txt_is_fetched_again_later(opened: Open) -> None:
+def test_a_failed_robots_txt_is_fetched_again_later(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(Policy(robots=True))
+        frontier = new_frontier(Policy(robots=True))
         now = 1e9
         await frontier.push([url(1)])
         (lease,) = await frontier.lease(10, now)
@@ -318,9 +318,9 @@ def test_a_failed_robots_txt_is_fetched_again_later(opened: Open) -> None:
     run(scenario())
 
 
-def test_positions_are_those_of_the_last_commit(opened: Open) -> None:
+def test_positions_are_those_of_the_last_commit(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         assert await frontier.positions() == {}
         await frontier.commit({"a": 10, "b": 1})
         await frontier.commit({"a": 20})
@@ -407,9 +407,9 @@ def test_no_host_waits_longer_because_the_clock_was_set_back_after_the_opening(t
     run(scenario())
 
 
-def test_a_robots_txt_whose_leases_keep_expiring_is_given_up(opened: Open) -> None:
+def test_a_robots_txt_whose_leases_keep_expiring_is_given_up(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(Policy(robots=True, lease_s=1.0))
+        frontier = new_frontier(Policy(robots=True, lease_s=1.0))
         now = 1e9
         await frontier.push([url(1)])
         for _ in range(EXPIRIES_MAX):
@@ -425,11 +425,11 @@ def test_a_robots_txt_whose_leases_keep_expiring_is_given_up(opened: Open) -> No
     run(scenario())
 
 
-def test_a_guarded_record_stays_guarded(opened: Open) -> None:
+def test_a_guarded_record_stays_guarded(new_frontier: Open) -> None:
     """When leased, retried and requeued; the robots.txt of its host is guarded, too."""
 
     async def scenario() -> None:
-        frontier = opened(Policy(robots=True))
+        frontier = new_frontier(Policy(robots=True))
         now = 1e9
         await frontier.push([url(1, guarded=True), url(2, OTHER)])
         prerequisites = {lease.record.host: lease for lease in await frontier.lease(9, now)}
@@ -454,9 +454,9 @@ def test_a_guarded_record_stays_guarded(opened: Open) -> None:
     run(scenario())
 
 
-def test_a_host_that_gets_more_work_keeps_its_place_in_the_queue(opened: Open) -> None:
+def test_a_host_that_gets_more_work_keeps_its_place_in_the_queue(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         await frontier.push([url(1), url(1, OTHER)])
         await frontier.lease(0, 0.0)
         await frontier.push([url(2)])

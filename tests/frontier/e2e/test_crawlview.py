@@ -19,7 +19,7 @@ HOSTS = [
 ]
 
 
-def report(number: int, state: str, why: str, after_s: float) -> WorkerReport:
+def report(number: int, state: str, reason: str, after_s: float) -> WorkerReport:
     counts = {
         "pages": 1_234_567 * number + int(300 * after_s),
         "items": 123_456 * number,
@@ -28,16 +28,18 @@ def report(number: int, state: str, why: str, after_s: float) -> WorkerReport:
         "cpu_ms": 950,
     }
     machine = f"crawler-{number:02}.example.internal"
-    return WorkerReport(machine, 10_000 + number, "1.0", 3600.0 * number + after_s, state, why, 60, 64, 10**8, counts)
+    return WorkerReport(
+        machine, 10_000 + number, "1.0", 3600.0 * number + after_s, state, reason, 60, 64, 10**8, counts
+    )
 
 
 def crawl(after_s: float = 0.0) -> CrawlView:
-    told = [(1, "crawling", ""), (2, "paused", "less than 512 MB are free on /data"), (14, "ending", "interrupted")]
-    workers = [WorkerView(f"3521c88c#{n}", s, 0.1, 64, report(n, s, why, after_s)) for n, s, why in told]
+    states = [(1, "crawling", ""), (2, "paused", "less than 512 MB are free on /data"), (14, "ending", "interrupted")]
+    workers = [WorkerView(f"3521c88c#{n}", s, 0.1, 64, report(n, s, why, after_s)) for n, s, why in states]
     workers.append(WorkerView("\x1b[31mevil\n#17", "waiting"))
-    gone = [WorkerView("9999aaaa#4", "lost", 30.0, 0, report(4, "crawling", "", 0.0))]
+    former = [WorkerView("9999aaaa#4", "lost", 30.0, 0, report(4, "crawling", "", 0.0))]
     urls = {"queued": 12_345_678, "leased": 256, "delayed": 120, "done": 98_765_432, "dead": 1234, "outgoing": 12}
-    return CrawlView("shop", 1000.0 + after_s, workers, gone, {"pages": 98_765_432, "stats/x": 3}, urls, HOSTS)
+    return CrawlView("shop", 1000.0 + after_s, workers, former, {"pages": 98_765_432, "stats/x": 3}, urls, HOSTS)
 
 
 def view_and_rates() -> tuple[CrawlView, Rates]:
@@ -87,8 +89,8 @@ def test_plain_text():
 
 def test_missing_counts_are_shown_as_unknown():
     """For example those of a crawl on one machine, read through its socket."""
-    told = WorkerReport("machine", 7, "1.0", 5.0, "crawling", counts={"pages": 84, "failures": 0})
-    view = CrawlView("state", 0.0, [WorkerView("7", "crawling", report=told)], [], told.counts, {"queued": 3})
+    report = WorkerReport("machine", 7, "1.0", 5.0, "crawling", counts={"pages": 84, "failures": 0})
+    view = CrawlView("state", 0.0, [WorkerView("7", "crawling", report=report)], [], report.counts, {"queued": 3})
     lines = plain(view, Rates())
     assert lines[1] == "  84 pages, 0 failed"
     assert lines[5].split()[:8] == ["7", "machine:7", "5", "s", "84", "-", "-", "0"]
@@ -101,15 +103,15 @@ def test_crawl_without_workers_has_nothing_to_do():
 
 
 def test_json():
-    told = json.loads(msgspec.json.encode(as_json(*view_and_rates())))
-    assert told["rates"]["pages"] == 900.0
-    assert told["remaining_s"] == pytest.approx(12_346_066 / 900)
-    assert told["workers"][0]["rates"]["pages"] == 300.0
-    assert told["workers"][1]["why"] == "less than 512 MB are free on /data"
-    assert told["workers"][3] == {"worker": "\x1b[31mevil\n#17", "state": "waiting", "silent_s": 0.0, "leased": 0}
-    assert told["former_workers"][0]["rates"] is None
-    assert told["hosts"][1] == {
+    view = json.loads(msgspec.json.encode(as_json(*view_and_rates())))
+    assert view["rates"]["pages"] == 900.0
+    assert view["remaining_s"] == pytest.approx(12_346_066 / 900)
+    assert view["workers"][0]["rates"]["pages"] == 300.0
+    assert view["workers"][1]["why"] == "less than 512 MB are free on /data"
+    assert view["workers"][3] == {"worker": "\x1b[31mevil\n#17", "state": "waiting", "silent_s": 0.0, "leased": 0}
+    assert view["former_workers"][0]["rates"] is None
+    assert view["hosts"][1] == {
         "host": "https://b.example:443", "queued": 99, "in_flight": 0, "ready_in_s": 0.0, "delay_s": 0.0,
     }  # fmt: skip
-    assert told["stats"] == {"x": 3}
+    assert view["stats"] == {"x": 3}
     assert json.loads(msgspec.json.encode(as_json(CrawlView("shop", 0.0), Rates())))["rates"] is None

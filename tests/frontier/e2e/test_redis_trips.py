@@ -1,4 +1,4 @@
-"""What a worker tells a shared frontier, and asks it for, travels together, and no turn comes sooner (C3, C6)."""
+"""A worker sends its changes and requests to a shared frontier together, and no page starts sooner for it (C3, C6)."""
 
 from __future__ import annotations
 
@@ -46,38 +46,38 @@ async def joined(
     return await redis_frontier(url, crawl, policy, member, print, partitions=partitions, **more)  # type: ignore[arg-type]
 
 
-async def until(told: Callable[[], Awaitable[Any]]) -> None:
-    """Ask until there is an answer."""
+async def wait_until(call: Callable[[], Awaitable[Any]]) -> None:
+    """Call until the result is true."""
     for _ in range(10_000):
-        if await told():
+        if await call():
             return
         await asyncio.sleep(0.001)
     raise AssertionError("no answer")
 
 
-async def trips_of(frontier: RedisFrontier, act: Any) -> int:
-    """Do it, and return how often the server was called."""
-    wire, trips = frontier.session.calls, 0
-    run = wire.run
+async def count_round_trips(frontier: RedisFrontier, awaitable: Any) -> int:
+    """Await the call. Return the number of calls to the server."""
+    calls, count = frontier.session.calls, 0
+    run = calls.run
 
     async def counted(*arguments: Any) -> Any:
-        nonlocal trips
-        trips += 1
+        nonlocal count
+        count += 1
         return await run(*arguments)
 
-    wire.run = counted  # type: ignore[method-assign]
+    calls.run = counted  # type: ignore[method-assign]
     try:
-        await act
+        await awaitable
     finally:
-        wire.run = run  # type: ignore[method-assign]
-    return trips
+        calls.run = run  # type: ignore[method-assign]
+    return count
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_a_commit_asks_for_more_too(redis, partitions: int) -> None:
-    """Where there are many commits, nothing else is sent."""
+def test_a_commit_also_asks_for_more_leases(redis, partitions: int) -> None:
+    """A crawl with frequent commits needs no other calls."""
 
-    async def story() -> int:
+    async def scenario() -> int:
         frontier = await joined(redis.url, token_hex(), Policy(robots=False), partitions)
         await frontier.push([page(host) for host in range(1_000)])
         await frontier.lease(1, time.time())
@@ -91,17 +91,17 @@ def test_a_commit_asks_for_more_too(redis, partitions: int) -> None:
                         await frontier.ack(lease, "200", (), time.time())
                 await frontier.commit({})
 
-        trips = await trips_of(frontier, crawl())
+        trips = await count_round_trips(frontier, crawl())
         await frontier.close()
         return trips
 
-    assert asyncio.run(story()) <= COMMITS * partitions
+    assert asyncio.run(scenario()) <= COMMITS * partitions
 
 
-def test_a_worker_that_lends_no_more_asks_for_nothing(redis) -> None:
-    """It stops, and others are there for what is left."""
+def test_a_worker_that_stops_asks_for_no_more_leases(redis) -> None:
+    """It leaves the rest to the other workers."""
 
-    async def story() -> list[int]:
+    async def scenario() -> list[int]:
         frontier = await joined(redis.url, token_hex(), Policy(robots=False))
         await frontier.push([page(host) for host in range(1_000)])
         leases = await frontier.lease(AHEAD, time.time())
@@ -113,87 +113,87 @@ def test_a_worker_that_lends_no_more_asks_for_nothing(redis) -> None:
         await frontier.close()
         return leased
 
-    # The first commit may fill the stock, as the last question is not yet answered in full.
-    first, *others = asyncio.run(story())
+    # The first commit may fill the buffer, since the previous request for leases was not fully answered.
+    first, *others = asyncio.run(scenario())
     assert others == [first - 1, first - 2]
 
 
-def test_for_a_few_pages_one_partition_is_asked_each_time_another(redis) -> None:
-    async def story() -> list[int]:
+def test_for_a_few_pages_a_different_partition_is_asked_each_time(redis) -> None:
+    async def scenario() -> list[int]:
         frontier = await joined(redis.url, token_hex(), Policy(robots=False), partitions=4)
         await frontier.push([page(host) for host in range(4_000)])
         asked = []
         run = frontier.session.calls.run
 
-        async def noted(partition: Any, *arguments: Any) -> Any:
+        async def recorded(partition: Any, *arguments: Any) -> Any:
             asked.append(partition.number)
             return await run(partition, *arguments)
 
-        frontier.session.calls.run = noted  # type: ignore[method-assign]
+        frontier.session.calls.run = recorded  # type: ignore[method-assign]
         while len(asked) < 12:
             assert len(await frontier.lease(1, time.time())) == 1
         await frontier.close()
         return asked[:12]
 
-    asked = asyncio.run(story())
-    assert [set(asked[at : at + 4]) for at in (0, 4, 8)] == [{0, 1, 2, 3}] * 3
+    asked = asyncio.run(scenario())
+    assert [set(asked[start : start + 4]) for start in (0, 4, 8)] == [{0, 1, 2, 3}] * 3
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_an_idle_worker_asks_each_partition_once_at_a_time(redis, partitions: int) -> None:
-    async def story() -> None:
+def test_an_idle_worker_polls_each_partition_once(redis, partitions: int) -> None:
+    async def scenario() -> None:
         crawl = token_hex()
         frontier = await joined(redis.url, crawl, Policy(robots=False), partitions, keep_alive=True)
         other = await joined(redis.url, crawl, Policy(robots=False), partitions, name="other")
         await frontier.lease(AHEAD, time.time())
-        frontier.session._mended_at = math.inf  # no clock on the wall
+        frontier.session._mended_at = math.inf  # no reconciliation by wall-clock time
 
         async def poll() -> None:
             for _ in range(10):
                 assert await frontier.lease(AHEAD, time.time()) == []
 
         for path in ("/", "/again"):
-            assert await trips_of(frontier, poll()) == 10 * partitions
+            assert await count_round_trips(frontier, poll()) == 10 * partitions
             await other.push([page(0, path)])
             [lease] = await frontier.lease(AHEAD, time.time())
             await frontier.ack(lease, "200", (), time.time())
             await frontier.commit({})
-            # Something has arrived: whether all is over is seen anew, by looking twice.
-            assert await trips_of(frontier, frontier.lease(AHEAD, time.time())) > partitions
+            # Something has arrived: termination detection starts again, with two rounds.
+            assert await count_round_trips(frontier, frontier.lease(AHEAD, time.time())) > partitions
         for each in (frontier, other):
             await each.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class Listener:
-    """A client that notes what the beats tell."""
+    """A client that records the reports of the heartbeat."""
 
     def __init__(self) -> None:
-        self.told: list[bytes] = []
+        self.reports: list[bytes] = []
 
     def execute_command(self, *arguments: Any) -> None:
-        self.told.append(arguments[-1])
+        self.reports.append(arguments[-1])
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize(("heard_at", "silent"), [(time.monotonic, False), (lambda: 0.0, True)])
-def test_whoever_is_heard_beats_only_to_report(heard_at: Callable[[], float], silent: bool) -> None:
+def test_a_worker_in_contact_sends_heartbeats_only_with_reports(heard_at: Callable[[], float], silent: bool) -> None:
     client = Listener()
-    heart = WorkerHeartbeat(client, "key", "worker", heard_at)
-    heart.report = lambda: b"report"
-    until_at = time.monotonic() + 60.0
-    while client.told.count(b"report") < 3 and time.monotonic() < until_at:
+    heartbeat = WorkerHeartbeat(client, "key", "worker", heard_at)
+    heartbeat.report = lambda: b"report"
+    deadline = time.monotonic() + 60.0
+    while client.reports.count(b"report") < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    heart.stop()
-    assert client.told.count(b"report") >= 3
-    assert (b"" in client.told) == silent
+    heartbeat.stop()
+    assert client.reports.count(b"report") >= 3
+    assert (b"" in client.reports) == silent
 
 
-def test_the_robots_txt_of_many_hosts_are_told_together(redis) -> None:
-    async def story() -> int:
+def test_robots_txt_of_many_hosts_are_sent_together(redis) -> None:
+    async def scenario() -> int:
         crawl = token_hex()
         frontier = await joined(redis.url, crawl, Policy(robots=True))
         other = await redis_frontier(redis.url, crawl, Policy(robots=True), Membership("other", ""), print)
@@ -206,20 +206,20 @@ def test_the_robots_txt_of_many_hosts_are_told_together(redis) -> None:
             for lease in leases:
                 await frontier.set_host_facts(lease.record.host, facts, now)
                 await frontier.ack(lease, "robots.txt", (), now)
-            await until(lambda: other.host_facts(leases[-1].record.host))
+            await wait_until(lambda: other.host_facts(leases[-1].record.host))
 
-        trips = await trips_of(frontier, learn())
+        trips = await count_round_trips(frontier, learn())
         assert len(leases) == HOSTS
         assert await frontier.host_facts(leases[0].record.host) == facts
         for each in (frontier, other):
             await each.close()
         return trips
 
-    assert asyncio.run(story()) <= 2
+    assert asyncio.run(scenario()) <= 2
 
 
-def test_what_was_learned_just_now_is_recalled(redis) -> None:
-    async def story() -> None:
+def test_facts_that_were_just_sent_can_be_read_back(redis) -> None:
+    async def scenario() -> None:
         frontier = await joined(redis.url, token_hex(), Policy(robots=True))
         for number in range(3):
             facts = HostFacts(b"", 200 + number, time.time())
@@ -227,69 +227,69 @@ def test_what_was_learned_just_now_is_recalled(redis) -> None:
             assert await frontier.host_facts(page(0).host) == facts
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_turns_that_come_one_by_one_are_asked_for_together(redis) -> None:
-    """A page ends every millisecond, and the engine asks each time."""
+def test_frequent_small_requests_are_gathered(redis) -> None:
+    """A page ends every millisecond, and the engine asks for one lease each time."""
 
-    async def story() -> tuple[int, float]:
+    async def scenario() -> tuple[int, float]:
         frontier = await joined(redis.url, token_hex(), Policy(robots=False, delay_s=DELAY_S))
         await frontier.push([page(host) for host in range(HOSTS)])
         assert len(await frontier.lease(HOSTS, time.time())) == HOSTS
-        began = time.monotonic()
+        started = time.monotonic()
 
         async def ask() -> None:
             for _ in range(100):
                 assert await frontier.lease(1, time.time()) == []
                 await asyncio.sleep(0.001)
 
-        trips = await trips_of(frontier, ask())
-        took_s = time.monotonic() - began
+        trips = await count_round_trips(frontier, ask())
+        took_s = time.monotonic() - started
         await frontier.close()
         return trips, took_s
 
-    trips, took_s = asyncio.run(story())
+    trips, took_s = asyncio.run(scenario())
     assert trips <= took_s / GATHER_MAX_S + 1
 
 
-def test_what_is_lent_ahead_of_a_delay_does_not_start_its_turn(redis) -> None:
-    """The turn of a host counts from when it hears of the request, however long that waited in the stock."""
+def test_a_lease_ahead_of_its_delay_does_not_start_the_delay(redis) -> None:
+    """The delay of a host counts from the start of the request, however long the lease waited in the buffer."""
 
-    async def story() -> float:
+    async def scenario() -> float:
         frontier = await joined(redis.url, token_hex(), Policy(robots=False, delay_s=0.2))
         await frontier.push([page(0), page(0, "/2")])
         [lease] = await frontier.lease(1, time.time())
         await asyncio.sleep(0.3)
         assert await frontier.lease(1, time.time()) == []
-        began = time.monotonic()
+        started = time.monotonic()
         frontier.report_start(lease.record.host, time.time())
-        await until(lambda: frontier.lease(1, time.time()))
-        took_s = time.monotonic() - began
+        await wait_until(lambda: frontier.lease(1, time.time()))
+        took_s = time.monotonic() - started
         await frontier.close()
         return took_s
 
-    assert asyncio.run(story()) >= 0.19
+    assert asyncio.run(scenario()) >= 0.19
 
 
-def test_a_call_ends_when_its_task_is_cancelled_in_the_moment_in_which_it_is_answered(redis) -> None:
-    """Without that, whoever asks again and again is never cancelled, and a crawl that is done does not end."""
+def test_a_call_that_is_cancelled_as_its_response_arrives_ends(redis) -> None:
+    """Otherwise a loop of calls could never be cancelled, and a finished crawl would not end."""
 
     async def answered_and_cancelled() -> str:
-        with suppress(asyncio.CancelledError):  # as asyncio.wait_for of Python 3.11, when what it waits for is done
+        with suppress(asyncio.CancelledError):  # as asyncio.wait_for of Python 3.11 does if the awaited call is done
             await asyncio.sleep(60)
         return "answer"
 
-    async def story() -> bool:
+    async def scenario() -> bool:
         frontier = await joined(redis.url, token_hex(), Policy())
-        asking = asyncio.create_task(frontier.session.calls.retry(answered_and_cancelled))  # type: ignore[arg-type]
+        task = asyncio.create_task(frontier.session.calls.retry(answered_and_cancelled))  # type: ignore[arg-type]
         await asyncio.sleep(0)
-        asking.cancel()
-        await asyncio.wait([asking])
+        task.cancel()
+        await asyncio.wait([task])
         await frontier.close()
-        return asking.cancelled()
+        return task.cancelled()
 
-    assert asyncio.run(story())
+    assert asyncio.run(scenario())
 
 
 def test_commands_are_packed_as_redis_py_packs_them() -> None:
@@ -313,39 +313,39 @@ def test_a_server_with_a_password(redis) -> None:
         assert asyncio.run(story(server.url)) == 2
 
 
-def test_links_that_are_found_while_others_are_brought_over_are_brought_over_too(redis) -> None:
-    """Links of each partition lead to all, and pages end while outboxes are emptied."""
+def test_links_found_during_a_delivery_are_delivered_too(redis) -> None:
+    """Each partition links to all others, and pages end while outboxes are emptied."""
 
-    async def story() -> int:
+    async def scenario() -> int:
         frontier = await joined(redis.url, token_hex(), Policy(robots=False), partitions=4)
         await frontier.push([page(host) for host in range(40)])
         leases = await frontier.lease(40, time.time())
         children = iter(range(1_000, 10_000))
-        bring = frontier.session.calls.deliver
+        deliver = frontier.session.calls.deliver
 
-        async def ends() -> None:
+        async def finish_page() -> None:
             if leases:
                 found = [page(next(children), "/child")]
                 await frontier.ack(leases.pop(), "200", found, time.time())
 
-        async def ends_meanwhile(source: Any, target: Any) -> None:
-            await bring(source, target)
-            await ends()
+        async def deliver_and_finish(source: Any, target: Any) -> None:
+            await deliver(source, target)
+            await finish_page()
 
-        frontier.session.calls.deliver = ends_meanwhile  # type: ignore[method-assign]
+        frontier.session.calls.deliver = deliver_and_finish  # type: ignore[method-assign]
         for _ in range(4):
-            await ends()
-        lent = 40
+            await finish_page()
+        leased_count = 40
         for _ in range(1_000):
-            await ends()
+            await finish_page()
             await frontier.commit({})
-            lent += len(more := await frontier.lease(1_000, time.time()))
+            leased_count += len(more := await frontier.lease(1_000, time.time()))
             for lease in more:
                 await frontier.ack(lease, "200", (), time.time())
-            if lent == 80 and not leases:
+            if leased_count == 80 and not leases:
                 break
             await asyncio.sleep(0.01)
         await frontier.close()
-        return lent
+        return leased_count
 
-    assert asyncio.run(story()) == 80
+    assert asyncio.run(scenario()) == 80

@@ -1,4 +1,4 @@
-"""What several workers fetch inline from one host: in a line for all together, at its pace (C5, C6, F8)."""
+"""Inline fetches of several workers from one host share one queue and the delay of the host (C5, C6, F8)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SPIDER = """
 """
 
 
-def test_inline_fetches_of_several_workers_keep_the_pace_of_their_host(tmp_path: Path, redis) -> None:
+def test_inline_fetches_of_several_workers_keep_the_delay_of_their_host(tmp_path: Path, redis) -> None:
     with crawl(tmp_path, redis.url, *OPTIONS) as running:
         (tmp_path / "spider.py").write_text(dedent(SPIDER.format(pages=PAGES, inline=INLINE)))
         for number in range(WORKERS):
@@ -47,16 +47,16 @@ def test_inline_fetches_of_several_workers_keep_the_pace_of_their_host(tmp_path:
         running.wait()
         assert running.items() == Counter(range(PAGES))
         shares = [len((tmp_path / f"{number}.jsonl").read_text().splitlines()) for number in range(WORKERS)]
-        starts = sorted(at for at, page in running.requests() if page >= INLINE)
+        starts = sorted(time_s for time_s, page in running.requests() if page >= INLINE)
     assert len(starts) == PAGES
-    assert min(shares) > PAGES // 10, "each has its turns"
+    assert min(shares) > PAGES // 10, "each worker fetches some"
     gaps = gaps_of(starts)
     print(f"gaps {min(gaps):.3f} ... {max(gaps):.3f} s, {(starts[-1] - starts[0]) / (PAGES - 1):.3f} on average")
     assert_paced(gaps, DELAY_S)
-    assert median(gaps) <= 2 * DELAY_S, "the host stands idle"
+    assert median(gaps) <= 2 * DELAY_S, "the host is idle too long"
 
 
-def test_a_worker_that_is_killed_leaves_no_claim_behind(tmp_path: Path, redis) -> None:
+def test_a_killed_worker_leaves_no_claim_behind(tmp_path: Path, redis) -> None:
     with crawl(tmp_path, redis.url, *OPTIONS) as running:
         (tmp_path / "spider.py").write_text(dedent(SPIDER.format(pages=PAGES, inline=INLINE)))
         for number in range(WORKERS):
@@ -66,5 +66,5 @@ def test_a_worker_that_is_killed_leaves_no_claim_behind(tmp_path: Path, redis) -
         running.start(0)
         running.wait()
         assert running.items() == Counter(range(PAGES))
-        starts = sorted(at for at, page in running.requests() if page >= INLINE)
+        starts = sorted(time_s for time_s, page in running.requests() if page >= INLINE)
     assert_paced(gaps_of(starts), DELAY_S)

@@ -1,7 +1,8 @@
-"""One crawl, several workers, one Redis: nothing lost, each item once, polite together, over when it is over (C3, C6).
+r"""One crawl, several workers, one Redis (C3, C6): no page is lost, each item is written once, delays are kept, the
+crawl ends.
 
-The pages are made by nginx: page n, on host n modulo HOSTS, leads to the pages 10n + 1 ... 10n + 10. Workers and the
-server are killed while they crawl.
+The pages are served by nginx: page n, on host n modulo HOSTS, links to the pages 10n + 1 ... 10n + 10. Workers and the
+server are killed during the crawl.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ PAGES, HOSTS, KILLS, SERVER_KILLS, DELAY_S = 30_000 if PROVE else 6_000, 300, 20
 FEW_PAGES, FEW_HOSTS, FEW_KILLS = 1_500, 100, 4
 FULL = (PAGES, HOSTS, KILLS, SERVER_KILLS)
 SMALLER = FULL if PROVE else (3_000, HOSTS, 4, 1)
-"""As many hosts, so that workers, not delays, bound the crawl: else one that is heard of late shifts all others."""
+"""As many hosts as in FULL: workers, not delays, bound the crawl. Otherwise one late request delays all others."""
 CONCURRENCY, COMMIT_ACKS = 64, 64
-"""What a killed worker has under way, and what it may have done since its last commit."""
+"""The requests that a killed worker has in flight, and the acks since its last commit."""
 END_MAX_S = 900.0 if PROVE else 90.0
 EXIT_MAX_S = 3.0 if PROVE else 15.0
-"""Three seconds are promised, on a machine that has nothing else to do."""
+"""On an idle machine it is three seconds, as documented."""
 
 PAGE = """
     location = /page { default_type text/html; return 200 "<title>x</title>$arg_n"; }
@@ -92,7 +93,7 @@ SPIDER = """
 
 @dataclass
 class Crawl:
-    """The workers of one crawl, by number, and where what they did is written."""
+    """The workers of one crawl, by number, and the files they write."""
 
     home: Path
     site: Nginx
@@ -108,17 +109,17 @@ class Crawl:
 
     @property
     def port(self) -> str:
-        """Return the port of the site."""
+        """The port of the site."""
         return self.site.url.rpartition(":")[2]
 
     def start(self, number: int) -> None:
-        """Start a worker, or start it again."""
-        told = {"pages": self.pages, "hosts": self.hosts, "port": self.port}
-        arguments = [part for name, value in told.items() for part in ("-a", f"{name}={value}")]
-        mine = ("-o", f"{number}.jsonl", "--state", f"state{number}", "--frontier", self.frontier)
+        """Start or restart a worker."""
+        spider_arguments = {"pages": self.pages, "hosts": self.hosts, "port": self.port}
+        arguments = [part for name, value in spider_arguments.items() for part in ("-a", f"{name}={value}")]
+        outputs = ("-o", f"{number}.jsonl", "--state", f"state{number}", "--frontier", self.frontier)
         commits = ("--commit-acks", str(COMMIT_ACKS))
         self.started, self.sizes[number] = time.time(), self.size(number)
-        command = [*LYCOSA, "worker", "spider.py", *arguments, *mine, "--crawl-name", self.name, "--no-robots"]
+        command = [*LYCOSA, "worker", "spider.py", *arguments, *outputs, "--crawl-name", self.name, "--no-robots"]
         env = {**environment(), **self.environments.get(number, {})}
         with (self.home / f"{number}.log").open("ab") as log:
             self.workers[number] = subprocess.Popen(
@@ -126,35 +127,34 @@ class Crawl:
             )
 
     def kill(self, number: int) -> None:
-        """Kill a worker."""
         self.workers[number].send_signal(signal.SIGKILL)
         self.workers[number].wait()
 
     def at_work(self) -> list[int]:
-        """Return those that have written items since they were started; what was not committed was cut off then."""
+        """Return the workers that have written items since their start, which truncated uncommitted items."""
         sizes = {number: self.size(number) for number in self.alive()}
         self.sizes = {number: min(size, self.sizes.get(number, size)) for number, size in sizes.items()}
         return [number for number, size in sizes.items() if size > self.sizes[number]]
 
     def size(self, number: int) -> int:
-        """Return how long the items of a worker are."""
+        """Return the size of a worker's items in bytes."""
         file = self.home / f"{number}.jsonl"
         return file.stat().st_size if file.exists() else 0
 
     def alive(self) -> list[int]:
-        """Return those that run."""
+        """Return the running workers."""
         return [number for number, worker in self.workers.items() if worker.poll() is None]
 
     def requests(self) -> list[tuple[float, int]]:
-        """Return when which page was asked for."""
-        asked = [(each.at, re.search(r"n=(\d+)", each.uri)) for each in self.site.requests()]
-        return [(at, int(page[1])) for at, page in asked if page]
+        """Return the time and page number of each request."""
+        matches = [(each.at, re.search(r"n=(\d+)", each.uri)) for each in self.site.requests()]
+        return [(time_s, int(page[1])) for time_s, page in matches if page]
 
     def gaps(self) -> list[float]:
-        """Return the times between two requests of a host."""
+        """Return the times between two requests to the same host."""
         starts: dict[int, list[float]] = defaultdict(list)
-        for at, page in self.requests():
-            starts[page % self.hosts].append(at)
+        for time_s, page in self.requests():
+            starts[page % self.hosts].append(time_s)
         return [gap for times in starts.values() for gap in gaps_of(times)]
 
     def items(self) -> Counter[int]:
@@ -163,28 +163,28 @@ class Crawl:
         return Counter(json.loads(line)["n"] for line in lines)
 
     def wait(self) -> float:
-        """Wait for the end of all. Return when (unix seconds) that was."""
+        """Wait until all workers end. Return the unix time in seconds."""
         for worker in self.workers.values():
             worker.wait(END_MAX_S)
         ended = time.time()
         codes = [worker.returncode for worker in self.workers.values()]
-        said = "\n".join((self.home / f"{number}.log").read_text()[-1500:] for number in self.workers)
-        assert codes == [0] * len(codes), said
+        logs = "\n".join((self.home / f"{number}.log").read_text()[-1500:] for number in self.workers)
+        assert codes == [0] * len(codes), logs
         return ended
 
     def check(self, ended: float, *, kills: int) -> None:
-        """Each item once, few pages again, and the end soon after the last page."""
+        """Check that each item is there once, that few pages were fetched again, and that the crawl ended soon."""
         assert self.items() == Counter(range(self.pages))
         requests = self.requests()
         assert len(requests) - self.pages <= kills * (CONCURRENCY + COMMIT_ACKS)
-        over_s = ended - max(self.started, *(at for at, _ in requests))
+        over_s = ended - max(self.started, *(time_s for time_s, _ in requests))
         print(f"{len(requests) - self.pages} pages again, the end {over_s:.1f} s after the last page")
         assert over_s <= EXIT_MAX_S
 
 
 @contextmanager
 def crawl(home: Path, frontier: str, *options: str, **size: int) -> Iterator[Crawl]:
-    """Serve the pages, and end what is left of the workers afterwards."""
+    """Serve the pages, and kill the remaining workers afterwards."""
     (home / "site").mkdir()
     (home / "spider.py").write_text(dedent(SPIDER))
     with serve(home / "site", extra=PAGE) as site:
@@ -197,14 +197,14 @@ def crawl(home: Path, frontier: str, *options: str, **size: int) -> Iterator[Cra
 
 
 def kill_workers(running: Crawl, rng: random.Random, kills: int) -> int:
-    """Kill workers at their work at random, each soon started again. Return how many there were to kill."""
+    """Kill random working workers, each soon restarted. Return the number of kills: fewer if the crawl ends before."""
     for count in range(kills):
         until(lambda: running.at_work() or not running.alive())
         time.sleep(rng.uniform(0.0, 0.4))
-        working = running.at_work()
-        if not working:
+        candidates = running.at_work()
+        if not candidates:
             return count
-        number = rng.choice(working)
+        number = rng.choice(candidates)
         running.kill(number)
         time.sleep(rng.uniform(0.0, 0.3))
         running.start(number)
@@ -233,16 +233,16 @@ def test_three_workers_and_the_server_are_killed(
             time.sleep(rng.uniform(0.0, 2.0))
             server.start()
             kills += kill_workers(running, rng, kills_of_workers // 2 // kills_of_servers)
-        assert kills == kills_of_workers, "the crawl was over too soon"
+        assert kills == kills_of_workers, "the crawl ended too soon"
         running.check(running.wait(), kills=kills + kills_of_servers)
         gaps = running.gaps()
-        print(f"{kills} kills, gaps of {min(gaps):.3f} s at the least")
+        print(f"{kills} kills, minimum gap {min(gaps):.3f} s")
         assert_paced(gaps, DELAY_S)
 
 
 @pytest.mark.parametrize("silent_s", [pytest.param(0.5, marks=pytest.mark.prove), 4.0])
-def test_a_worker_that_stands_still(tmp_path: Path, redis, silent_s: float) -> None:
-    """After two seconds the others have its URLs; when it wakes it rejoins."""
+def test_a_paused_worker_expires_and_joins_again(tmp_path: Path, redis, silent_s: float) -> None:
+    """After two seconds the other workers get its URLs; when it continues it joins again."""
     with crawl(tmp_path, redis.url, "--delay", "0.3") as running:
         for number in range(2):
             running.start(number)
@@ -254,24 +254,24 @@ def test_a_worker_that_stands_still(tmp_path: Path, redis, silent_s: float) -> N
         assert ("this worker rejoins" in (tmp_path / "0.log").read_text()) == (silent_s > 2)
 
 
-def test_a_server_that_comes_back_empty_is_no_end(tmp_path: Path) -> None:
+def test_a_server_that_lost_its_data_ends_the_workers_with_an_error(tmp_path: Path) -> None:
     with redis_server() as server, crawl(tmp_path, server.url, "--delay", "0.5") as running:
         for number in range(2):
             running.start(number)
-        # Both: one that has not joined yet would begin the crawl afresh.
+        # Both workers must have joined: a new worker would start the crawl afresh.
         until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 20 for number in range(2)))
         server.kill()
         server.start(keep=False)
         for number, worker in running.workers.items():
             assert worker.wait(END_MAX_S) == 3
-            said = (tmp_path / f"{number}.log").read_text()
-            assert "is missing: the server has lost it" in said
-            assert "Traceback" not in said
+            log = (tmp_path / f"{number}.log").read_text()
+            assert "is missing: the server has lost it" in log
+            assert "Traceback" not in log
 
 
 @pytest.mark.prove
 @pytest.mark.skipif(not PROVE, reason="make prove")
-def test_a_cluster(tmp_path: Path) -> None:
+def test_workers_of_a_crawl_on_a_cluster_are_killed(tmp_path: Path) -> None:
     with redis_cluster() as cluster:
         first = cluster.nodes[0]
         with crawl(tmp_path, f"redis://127.0.0.1:{first.port}/0", "-s", "partitions=6") as running:
@@ -281,55 +281,55 @@ def test_a_cluster(tmp_path: Path) -> None:
             running.check(running.wait(), kills=kills)
 
 
-PATIENCE_S, LEAVE_S = 6.0, 1.0
-IMPATIENT = f"""
+RECONNECT_S, LEAVE_S = 6.0, 1.0
+SHORT_LIMITS = f"""
 import sys
 from lycosa.app.crawl import frontier
 from lycosa.cli.crawl import progress
 from lycosa.infra.redis import server
 progress.PLAIN_EVERY_S, frontier.LEAVE_MAX_S = 0.2, {LEAVE_S}
-server.RECONNECT_MAX_S = {PATIENCE_S}
+server.RECONNECT_MAX_S = {RECONNECT_S}
 from lycosa.cli.main import main
 sys.exit(main())
 """
 
 
-def test_a_server_that_stays_away_is_waited_for_once(tmp_path: Path) -> None:
-    """And not again to count, and again to leave."""
-    with redis_server() as server, (tmp_path / "said").open("w") as said:
-        mine = ("--frontier", server.url, "--crawl-name", "x", "--keep-alive", "--no-robots", "-s", "retries=0")
-        command = [sys.executable, "-c", IMPATIENT, "worker", "http://127.0.0.1:9/", *mine]
-        worker = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=said, stdout=subprocess.DEVNULL)
+def test_an_unreachable_server_is_waited_for_once(tmp_path: Path) -> None:
+    """Not again for the summary, nor for leaving the crawl."""
+    with redis_server() as server, (tmp_path / "stderr").open("w") as stderr:
+        options = ("--frontier", server.url, "--crawl-name", "x", "--keep-alive", "--no-robots", "-s", "retries=0")
+        command = [sys.executable, "-c", SHORT_LIMITS, "worker", "http://127.0.0.1:9/", *options]
+        worker = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=stderr, stdout=subprocess.DEVNULL)
         try:
-            until(lambda: "1 failed" in (tmp_path / "said").read_text())
+            until(lambda: "1 failed" in (tmp_path / "stderr").read_text())
             server.kill()
-            at = time.monotonic()
+            killed_at = time.monotonic()
             assert worker.wait(END_MAX_S) == 3
         finally:
             worker.kill()
             worker.wait()
-    assert time.monotonic() - at < 2 * PATIENCE_S - 1.0  # one wait more would be PATIENCE_S more
+    assert time.monotonic() - killed_at < 2 * RECONNECT_S - 1.0  # one more wait would take PATIENCE_S longer
 
 
-@pytest.mark.parametrize("how", ["kill", "pause"])
-def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("method", ["kill", "pause"])
+def test_a_second_interrupt_waits_for_no_server(tmp_path: Path, method: str) -> None:
     with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
         running.start(0)
         worker, log = running.workers[0], tmp_path / "0.log"
         until(lambda: bool(running_items(tmp_path)))
-        time.sleep(0.5)  # it commits, and waits
-        getattr(server, how)()
+        time.sleep(0.5)  # until it has committed and waits
+        getattr(server, method)()
         time.sleep(1.0)
         interrupt(worker)
-        began = time.monotonic()
+        interrupted_at = time.monotonic()
         worker.send_signal(signal.SIGINT)
         assert worker.wait(45.0) == 130, log.read_text()
-        assert time.monotonic() - began < 4.5, "two seconds are promised, and a single one leaves five"
+        assert time.monotonic() - interrupted_at < 4.5, "two seconds as documented; a single interrupt allows five"
         assert "Traceback" not in log.read_text()
 
 
-def test_a_worker_that_waits_asks_a_few_times_a_second(tmp_path: Path) -> None:
-    """For more, to be heard, and how far the crawl is."""
+def test_an_idle_worker_calls_the_server_a_few_times_a_second(tmp_path: Path) -> None:
+    """For leases, heartbeats, and the progress of the crawl."""
 
     def scripts() -> int:
         (calls,) = re.findall(r"cmdstat_evalsha:calls=(\d+)", server.cli("INFO", "commandstats"))
@@ -338,20 +338,20 @@ def test_a_worker_that_waits_asks_a_few_times_a_second(tmp_path: Path) -> None:
     with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
         running.start(0)
         until(lambda: bool(running_items(tmp_path)))
-        time.sleep(0.5)  # it commits, and waits
-        before, began = scripts(), time.monotonic()
+        time.sleep(0.5)  # until it has committed and waits
+        calls_before, started = scripts(), time.monotonic()
         time.sleep(4.0)
-        a_second = (scripts() - before) / (time.monotonic() - began)
-    print(f"{a_second:.1f} calls a second")
-    assert a_second < 5.5
+        calls_per_s = (scripts() - calls_before) / (time.monotonic() - started)
+    print(f"{calls_per_s:.1f} calls per second")
+    assert calls_per_s < 5.5
 
 
-def test_a_worker_that_is_kept_alive_takes_what_comes_later(tmp_path: Path, redis) -> None:
+def test_a_worker_with_keep_alive_fetches_records_that_come_later(tmp_path: Path, redis) -> None:
     with crawl(tmp_path, redis.url, "--keep-alive") as running:
         running.start(0)
         until(lambda: len(running_items(tmp_path)) >= running.pages)
         running.options = ()
-        running.start(1)  # finds nothing, and ends
+        running.start(1)  # finds nothing to do, and ends
         assert running.workers[1].wait(END_MAX_S) == 0
         assert running.alive() == [0]
         running.workers[0].send_signal(signal.SIGTERM)
@@ -359,7 +359,7 @@ def test_a_worker_that_is_kept_alive_takes_what_comes_later(tmp_path: Path, redi
         assert running.items() == Counter(range(running.pages))
 
 
-def test_workers_that_share_their_cookies_are_one_user(tmp_path: Path, redis) -> None:
+def test_workers_with_shared_cookies_are_one_user(tmp_path: Path, redis) -> None:
     options = ("-s", "cookies_shared=true", "-s", "partitions=3", "--delay", "0.02")
     with crawl(tmp_path, redis.url, *options, pages=200) as running:
         (tmp_path / "spider.py").write_text(dedent(MEMBERS))
@@ -373,54 +373,57 @@ def test_workers_that_share_their_cookies_are_one_user(tmp_path: Path, redis) ->
         assert all((tmp_path / f"{number}.jsonl").stat().st_size for number in range(3))
 
 
-def test_a_crawl_that_others_share_is_not_started_afresh(tmp_path: Path, redis) -> None:
+def test_a_shared_crawl_is_not_started_afresh(tmp_path: Path, redis) -> None:
     done = lycosa("crawl", "http://127.0.0.1:9/", "--frontier", redis.url, "-O", "items.jsonl", cwd=tmp_path)
     assert done.returncode == 2
     assert "give it another --crawl-name" in done.stderr
 
 
-def test_a_worker_queues_the_dead_urls_of_a_shared_crawl_again(tmp_path: Path, redis) -> None:
+def test_a_worker_requeues_the_dead_urls_of_a_shared_crawl(tmp_path: Path, redis) -> None:
     url, name = "http://127.0.0.1:9/", token_hex(4)
     common = ("worker", url, "--frontier", redis.url, "--crawl-name", name, "--no-robots", "-s", "retries=0")
     command = (*common, "-o", "items.jsonl", "--state", "mine")
     assert lycosa(*command, cwd=tmp_path).returncode == 1
-    again = lycosa(*command, cwd=tmp_path).stderr
-    assert "(0 done, 1 dead); --retry-dead queues the dead URLs again, another --crawl-name" in again
+    second_run = lycosa(*command, cwd=tmp_path).stderr
+    assert "(0 done, 1 dead); --retry-dead queues the dead URLs again, another --crawl-name" in second_run
     retried = lycosa(*command, "--retry-dead", cwd=tmp_path)
     assert retried.returncode == 1
     assert "finished: 0 pages" in retried.stderr
 
 
-def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
-    """And one that nobody names is found by the name of the crawl."""
-    one, two = token_hex(4), token_hex(4)
+def test_a_state_belongs_to_one_crawl(tmp_path: Path, redis) -> None:
+    """Without --state the state is found by the name of the crawl."""
+    first, second = token_hex(4), token_hex(4)
     common = ("crawl", "http://127.0.0.1:9/", "--no-robots", "-s", "retries=0")
 
-    def told(code: int, *more: str) -> str:
+    def stderr_of(code: int, *more: str) -> str:
         done = lycosa(*common, "-q", *more, cwd=tmp_path)
         assert done.returncode == code, done.stderr
         return done.stderr
 
     shared = ("--frontier", redis.url, "--crawl-name")
-    begun = f" INFO lycosa.notices: Started crawl '{one}' in {redis.url}; workers can join.\n"
-    assert begun in lycosa(*common, *shared, one, "--state", "mine", cwd=tmp_path).stderr
-    assert told(1, *shared, one, "--state", "mine") == ""
-    whose = f"lycosa: mine is the state of a worker of the crawl '{one}', not of '{two}': give another --state and -o\n"
-    assert told(3, *shared, two, "--state", "mine") == whose
-    assert "mine is the state of a worker of a shared crawl: give its --frontier" in told(3, "--state", "mine")
-    before = (tmp_path / "mine" / "worker").read_bytes()
-    (tmp_path / "mine" / "worker").write_bytes(before[:-9])
+    started = f" INFO lycosa.notices: Started crawl '{first}' in {redis.url}; workers can join.\n"
+    assert started in lycosa(*common, *shared, first, "--state", "mine", cwd=tmp_path).stderr
+    assert stderr_of(1, *shared, first, "--state", "mine") == ""
+    mismatch = f"a worker of the crawl '{first}', not of '{second}'"
+    assert (
+        stderr_of(3, *shared, second, "--state", "mine")
+        == f"lycosa: mine is the state of {mismatch}: give another --state and -o\n"
+    )
+    assert "mine is the state of a worker of a shared crawl: give its --frontier" in stderr_of(3, "--state", "mine")
+    membership = (tmp_path / "mine" / "worker").read_bytes()
+    (tmp_path / "mine" / "worker").write_bytes(membership[:-9])
     damaged = "lycosa: mine/worker is damaged: to join as a new worker give another --state and -o\n"
-    assert told(3, *shared, one, "--state", "mine") == damaged
-    told(1, "--state", "mine", "-O", "afresh.jsonl")
+    assert stderr_of(3, *shared, first, "--state", "mine") == damaged
+    stderr_of(1, "--state", "mine", "-O", "afresh.jsonl")
     assert lycosa("frontier", "status", "--state", "mine", cwd=tmp_path).returncode == 0
-    for name in (one, two):
-        told(1, *shared, name)
+    for name in (first, second):
+        stderr_of(1, *shared, name)
         assert (tmp_path / ".lycosa" / name / "worker").exists()
 
 
 @pytest.mark.parametrize(
-    ("output", "says"),
+    ("output", "message"),
     [
         (("-o", "items.jsonl"), "another process writes to it"),
         (("-o", "no/folder/items.jsonl"), "there is no folder"),
@@ -428,16 +431,18 @@ def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
         (("-o", "other.jsonl", "--index", "other"), "not a search index"),
     ],
 )
-def test_who_cannot_write_changes_nothing(tmp_path: Path, redis, output: tuple[str, ...], says: str) -> None:
+def test_a_worker_that_cannot_write_its_output_changes_nothing(
+    tmp_path: Path, redis, output: tuple[str, ...], message: str
+) -> None:
     name = token_hex(4)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "diary.txt").touch()
     with (tmp_path / "items.jsonl").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        mine = ("--frontier", redis.url, "--crawl-name", name, *output)
-        done = lycosa("worker", "http://127.0.0.1:9/", *mine, cwd=tmp_path)
+        options = ("--frontier", redis.url, "--crawl-name", name, *output)
+        done = lycosa("worker", "http://127.0.0.1:9/", *options, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert says in done.stderr
+    assert message in done.stderr
     status = lycosa("frontier", "status", "--frontier", redis.url, "--crawl-name", name, cwd=tmp_path)
     assert "there is no crawl" in status.stderr
 
@@ -463,7 +468,7 @@ sys.exit(main())
         (("hiredis",), "worker http://a.example/ --frontier redis://127.0.0.1:1"),
     ],
 )
-def test_without_the_packages(tmp_path: Path, missing: tuple[str, ...], arguments: str) -> None:
+def test_missing_packages_are_reported(tmp_path: Path, missing: tuple[str, ...], arguments: str) -> None:
     command = [sys.executable, "-c", WITHOUT_REDIS.format(missing=missing), *arguments.split()]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -476,7 +481,7 @@ def running_items(home: Path, files: str = "*.jsonl") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("server", "frontier", "says"),
+    ("server", "frontier", "message"),
     [
         ({}, "redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0: "),
         ({"password": "secret"}, "redis://:wrong@127.0.0.1:{port}/0", "redis://127.0.0.1:{port}/0: the server refuses"),
@@ -487,26 +492,26 @@ def running_items(home: Path, files: str = "*.jsonl") -> list[str]:
         ({}, "http://127.0.0.1:{port}/", "write redis://host:6379/0"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_line(tmp_path: Path, server, frontier: str, says: str) -> None:
+def test_an_unusable_frontier_is_reported_in_one_line(tmp_path: Path, server, frontier: str, message: str) -> None:
     with redis_server(**server) as running:
         address = frontier.format(port=running.port)
         done = lycosa("crawl", "http://127.0.0.1:9/", "--frontier", address, "-q", cwd=tmp_path)
-    said = done.stderr.strip().splitlines()
-    assert done.returncode in (2, 3), said
-    assert says.format(port=running.port) in said[-1]
-    assert len(said) <= 2
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode in (2, 3), lines
+    assert message.format(port=running.port) in lines[-1]
+    assert len(lines) <= 2
     assert "wrong" not in done.stderr
 
 
-def test_the_crawl_of_another_spider(tmp_path: Path, redis) -> None:
+def test_a_worker_of_another_spider_is_refused(tmp_path: Path, redis) -> None:
     for name in ("shop", "news"):
         spider = (
             "from lycosa import Spider\nclass Mine(Spider):\n    name, start_urls = {!r}, ['http://127.0.0.1:9/']\n"
         )
         (tmp_path / f"{name}.py").write_text(spider.format(name))
-    mine = ("--frontier", redis.url, "--crawl-name", token_hex(4), "--no-robots", "-s", "retries=0", "-q")
-    assert lycosa("worker", "shop.py", *mine, "--state", "1", cwd=tmp_path).returncode == 1
-    done = lycosa("worker", "news.py", *mine, "--state", "2", cwd=tmp_path)
+    options = ("--frontier", redis.url, "--crawl-name", token_hex(4), "--no-robots", "-s", "retries=0", "-q")
+    assert lycosa("worker", "shop.py", *options, "--state", "1", cwd=tmp_path).returncode == 1
+    done = lycosa("worker", "news.py", *options, "--state", "2", cwd=tmp_path)
     assert done.returncode == 3
     assert "is one of spider shop, not of spider news: give another --crawl-name" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

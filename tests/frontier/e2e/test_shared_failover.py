@@ -1,7 +1,7 @@
-"""Redis fails over in the middle of a crawl: workers wait, reconnect and go on; repeats at most, nothing lost (C3, C6).
+r"""Redis fails over during a crawl: workers wait, reconnect and continue. Pages may be repeated, none is lost (C3, C6).
 
-Before a master is killed its replica is kept from hearing of what is written, so that it takes over without that. Items
-of one partition are even there once: the positions of the outputs go back together with the pages.
+Before a master is killed its replica is cut off from it, so that the last writes are missing after the failover. With a
+single partition even the items are there once: the positions of the outputs go back together with the pages.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ PAGES = 10_000 if PROVE else 600
 BEHIND_S = 0.4
 WORKERS = 2
 DELAY_S = "0.4"
-"""The hosts have six pages each: with less, a quick machine has fetched them all before the master is killed."""
+"""The hosts have six pages each: with a shorter delay a fast machine fetches all of them before a master is killed."""
 
 
-def begin(running: Crawl, home: Path, items: int) -> None:
+def start_workers(running: Crawl, home: Path, items: int) -> None:
     """Start the workers and wait for some items."""
     for number in range(WORKERS):
         running.start(number)
-    until_items(home, items)
+    wait_for_items(home, items)
 
 
-def until_items(home: Path, items: int) -> None:
+def wait_for_items(home: Path, items: int) -> None:
     until(lambda: len(running_items(home)) >= items, END_MAX_S)
 
 
-def until_said(home: Path, number: int, what: str, times: int = 1) -> str:
-    """Wait until a worker has said something. Return all it said."""
+def wait_for_log(home: Path, number: int, text: str, times: int = 1) -> str:
+    """Wait until a worker has logged a text. Return its whole log."""
     log = home / f"{number}.log"
-    until(lambda: log.read_text().count(what) >= times)
+    until(lambda: log.read_text().count(text) >= times)
     return log.read_text()
 
 
-def settled(running: Crawl) -> int:
-    """Wait until no more pages are asked for. Return how many were."""
-    asked = -1
-    while asked != (now := len(running.requests())):
-        asked = now
+def wait_until_paused(running: Crawl) -> int:
+    """Wait until no more pages are requested. Return the number of requests."""
+    count = -1
+    while count != (now := len(running.requests())):
+        count = now
         time.sleep(1.5)
-    return asked
+    return count
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def settled(running: Crawl) -> int:
         pytest.param(3, "valkey", marks=[pytest.mark.prove, pytest.mark.valkey]),
     ],
 )
-def test_what_sentinels_watch(tmp_path: Path, sentinels: int, program: str) -> None:
+def test_failover_by_sentinels(tmp_path: Path, sentinels: int, program: str) -> None:
     if sentinels > 1 and not PROVE:
         pytest.skip("make prove")
     with (
@@ -73,7 +73,7 @@ def test_what_sentinels_watch(tmp_path: Path, sentinels: int, program: str) -> N
     ):
         with Queue(f"{watched.url}?queue=q") as queue:
             queue.put("kept")
-        begin(running, tmp_path, PAGES // 4)
+        start_workers(running, tmp_path, PAGES // 4)
         watched.nodes[0].fail(watched.nodes[1], BEHIND_S)
         running.wait()
         assert watched.master() is watched.nodes[1]
@@ -81,76 +81,76 @@ def test_what_sentinels_watch(tmp_path: Path, sentinels: int, program: str) -> N
             assert queue.get() == "kept"
         items = running.items()
         assert (set(items), items.total()) == (set(range(PAGES)), PAGES)
-        said = (tmp_path / "0.log").read_text()
-        assert "trying again for at most 60 s" in said
-        assert "Traceback" not in said
+        log = (tmp_path / "0.log").read_text()
+        assert "trying again for at most 60 s" in log
+        assert "Traceback" not in log
 
 
 @pytest.mark.prove
 @pytest.mark.skipif(not PROVE, reason="make prove")
 @pytest.mark.parametrize("first", [False, True])
-def test_masters_of_a_cluster(tmp_path: Path, first: bool) -> None:
-    """The master of the first partition, which decides on commits, and another one."""
+def test_failover_of_masters_of_a_cluster(tmp_path: Path, first: bool) -> None:
+    """Of the master of the first partition, which decides on commits, and of another one."""
     with (
         redis_cluster() as cluster,
         crawl(tmp_path, cluster.url, "--delay", DELAY_S, "-s", "partitions=8", pages=PAGES) as running,
     ):
-        begin(running, tmp_path, PAGES // 4)
+        start_workers(running, tmp_path, PAGES // 4)
         keys = [f"lycosa:{{{running.name}.{number}}}:m" for number in range(8)]
         deciding = cluster.owner(keys[0])
         other = next(node for key in keys if (node := cluster.owner(key)) is not deciding)
         for count, master in enumerate([deciding] if first else [other, deciding], 2):
             master.fail(cluster.replica_of(master), BEHIND_S)
-            until_items(tmp_path, count * PAGES // 4)
+            wait_for_items(tmp_path, count * PAGES // 4)
         running.wait()
         items = running.items()
-        print(items.total() - PAGES, "items twice,", len(running.requests()) - PAGES, "pages again")
+        print(items.total() - PAGES, "repeated items,", len(running.requests()) - PAGES, "repeated pages")
         assert set(items) == set(range(PAGES))
         assert "Traceback" not in (tmp_path / "0.log").read_text()
 
 
-def test_memory_that_is_full(tmp_path: Path) -> None:
-    """The crawl pauses and says so; it can be ended and begun, and goes on by itself when there is room."""
+def test_the_crawl_pauses_while_the_server_is_full(tmp_path: Path) -> None:
+    """It reports that, can be stopped and resumed meanwhile, and continues by itself when there is space."""
     with redis_server() as server, crawl(tmp_path, server.url, "--delay", DELAY_S, pages=PAGES) as running:
-        begin(running, tmp_path, PAGES // 5)
+        start_workers(running, tmp_path, PAGES // 5)
         server.cli("CONFIG", "SET", "maxmemory", "1mb")
         for number in range(WORKERS):
-            said = until_said(tmp_path, number, "paused: ")
-            assert f"redis://127.0.0.1:{server.port}/0 has reached its maxmemory; the crawl resumes by itself" in said
-        asked = settled(running)  # what was lent before is asked for
+            log = wait_for_log(tmp_path, number, "paused: ")
+            assert f"redis://127.0.0.1:{server.port}/0 has reached its maxmemory; the crawl resumes by itself" in log
+        requested = wait_until_paused(running)  # pages that were leased before are still fetched
         running.workers[0].send_signal(signal.SIGINT)
         assert running.workers[0].wait(END_MAX_S) == 130
         running.start(0)
-        until_said(tmp_path, 0, "paused: ", times=2)
-        time.sleep(1.0)  # time enough to do something
-        assert len(running.requests()) == asked < PAGES
+        wait_for_log(tmp_path, 0, "paused: ", times=2)
+        time.sleep(1.0)  # time enough to fetch something
+        assert len(running.requests()) == requested < PAGES
         server.cli("CONFIG", "SET", "maxmemory", "0")
         running.wait()
         assert running.items() == dict.fromkeys(range(PAGES), 1)
-        said = (tmp_path / "1.log").read_text()
-        assert said.count("paused: ") == said.count("enough space again") == 1
-        assert "Traceback" not in said + (tmp_path / "0.log").read_text()
+        log = (tmp_path / "1.log").read_text()
+        assert log.count("paused: ") == log.count("enough space again") == 1
+        assert "Traceback" not in log + (tmp_path / "0.log").read_text()
 
 
-def test_clocks_that_are_wrong(tmp_path: Path) -> None:
-    """Those of the workers differ by ten minutes and more, that of Redis is set back by an hour, and forward by two."""
+def test_wrong_clocks_do_no_harm(tmp_path: Path) -> None:
+    """The clocks of the workers are ten minutes off; that of Redis is set back by an hour, and forward by two."""
     need("gcc", find_gcc())
-    theirs = [make_clock(tmp_path, seconds) for seconds in (600, -600)]
+    worker_clocks = [make_clock(tmp_path, seconds) for seconds in (600, -600)]
     with (
         redis_server(environment=(clock := make_clock(tmp_path)).environment) as server,
         crawl(tmp_path, server.url, "--delay", "0.3", pages=PAGES) as running,
     ):
-        running.environments = {number: mine.environment for number, mine in enumerate(theirs)}
-        begin(running, tmp_path, PAGES // 8)
+        running.environments = {number: worker_clock.environment for number, worker_clock in enumerate(worker_clocks)}
+        start_workers(running, tmp_path, PAGES // 8)
         clock.set(-3600)
-        until_items(tmp_path, PAGES // 3)
-        theirs[0].set(-600)
-        until_items(tmp_path, PAGES // 2)
+        wait_for_items(tmp_path, PAGES // 3)
+        worker_clocks[0].set(-600)
+        wait_for_items(tmp_path, PAGES // 2)
         clock.set(3600)
         running.wait()
         assert running.items() == dict.fromkeys(range(PAGES), 1)
         assert len(running.requests()) == PAGES
         early = [gap for gap in running.gaps() if gap < 0.3 - LATE_S]
-        assert len(early) <= HOSTS, "all pauses end once, when the clock of Redis leaps"
+        assert len(early) <= HOSTS, "all delays end once, when the clock of Redis jumps forward"
         for number in range(WORKERS):
             assert "this worker rejoins" not in (tmp_path / f"{number}.log").read_text()

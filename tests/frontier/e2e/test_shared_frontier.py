@@ -1,4 +1,4 @@
-"""`lycosa frontier ... --frontier redis://...`: a crawl that workers share is looked into and changed (C4, C8, F2)."""
+"""`lycosa frontier ... --frontier redis://...`: a shared crawl is inspected and changed (C4, C8, F2)."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def server(redis: RedisServer) -> SimpleNamespace:
 
 
 @pytest.fixture
-def ask(tmp_path: Path, server: SimpleNamespace, capsys, monkeypatch) -> Callable[..., SimpleNamespace]:
-    """A function that runs `lycosa frontier VERB ... --frontier` in this process, and wants this exit code."""
+def run_command(tmp_path: Path, server: SimpleNamespace, capsys, monkeypatch) -> Callable[..., SimpleNamespace]:
+    """A function that runs `lycosa frontier VERB ... --frontier` in this process, and checks its exit code."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(looking, "RATE_OVER_S", 0.05)
 
-    def asked(*words: str, code: int = 0) -> SimpleNamespace:
+    def run_(*words: str, code: int = 0) -> SimpleNamespace:
         returned = main(["frontier", *words, "--frontier", server.url])
-        told = capsys.readouterr()
-        assert returned == code, told.out + told.err
-        return SimpleNamespace(stdout=told.out, stderr=told.err)
+        output = capsys.readouterr()
+        assert returned == code, output.out + output.err
+        return SimpleNamespace(stdout=output.out, stderr=output.err)
 
-    return asked
+    return run_
 
 
 def crawl(site: Any, server: SimpleNamespace, cwd: Path, *more: object, code: int = 0) -> str:
@@ -59,78 +59,78 @@ def rows_of(done: SimpleNamespace) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_what_is_done_is_looked_into_and_fetched_again(tmp_path: Path, server, ask) -> None:
+def test_done_urls_can_be_inspected_and_fetched_again(tmp_path: Path, server, run_command) -> None:
     with serve(PAGES, "etag") as site:
         crawl(site, server, tmp_path, *KEEP)
-        (status,) = rows_of(ask("status", "--json"))
+        (status,) = rows_of(run_command("status", "--json"))
         assert (status["done"], status["queued"], status["running"], status["pid"]) == (4, 0, False, None)
         assert status["path"] == f"shop in {server.url}"
         assert status["seeds"] == 1
-        rows = {row["url"].rpartition("/")[2]: row for row in rows_of(ask("list", "--json"))}
+        rows = {row["url"].rpartition("/")[2]: row for row in rows_of(run_command("list", "--json"))}
         assert {name: row["state"] for name, row in rows.items()} == dict.fromkeys(["", "a", "b", "gone"], "done")
         assert rows["gone"]["reason"] == "404"
-        assert "it was fetched (200)" in ask("explain", f"{site.url}/a").stdout
-        assert "out of scope: not on the host of a start URL" in ask("explain", "http://other.example/").stdout
-        assert len(rows_of(ask("hosts", "--json"))) == 1
-        assert "finished" in ask("segments").stdout
+        assert "it was fetched (200)" in run_command("explain", f"{site.url}/a").stdout
+        assert "out of scope: not on the host of a start URL" in run_command("explain", "http://other.example/").stdout
+        assert len(rows_of(run_command("hosts", "--json"))) == 1
+        assert "finished" in run_command("segments").stdout
         site.take()
         later()
         site.pages["/b"] = "<p>changed <a href=/new>new</a></p>"
         site.pages["/new"] = "new"
         crawl(site, server, tmp_path, *KEEP, "--refresh", "1s")
         assert site.take() == [("/", 304), ("/a", 304), ("/b", 200), ("/gone", 404), ("/new", 200)]
-        assert ask("requeue", "--done", "--url", "*/new").stdout == "1 URL queued again\n"
-        assert "queued\n  the crawl does not run" in ask("explain", f"{site.url}/new").stdout
+        assert run_command("requeue", "--done", "--url", "*/new").stdout == "1 URL queued again\n"
+        assert "queued\n  the crawl does not run" in run_command("explain", f"{site.url}/new").stdout
         crawl(site, server, tmp_path, *KEEP)
         assert site.take() == [("/new", 304)]
-        assert ask("verify").stdout == "no errors found\n"
-        assert "before, " in ask("compact").stdout
-        ask("archive", "")
-        assert {row["state"] for row in rows_of(ask("list", "--json"))} == {"archived"}
+        assert run_command("verify").stdout == "no errors found\n"
+        assert "before, " in run_command("compact").stdout
+        run_command("archive", "")
+        assert {row["state"] for row in rows_of(run_command("list", "--json"))} == {"archived"}
 
 
-def test_what_is_not_kept_cannot_be_fetched_again(tmp_path: Path, server, ask) -> None:
+def test_done_urls_that_are_not_stored_cannot_be_fetched_again(tmp_path: Path, server, run_command) -> None:
     with serve(PAGES) as site:
         crawl(site, server, tmp_path)
-        assert rows_of(ask("list", "--json", "--status", "done")) == []
-        assert "done: when and why is not stored" in ask("explain", f"{site.url}/a").stdout
-        assert "never seen" in ask("explain", f"{site.url}/other").stdout
-        assert "keep_done=true" in ask("requeue", "--done", code=2).stderr
+        assert rows_of(run_command("list", "--json", "--status", "done")) == []
+        assert "done: when and why is not stored" in run_command("explain", f"{site.url}/a").stdout
+        assert "never seen" in run_command("explain", f"{site.url}/other").stdout
+        assert "keep_done=true" in run_command("requeue", "--done", code=2).stderr
         assert "-s keep_done=true" in crawl(site, server, tmp_path, "--refresh", "1s", code=2)
         assert "was begun without keep_done" in crawl(site, server, tmp_path, *KEEP, code=3)
 
 
-def test_the_dead_are_exported_and_get_a_new_life(tmp_path: Path, server, ask) -> None:
+def test_dead_urls_are_exported_and_requeued(tmp_path: Path, server, run_command) -> None:
     with serve(PAGES) as site:
         pass
     crawl(site, server, tmp_path, "--no-robots", code=1)
-    assert ask("export", "dead.jsonl", "--status", "dead").stderr.endswith("1 URL exported to dead.jsonl\n")
-    assert "marked dead" in ask("explain", site.url).stdout
-    assert ask("requeue", "--reason", "no such*").stdout == "0 URLs queued again\n"
-    assert ask("requeue").stdout == "1 URL queued again\n"
-    assert [row["state"] for row in rows_of(ask("list", "--json"))] == ["queued"]
-    assert ask("verify").stdout == "no errors found\n"
-    assert ask("import", "dead.jsonl", "--segment", "later").stdout == "1 URL queued, 0 known already\n"
-    assert "not fetched yet: --force" in ask("drop", "later", code=2).stderr
-    assert ask("drop", "later", "--force").stdout == "segment later dropped: 1 URL forgotten\n"
-    assert ask("verify").stdout == "no errors found\n"
+    assert run_command("export", "dead.jsonl", "--status", "dead").stderr.endswith("1 URL exported to dead.jsonl\n")
+    assert "marked dead" in run_command("explain", site.url).stdout
+    assert run_command("requeue", "--reason", "no such*").stdout == "0 URLs queued again\n"
+    assert run_command("requeue").stdout == "1 URL queued again\n"
+    assert [row["state"] for row in rows_of(run_command("list", "--json"))] == ["queued"]
+    assert run_command("verify").stdout == "no errors found\n"
+    assert run_command("import", "dead.jsonl", "--segment", "later").stdout == "1 URL queued, 0 known already\n"
+    assert "not fetched yet: --force" in run_command("drop", "later", code=2).stderr
+    assert run_command("drop", "later", "--force").stdout == "segment later dropped: 1 URL forgotten\n"
+    assert run_command("verify").stdout == "no errors found\n"
 
 
-def test_a_crawl_begins_with_what_was_imported(tmp_path: Path, server, ask) -> None:
+def test_a_crawl_may_start_with_imported_urls(tmp_path: Path, server, run_command) -> None:
     (tmp_path / "seeds.txt").write_text("http://127.0.0.1:9/a\nhttp://127.0.0.1:9/b\n")
-    assert "give --crawl-name NAME to start one" in ask("import", "seeds.txt", code=2).stderr
-    done = ask("import", "seeds.txt", "--crawl-name", "shop")
+    assert "give --crawl-name NAME to start one" in run_command("import", "seeds.txt", code=2).stderr
+    done = run_command("import", "seeds.txt", "--crawl-name", "shop")
     assert "started crawl" in done.stderr
     assert done.stdout == "2 URLs queued, 0 known already\n"
     assert (
         "no crawl has been started here: lycosa crawl START-URL --frontier"
-        in ask("explain", "http://127.0.0.1:9/a").stdout
+        in run_command("explain", "http://127.0.0.1:9/a").stdout
     )
     options = ("--state", "state", "--no-robots", "--retries", "0", "--frontier", server.url, "--crawl-name", "shop")
     done = lycosa("crawl", "http://127.0.0.1:9/", *options, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
-    (status,) = rows_of(ask("status", "--json"))
-    assert (status["dead"], status["queued"]) == (3, 0), "those that were imported too"
+    (status,) = rows_of(run_command("status", "--json"))
+    assert (status["dead"], status["queued"]) == (3, 0), "including the imported ones"
     other = lycosa(
         "crawl", "http://127.0.0.1:9/", *options[2:], "--fingerprint-rules", "sort", "--state", "other", cwd=tmp_path
     )
@@ -138,60 +138,60 @@ def test_a_crawl_begins_with_what_was_imported(tmp_path: Path, server, ask) -> N
     assert other.returncode in (2, 3)
 
 
-def test_which_crawl_is_meant_is_told_in_one_line(tmp_path: Path, server, ask) -> None:
+def test_an_ambiguous_or_unknown_crawl_is_reported_in_one_line(tmp_path: Path, server, run_command) -> None:
     def line(*words: object, code: int = 2) -> str:
-        (said,) = ask(*words, code=code).stderr.splitlines()
-        return str(said)
+        (message,) = run_command(*words, code=code).stderr.splitlines()
+        return str(message)
 
     assert "there is no crawl in redis://" in line("status")
     (tmp_path / "seeds.txt").write_text("http://127.0.0.1:9/a\n")
-    ask("import", "seeds.txt", "--crawl-name", "one")
+    run_command("import", "seeds.txt", "--crawl-name", "one")
     assert "there is no crawl 'two' in redis://" in line("status", "--crawl-name", "two")
-    ask("import", "seeds.txt", "--crawl-name", "two")
+    run_command("import", "seeds.txt", "--crawl-name", "two")
     assert "Give --crawl-name with one of one, two" in line("status")
     assert "exclude each other" in line("status", "--state", "x")
-    ask("status", "--crawl-name", "two")
+    run_command("status", "--crawl-name", "two")
 
 
-def test_a_crawl_that_runs_is_asked_in_two_ways(tmp_path: Path, server, ask, capsys) -> None:
-    """Through the socket of a worker, and in Redis; what is imported either way is crawled."""
+def test_a_running_crawl_is_reached_in_two_ways(tmp_path: Path, server, run_command, capsys) -> None:
+    """Through the socket of a worker, and in Redis. URLs that are imported either way are crawled."""
     options = ("-o", "items.jsonl", "--state", "state", "--frontier", server.url, "--keep-alive")
     with serve(PAGES) as site:
         with start_command("worker", site.url, *options, "--allow", "*", cwd=tmp_path) as worker:
             assert worker.until(lambda: len(site.hits) >= 4)
-            (status,) = rows_of(ask("status", "--json"))
+            (status,) = rows_of(run_command("status", "--json"))
             assert status["running"]
-            assert "running in 1 worker" in ask("status").stdout
+            assert "running in 1 worker" in run_command("status").stdout
             (tmp_path / "one.txt").write_text(f"{site.url}/one\n")
-            assert ask("import", "one.txt").stdout == "1 URL queued, 0 known already\n"
+            assert run_command("import", "one.txt").stdout == "1 URL queued, 0 known already\n"
             assert worker.until(lambda: "/one" in dict(site.hits))
             (tmp_path / "two.txt").write_text(f"{site.url}/two\n{site.url}/one\n")
             for words in (("import", "two.txt"), ("status", "--json"), ("verify",), ("list",)):
                 assert main(["frontier", *words, "--state", "state"]) == 0
-            said = capsys.readouterr().out
-            assert "1 URL queued, 1 known already" in said
-            assert f'"pid":{worker.process.pid}' in said
+            output = capsys.readouterr().out
+            assert "1 URL queued, 1 known already" in output
+            assert f'"pid":{worker.process.pid}' in output
             assert worker.until(lambda: "/two" in dict(site.hits))
             worker.process.send_signal(signal.SIGTERM)
             assert worker.end() == 0
-        assert "stopped" in ask("status").stdout
+        assert "stopped" in run_command("status").stdout
         assert main(["frontier", "status", "--state", "state"]) == 2
         assert "state is the state of a stopped worker: give its --frontier" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("address", "says", "code"),
+    ("address", "message", "code"),
     [
         ("http://127.0.0.1/", "write redis://host:6379/0", 2),
         ("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0: the connection was refused: is Redis running there?", 3),
         ("redis://:wrong@127.0.0.1:{port}/0", "refuses this user and password", 2),
     ],
 )
-def test_a_server_that_cannot_be_asked(tmp_path: Path, address: str, says: str, code: int) -> None:
+def test_an_unusable_server_is_reported(tmp_path: Path, address: str, message: str, code: int) -> None:
     with redis_server(password="secret") as server:
         done = lycosa("frontier", "status", "--frontier", address.format(port=server.port), cwd=tmp_path)
     assert done.returncode == code
-    assert says in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
     assert len(done.stderr.splitlines()) <= 2
 
 
@@ -201,12 +201,24 @@ def test_a_crawl_name_needs_a_frontier(tmp_path: Path) -> None:
     assert "add --frontier redis://host:6379/0" in done.stderr
 
 
-def test_whoever_is_lent_pages_of_other_start_urls_follows_their_links(tmp_path: Path, server) -> None:
-    shared = ("--frontier", server.url, "--crawl-name", "shop", "--no-robots")
-    with grow(13) as one, grow(13) as two:
-        first = ("crawl", one.url, *shared, "-o", "1.jsonl", "--state", "1", "--max-pages", "1", "--concurrency", "1")
+def test_a_worker_follows_the_links_of_pages_from_other_start_urls(tmp_path: Path, server) -> None:
+    frontier = ("--frontier", server.url, "--crawl-name", "shop", "--no-robots")
+    with grow(13) as first_site, grow(13) as second_site:
+        first = (
+            "crawl",
+            first_site.url,
+            *frontier,
+            "-o",
+            "1.jsonl",
+            "--state",
+            "1",
+            "--max-pages",
+            "1",
+            "--concurrency",
+            "1",
+        )
         assert lycosa(*first, cwd=tmp_path).returncode == 0
-        done = lycosa("crawl", two.url, *shared, "-o", "2.jsonl", "--state", "2", cwd=tmp_path)
+        done = lycosa("crawl", second_site.url, *frontier, "-o", "2.jsonl", "--state", "2", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         found = [item["url"] for file in ("1.jsonl", "2.jsonl") for item in items(tmp_path / file)]
-        assert_exactly_once(found, one.urls() | two.urls())
+        assert_exactly_once(found, first_site.urls() | second_site.urls())

@@ -1,4 +1,4 @@
-"""Who joins a shared crawl, at its very end too (C3, C6)."""
+"""Joining a shared crawl: when it is almost over, and by its settings (C3, C6)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.redis
 WAITS_S = 1.5
 
 
-def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_path: Path, redis) -> None:
-    """Nothing is queued or lent, and yet it is not over: the other worker goes without having kept its items."""
+def test_an_uncommitted_page_of_another_worker_may_be_fetched_again(tmp_path: Path, redis) -> None:
+    """Nothing is queued or leased, but the crawl is not finished: the other worker leaves without a commit."""
     name = token_hex(4)
 
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         other = await redis_frontier(
             redis.url, name, Policy(robots=False), Membership("other"), print, spider="start URLs"
         )
@@ -37,8 +37,18 @@ def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_p
         (lease,) = await other.lease(1, time.time())
         assert await other.ack(lease, "200", (), time.time())
         assert (await other.stats()).unfinished == 0
-        mine = ("-o", "items.jsonl", "--state", "state", "--frontier", redis.url, "--crawl-name", name, "--no-robots")
-        with start_command("crawl", url, *mine, cwd=tmp_path) as worker, driver.Redis.from_url(redis.url) as server:
+        options = (
+            "-o",
+            "items.jsonl",
+            "--state",
+            "state",
+            "--frontier",
+            redis.url,
+            "--crawl-name",
+            name,
+            "--no-robots",
+        )
+        with start_command("crawl", url, *options, cwd=tmp_path) as worker, driver.Redis.from_url(redis.url) as server:
             async with asyncio.timeout(END_MAX_S):
                 while server.zcard(f"lycosa:{{{name}.0}}:workers") < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
@@ -48,21 +58,21 @@ def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_p
             assert await asyncio.to_thread(worker.end) == 0
 
     with serve({"/": "the only page"}) as site:
-        asyncio.run(story(f"{site.url}/"))
+        asyncio.run(scenario(f"{site.url}/"))
         assert site.take() == [("/", 200)]
     assert len(items(tmp_path / "items.jsonl")) == 1
 
 
-def test_where_the_frontier_is_may_stand_in_the_settings(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_frontier_may_be_given_in_the_settings(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(server, "JOIN_MAX_S", 0.2)
-    told = "redis://127.0.0.1:1/0"
-    (tmp_path / "lycosa.toml").write_text(f'frontier = "{told}"')
+    url = "redis://127.0.0.1:1/0"
+    (tmp_path / "lycosa.toml").write_text(f'frontier = "{url}"')
     done = lycosa("worker", "http://127.0.0.1:9/", cwd=tmp_path)
-    assert (done.returncode, f"{told}: the connection was refused" in done.stderr) == (3, True), done.stderr
+    assert (done.returncode, f"{url}: the connection was refused" in done.stderr) == (3, True), done.stderr
     for command in (["top"], ["seed", "http://127.0.0.1:9/", "--crawl-name", "x"]):
         assert main(command) == 3
-        assert f"{told}: the connection was refused" in capsys.readouterr().err
+        assert f"{url}: the connection was refused" in capsys.readouterr().err
     (tmp_path / "lycosa.toml").unlink()
     assert main(["worker", "http://127.0.0.1:9/"]) == 2
     assert "a worker needs --frontier" in capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""A shared crawl watched and seeded from outside: `lycosa top`, `lycosa seed`, metrics (C6, C7, F8).
+r"""A shared crawl is watched and seeded from outside: `lycosa top`, `lycosa seed`, metrics (C6, C7, F8).
 
-Real workers on a real Redis, one of which is killed.
+With real workers on a real Redis; one of them is killed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ UNREPORTED = 1.5 * HOSTS / DELAY_S
 """The pages that the killed worker may have fetched without reporting them."""
 
 
-def until(happened: Callable[[], bool], said: Callable[[], object] = str) -> None:
+def wait_until(condition: Callable[[], bool], describe: Callable[[], object] = str) -> None:
     deadline = time.monotonic() + END_MAX_S
-    while not happened():
-        assert time.monotonic() < deadline, said()
+    while not condition():
+        assert time.monotonic() < deadline, describe()
         time.sleep(0.02)
 
 
@@ -49,8 +49,8 @@ def seed(
     running: Crawl, *arguments: str, lines: str | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     command = [*LYCOSA, "seed", *arguments, "--frontier", running.frontier, "--crawl-name", running.name]
-    told = {"input": lines, "capture_output": True, "text": True}
-    return subprocess.run(command, cwd=running.home, env=environment() | settings, timeout=60, check=False, **told)
+    streams = {"input": lines, "capture_output": True, "text": True}
+    return subprocess.run(command, cwd=running.home, env=environment() | settings, timeout=60, check=False, **streams)
 
 
 def line(running: Crawl, n: int) -> str:
@@ -80,7 +80,7 @@ def test_crawl_is_watched_and_seeded_while_a_worker_is_killed(tmp_path: Path, re
         assert "no worker is running; the next one fetches them" in first.stderr
         with start_command("top", running.frontier, "--json", "--crawl-name", running.name, cwd=watched) as watching:
             run(running, watching)
-            check_looks(watching)
+            check_views(watching)
         for number in running.alive():
             running.workers[number].send_signal(signal.SIGTERM)
         for number in running.alive():
@@ -99,41 +99,41 @@ def run(running: Crawl, watching: Running) -> None:
         port = closed_port()
         running.options = (*options, "--metrics", str(port))
         running.start(number)
-    until(lambda: running.workers[0].pid in reported(watching))
+    wait_until(lambda: running.workers[0].pid in reporting_pids(watching))
     running.kill(0)
-    until(lambda: unique(running) == {*range(PAGES), 100_000}, lambda: unique(running))
+    wait_until(lambda: pages_with_items(running) == {*range(PAGES), 100_000}, lambda: pages_with_items(running))
 
     more = [200_000 + n for n in range(50)]
-    fed = seed(running, "--file", "-", "--json", lines="\n".join(line(running, n) for n in [*more, 100_000]))
-    assert (fed.returncode, json.loads(fed.stdout)) == (0, {"queued": 50, "known": 1, "left_out": 0, "bad": 0})
-    assert fed.stderr == ""
-    until(lambda: unique(running) >= {*more}, lambda: unique(running))
+    seeded = seed(running, "--file", "-", "--json", lines="\n".join(line(running, n) for n in [*more, 100_000]))
+    assert (seeded.returncode, json.loads(seeded.stdout)) == (0, {"queued": 50, "known": 1, "left_out": 0, "bad": 0})
+    assert seeded.stderr == ""
+    wait_until(lambda: pages_with_items(running) >= {*more}, lambda: pages_with_items(running))
 
-    seen = reports(running)
-    (killed,) = seen["former_workers"]
-    assert (killed["state"], killed["machine"]) == ("lost", seen["workers"][0]["machine"])
-    assert {worker["pid"] for worker in seen["workers"]} == {running.workers[n].pid for n in running.alive()}
-    assert seen["totals"]["pages"] == sum(worker["pages"] for worker in [*seen["workers"], killed])
-    assert seen["stats"]["item_scraped_count"] >= seen["totals"]["items"] >= PAGES + 51 - UNREPORTED
-    assert (seen["urls"]["done"], seen["unfinished"]) == (PAGES + 51, 0)
-    check_metrics(running, seen, port)
+    view = complete_view(running)
+    (killed,) = view["former_workers"]
+    assert (killed["state"], killed["machine"]) == ("lost", view["workers"][0]["machine"])
+    assert {worker["pid"] for worker in view["workers"]} == {running.workers[n].pid for n in running.alive()}
+    assert view["totals"]["pages"] == sum(worker["pages"] for worker in [*view["workers"], killed])
+    assert view["stats"]["item_scraped_count"] >= view["totals"]["items"] >= PAGES + 51 - UNREPORTED
+    assert (view["urls"]["done"], view["unfinished"]) == (PAGES + 51, 0)
+    check_metrics(running, view, port)
 
 
-def reports(running: Crawl) -> dict:
+def complete_view(running: Crawl) -> dict:
     """Return the view once the live workers have reported all their pages."""
-    seen: dict = {}
+    view: dict = {}
     pids = {running.workers[number].pid: number for number in running.alive()}
 
-    def told() -> bool:
-        seen.update(top(running))
-        pages = {worker["pid"]: worker["pages"] for worker in seen["workers"]}
+    def is_complete() -> bool:
+        view.update(top(running))
+        pages = {worker["pid"]: worker["pages"] for worker in view["workers"]}
         return pages == {pid: len(running_items(running.home, f"{number}.jsonl")) for pid, number in pids.items()}
 
-    until(told, lambda: seen)
-    return seen
+    wait_until(is_complete, lambda: view)
+    return view
 
 
-def unique(running: Crawl) -> set[int]:
+def pages_with_items(running: Crawl) -> set[int]:
     """Return the pages with an item, ignoring an incomplete line."""
     found = set()
     for text in running_items(running.home):
@@ -144,49 +144,47 @@ def unique(running: Crawl) -> set[int]:
     return found
 
 
-def looks_of(watching: Running) -> list[dict]:
+def views_of(watching: Running) -> list[dict]:
     """Return the output of `top --json` so far."""
     *lines, _ = (watching.home / "stdout").read_text().split("\n")
     return [json.loads(text) for text in lines]
 
 
-def reported(watching: Running) -> set[int]:
+def reporting_pids(watching: Running) -> set[int]:
     """Return the process ids of the workers that reported pages."""
-    workers = [worker for look in looks_of(watching) for worker in look["workers"]]
+    workers = [worker for view in views_of(watching) for worker in view["workers"]]
     return {worker["pid"] for worker in workers if worker.get("pages")}
 
 
-def check_looks(watching: Running) -> None:
-    """Once a second a look was written down, some a little late, and while there was work it shows."""
+def check_views(watching: Running) -> None:
+    """Check that there is about one view per second, and that it shows the crawl at work."""
     watching.process.send_signal(signal.SIGINT)
     assert watching.end() == 0
-    looks = looks_of(watching)
-    assert median(later["at"] - sooner["at"] for sooner, later in pairwise(looks)) > 0.9
-    assert max(look["rates"]["pages"] for look in looks if look["rates"]) > 0
-    hosts = next(look["hosts"] for look in looks if len(look["hosts"]) > 1)
+    views = views_of(watching)
+    assert median(later["at"] - earlier["at"] for earlier, later in pairwise(views)) > 0.9
+    assert max(view["rates"]["pages"] for view in views if view["rates"]) > 0
+    hosts = next(view["hosts"] for view in views if len(view["hosts"]) > 1)
     assert hosts[0]["delay_s"] == DELAY_S
     assert hosts[0]["queued"] >= hosts[-1]["queued"]
-    states = {worker["state"] for look in looks for worker in look["workers"]}
+    states = {worker["state"] for view in views for worker in view["workers"]}
     assert "crawling" in states
     assert states <= {"crawling", "waiting"}
 
 
-def check_metrics(running: Crawl, seen: dict, port: int) -> None:
+def check_metrics(running: Crawl, view: dict, port: int) -> None:
     """Check that the metrics of the crawl and of one of its workers agree with the view."""
-    with start_command(
-        "top", running.frontier, "--crawl-name", running.name, "--metrics", "0", cwd=running.home
-    ) as watching:
-        until(lambda: "metrics of" in watching.stderr)
+    with start_command("top", running.frontier, "--crawl-name", running.name, "--metrics", "0", cwd=running.home) as watching:
+        wait_until(lambda: "metrics of" in watching.stderr)
         found = scraped(watching.stderr.split()[-1])
-        assert found["lycosa_pages_total"] == {running.name: seen["totals"]["pages"]}
-        assert found["lycosa_worker_pages_total"] == {each["worker"]: each["pages"] for each in seen["workers"]}
-        assert found["lycosa_frontier_urls"]["done"] == seen["urls"]["done"]
+        assert found["lycosa_pages_total"] == {running.name: view["totals"]["pages"]}
+        assert found["lycosa_worker_pages_total"] == {each["worker"]: each["pages"] for each in view["workers"]}
+        assert found["lycosa_frontier_urls"]["done"] == view["urls"]["done"]
         assert found["lycosa_workers"]["lost"] == 1
-        assert found["lycosa_stat_total"]["item_scraped_count"] == seen["stats"]["item_scraped_count"]
-    own = scraped(f"http://127.0.0.1:{port}/metrics")
-    (name,) = own["lycosa_worker_pages_total"]
+        assert found["lycosa_stat_total"]["item_scraped_count"] == view["stats"]["item_scraped_count"]
+    worker_metrics = scraped(f"http://127.0.0.1:{port}/metrics")
+    (name,) = worker_metrics["lycosa_worker_pages_total"]
     assert name.endswith(f":{running.workers[2].pid}")
-    assert "lycosa_pages_total" not in own
+    assert "lycosa_pages_total" not in worker_metrics
 
 
 def test_local_crawl_serves_metrics_and_accepts_seeds(tmp_path: Path) -> None:
@@ -204,14 +202,14 @@ def test_local_crawl_serves_metrics_and_accepts_seeds(tmp_path: Path) -> None:
             (pages,), (failed,) = found["lycosa_pages_total"].values(), found["lycosa_failures_total"].values()
             return pages == 0 and failed > 0
 
-        until(answered, lambda: running.stderr)
-        seen = lycosa("top", "--state", "state", "--once", "--json", cwd=tmp_path)
-        assert (seen.returncode, seen.stderr) == (0, "")
-        told = json.loads(seen.stdout)
-        assert told["workers"][0]["pid"] == running.process.pid
-        assert told["unfinished"] == 2
-        assert [host["host"] for host in told["hosts"]] in ([], ["http://127.0.0.1:9"])
-        assert sum(host["queued"] + host["in_flight"] for host in told["hosts"]) <= 2
+        wait_until(answered, lambda: running.stderr)
+        top_once = lycosa("top", "--state", "state", "--once", "--json", cwd=tmp_path)
+        assert (top_once.returncode, top_once.stderr) == (0, "")
+        view = json.loads(top_once.stdout)
+        assert view["workers"][0]["pid"] == running.process.pid
+        assert view["unfinished"] == 2
+        assert [host["host"] for host in view["hosts"]] in ([], ["http://127.0.0.1:9"])
+        assert sum(host["queued"] + host["in_flight"] for host in view["hosts"]) <= 2
     stopped = lycosa("top", "--state", "state", "--once", cwd=tmp_path)
     assert stopped.returncode == 2
     assert "the crawl does not run: lycosa frontier status --state state" in stopped.stderr
@@ -232,7 +230,7 @@ def test_full_server_rejects_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ("top", "which crawl? lycosa top redis://host:6379/0, or lycosa top --state DIR"),
         ("top {url}", "there is no crawl in {url}: lycosa crawl ... --frontier starts one"),
@@ -255,7 +253,7 @@ def test_full_server_rejects_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
         ("seed http://a.example/ --state s --crawl-name x", "--crawl-name is the name of a crawl on a Redis server"),
     ],
 )
-def test_wrong_usage_prints_one_line(tmp_path: Path, monkeypatch, capsys, arguments: str, says: str) -> None:
+def test_wrong_usage_prints_one_line(tmp_path: Path, monkeypatch, capsys, arguments: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     with redis_server() as server:
         words = arguments.format(url=server.url).split()
@@ -264,8 +262,8 @@ def test_wrong_usage_prints_one_line(tmp_path: Path, monkeypatch, capsys, argume
             assert main(["seed", "http://a.example/", "--frontier", server.url, "--crawl-name", "shop"]) == 0
             capsys.readouterr()
         assert main(words) == 2
-    said = capsys.readouterr().err
-    said = "".join(line for line in said.splitlines(keepends=True) if "Started crawl " not in line)
-    assert says.format(url=server.url) in said
-    assert said.startswith("lycosa: ")
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    stderr = "".join(line for line in stderr.splitlines(keepends=True) if "Started crawl " not in line)
+    assert message.format(url=server.url) in stderr
+    assert stderr.startswith("lycosa: ")
+    assert stderr.count("\n") == 1

@@ -89,11 +89,11 @@ class ClaimingCrawl(Protocol):
 
 
 def assert_bounded_waits(claims: Sequence[Start], pace: float, extra_s: float) -> None:
-    """Check that each waits only for the claims before it, for one lease per CLAIMS_ROW claims, and for `extra_s`."""
+    """Check that each claim waits only for those before it, for one lease per CLAIMS_ROW claims, and for `extra_s`."""
     for number, start in enumerate(claims):
-        before = sum(earlier.at >= start.claimed_at for earlier in claims[:number])
-        turns = (before + 1) * (1 + 1 / CLAIMS_ROW) + 1
-        assert start.at - start.claimed_at <= turns * pace + extra_s, f"{start} had {before} before it"
+        earlier_count = sum(earlier.at >= start.claimed_at for earlier in claims[:number])
+        turns = (earlier_count + 1) * (1 + 1 / CLAIMS_ROW) + 1
+        assert start.at - start.claimed_at <= turns * pace + extra_s, f"{start} had {earlier_count} before it"
 
 
 def no_claims(crawl: Any, lease: Lease | None) -> HostBatches:

@@ -1,4 +1,4 @@
-"""A client for contracts: each of their event loops is short, and a connection lives longer."""
+"""A blocking Redis client with an async interface: the event loops of contract tests are shorter than a connection."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import redis
 
 
 class LooplessClient:
-    """The methods of redis-py's client for asyncio that a frontier needs, over the blocking client."""
+    """The methods of redis-py's asyncio client that a frontier needs, on top of the blocking client."""
 
     def __init__(self, url: str) -> None:
-        self._real = redis.Redis.from_url(url)
+        self.blocking = redis.Redis.from_url(url)
 
     async def execute_command(self, *arguments: Any) -> Any:
-        return self._real.execute_command(*arguments)
+        return self.blocking.execute_command(*arguments)
 
     async def get(self, key: str) -> Any:
-        return self._real.get(key)
+        return self.blocking.get(key)
 
     async def hget(self, key: str, field: str) -> Any:
-        return self._real.hget(key, field)
+        return self.blocking.hget(key, field)
 
     async def hgetall(self, key: str) -> Any:
-        return self._real.hgetall(key)
+        return self.blocking.hgetall(key)
 
     async def zrange(self, key: str, start: int, end: int) -> Any:
-        return self._real.zrange(key, start, end)
+        return self.blocking.zrange(key, start, end)
 
     async def info(self, section: str) -> Any:
-        return self._real.info(section)
+        return self.blocking.info(section)
 
     async def memory_purge(self) -> Any:
-        return self._real.memory_purge()
+        return self.blocking.memory_purge()
 
     async def aclose(self) -> None:
-        self._real.close()
+        self.blocking.close()

@@ -1,4 +1,4 @@
-"""What a crawl in Redis remembers of workers and servers that are gone does not grow with their number (C3, C6)."""
+"""What Redis stores about former workers and servers does not grow with their number (C3, C6)."""
 
 from __future__ import annotations
 
@@ -27,63 +27,63 @@ HOSTS = {number: f"http://h{n}.example:80" for number, n in enumerate((1, 3, 7))
 
 
 def bound(name: str) -> int:
-    """Return what the script says."""
+    """Return a constant of the script."""
     (value,) = re.findall(rf"local {name} = (\d+)", WORKER_SCRIPT.text.decode())
     return int(value)
 
 
 async def joined(url: str, crawl: str, worker: str) -> Any:
-    """Return a worker's frontier."""
+    """Join the crawl as this worker, and return its frontier."""
     return await simulated_frontier(LooplessClient(url), crawl, POLICY, NOW, worker=worker, partitions=3)
 
 
 def record(frontier: Any, partition: int, number: int) -> UrlRecord:
-    """Return a record of a partition."""
+    """Return a record that belongs to this partition."""
     (host,) = (each for each in HOSTS.values() if frontier.session.partition_of(each).number == partition)
     return UrlRecord(1, number, f"{host}/{number}", host)
 
 
-async def link(frontier: Any, number: int, many: int = 1) -> None:
-    """Fetch a page of the first partition that links to pages of the second one. They wait in the outbox."""
+async def link(frontier: Any, number: int, links: int = 1) -> None:
+    """Fetch a page of partition 0 with links to partition 1. The links wait in the outbox."""
     await frontier.push([record(frontier, 0, number)])
     (lease,) = [each for each in await frontier.lease(9, frontier.session.now) if each.record.fingerprint == number]
-    await frontier.ack(lease, "200", [record(frontier, 1, number + n + 1) for n in range(many)], frontier.session.now)
+    await frontier.ack(lease, "200", [record(frontier, 1, number + n + 1) for n in range(links)], frontier.session.now)
     await frontier.session.send()
 
 
-def test_a_worker_that_was_given_up_joins_no_more_however_many_came_after_it(redis):
-    async def play() -> None:
+def test_an_expired_worker_cannot_rejoin_however_many_expired_after_it(redis):
+    async def scenario() -> None:
         crawl = token_hex(4)
-        stays = await joined(redis.url, crawl, "stays")
-        run, (_, other, _) = stays.session.calls.run, stays.session.partitions
-        server = stays.session.calls.client._real
-        gone = [f"w#{number}" for number in range(2, 2 * bound("REFUSED_MAX"))]
-        for worker in reversed(gone[:10]):  # in any order
+        member = await joined(redis.url, crawl, "stays")
+        run, (_, other, _) = member.session.calls.run, member.session.partitions
+        server = member.session.calls.client.blocking
+        expired = [f"w#{number}" for number in range(2, 2 * bound("REFUSED_MAX"))]
+        for worker in reversed(expired[:10]):  # in any order
             await run(other, "expire", worker, 0)
-        for worker in gone[10:]:
+        for worker in expired[10:]:
             await run(other, "expire", worker, 0)
         assert server.zcard(other.key + Key.REFUSED) == bound("REFUSED_MAX")
-        begun = (crawl_of(server, other), 3, 1, 0, "", 0)
-        for worker in (gone[0], gone[9], gone[10], gone[len(gone) // 2], gone[-1]):
+        join_arguments = (crawl_of(server, other), 3, 1, 0, "", 0)
+        for worker in (expired[0], expired[9], expired[10], expired[len(expired) // 2], expired[-1]):
             other.worker = worker
             with pytest.raises(WorkerLost):
-                await run(other, "join", "w", *begun)
-        for worker in (f"w#{len(gone) + 2}", "stays#1"):  # one that comes now, and one that is there, again
+                await run(other, "join", "w", *join_arguments)
+        for worker in (f"w#{len(expired) + 2}", "stays#1"):  # a new worker, and a member that joins again
             other.worker = worker
-            assert (await run(other, "join", "w", *begun))[1] == worker.encode()
+            assert (await run(other, "join", "w", *join_arguments))[1] == worker.encode()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def crawl_of(server: Any, partition: Any) -> bytes:
-    """Return which crawl it is."""
+    """Return the id of the crawl that the partition belongs to."""
     return server.hget(partition.key + Key.META, "crawl")  # type: ignore[no-any-return]
 
 
-def test_servers_that_handed_nothing_out_leave_no_trace(redis):
-    async def play() -> None:
+def test_servers_without_deliveries_leave_no_trace(redis):
+    async def scenario() -> None:
         frontier = await joined(redis.url, token_hex(4), "w")
-        server, (first, second, _) = frontier.session.calls.client._real, frontier.session.partitions
+        server, (first, second, _) = frontier.session.calls.client.blocking, frontier.session.partitions
         await link(frontier, 100)
         await frontier.session.deliver()
         traces = server.hgetall(first.key + Key.OUTBOX_SERVERS), server.hgetall(second.key + Key.INBOX_LAST)
@@ -98,21 +98,21 @@ def test_servers_that_handed_nothing_out_leave_no_trace(redis):
         await frontier.session.refresh()
         assert second.counts["queued"] + second.counts["leased"] == 2
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_of_very_many_failovers_the_last_are_remembered(redis):
-    """A partition that is some of them behind itself loses nothing."""
+def test_only_the_latest_of_many_failovers_are_stored(redis):
+    """A partition that is a few failovers behind loses nothing."""
 
-    async def play() -> None:
+    async def scenario() -> None:
         crawl, many, behind = token_hex(4), 3 * bound("SERVERS_MAX") + 4, 3
         frontier = await joined(redis.url, crawl, "w")
-        server, (first, second, _) = frontier.session.calls.client._real, frontier.session.partitions
+        server, (first, second, _) = frontier.session.calls.client.blocking, frontier.session.partitions
         for number in range(many):
             if number == many - behind:
                 replica = {key: server.dump(key) for key in server.scan_iter(second.key + "*")}
             redis.cli("DEBUG", "CHANGE-REPL-ID")
-            await link(frontier, 100 * (number + 1), many=number % 3 + 1)
+            await link(frontier, 100 * (number + 1), links=number % 3 + 1)
             await frontier.session.calls.deliver(first, second)
         assert len(server.hget(first.key + Key.OUTBOX_SERVERS, "1").split()) == 2 * bound("SERVERS_MAX")
         assert bound("SERVERS_MAX") <= server.hlen(second.key + Key.INBOX_LAST) <= bound("SERVERS_MAX") + 1
@@ -125,18 +125,18 @@ def test_of_very_many_failovers_the_last_are_remembered(redis):
         await frontier.session.refresh()
         assert frontier.session.partitions[1].counts["queued"] == sum(number % 3 + 1 for number in range(many))
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_what_was_brought_is_kept_for_a_while_and_then_the_last_of_it(redis):
-    """A partition that has lost all of a moment is brought it again, however much that was."""
+def test_delivered_records_are_kept_for_a_while_and_then_only_the_last_ones(redis):
+    """A partition that lost everything of the last seconds gets it again, however much that was."""
 
-    async def play() -> None:
-        crawl, many = token_hex(4), 3 * bound("RETAINED")
+    async def scenario() -> None:
+        crawl, count = token_hex(4), 3 * bound("RETAINED")
         frontier = await joined(redis.url, crawl, "w")
-        server, (first, second, _) = frontier.session.calls.client._real, frontier.session.partitions
+        server, (first, second, _) = frontier.session.calls.client.blocking, frontier.session.partitions
         replica = {key: server.dump(key) for key in server.scan_iter(second.key + "*")}
-        await link(frontier, 1000, many)
+        await link(frontier, 1000, count)
         await frontier.session.deliver()
         server.delete(*server.scan_iter(second.key + "*"))
         for key, value in replica.items():
@@ -145,11 +145,11 @@ def test_what_was_brought_is_kept_for_a_while_and_then_the_last_of_it(redis):
         frontier = await joined(redis.url, crawl, "w")
         assert await deliver_lost_records(frontier.session.calls, frontier.session.partitions) == 1
         await frontier.session.refresh()
-        assert frontier.session.partitions[1].counts["queued"] == many
+        assert frontier.session.partitions[1].counts["queued"] == count
         for number in (1, 2):
             frontier.session.now = NOW + number * bound("RETAINED_S")
             await link(frontier, 10_000 * number)
             await frontier.session.deliver()
         assert server.llen(first.key + Key.OUTBOX + "1") == bound("RETAINED")
 
-    asyncio.run(play())
+    asyncio.run(scenario())

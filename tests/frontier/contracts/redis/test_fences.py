@@ -1,4 +1,4 @@
-"""What a worker of a crawl on Redis does that stood still, or hears late how the crawl is (C3, C6)."""
+"""Workers of a crawl on Redis that paused, or that receive outdated answers (C3, C6)."""
 
 from __future__ import annotations
 
@@ -24,89 +24,87 @@ from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 
-TURNS = 20
-"""Of the loop, in which whatever can happen happens."""
+ITERATIONS = 20
+"""Iterations of the event loop after which nothing more happens by itself."""
 
-BURIED_MAX_S = 60.0
+EXPIRED_MAX_S = 60.0
 SEGMENTS = [f"2001-01-{day:02}" for day in range(1, 10)]
 
 
-class Late(LooplessClient):
-    """A client to which the answers to those who only look come late."""
+class LateStatusClient(LooplessClient):
+    """A client that delays the responses to `status` until the gate opens."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.gate = asyncio.Event()
 
     async def execute_command(self, *arguments: Any) -> Any:
-        """Run a command."""
-        said = self._real.execute_command(*arguments)
+        response = self.blocking.execute_command(*arguments)
         if "status" in arguments:
             await self.gate.wait()
-        return said
+        return response
 
 
-def test_what_is_heard_late_is_not_taken_for_what_is(redis) -> None:
-    """Else a worker could end although there is something to do."""
+def test_an_outdated_status_does_not_override_a_newer_one(redis) -> None:
+    """Otherwise a worker could end although there is work left."""
 
-    async def story() -> None:
-        client, name = Late(redis.url), token_hex(8)
-        one = await simulated_frontier(client, name, PLAIN, 0.0, worker="one")
+    async def scenario() -> None:
+        client, name = LateStatusClient(redis.url), token_hex(8)
+        first = await simulated_frontier(client, name, PLAIN, 0.0, worker="one")
         other = await simulated_frontier(LooplessClient(redis.url), name, PLAIN, 0.0, worker="other")
-        late = asyncio.create_task(one.session.status())
+        late = asyncio.create_task(first.session.status())
         await asyncio.sleep(0)
         await other.push([url(1)])
-        now = asyncio.create_task(one.session.refresh())
-        for _ in range(TURNS):
+        now = asyncio.create_task(first.session.refresh())
+        for _ in range(ITERATIONS):
             await asyncio.sleep(0)
         client.gate.set()
         await asyncio.gather(late, now)
-        assert one.session.is_live()
-        assert not await one.is_finished()
+        assert first.session.is_live()
+        assert not await first.is_finished()
 
-    run(story())
+    run(scenario())
 
 
-class Fetches:
-    """A fetcher that notes what it is asked for."""
+class RecordingFetcher:
+    """A fetcher that records the requested URLs."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     async def fetch(self, request: Request, **_: Any) -> Any:
-        """Fetch at once."""
-        self.asked.append(request.url)
+        self.requested.append(request.url)
         return SimpleNamespace(timings=SimpleNamespace(total_s=0.0, connect_s=0.0, tls_s=0.0))
 
 
-def test_who_stood_still_contacts_no_host_whose_turn_is_that_of_others(redis) -> None:
-    async def story() -> None:
-        name, policy, fetches = token_hex(8), Policy(robots=False, delay_s=0.1), Fetches()
-        still, other = [
+def test_a_paused_worker_contacts_no_host_whose_lease_others_have(redis) -> None:
+    async def scenario() -> None:
+        name, policy, recorder = token_hex(8), Policy(robots=False, delay_s=0.1), RecordingFetcher()
+        paused, other = [
             await redis_frontier(redis.url, name, policy, Membership(worker), print) for worker in ("still", "other")
         ]
-        fetcher = StartReportingFetcher(fetches, still, Clock())  # type: ignore[arg-type]
-        await still.push([url(1)])
-        (lease,) = await still.lease(1, time.time())
+        fetcher = StartReportingFetcher(recorder, paused, Clock())  # type: ignore[arg-type]
+        await paused.push([url(1)])
+        (lease,) = await paused.lease(1, time.time())
         await fetcher.fetch(Request(lease.record.url))
-        assert still.heartbeat
-        still.heartbeat.stop()
-        async with asyncio.timeout(BURIED_MAX_S):
+        assert paused.heartbeat
+        paused.heartbeat.stop()
+        async with asyncio.timeout(EXPIRED_MAX_S):
             while not await other.lease(1, time.time()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         with pytest.raises(WorkerLost):
             await fetcher.fetch(Request(lease.record.url))
-        assert fetches.asked == [lease.record.url]
-        for each in (still, other):
+        assert recorder.requested == [lease.record.url]
+        for each in (paused, other):
             await each.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_worker_is_not_told_again_and_again_of_what_there_is_no_more(redis) -> None:
-    """Each answer has the counts of all segments, of which there may be very many in time."""
+def test_counts_that_became_zero_are_removed(redis) -> None:
+    """Each response has the counts of all segments, and their number grows with time."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         client, name = LooplessClient(redis.url), token_hex(8)
         frontier = await simulated_frontier(client, name, PLAIN, 1e9, keep_done=False)
         await frontier.push([url(number, segment=segment) for number, segment in enumerate(SEGMENTS)])
@@ -115,9 +113,9 @@ def test_a_worker_is_not_told_again_and_again_of_what_there_is_no_more(redis) ->
                 await frontier.ack(lease, "200", (), 1e9)
             await frontier.commit({})
         kinds = {
-            field.partition(b"|")[0] for field in client._real.hkeys(frontier.session.partitions[0].key + Key.COUNTS)
+            field.partition(b"|")[0] for field in client.blocking.hkeys(frontier.session.partitions[0].key + Key.COUNTS)
         }
         assert kinds == {b"done"}
         assert (await frontier.stats()).done == len(SEGMENTS)
 
-    run(story())
+    run(scenario())

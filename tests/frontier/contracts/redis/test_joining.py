@@ -1,4 +1,4 @@
-"""Who may take part in a crawl on Redis, by which address, and what others are told in one line (C3, C6)."""
+"""Who may join a crawl on Redis, with which URL, and the one-line messages for everybody else (C3, C6)."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class Crawl:
         self.url, self.name = url, token_hex(4)
         self.server = driver.Redis.from_url(url)
 
-    def join(self, known: str = "", *, spider: str = SPIDER, partitions: int = 2, until: int = 99) -> str:
-        """Join. The worker dies after so many calls."""
-        left = [until]
+    def join(self, known: str = "", *, spider: str = SPIDER, partitions: int = 2, calls_max: int = 99) -> str:
+        """Join. The worker is killed after `until` calls."""
+        calls_left = [calls_max]
 
-        async def at_once(act: Callable[[], Awaitable[Any]]) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
+        async def at_once(call: Callable[[], Awaitable[Any]]) -> Any:
+            calls_left[0] -= 1
+            if calls_left[0] < 0:
                 raise KeyboardInterrupt
-            return await act()
+            return await call()
 
         client = LooplessClient(self.url)
         session = Session(client, self.name, "w", at_once, partitions, callers_clock=True, spider=spider)
@@ -75,29 +75,29 @@ def crawl(redis) -> Crawl:
 
 
 @contextmanager
-def refused(error: type[Exception], says: str):
-    with pytest.raises(error, match=says) as caught:
+def refused(error: type[Exception], message: str):
+    with pytest.raises(error, match=message) as caught:
         yield
     assert "\n" not in str(caught.value)
 
 
-def test_of_the_same_spider_all_may_join(crawl):
+def test_workers_of_the_same_spider_may_join(crawl):
     assert crawl.join() == crawl.join() == crawl.join(crawl.join())
 
 
-def test_another_spider(crawl):
+def test_another_spider_is_refused(crawl):
     crawl.join()
     with refused(ForeignState, "is one of spider shop, not of spider news: give another --crawl-name"):
         crawl.join(spider="spider news")
 
 
-def test_otherwise_divided(crawl):
+def test_another_number_of_partitions_is_refused(crawl):
     crawl.join()
     with refused(StateError, "has 2 partitions, not 4: set partitions=2"):
         crawl.join(partitions=4)
 
 
-def test_other_versions(crawl):
+def test_other_layout_versions_are_refused(crawl):
     crawl.join()
     crawl.server.hset(crawl.key(0), "layout", "1000")
     with refused(NewerState, r"newer version of Lycosa \(layout 1000, this one has \d+\): update this worker"):
@@ -110,19 +110,19 @@ def test_other_versions(crawl):
     crawl.server.hdel(crawl.key(0), "layout")
     with refused(StateError, r"older version of Lycosa \(layout 1, "):
         crawl.join()
-    assert crawl.server.hget(crawl.key(0), "workers") == b"1", "nothing is changed by who is refused"
+    assert crawl.server.hget(crawl.key(0), "workers") == b"1", "a refused worker changes nothing"
 
 
-def test_who_begins_may_die_anywhere(crawl):
+def test_the_first_worker_may_die_at_any_call(crawl):
     for calls in (1, 2):
         with pytest.raises(KeyboardInterrupt):
-            crawl.join(until=calls)
+            crawl.join(calls_max=calls)
     assert crawl.join() == crawl.join()
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_server_of_some_partitions_that_comes_back_empty(crawl, lost):
-    """A new worker that knows of no crawl does not fill the gap: what was there would be missing in silence."""
+def test_a_server_that_lost_some_partitions_is_refused(crawl, lost):
+    """A new worker does not recreate the lost partition: its records would be missing unnoticed."""
     known = crawl.join()
     crawl.lose(lost)
     with refused(StateError, "is incomplete: its partition 1 is missing: .*; give another --crawl-name"):
@@ -131,64 +131,66 @@ def test_a_server_of_some_partitions_that_comes_back_empty(crawl, lost):
         crawl.join(known)
 
 
-def test_the_creator_of_a_crawl_is_told_of_it_and_of_the_others_there(tmp_path):
-    """A name that is misspelt begins another crawl."""
+def test_starting_a_crawl_is_reported_with_the_other_crawls_on_the_server(tmp_path):
+    """Otherwise a misspelt name would start another crawl unnoticed."""
 
-    def told(name: str) -> str:
-        said: list[str] = []
+    def messages_of_joining(name: str) -> str:
+        messages: list[str] = []
 
-        async def story() -> None:
-            frontier = await redis_frontier(server.url, name, Policy(), Membership("w"), said.append, partitions=2)
+        async def scenario() -> None:
+            frontier = await redis_frontier(server.url, name, Policy(), Membership("w"), messages.append, partitions=2)
             await frontier.close()
 
-        asyncio.run(story())
-        return "\n".join(said)
+        asyncio.run(scenario())
+        return "\n".join(messages)
 
     with redis_server() as server:
-        begun = f"Started crawl 'shop' in {server.url}; workers can join."
-        assert told("shop") == begun
-        assert told("shop") == ""
-        assert told("news") == begun.replace("shop", "news") + " Other crawls there: shop"
-        shpo = begun.replace("shop", "shpo") + " Other crawls there: news, shop: did you mean 'shop'?"
-        assert told("shpo") == shpo
+        started = f"Started crawl 'shop' in {server.url}; workers can join."
+        assert messages_of_joining("shop") == started
+        assert messages_of_joining("shop") == ""
+        assert messages_of_joining("news") == started.replace("shop", "news") + " Other crawls there: shop"
+        misspelt = started.replace("shop", "shpo") + " Other crawls there: news, shop: did you mean 'shop'?"
+        assert messages_of_joining("shpo") == misspelt
         client = driver.Redis.from_url(server.url)
         client.delete(*client.scan_iter("lycosa:{shop.*"))
-        assert told("other").endswith(" Other crawls there: news, shpo")
+        assert messages_of_joining("other").endswith(" Other crawls there: news, shpo")
         for n in range(20):
-            told(f"n{n:02}")
-        assert told("last").endswith(" Other crawls there: n00, n01, n02, n03, n04, n05, n06, n07, n08, n09, ...")
+            messages_of_joining(f"n{n:02}")
+        assert messages_of_joining("last").endswith(
+            " Other crawls there: n00, n01, n02, n03, n04, n05, n06, n07, n08, n09, ..."
+        )
         with refused(UsageError, "there is no crawl 'nws' in .*; did you mean 'news'[?]$"):
-            asyncio.run(visited(server.url, "nws"))
+            asyncio.run(open_existing(server.url, "nws"))
 
 
-async def visited(url: str, name: str) -> None:
+async def open_existing(url: str, name: str) -> None:
     async with open_crawl(url, name, pytest.fail):
         pass
 
 
 @pytest.mark.parametrize("name", ["", "{}", "}{", "a{b", "a\nb", "\x1b[31m", "x" * 201, "\udcff"])
-def test_names_that_no_crawl_can_have(name):
-    """A brace would end the hash tag of its keys: a partition would be spread over a cluster."""
+def test_invalid_crawl_names_are_refused(name):
+    """A brace would end the hash tag of the keys and spread a partition over a cluster."""
     with refused(UsageError, "is not a crawl name: give a --crawl-name of at most 200 characters, no braces"):
         Session(None, name, "w", asyncio.sleep, 1, callers_clock=True)
 
 
 @pytest.mark.parametrize("name", ["shop", "a b/c", "..", "ü*☃", "x" * 200])
-def test_names_that_a_crawl_may_have(redis, name):
-    async def story() -> None:
+def test_valid_crawl_names(redis, name):
+    async def scenario() -> None:
         frontier = await redis_frontier(redis.url, name, Policy(), Membership(token_hex(4)), print, partitions=2)
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_process_with_a_copy_of_our_state(redis):
-    """Two that give up each other would do so for ever: the one that was given up finds out, and ends."""
+def test_two_workers_with_the_same_state_are_detected(redis):
+    """They would expire each other for ever; so the expired one finds out and ends."""
 
     def report() -> bytes:
         return encode(WorkerReport("machine", 7, "1.0", time.monotonic(), CRAWLING))
 
-    async def story(name: str) -> None:
+    async def scenario(name: str) -> None:
         first = await redis_frontier(redis.url, name, Policy(), Membership("w"), print)
         copy = await redis_frontier(redis.url, name, Policy(), Membership("w"), print)
         copy.set_reporter(report, bytes)
@@ -199,40 +201,40 @@ def test_a_process_with_a_copy_of_our_state(redis):
         alone = await redis_frontier(redis.url, name, Policy(), Membership("w"), print, again=True)
         await alone.close()
 
-    asyncio.run(story(token_hex(4)))
+    asyncio.run(scenario(token_hex(4)))
 
 
-def test_who_cannot_tell_of_itself_leaves_all_the_same(crawl):
-    """What it was lent is lent to others at once, and not when it is dead."""
+def test_a_worker_whose_report_fails_leaves_properly(crawl):
+    """Its leases are released at once, not when it expires."""
 
-    async def story() -> None:
-        dumb = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("a"), print)
-        OpenFrontier.joined(dumb).set_reporter(WorkerReporter(None, RunStats(0.0), StatsCollector(), 1))
+    async def scenario() -> None:
+        failing = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("a"), print)
+        OpenFrontier.joined(failing).set_reporter(WorkerReporter(None, RunStats(0.0), StatsCollector(), 1))
         other = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("b"), print)
-        await dumb.push([url(1)])
-        assert await dumb.lease(1, time.time())
-        await OpenFrontier.joined(dumb).totals(WorkerReporter(None, RunStats(0.0), StatsCollector(), 1))
-        await dumb.close()
+        await failing.push([url(1)])
+        assert await failing.lease(1, time.time())
+        await OpenFrontier.joined(failing).totals(WorkerReporter(None, RunStats(0.0), StatsCollector(), 1))
+        await failing.close()
         assert crawl.server.zcard(crawl.key(0)[:-1] + Key.WORKERS) == 1
         assert await other.lease(1, time.time())
         await other.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def joined(url: str) -> None:
-    async def story() -> None:
+def join_and_leave(url: str) -> None:
+    async def scenario() -> None:
         member = Membership("w")
         frontier = await redis_frontier(url, token_hex(4), Policy(), member, print)
         assert member.crawl
         await frontier.commit({})
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_who_is_refused_does_not_make_the_crawl_its_own(crawl):
-    """Seeds were first, and are nobody's."""
+def test_a_refused_worker_does_not_set_the_spider_of_a_crawl(crawl):
+    """A crawl that was started by seeds belongs to no spider yet."""
     crawl.join(spider="")
     with refused(StateError, "has 2 partitions, not 4"):
         crawl.join(spider="spider news", partitions=4)
@@ -240,57 +242,59 @@ def test_who_is_refused_does_not_make_the_crawl_its_own(crawl):
     crawl.join()
 
 
-def test_who_keeps_what_is_done_otherwise_changes_no_policy(crawl):
+def test_a_worker_with_another_keep_done_is_refused_and_changes_nothing(crawl):
     crawl.join()
     crawl.server.hset(crawl.key(0), "keep_done", "1")
     with refused(StateError, "was begun with keep_done: set keep_done=true"):
         crawl.join()
-    assert crawl.server.hget(crawl.key(0), "workers") == b"1", "nothing is changed by who is refused"
+    assert crawl.server.hget(crawl.key(0), "workers") == b"1", "a refused worker changes nothing"
 
 
-def looked_at(crawl: Crawl, partitions: int) -> int:
-    """Look at a crawl, which is begun if it is not there. Return how many partitions it has."""
+def open_from_outside(crawl: Crawl, partitions: int) -> int:
+    """Open a crawl, which is created if it does not exist. Return its number of partitions."""
 
-    async def story() -> int:
+    async def scenario() -> int:
         async with open_crawl(crawl.url, crawl.name, pytest.fail, CrawlForm(partitions, keep_done=False)) as opened:
             return len(opened.session.partitions)
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
-def test_a_beginning_that_others_made_is_gone_on_with(crawl):
-    """Somebody else died in the middle of it, or is at it."""
+def test_a_partially_created_crawl_is_completed(crawl):
+    """Its creator died in between, or is still running."""
     with pytest.raises(KeyboardInterrupt):
-        crawl.join(until=1)
-    assert looked_at(crawl, 4) == 2
+        crawl.join(calls_max=1)
+    assert open_from_outside(crawl, 4) == 2
     assert crawl.server.hget(crawl.key(0), "crawl") == crawl.server.hget(crawl.key(1), "crawl")
     crawl.join()
 
 
-def test_a_crawl_of_another_version_is_not_touched_from_outside(crawl):
+def test_a_crawl_of_another_version_cannot_be_opened_from_outside(crawl):
     crawl.join()
     crawl.server.sadd(CRAWLS, crawl.name)
     crawl.server.hset(crawl.key(0), "layout", "1000")
     with refused(StateError, "another version of Lycosa: its layout is 1000"):
-        looked_at(crawl, 2)
+        open_from_outside(crawl, 2)
 
 
 def test_a_commit_waits_for_replicas(monkeypatch):
-    """And no longer than a while for one that stands still, which is said once."""
-    said: list[str] = []
+    """But not longer than the limit if a replica is paused, which is reported once."""
+    messages: list[str] = []
     positions = "lycosa:{shop.0}:" + Key.POSITIONS
 
     async def committed(frontier: RedisFrontier, items: int, within_s: float) -> float:
         monkeypatch.setattr(replicas, "REPLICATED_MAX_S", within_s)
-        began = time.monotonic()
+        started = time.monotonic()
         await frontier.commit({"items": items})
-        return time.monotonic() - began
+        return time.monotonic() - started
 
-    async def story(url: str, replica: RedisServer) -> None:
-        frontier = await redis_frontier(url, "shop", Policy(), Membership("w"), said.append, replicas=1)
+    async def scenario(url: str, replica: RedisServer) -> None:
+        frontier = await redis_frontier(url, "shop", Policy(), Membership("w"), messages.append, replicas=1)
         assert await committed(frontier, 0, LONG_S) < LONG_S
-        assert driver.Redis.from_url(replica.url).hget(positions, "w/items") == b"0", "committed, and not there"
-        assert len(said) == 1, "that it begins"
+        assert driver.Redis.from_url(replica.url).hget(positions, "w/items") == b"0", (
+            "committed, but not on the replica"
+        )
+        assert len(messages) == 1, "only the start of the crawl"
         replica.pause()
         for items in (1, 2):
             assert SHORT_S <= await committed(frontier, items, SHORT_S) < LONG_S
@@ -300,53 +304,53 @@ def test_a_commit_waits_for_replicas(monkeypatch):
     with redis_server() as server, redis_server(replicaof=f"127.0.0.1 {server.port}") as replica:
         while "state=online" not in server.cli("INFO", "replication"):
             time.sleep(0.05)
-        asyncio.run(story(server.url, replica))
-    assert said[1:] == ["0 of 1 replicas have a commit after 0.3 s; the crawl continues"]
+        asyncio.run(scenario(server.url, replica))
+    assert messages[1:] == ["0 of 1 replicas have a commit after 0.3 s; the crawl continues"]
 
 
-def login(server: RedisServer) -> str:
+def url_with_ca(server: RedisServer) -> str:
     return f"{server.url}?ca={server.ca}"
 
 
-def test_by_a_password_and_tls():
+def test_password_and_tls():
     with redis_server(tls=True, password="a%20secret") as server:
-        with_password = login(server).replace("a%20secret", "a%2520secret")
-        joined(with_password)
-        joined(f"{with_password}&cert={server.ca}&key={server.home / 'server.key'}")
-        for wrong, error, says in (
+        with_password = url_with_ca(server).replace("a%20secret", "a%2520secret")
+        join_and_leave(with_password)
+        join_and_leave(f"{with_password}&cert={server.ca}&key={server.home / 'server.key'}")
+        for wrong, error, message in (
             (server.url, UsageError, "name its authority with ca=FILE"),
-            (login(server), UsageError, "refuses this user and password"),
+            (url_with_ca(server), UsageError, "refuses this user and password"),
             (with_password.replace("rediss:", "redis:").partition("?")[0], StateError, "does it want TLS, rediss://"),
         ):
-            with refused(error, says):
-                joined(wrong)
+            with refused(error, message):
+                join_and_leave(wrong)
 
 
 @pytest.mark.parametrize("form", ["rediss", "rediss+cluster", "rediss+sentinel"])
-def test_tls_with_a_server_that_has_none(redis, form):
-    """It waits for the end of a line, and says nothing: the driver would wait for as long as for any answer."""
+def test_tls_is_refused_by_a_server_without_it(redis, form):
+    """Such a server waits silently for the end of a line; the driver alone would wait for its full timeout."""
     address = f"{form}://{redis.url.split('/')[2]}" + ("/shop" if "sentinel" in form else "")
-    began = time.monotonic()
+    started = time.monotonic()
     with refused(UsageError, "there is no TLS on this port; without TLS write redis://"):
-        joined(address)
-    assert time.monotonic() - began < CALL_TIMEOUT_S - 2
+        join_and_leave(address)
+    assert time.monotonic() - started < CALL_TIMEOUT_S - 2
 
 
-def test_a_server_that_is_not_what_its_address_says(redis):
-    place = redis.url.split("/")[2]
+def test_a_url_with_the_wrong_kind_of_server_is_refused(redis):
+    host_port = redis.url.split("/")[2]
     with refused(UsageError, "is no node of a cluster; write redis://"):
-        joined(f"redis+cluster://{place}")
+        join_and_leave(f"redis+cluster://{host_port}")
     with refused(UsageError, "is no Sentinel; write redis://"):
-        joined(f"redis+sentinel://{place}/shop")
+        join_and_leave(f"redis+sentinel://{host_port}/shop")
     with refused(StateError, "^redis.sentinel://127.0.0.1:1/shop: no answer from any of these Sentinels$"):
-        joined("redis+sentinel://127.0.0.1:1/shop")
+        join_and_leave("redis+sentinel://127.0.0.1:1/shop")
 
 
 @pytest.mark.parametrize("options", [{"rename_command INFO": ""}, {}])
 def test_a_server_that_hides_its_info(options):
-    """As some do that others run for us. Links go from one partition to another, though nobody says who counts them."""
+    """As some hosted servers do. Links are delivered between partitions although the server's id is unknown."""
 
-    async def story(address: str) -> set[str]:
+    async def scenario(address: str) -> set[str]:
         frontier = await redis_frontier(address, "shop", Policy(), Membership("w"), print, partitions=2)
         await frontier.push([url(0, "http://h0.test")])
         found: set[str] = set()
@@ -363,21 +367,21 @@ def test_a_server_that_hides_its_info(options):
 
     with redis_server(**options) as server:
         server.cli("ACL", "SETUSER", "default", "-info")
-        assert asyncio.run(asyncio.wait_for(story(server.url), 60)) == {f"http://h{n}.test" for n in range(9)}
+        assert asyncio.run(asyncio.wait_for(scenario(server.url), 60)) == {f"http://h{n}.test" for n in range(9)}
 
 
-def test_through_a_socket(tmp_path: Path):
+def test_connection_through_a_unix_socket(tmp_path: Path):
     with redis_server(unixsocket=tmp_path / "redis.sock", password="secret") as server:
-        joined(f"unix://:secret@{tmp_path}/redis.sock?db=3")
+        join_and_leave(f"unix://:secret@{tmp_path}/redis.sock?db=3")
         assert server.cli("INFO", "keyspace").count("db3:") == 1
         with refused(UsageError, "refuses this user and password"):
-            joined(f"unix://{tmp_path}/redis.sock")
+            join_and_leave(f"unix://{tmp_path}/redis.sock")
         with refused(StateError, "no answer from the server"):
-            joined(f"unix://{tmp_path}/other.sock")
+            join_and_leave(f"unix://{tmp_path}/other.sock")
 
 
-def test_what_comes_from_outside_is_refused_by_a_server_that_is_full() -> None:
-    async def story() -> None:
+def test_operations_are_refused_by_a_full_server() -> None:
+    async def scenario() -> None:
         worker = await redis_frontier(server.url, "shop", Policy(robots=False), Membership("w"), print)
         await worker.push([url(2)])
         await worker.nack((await worker.lease(1, time.time()))[0], "timeout", None, time.time())
@@ -386,9 +390,9 @@ def test_what_comes_from_outside_is_refused_by_a_server_that_is_full() -> None:
         async with open_crawl(server.url, "shop", pytest.fail, CrawlForm(1, keep_done=False)) as opened:
             operations = RedisOperations(opened.session)
             server.cli("CONFIG", "SET", "maxmemory", "1mb")
-            for into in (None, "other"):
+            for segment in (None, "other"):
                 with pytest.raises(StorageFull, match="has reached its maxmemory; nothing is lost"):
-                    await operations.requeue(Selection(("dead",)), into, time.time(), "", 10)
+                    await operations.requeue(Selection(("dead",)), segment, time.time(), "", 10)
             with pytest.raises(StorageFull, match="has reached its maxmemory; nothing is lost"):
                 await operations.push([url(1)])
             server.cli("CONFIG", "SET", "maxmemory", "0")
@@ -399,23 +403,23 @@ def test_what_comes_from_outside_is_refused_by_a_server_that_is_full() -> None:
             assert (await operations.stats()).queued == 2
 
     with redis_server() as server:
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
-def test_a_server_that_would_drop_keys_once_it_had_a_limit():
+def test_a_server_that_may_evict_keys_is_refused():
     with redis_server(maxmemory_policy="allkeys-lru") as server:
         with refused(StateError, "maxmemory-policy allkeys-lru .* set it to noeviction"):
-            joined(server.url)
+            join_and_leave(server.url)
         server.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
-        joined(server.url)
+        join_and_leave(server.url)
 
 
-def test_every_master_of_a_cluster_is_looked_at(cluster: RedisCluster):
+def test_every_master_of_a_cluster_is_checked(cluster: RedisCluster):
     for node in cluster.nodes[:3]:
         node.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
         try:
             with refused(StateError, "maxmemory-policy allkeys-lru .* set it to noeviction"):
-                joined(cluster.url)
+                join_and_leave(cluster.url)
         finally:
             node.cli("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
-    joined(cluster.url)
+    join_and_leave(cluster.url)

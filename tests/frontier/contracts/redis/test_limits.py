@@ -1,4 +1,4 @@
-"""Workers of one crawl on Redis that want other limits: the gentlest that live decide, and all are told (C5)."""
+"""Workers of one crawl on Redis with different limits: the gentlest limits apply, and all workers report it (C5)."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ FIELDS = ("delay", "places", "ip_delay", "ip_places", "robots", "start_delay")
 
 
 class Crawl:
-    """A crawl that workers with other limits join; `said` is what they were told."""
+    """A crawl that workers with different limits join. `messages` are what they reported."""
 
     def __init__(self, address: str, partitions: int = PARTITIONS) -> None:
         self.address, self.name, self.partitions = address, token_hex(4), partitions
         self.server = driver.Redis.from_url(address)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     async def join(self, worker: str, policy: Policy) -> RedisFrontier:
         member = Membership(worker)
         return await redis_frontier(
-            self.address, self.name, policy, member, self.said.append, partitions=self.partitions
+            self.address, self.name, policy, member, self.messages.append, partitions=self.partitions
         )
 
-    def told(self) -> list[str]:
-        said, self.said[:] = list(self.said), []
-        return [line for line in said if "started crawl" not in line]
+    def take_messages(self) -> list[str]:
+        messages, self.messages[:] = list(self.messages), []
+        return [line for line in messages if "started crawl" not in line]
 
     def limits(self) -> dict[str, float]:
-        """Return what holds, which is the same in all partitions."""
+        """Return the limits in force, which are the same in all partitions."""
         keys = [f"lycosa:{{{self.name}.{number}}}:m" for number in range(self.partitions)]
         found = [dict(zip(FIELDS, map(float, self.server.hmget(key, FIELDS)), strict=True)) for key in keys]
         assert found == found[:1] * len(keys)
         return found[0]
 
-    async def until(self, happened: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + WAIT_MAX_S
-        while not happened():
+        while not condition():
             assert time.monotonic() < deadline, self.limits()
             await asyncio.sleep(0.05)
 
@@ -61,40 +61,40 @@ def crawl(redis) -> Crawl:
     return Crawl(redis.url)
 
 
-def test_the_gentlest_that_live_decide(crawl):
-    async def story() -> None:
+def test_the_gentlest_limits_of_live_workers_apply(crawl):
+    async def scenario() -> None:
         first = await crawl.join("a", Policy(0.5))
         same = await crawl.join("b", Policy(0.5))
-        assert crawl.told() == []
-        rude = await crawl.join("c", Policy(0.0, robots=False))
-        theirs = "delay 0.5 (not 0), robots true (not false)"
-        assert crawl.told() == [
-            f"this worker uses {theirs} while others of the crawl {crawl.name!r} want that: the gentlest limits hold"
+        assert crawl.take_messages() == []
+        faster = await crawl.join("c", Policy(0.0, robots=False))
+        differs = "delay 0.5 (not 0), robots true (not false)"
+        assert crawl.take_messages() == [
+            f"this worker uses {differs} while others of the crawl {crawl.name!r} want that: the gentlest limits hold"
         ]
         assert (crawl.limits()["delay"], crawl.limits()["robots"]) == (0.5, 1.0)
-        gentle = await crawl.join("d", Policy(2.0, concurrency_per_host=1))
+        slower = await crawl.join("d", Policy(2.0, concurrency_per_host=1))
         changed = "delay 2 (it was 0.5), concurrency_per_host 1 (it was 8)"
-        whose = f"all workers of the crawl {crawl.name!r} use {changed} while this one runs"
-        assert crawl.told() == [f"{whose}: the gentlest limits hold"]
-        await gentle.close()
+        message = f"all workers of the crawl {crawl.name!r} use {changed} while this one runs"
+        assert crawl.take_messages() == [f"{message}: the gentlest limits hold"]
+        await slower.close()
         assert (crawl.limits()["delay"], crawl.limits()["places"]) == (0.5, 8.0)
         for each in (first, same):
             await each.close()
         assert (crawl.limits()["delay"], crawl.limits()["robots"]) == (0.0, 0.0)
-        await rude.close()
+        await faster.close()
         alone = await crawl.join("e", Policy(0.1))
         assert crawl.limits()["delay"] == 0.1
-        assert crawl.told() == []
+        assert crawl.take_messages() == []
         await alone.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_limits_of_addresses(redis):
-    """0 is no limit, and not the smallest."""
+def test_limits_per_address(redis):
+    """0 means no limit, and is not the smallest one."""
     crawl = Crawl(redis.url, partitions=1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         first = await crawl.join("a", Policy())
         second = await crawl.join("b", Policy(concurrency_per_ip=4, delay_per_ip_s=1.0))
         third = await crawl.join("c", Policy(concurrency_per_ip=2))
@@ -105,15 +105,15 @@ def test_limits_of_addresses(redis):
         assert (crawl.limits()["ip_places"], crawl.limits()["ip_delay"]) == (0.0, 0.0)
         await first.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_one_that_dies_wants_nothing_any_more(crawl):
-    async def story() -> None:
-        rude = await crawl.join("a", Policy(0.0))
-        gentle = await crawl.join("b", Policy(3.0))
-        gentle.heartbeat.stop()
-        await gentle.session.calls.client.aclose()
+def test_the_limits_of_a_dead_worker_end(crawl):
+    async def scenario() -> None:
+        faster = await crawl.join("a", Policy(0.0))
+        slower = await crawl.join("b", Policy(3.0))
+        slower.heartbeat.stop()
+        await slower.session.calls.client.aclose()
         assert crawl.limits()["delay"] == 3.0
 
         def is_free() -> bool:
@@ -124,35 +124,35 @@ def test_one_that_dies_wants_nothing_any_more(crawl):
 
         async def work() -> None:
             while True:
-                await rude.lease(1, time.time())
+                await faster.lease(1, time.time())
                 await asyncio.sleep(0.05)
 
         working = asyncio.create_task(work())
-        await crawl.until(is_free)
+        await crawl.wait_until(is_free)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-        await rude.close()
+        await faster.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_worker_that_joins_makes_no_crawl_ruder(crawl):
-    """The turns of a host are as far apart as the other worker wants, which does nothing."""
+def test_a_worker_with_a_shorter_delay_does_not_speed_up_the_crawl(crawl):
+    """Requests keep the delay of the other worker, although that one fetches nothing."""
 
-    async def story() -> None:
-        gentle = await crawl.join("a", Policy(0.4, robots=False))
-        rude = await crawl.join("b", Policy(0.0, robots=False))
-        await rude.push([url(n) for n in range(4)])
+    async def scenario() -> None:
+        slower = await crawl.join("a", Policy(0.4, robots=False))
+        faster = await crawl.join("b", Policy(0.0, robots=False))
+        await faster.push([url(n) for n in range(4)])
         starts: list[float] = []
         while len(starts) < 4:
-            for lease in await rude.lease(4, time.time()):
+            for lease in await faster.lease(4, time.time()):
                 starts.append(time.time())
-                rude.report_start(lease.record.host, starts[-1])
-                await rude.ack(lease, "200", [], time.time())
+                faster.report_start(lease.record.host, starts[-1])
+                await faster.ack(lease, "200", [], time.time())
             await asyncio.sleep(0.01)
-        await rude.close()
-        await gentle.close()
-        gaps = [later - sooner for sooner, later in pairwise(starts)]
+        await faster.close()
+        await slower.close()
+        gaps = [later - earlier for earlier, later in pairwise(starts)]
         assert min(gaps) >= 0.35, gaps
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,5 +1,6 @@
-"""What is particular to operations on Redis (C4, C8, F2, F7): faults that `verify` finds and repairs, drops that were
-killed, what is not kept of done URLs. What all back ends have in common is in `test_operations`."""
+"""Operations on Redis: faults that `verify` finds and repairs, interrupted drops, and which fields of done URLs are not
+stored (C4, C8, F2, F7). What all back ends have in common is in `test_operations`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ redis.call('SET', KEYS[1], cmsgpack.pack(unpack(fields)))
 
 
 class Crawl:
-    """A crawl of one partition with two workers, and what is behind it."""
+    """A crawl of one partition, and direct access to its keys."""
 
     def __init__(self, server: str, *, keep_done: bool = False, policy: Policy = PLAIN) -> None:
         self.server = server
@@ -47,28 +48,28 @@ class Crawl:
         self.raw = redis_py.Redis.from_url(server)
 
     async def join(self, worker: str) -> Any:
-        """One more worker."""
+        """Return the frontier of one more worker."""
         client = LooplessClient(self.server)
         return await simulated_frontier(client, self.name, self.policy, 0.0, worker=worker, keep_done=self.keep_done)
 
     def key(self, name: str) -> str:
-        """Return the whole of a key."""
+        """Return the full name of a key."""
         return key_of(self.name, 0) + name
 
     def change(self, host: str, field: str, value: object) -> None:
-        """Damage what is known of a host."""
+        """Change a stored field of a host, as a bug might."""
         number = 1 + re.findall(r"\w+", HOST_FIELDS.replace("it.", "")).index(field)
         self.raw.eval(CHANGE_HOST, 1, self.key(Key.HOST + host), number, str(value))
 
 
 @pytest.fixture
-def play(redis) -> Callable[..., None]:
-    """A function that plays a story with a new crawl."""
+def run_scenario(redis) -> Callable[..., None]:
+    """A function that runs a scenario with a new crawl."""
 
-    def played(story: Callable[[Crawl], Awaitable[None]], **options: Any) -> None:
-        asyncio.run(story(Crawl(redis.url, **options)))  # type: ignore[arg-type]
+    def run_(scenario: Callable[[Crawl], Awaitable[None]], **options: Any) -> None:
+        asyncio.run(scenario(Crawl(redis.url, **options)))  # type: ignore[arg-type]
 
-    return played
+    return run_
 
 
 FAULTS: dict[str, tuple[Callable[[Crawl], object], str]] = {
@@ -110,29 +111,29 @@ NOT_REPAIRED = ("delayed", "lost", "seen")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_does_not_fit_together_is_found(play: Callable[..., None], fault: str) -> None:
-    damage, says = FAULTS[fault]
+def test_inconsistent_state_is_found(run_scenario: Callable[..., None], fault: str) -> None:
+    damage, message = FAULTS[fault]
 
-    async def story(crawl: Crawl) -> None:
+    async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         await frontier.push([url(number) for number in range(3)] + [url(1, OTHER), url(4, not_before=50.0)])
         operations = RedisOperations(frontier.session)
         assert await operations.verify(lambda _: None) == []
         damage(crawl)
         found = await operations.verify(lambda _: None)
-        assert says in " ".join(found)
+        assert message in " ".join(found)
         assert all(line.endswith(": repaired") for line in found) == (fault not in NOT_REPAIRED)
         if fault not in NOT_REPAIRED:
             assert await operations.verify(lambda _: None) == [], "it was repaired"
             assert len(await frontier.lease(9, 10.0)) == 4
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_count_that_is_wrong_is_found_in_several_steps(play: Callable[..., None], monkeypatch) -> None:
+def test_a_wrong_count_is_found_in_several_steps(run_scenario: Callable[..., None], monkeypatch) -> None:
     monkeypatch.setattr(verify, "HOSTS_AT_ONCE", 2)
 
-    async def story(crawl: Crawl) -> None:
+    async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         await frontier.push([url(number, f"http://h{number}.example:80") for number in range(7)])
         operations = RedisOperations(frontier.session)
@@ -140,11 +141,11 @@ def test_a_count_that_is_wrong_is_found_in_several_steps(play: Callable[..., Non
         crawl.raw.hincrby(crawl.key(Key.COUNTS), "queued|", 1)
         assert await operations.verify(lambda _: None) == ["segment '': 7 URLs are queued, and 8 were counted"]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_is_left_of_a_drop_that_was_killed_holds_nobody_up(play: Callable[..., None]) -> None:
-    async def story(crawl: Crawl) -> None:
+def test_the_rest_of_an_interrupted_drop_blocks_nothing(run_scenario: Callable[..., None]) -> None:
+    async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         await frontier.push([url(number, segment="monday") for number in range(5)] + [url(9)])
         await frontier.push([url(8, segment="monday", not_before=5.0)])
@@ -159,50 +160,50 @@ def test_what_is_left_of_a_drop_that_was_killed_holds_nobody_up(play: Callable[.
         assert crawl.raw.zcard(crawl.key(Key.DELAYED)) == 0
         assert await RedisOperations(frontier.session).verify(lambda _: None) == []
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_nothing_is_left_of_a_drop_but_its_name(play: Callable[..., None]) -> None:
-    async def story(crawl: Crawl) -> None:
+def test_only_the_name_of_a_dropped_segment_remains(run_scenario: Callable[..., None]) -> None:
+    async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         await frontier.push([url(number, segment="monday") for number in range(2000)])
         await frontier.push([url(3000, segment="monday", not_before=5.0)])
         (lease,) = await frontier.lease(1, 1.0)
         await frontier.nack(lease, "500", None, 1.0)
         assert await RedisOperations(frontier.session).drop("monday") == 2001
-        left = {key.decode().removeprefix(crawl.key("")) for key in crawl.raw.keys(crawl.key("*"))}
-        assert left <= {
+        remaining = {key.decode().removeprefix(crawl.key("")) for key in crawl.raw.keys(crawl.key("*"))}
+        assert remaining <= {
             Key.META, Key.SEGMENTS, Key.WORKERS, Key.WORKER_LIMITS, Key.SERIALS, Key.HOSTS, Key.READY, Key.HOST + HOST
         }  # fmt: skip
         assert (await RedisOperations(frontier.session).host(HOST)).queued == 0  # type: ignore[union-attr]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_worker_that_has_not_heard_of_a_drop_goes_on(play: Callable[..., None]) -> None:
-    async def story(crawl: Crawl) -> None:
-        one, other = await crawl.join("one"), await crawl.join("other")
-        await one.push([url(number, segment="monday") for number in range(4)])
-        done, dead, back, acked = await one.lease(4, 1.0)
-        await one.ack(acked, "200", (), 1.0)
-        await one.session.send()
-        assert await RedisOperations(other.session).drop("monday") == 4
-        assert await one.ack(done, "200", [url(50)], 1.0)
-        assert await one.nack(dead, "500", None, 1.0)
-        assert await one.release(back, 1.0)
-        await one.commit({})
-        stats = await RedisOperations(other.session).stats()
-        assert (stats.unfinished, stats.done, stats.dead) == (0, 0, 0), "its links are not followed"
-        assert await one.is_finished()
-        assert (await RedisOperations(other.session).host(HOST)).in_flight == 0  # type: ignore[union-attr]
+def test_a_worker_that_does_not_know_of_a_drop_continues(run_scenario: Callable[..., None]) -> None:
+    async def scenario(crawl: Crawl) -> None:
+        first, second = await crawl.join("one"), await crawl.join("other")
+        await first.push([url(number, segment="monday") for number in range(4)])
+        done, dead, released, acked = await first.lease(4, 1.0)
+        await first.ack(acked, "200", (), 1.0)
+        await first.session.send()
+        assert await RedisOperations(second.session).drop("monday") == 4
+        assert await first.ack(done, "200", [url(50)], 1.0)
+        assert await first.nack(dead, "500", None, 1.0)
+        assert await first.release(released, 1.0)
+        await first.commit({})
+        stats = await RedisOperations(second.session).stats()
+        assert (stats.unfinished, stats.done, stats.dead) == (0, 0, 0), "links of a dropped page are not followed"
+        assert await first.is_finished()
+        assert (await RedisOperations(second.session).host(HOST)).in_flight == 0  # type: ignore[union-attr]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_comes_from_operations_is_an_arrival(play: Callable[..., None]) -> None:
-    """Else somebody who looks twice whether all is done might think so."""
+def test_records_of_operations_count_as_arrivals(run_scenario: Callable[..., None]) -> None:
+    """Otherwise termination detection could miss them."""
 
-    async def story(crawl: Crawl) -> None:
+    async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         operations = RedisOperations(frontier.session)
         partition = frontier.session.partitions[0]
@@ -216,18 +217,20 @@ def test_what_comes_from_operations_is_an_arrival(play: Callable[..., None]) -> 
         await operations.stats()
         assert partition.arrived == first + 1
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_of_what_is_done_only_that_is_known(play: Callable[..., None]) -> None:
-    async def story(crawl: Crawl) -> None:
+def test_of_a_done_url_only_its_state_is_stored(run_scenario: Callable[..., None]) -> None:
+    async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         operations = RedisOperations(frontier.session)
         await frontier.push([url(1), url(2)])
         first, _ = await frontier.lease(2, 1.0)
         await frontier.ack(first, "200", (), 1.0)
         (row,) = await operations.find(first.record.fingerprint, HOST)
-        assert (row.state, row.reason, row.record.url) == ("done", "200", first.record.url), "not committed"
+        assert (row.state, row.reason, row.record.url) == ("done", "200", first.record.url), (
+            "until the commit everything is stored"
+        )
         await frontier.commit({})
         for host in (HOST, ""):
             (row,) = await operations.find(first.record.fingerprint, host)
@@ -238,13 +241,13 @@ def test_of_what_is_done_only_that_is_known(play: Callable[..., None]) -> None:
             with pytest.raises(UsageError, match="keep_done=true"):
                 await operations.requeue(Selection(states=states), None, 1.0, "", 10)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_url_is_found_among_many(play: Callable[..., None]) -> None:
-    """One step looks at 5000."""
+def test_a_url_is_found_among_many(run_scenario: Callable[..., None]) -> None:
+    """One step examines 5000 records."""
 
-    async def story(crawl: Crawl) -> None:
+    async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         operations = RedisOperations(frontier.session)
         records = [UrlRecord(1, number << 40, f"{HOST}/{number}", HOST) for number in range(12_000)]
@@ -257,11 +260,11 @@ def test_a_url_is_found_among_many(play: Callable[..., None]) -> None:
         assert (row.state, row.record.host) == ("delayed", OTHER)
         assert len(await all_rows(operations, limit=1000)) == 13_500
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_who_looks_takes_no_part(play: Callable[..., None]) -> None:
-    async def story(crawl: Crawl) -> None:
+def test_operations_do_not_join_the_crawl(run_scenario: Callable[..., None]) -> None:
+    async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         await frontier.push([url(1)])
         before = (
@@ -278,11 +281,11 @@ def test_who_looks_takes_no_part(play: Callable[..., None]) -> None:
         after = crawl.raw.hgetall(crawl.key(Key.META)), crawl.raw.zrange(crawl.key(Key.WORKERS), 0, -1, withscores=True)
         assert before == after
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_who_begins_a_crawl_leaves_what_a_worker_has_said_of_it_meanwhile(play: Callable[..., None]) -> None:
-    async def story(crawl: Crawl) -> None:
+def test_describing_a_new_crawl_keeps_what_a_worker_wrote_in_the_meantime(run_scenario: Callable[..., None]) -> None:
+    async def scenario(crawl: Crawl) -> None:
         shared = (await crawl.join("joined in between")).crawl
         await shared.describe(Description(name="shop", seeds=["http://a.example/"]))
         await shared.describe(Description(seeds=["http://b.example/"]), begins=True)
@@ -292,4 +295,4 @@ def test_who_begins_a_crawl_leaves_what_a_worker_has_said_of_it_meanwhile(play: 
         seeds = ["http://a.example/", "http://b.example/"]
         assert await shared.description() == Description(name="shop", key=["k"], seeds=seeds)
 
-    play(story)
+    run_scenario(scenario)

@@ -1,4 +1,4 @@
-"""What two workers of one crawl in Redis owe each other (C3, C6): what one leaves behind, the other takes over."""
+"""Two workers of one crawl on Redis (C3, C6): what one leaves behind, the other takes over."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 
-BEATS = [0.8, 1.6, 2.4, 2.5]
-"""Somebody speaks at these times; whoever was silent meanwhile is dead."""
+CALL_TIMES = [0.8, 1.6, 2.4, 2.5]
+"""A worker calls at these times; one that is silent during all of them expires."""
 
 Join = Callable[[float], Awaitable[Any]]
 
 
 @pytest.fixture(params=[1, 3])
 def join(request: pytest.FixtureRequest, redis) -> Join:
-    """A function that lets one more worker take part in the crawl."""
+    """A function that returns the frontier of one more worker of the crawl."""
     name, names = token_hex(8), iter("abc")
 
     async def join_(now: float) -> Any:
@@ -43,65 +43,65 @@ def join(request: pytest.FixtureRequest, redis) -> Join:
     return join_
 
 
-async def one(frontier: Any, now: float) -> Lease:
-    """Lease the only one; it may first have to be brought over from another partition."""
+async def lease_one(frontier: Any, now: float) -> Lease:
+    """Return the only lease. Its record may first have to be delivered from another partition."""
     (lease,) = [lease for _ in range(2) for lease in await frontier.lease(5, now)]
     return lease  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("host", [HOST, OTHER])
-def test_what_may_be_a_duplicate_comes_once_though_its_parent_is_fetched_again(join: Join, host: str) -> None:
-    async def story() -> None:
-        first, again = await join(0.0), url(2, host, dont_filter=True)
+def test_an_unfiltered_record_is_queued_once_although_its_parent_is_fetched_again(join: Join, host: str) -> None:
+    async def scenario() -> None:
+        first, unfiltered = await join(0.0), url(2, host, dont_filter=True)
         await first.push([url(1)])
-        await first.ack(await one(first, 0.0), "200", [again], 0.0)
+        await first.ack(await lease_one(first, 0.0), "200", [unfiltered], 0.0)
         assert await first.lease(5, 0.0) == [], "its parent is not committed"
         second = await join(0.0)
-        (parent,) = [lease for now in BEATS for lease in await second.lease(5, now)]
-        await second.ack(parent, "200", [again], BEATS[-1])
+        (parent,) = [lease for now in CALL_TIMES for lease in await second.lease(5, now)]
+        await second.ack(parent, "200", [unfiltered], CALL_TIMES[-1])
         await second.commit({})
-        child = await one(second, BEATS[-1])
-        assert child.record == again
-        await second.ack(child, "200", [], BEATS[-1])
+        child = await lease_one(second, CALL_TIMES[-1])
+        assert child.record == unfiltered
+        await second.ack(child, "200", [], CALL_TIMES[-1])
         await second.commit({})
-        assert await second.lease(5, BEATS[-1]) == []
+        assert await second.lease(5, CALL_TIMES[-1]) == []
         stats = await second.stats()
         assert (stats.done, stats.unfinished) == (2, 0)
         await asyncio.gather(first.close(), second.close())
 
-    run(story())
+    run(scenario())
 
 
-async def drained(frontier: Any) -> list[str]:
-    """Fetch all that there is, and return it."""
+async def fetch_all(frontier: Any) -> list[str]:
+    """Fetch all records. Return their URLs."""
     urls = []
-    for _ in range(4):  # from one partition to another, and to a third
+    for _ in range(4):  # records may be delivered from one partition to another, and on to a third
         for lease in await frontier.lease(1000, 0.0):
             urls.append(lease.record.url)
             await frontier.ack(lease, "200", [], 0.0)
     return sorted(urls)
 
 
-def test_outboxes_are_numbered_anew_by_another_server(join: Join, redis) -> None:
-    """As after a restart or when a replica takes over: partitions that had more and less before lose nothing."""
+def test_outboxes_are_renumbered_on_another_server(join: Join, redis) -> None:
+    """As after a restart or a failover. Partitions that had more or fewer records delivered before lose nothing."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = await join(0.0)
-        for first, many in ((100, 3), (200, 40), (300, 7)):
-            children = [url(first + n, f"http://h{n % 7}.example:80") for n in range(many)]
+        for first, count in ((100, 3), (200, 40), (300, 7)):
+            children = [url(first + n, f"http://h{n % 7}.example:80") for n in range(count)]
             await frontier.push([url(first)])
-            parent = await one(frontier, 0.0)
+            parent = await lease_one(frontier, 0.0)
             await frontier.ack(parent, "200", children, 0.0)
             redis.cli("DEBUG", "CHANGE-REPL-ID")
-            assert set(await drained(frontier)) >= {child.url for child in children}
+            assert set(await fetch_all(frontier)) >= {child.url for child in children}
         assert (await frontier.stats()).unfinished == 0
         await frontier.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_who_is_lent_a_page_that_was_found_with_a_cookie_has_the_cookie(join: Join, tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_worker_gets_the_cookies_of_the_pages_it_leases(join: Join, tmp_path: Path) -> None:
+    async def scenario() -> None:
         frontiers = [await join(0.0) for _ in range(2)]
         jars, page = [], Request(f"{OTHER}/")
         for name, frontier in zip("ab", frontiers, strict=True):
@@ -109,8 +109,8 @@ def test_who_is_lent_a_page_that_was_found_with_a_cookie_has_the_cookie(join: Jo
             jars.append(Cookies(SqliteKeyStore(tmp_path / name), Clock(), shared=frontier.cookies))
         first, second = frontiers
         for value in ("1", "2"):
-            given = Request(f"{OTHER}/", cookies={"id": value})
-            jars[0].process_request(given)
+            request = Request(f"{OTHER}/", cookies={"id": value})
+            jars[0].process_request(request)
             await first.push([url(int(value), host) for host in (HOST, OTHER, "http://c.example:80")])
             assert await second.lease(100, 0.0)
             jars[1].process_request(page)
@@ -123,69 +123,69 @@ def test_who_is_lent_a_page_that_was_found_with_a_cookie_has_the_cookie(join: Jo
         for frontier in frontiers:
             await frontier.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_no_verb_and_no_command_of_the_script_stands_for_two_things() -> None:
+def test_no_two_verbs_or_commands_of_the_script_have_the_same_name() -> None:
     names = re.findall(rb"^(verbs|commands)\['(.+?)'\] =", WORKER_SCRIPT.text, re.MULTILINE)
     assert len(names) > 20
     assert len(names) == len(set(names))
 
 
-def test_cookies_that_a_replica_lacks_hold_up_none_that_come_later(redis) -> None:
-    async def story() -> None:
+def test_cookies_that_a_replica_lacks_do_not_delay_later_ones(redis) -> None:
+    async def scenario() -> None:
         client: Any = LooplessClient(redis.url)
-        one, other = [await simulated_frontier(client, name, PLAIN, 0.0, worker=worker) for worker in "ab"]
-        said, heard = RedisCookies(one.session), RedisCookies(other.session)
+        first, second = [await simulated_frontier(client, name, PLAIN, 0.0, worker=worker) for worker in "ab"]
+        publisher, subscriber = RedisCookies(first.session), RedisCookies(second.session)
         cookies: list[bytes] = []
-        heard.subscribe(lambda _, cookie: cookies.append(cookie))
+        subscriber.subscribe(lambda _, cookie: cookies.append(cookie))
         for each in (b"1", b"2", b"3"):
-            said.publish("", each.decode(), each)
-        await one.session.send()
-        await heard.update()
-        key = one.session.partitions[0].key
-        client._real.hset(key + Key.META, "cookies", 1)
-        client._real.zremrangebyscore(key + Key.COOKIE_CHANGES, 2, 3)
+            publisher.publish("", each.decode(), each)
+        await first.session.send()
+        await subscriber.update()
+        key = first.session.partitions[0].key
+        client.blocking.hset(key + Key.META, "cookies", 1)
+        client.blocking.zremrangebyscore(key + Key.COOKIE_CHANGES, 2, 3)
         cookies.clear()
-        said.publish("", "later", b"later")
-        await one.session.send()
-        await heard.update()
+        publisher.publish("", "later", b"later")
+        await first.session.send()
+        await subscriber.update()
         assert b"later" in cookies
 
     name = token_hex(8)
-    run(story())
+    run(scenario())
 
 
-def test_reasons_beyond_so_many_are_counted_as_one(join: Join) -> None:
-    """A page can make a spider fail with as many of them as it likes."""
+def test_the_number_of_reasons_is_bounded(join: Join) -> None:
+    """A page could make a spider fail with any number of different ones."""
 
     async def story() -> None:
         first = await join(0.0)
         partition = first.session.partition_of(HOST)
         await first.push([url(1), url(2), url(3)])
         fields = {f"\nno {number}": 0 for number in range(10_000)}
-        first.session.calls.client._real.hset(partition.key + Key.DONE_REASONS, mapping=fields)
+        first.session.calls.client.blocking.hset(partition.key + Key.DONE_REASONS, mapping=fields)
         for reason in ("no 7", "a new one", "200"):
-            await first.ack(await one_of(first), reason, [], 0.0)
+            await first.ack(await lease_first(first), reason, [], 0.0)
             await first.session.refresh()
         assert (await first.stats()).reasons == {"no 7": 1, "other reasons": 1, "200": 1}
         await first.close()
         second = await join(0.0)
         await second.session.refresh()
-        assert (await second.stats()).reasons == {}, "they were not committed"
+        assert (await second.stats()).reasons == {}, "uncommitted reasons are dropped"
         await second.close()
 
-    async def one_of(frontier: Any) -> Lease:
+    async def lease_first(frontier: Any) -> Lease:
         return (await frontier.lease(1, 0.0))[0]
 
     run(story())
 
 
-def test_pages_with_very_many_links_are_sent_at_once(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no call keeps the server for long."""
+def test_pages_with_very_many_links_are_sent_immediately(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no single call occupies the server for long."""
     monkeypatch.setattr("lycosa.frontier.redis.worker.frontier.WAITING_ARGUMENTS_MAX", 200)
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = await join(0.0)
         await frontier.push([url(1), url(2)])
         few, many = await frontier.lease(2, 0.0)
@@ -195,4 +195,4 @@ def test_pages_with_very_many_links_are_sent_at_once(join: Join, monkeypatch: py
         assert frontier.session.partition_of(HOST).waiting_arguments == 0
         await frontier.close()
 
-    run(story())
+    run(scenario())

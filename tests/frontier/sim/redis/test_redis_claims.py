@@ -181,7 +181,7 @@ class Crawl(Transfers):
         for worker in self.workers:
             if worker.alive:
                 self.told(worker)
-        names = [name.decode().rpartition(":")[2] for name in client._real.keys(f"lycosa:{{{self.name}.0}}:*")]
+        names = [name.decode().rpartition(":")[2] for name in client.blocking.keys(f"lycosa:{{{self.name}.0}}:*")]
         left = [name for name in names if name.startswith(("claims", "claimed"))]
         assert not left
 
@@ -389,7 +389,7 @@ def test_nobody_knows_when_the_last_request_of_a_dead_worker_was_heard(redis) ->
     policy = Policy(robots=False, delay_s=5.0)
     with crawling(redis.url, policy, numbered([1]), 1, no_claims) as crawl:
         lost, other = crawl.join(0), crawl.join()
-        client = other.frontier.session.calls.client._real
+        client = other.frontier.session.calls.client.blocking
         client.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
         claim = crawl.do(lost.frontier.claim(BIG_HOST, lambda: None, crawl.now))
         assert crawl.do(lost.frontier.try_start(claim, crawl.now)) == 0.0
@@ -438,7 +438,7 @@ def test_a_start_that_was_not_told_keeps_no_other_host_of_the_address(redis) -> 
     counts = numbered([0, 1])
     with crawling(redis.url, policy, counts, 1, no_claims, dict.fromkeys(counts, "10.0.0.1")) as crawl:
         frontier = crawl.join(0).frontier
-        frontier.session.calls.client._real.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
+        frontier.session.calls.client.blocking.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
         first, second = (crawl.do(frontier.claim(BIG_HOST, lambda: None, crawl.now)) for _ in range(2))
         assert crawl.do(frontier.try_start(first, crawl.now)) == 0.0
         assert crawl.do(frontier.try_start(second, crawl.now + 1.0)) > crawl.now + 1.0

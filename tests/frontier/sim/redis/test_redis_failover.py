@@ -53,10 +53,10 @@ class Meddling(LooplessClient):
     async def execute_command(self, *arguments: Any) -> Any:
         """Run a command, perhaps twice."""
         self._world.meddle()
-        said = self._real.execute_command(*arguments)
+        said = self.blocking.execute_command(*arguments)
         if self._world.rng.random() < self._world.unrest:
             self._world.meddle()
-            said = self._real.execute_command(*arguments)
+            said = self.blocking.execute_command(*arguments)
         return said
 
 

@@ -119,8 +119,8 @@ def test_who_all_partitions_have_lost_is_given_up(redis):
         for partition in others:
             with pytest.raises(WorkerLost):
                 await one.session.calls.run(partition, "exchange", 99, 0, 0, 0)
-        one.session.calls.client._real.zrem(first.key + Key.WORKERS, first.worker)
-        one.session.calls.client._real.hdel(first.key + Key.SERIALS, first.worker)
+        one.session.calls.client.blocking.zrem(first.key + Key.WORKERS, first.worker)
+        one.session.calls.client.blocking.hdel(first.key + Key.SERIALS, first.worker)
         await expire_unknown_workers(other.session.calls, other.session.partitions)
         await other.session.announce_expired()
         await other.session.refresh()
@@ -155,7 +155,7 @@ def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
 
         monkeypatch.setattr(wire, "run", overtaken)
         await wire.deliver(source, target)
-        assert wire.client._real.llen(f"{source.key}{Key.OUTBOX}{target.number}") == 100
+        assert wire.client.blocking.llen(f"{source.key}{Key.OUTBOX}{target.number}") == 100
         await slow.session.refresh()
         assert (source.counts["outgoing"], target.counts["queued"]) == (0, 300)
 
@@ -180,7 +180,7 @@ def test_a_commit_that_was_lost_before_replicas_had_it_goes_no_further(redis, pa
         nonlocal server, key
         crawl = token_hex(4)
         one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
-        server, key = one.session.calls.client._real, one.session.partitions[partition].key
+        server, key = one.session.calls.client.blocking, one.session.partitions[partition].key
         await one.push(RECORDS)
         for lease in await one.lease(10, NOW):
             await one.ack(lease, "200", [], NOW)
