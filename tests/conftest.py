@@ -1,4 +1,4 @@
-"""What every test may ask for. A missing program skips the test at home and fails it in CI (CI=true)."""
+"""Fixtures and settings of all tests. A missing program skips the test locally and fails it in CI (CI=true)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ VALKEY = "valkey (scripts/packages --backports valkey-server:valkey-server)"
 
 MEMORY = Path("/dev/shm")
 
-# How many examples hypothesis tries. No deadline: how long one takes says more of the machine than of what is tested.
+# How many examples hypothesis tries. There is no deadline: it would test the speed of the machine.
 settings.register_profile("lycosa", max_examples=100 if PROVE else 30, deadline=None)
 settings.load_profile("lycosa")
 
-# Started in the background, we may have been told to ignore Ctrl-C, and so would every program that we start.
+# A background shell may have made us ignore Ctrl-C, which all programs started by tests would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -41,42 +41,42 @@ LONGEST = (
     "test_shared_failover", "test_queue_folder", "test_queue_redis", "test_media", "test_misbehaving",
     "test_top_and_seed",
 )  # fmt: skip
-"""Files that take longest. They come first, so that no process is left with one of them at the end."""
+"""The slowest files. They come first, so that no process runs one of them alone at the end."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort files: whole crawls before the rest. The tests of each stay in their order, which is a random one."""
-    items.sort(key=lambda item: place_of(item.path))
+    """Sort the files: the slowest first, then the other whole crawls. The tests of a file keep their random order."""
+    items.sort(key=lambda item: sort_key(item.path))
 
 
-def place_of(path: Path) -> tuple[int, str]:
-    """Return the place of a file among all."""
+def sort_key(path: Path) -> tuple[int, str]:
+    """Return the sort key of a file."""
     if path.parent.name != "e2e":
         return len(LONGEST) + 1, str(path)
     return LONGEST.index(path.stem) if path.stem in LONGEST else len(LONGEST), str(path)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Refuse to test compiled modules that are not those of the sources: Python would load them all the same."""
+    """Refuse to test stale compiled modules, which Python would load anyway."""
     command = [sys.executable, ROOT / "scripts/compile", "--check"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         pytest.exit(done.stdout.strip() or f"scripts/compile --check ended with {done.returncode}", returncode=1)
 
 
-def need(what: str, present: bool) -> None:
-    """Skip the test when something it needs is missing; in CI, where all is set up, fail it."""
+def need(requirement: str, present: bool) -> None:
+    """Skip the test if something it needs is missing; fail it in CI, where everything is installed."""
     if present:
         return
     if os.environ.get("CI") == "true":
-        pytest.fail(f"needs {what}, which CI has to have", pytrace=False)
-    pytest.skip(f"needs {what}")
+        pytest.fail(f"needs {requirement}, which CI has to have", pytrace=False)
+    pytest.skip(f"needs {requirement}")
 
 
 @pytest.fixture(autouse=True)
 def _programs(request: pytest.FixtureRequest) -> None:
-    """Check what the markers of the test say it needs."""
+    """Check the requirements given by the markers of the test."""
     if request.node.get_closest_marker("nginx"):
         need("nginx (apt-get install nginx-light)", find_nginx() is not None)
     if request.node.get_closest_marker("redis"):
@@ -94,7 +94,7 @@ def _programs(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def redis() -> Iterator[RedisServer]:
-    """A Redis server that all tests share: each uses keys of its own, and none ends it."""
+    """A Redis server that all tests share: each test uses its own keys, and none stops the server."""
     need(REDIS, find_redis())
     with redis_server() as server:
         yield server
@@ -102,7 +102,7 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session")
 def valkey() -> Iterator[RedisServer]:
-    """A server of Valkey that all tests share likewise."""
+    """A Valkey server that all tests share in the same way."""
     need(VALKEY, find_redis("valkey"))
     with redis_server(program="valkey") as server:
         yield server
@@ -110,7 +110,7 @@ def valkey() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RedisCluster]:
-    """A Redis Cluster that all tests share likewise. A node that is slow on a busy machine keeps its part."""
+    """A Redis Cluster that all tests share in the same way. A slow node on a busy machine does not fail over."""
     need(REDIS, find_redis())
     with redis_cluster(cluster_node_timeout=10000) as servers:
         yield servers
@@ -126,7 +126,7 @@ def docs_root() -> Path:
 
 @pytest.fixture
 def rng() -> random.Random:
-    """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
+    """A generator seeded by LYCOSA_TEST_SEED, or randomly. The seed is printed if the test fails."""
     seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
     print(f"LYCOSA_TEST_SEED={seed}")
     return random.Random(seed)
@@ -134,6 +134,8 @@ def rng() -> random.Random:
 
 @pytest.fixture
 def quick_path(tmp_path) -> Iterator[Path]:
-    """A folder in memory where there is one: neither a kill nor a recorded call depends on what is below."""
+    """A folder in memory if possible, for tests with kills and recorded system calls, which do not depend on the
+    disk.
+    """
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as folder:
         yield Path(folder)

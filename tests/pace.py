@@ -1,4 +1,4 @@
-"""How close together requests may be heard of that are to keep a pace."""
+"""Checks that requests recorded by a server kept a delay."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 LATE_S = 0.05
-"""How much later than its turn a server usually hears of a request at most, unknown to the crawl."""
+"""The usual maximum time between the start of a request and its arrival at the server."""
 
 LATE_MAX_S = 2.0
-"""The same on a machine with too much to do, of a few."""
+"""The same for a few requests on a busy machine."""
 
 
 def gaps_of(times: Iterable[float]) -> list[float]:
-    """Return the seconds between each of these and the next."""
-    return [later - sooner for sooner, later in pairwise(sorted(times))]
+    """Return the seconds between consecutive times."""
+    return [later - earlier for earlier, later in pairwise(sorted(times))]
 
 
 def assert_paced(gaps: Sequence[float], delay_s: float) -> None:
-    """Assert that requests that came so long after one another kept the delay.
+    r"""Assert that requests that arrived with these gaps were started with at least this delay.
 
-    On a machine with too much to do a server hears of some requests late, and of the next one too soon, as it seems. So
-    each is taken to have been sent as much before it was heard of as those behind it need for their delays, and that is
-    little: nothing at all for nearly all, and never much. A crawl that is too fast is later with each request.
+    On a busy machine some requests arrive late, so that the next one seems too soon. Each request is taken to have
+    started as much before its arrival as the ones after it need for their delays. That lateness must be nothing for
+    nearly all requests, and small for the others. In a crawl that is too fast it grows with each request.
     """
     late = [0.0]
     for gap in reversed(gaps):

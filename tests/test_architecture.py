@@ -1,7 +1,7 @@
-"""The rules of docs/architecture.md that a program can check; the layers are contracts in pyproject.toml.
+r"""The rules of docs/architecture.md that a program can check. The layers are contracts in pyproject.toml.
 
-Sizes keep a file and a folder readable in one sitting, the allow-list keeps every `core` pure, systems meet at their
-ports, tests stand where the tree says, hygiene keeps the text about the project.
+Sizes keep files and folders readable, an allow-list keeps every `core` pure, systems use each other through their
+ports, and tests are placed as the tree says.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 70
 FOLDER_MODULES_MAX = 18
 
-# The folders of the package that are no system. All others are, and those to come.
+# The folders of the package that are not systems. All others are, including future ones.
 NO_SYSTEMS = {"app", "cli", "config", "core", "html", "infra"}
 
-# What the cores use of the standard library: the part of it that only computes, without clock, file, socket, chance or
+# The part of the standard library that cores may use: it only computes, without clock, file, socket, randomness or
 # environment.
 # fmt: off
 PURE_STANDARD_LIBRARY = {
@@ -41,7 +41,7 @@ PURE_STANDARD_LIBRARY = {
 LIBRARIES_THAT_ONLY_COMPUTE = {"ada_url", "msgspec", "protego", "rbloom", "selectolax", "webencodings", "xxhash"}
 PURE = PURE_STANDARD_LIBRARY | LIBRARIES_THAT_ONLY_COMPUTE
 SHARED_CORE = {"lycosa.core", "lycosa.html", "lycosa.http.core"}
-# What Python itself and the allowed modules hold that is not pure after all, by whatever name it goes.
+# Parts of Python and of the allowed modules that are not pure.
 IMPURE_BUILTINS = {"__builtins__", "__import__", "breakpoint", "eval", "exec", "input", "open", "print"}
 IMPURE = {
     "codecs.open",
@@ -73,7 +73,7 @@ def module(path: Path) -> str:
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the full dotted names a module imports, wherever it does so."""
+    """Yield the full dotted names of all imports of a module, with their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -83,12 +83,12 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def names_of(tree: ast.AST) -> dict[str, str]:
-    """Return the full dotted names of what a module imports, by the names that it gives them."""
+    """Return the full dotted names of the imported names of a module, by their local names."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             each = ((alias.asname or alias.name.split(".")[0], alias) for alias in node.names)
-            names |= {ours: alias.name if alias.asname else ours for ours, alias in each}
+            names |= {local: alias.name if alias.asname else local for local, alias in each}
         elif isinstance(node, ast.ImportFrom):
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     for node in ast.walk(tree):
@@ -98,7 +98,7 @@ def names_of(tree: ast.AST) -> dict[str, str]:
 
 
 def dotted(node: ast.AST, names: Mapping[str, str]) -> str:
-    """Return the full dotted name that an expression stands for, "" for what was not imported."""
+    """Return the full dotted name of an expression, "" if it was not imported."""
     if isinstance(node, ast.Attribute):
         owner = dotted(node.value, names)
         return f"{owner}.{node.attr}" if owner else ""
@@ -106,13 +106,13 @@ def dotted(node: ast.AST, names: Mapping[str, str]) -> str:
 
 
 def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the full dotted names of what a module imports, and of what it takes from that."""
+    """Yield the full dotted names of all imports of a module, and of their attributes that it uses."""
     yield from imports(tree)
     names = names_of(tree)
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner and (what := dotted(node, names)):
-            yield node.lineno, what
+        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner and (full_name := dotted(node, names)):
+            yield node.lineno, full_name
 
 
 def under(full_name: str, allowed: set[str]) -> bool:
@@ -121,7 +121,7 @@ def under(full_name: str, allowed: set[str]) -> bool:
 
 
 def core_of(path: Path) -> str:
-    """Return the pure part of the package that a file is in, "lycosa.http.core" for one; "" for the others."""
+    """Return the pure part of the package that contains a file, for example "lycosa.http.core", or ""."""
     parts = module(path).split(".")
     if parts[1:2] in (["core"], ["html"]):
         return ".".join(parts[:2])
@@ -129,21 +129,25 @@ def core_of(path: Path) -> str:
 
 
 def may_import(core: str) -> set[str]:
-    """Return what a pure part may import: of ours, itself and what stands below it."""
-    ours: dict[str, set[str]] = {
+    """Return what a pure part may import: pure libraries, itself, and the layers below it."""
+    below: dict[str, set[str]] = {
         "lycosa.core": set(),
         "lycosa.html": {"lycosa.core"},
         "lycosa.http.core": {"lycosa.core", "lycosa.html"},
     }
-    return PURE | {core} | ours.get(core, SHARED_CORE)
+    return PURE | {core} | below.get(core, SHARED_CORE)
 
 
 def impurities(source: str, core: str = "lycosa.core") -> list[str]:
-    """Return what a module of a pure part may not contain."""
+    """Return the parts of a module that are not allowed in a core."""
     tree = ast.parse(source)
     allowed = may_import(core)
-    found = [f"line {line}: imports {what}" for line, what in imports(tree) if not under(what, allowed)]
-    found += [f"line {line}: uses {what}" for line, what in used(tree) if under(what, IMPURE) or what.endswith(".*")]
+    found = [f"line {line}: imports {imported}" for line, imported in imports(tree) if not under(imported, allowed)]
+    found += [
+        f"line {line}: uses {imported}"
+        for line, imported in used(tree)
+        if under(imported, IMPURE) or imported.endswith(".*")
+    ]
     for node in ast.walk(tree):
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
             found.append(f"line {node.lineno}: async")
@@ -187,7 +191,7 @@ def test_core_is_pure(path: Path):
         "print(1)",
     ],
 )
-def test_the_purity_check_bites(source: str):
+def test_the_purity_check_finds_impure_code(source: str):
     assert impurities(source)
 
 
@@ -202,31 +206,31 @@ def test_the_purity_check_bites(source: str):
         "class A:\n    def open(self): self.now = self.open()",
     ],
 )
-def test_the_purity_check_lets_computation_pass(source: str):
+def test_the_purity_check_accepts_pure_code(source: str):
     assert impurities(source) == []
 
 
-def test_all_that_a_core_may_import_some_core_does():
+def test_every_allowed_import_of_a_core_is_used():
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources() if core_of(path)]
-    imported = {what for tree in trees for _, what in imports(tree)}
-    assert {each for each in PURE if not any(under(what, {each}) for what in imported)} == set()
+    imported = {full_name for tree in trees for _, full_name in imports(tree)}
+    assert {each for each in PURE if not any(under(full_name, {each}) for full_name in imported)} == set()
 
 
-def test_a_core_may_import_the_shared_ones_and_no_other():
+def test_a_core_may_import_shared_cores_and_no_other():
     assert impurities("from lycosa.http.core import url\nfrom lycosa.html import page", "lycosa.frontier.core") == []
     assert impurities("from lycosa.frontier.core import model", "lycosa.frontier.core") == []
     assert impurities("from lycosa.frontier.core import model", "lycosa.proxies.core")
     assert impurities("from lycosa.frontier import ports", "lycosa.frontier.core")
 
 
-def test_the_modules_of_every_core_are_looked_through_for_cycles():
+def test_every_core_is_checked_for_import_cycles():
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     (acyclic,) = (each for each in linter["contracts"] if each["name"] == "No cycles between the modules of a core")
     assert set(acyclic["ancestors"]) == {core_of(path) for path in sources()} - {""}
 
 
 @pytest.mark.parametrize("path", sources(), ids=name)
-def test_sizes(path: Path):
+def test_files_classes_and_functions_are_not_too_long(path: Path):
     text = path.read_text(encoding="utf-8")
     too_long = [f"{text.count(chr(10))} lines in the file"] if text.count("\n") > FILE_LINES_MAX else []
     for node in ast.walk(ast.parse(text)):
@@ -238,7 +242,7 @@ def test_sizes(path: Path):
 
 
 @pytest.mark.parametrize("path", sources(), ids=name)
-def test_a_module_with_code_starts_with_its_contract(path: Path):
+def test_a_module_with_code_has_a_docstring(path: Path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert not tree.body or ast.get_docstring(tree), f"{name(path)}: no docstring"
 
@@ -248,17 +252,17 @@ def folders() -> list[Path]:
 
 
 @pytest.mark.parametrize("folder", folders(), ids=name)
-def test_a_folder_fits_on_a_screen(folder: Path):
+def test_a_folder_has_a_limited_number_of_modules(folder: Path):
     modules = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
     assert len(modules) <= FOLDER_MODULES_MAX, modules
 
 
-# Plain functions over data that a package ships.
-ALSO_OPEN = {"lycosa.http.public_suffixes.is_suffix", "lycosa.http.public_suffixes.registrable"}
+# Pure functions over data that a package ships.
+OPEN_FUNCTIONS = {"lycosa.http.public_suffixes.is_suffix", "lycosa.http.public_suffixes.registrable"}
 
 
-# What commands show and public modules hand out. `lycosa` itself is looked after by tests/test_exports.py.
-NAMED = {
+# Classes that commands show and public modules export. `lycosa` itself is covered by tests/test_exports.py.
+OPEN_CLASSES = {
     "cli": {
         "lycosa.crawl.diagnostics.bug_log.Bug",
         "lycosa.crawl.events.stats.Snapshot",
@@ -270,62 +274,68 @@ NAMED = {
 
 
 def is_system(part: str) -> bool:
-    """Tell whether a part of the package is a system: no other folder, no public module, no public name."""
-    known = part in {*NO_SYSTEMS, *lycosa.__all__} or part.startswith("__") or (PACKAGE / f"{part}.py").exists()
-    return not known
+    """Whether a part of the package is a system: not another folder, a public module, or a public name."""
+    other = part in {*NO_SYSTEMS, *lycosa.__all__} or part.startswith("__") or (PACKAGE / f"{part}.py").exists()
+    return not other
 
 
-def strays(system: str, source: str) -> list[str]:
-    """Return what a module of a system takes from inside another system, past its ports and its core.
+def forbidden_uses(system: str, source: str) -> list[str]:
+    r"""Return the uses of another system that bypass its ports and its core.
 
-    The other modules that this is asked of, commands and public modules, are no system: they may not do it either.
+    Commands and public modules are not systems, but are checked in the same way.
     """
     found = []
-    allowed = ALSO_OPEN | NAMED.get(system, set())
-    for line, what in used(ast.parse(source)):
-        package, part, *inside = [*what.split("."), ""]
+    allowed = OPEN_FUNCTIONS | OPEN_CLASSES.get(system, set())
+    for line, full_name in used(ast.parse(source)):
+        package, part, *inside = [*full_name.split("."), ""]
         if package != "lycosa" or part in {"", system} or not is_system(part):
             continue
-        if inside[0] not in {"core", "ports"} and not under(what, allowed):
-            found.append(f"line {line}: takes {what}")
+        if inside[0] not in {"core", "ports"} and not under(full_name, allowed):
+            found.append(f"line {line}: takes {full_name}")
     return found
 
 
 def outside_app() -> list[Path]:
-    """Return all modules but those of app/, which alone makes adapters and services."""
+    """Return all modules outside of app/, the only folder that creates adapters and services."""
     return [path for path in sources() if path.relative_to(PACKAGE).parts[0] not in {"app", "__init__.py"}]
 
 
 @pytest.mark.parametrize("path", outside_app(), ids=name)
-def test_systems_meet_at_their_ports(path: Path):
-    assert strays(path.relative_to(PACKAGE).parts[0], path.read_text(encoding="utf-8")) == []
+def test_systems_use_each_other_through_ports(path: Path):
+    assert forbidden_uses(path.relative_to(PACKAGE).parts[0], path.read_text(encoding="utf-8")) == []
 
 
-def test_all_that_is_named_past_the_ports_is_used():
-    for part, named in NAMED.items():
+def test_every_exception_from_the_ports_is_used():
+    for part, named in OPEN_CLASSES.items():
         place = PACKAGE / part
         paths = sources(place) if place.is_dir() else [place]
-        found = {what for path in paths for _, what in imports(ast.parse(path.read_text(encoding="utf-8")))}
+        found = {full_name for path in paths for _, full_name in imports(ast.parse(path.read_text(encoding="utf-8")))}
         assert named <= found
 
 
-def test_the_check_of_systems_bites():
-    assert strays("crawl", "from lycosa.frontier.memory import MemoryShelf")
-    assert strays("crawl", "from lycosa import frontier")
-    assert strays("crawl", "import lycosa.frontier")
-    assert strays("crawl", "import lycosa.frontier.memory as ports")
-    assert strays("crawl", "import lycosa.frontier.ports\nlycosa.frontier.memory.MemoryShelf()")
-    assert strays("crawl", "import lycosa.frontier.ports\nlycosa.frontier.ports.Frontier()") == []
-    assert strays("crawl", "from lycosa.dht.udp import Peer"), "a system to come"
-    assert strays("cli", "def command():\n    from lycosa.search.site.app import build_site")
-    assert strays("pool.py", "from lycosa.proxies.memory.pool import LocalPool")
-    assert strays("cli", "from lycosa.crawl.spiders.spider import Spider") == []
-    assert strays("cli", "import lycosa\nfrom lycosa import Request, signals\nfrom lycosa.queue import Queue") == []
-    assert strays("infra", "from lycosa.http.curl.fetcher import CurlFetcher")
-    assert strays("crawl", "from lycosa.frontier.ports import Frontier\nfrom lycosa.crawl.engine import visit") == []
+def test_the_check_of_systems_finds_violations():
+    assert forbidden_uses("crawl", "from lycosa.frontier.memory import MemoryShelf")
+    assert forbidden_uses("crawl", "from lycosa import frontier")
+    assert forbidden_uses("crawl", "import lycosa.frontier")
+    assert forbidden_uses("crawl", "import lycosa.frontier.memory as ports")
+    assert forbidden_uses("crawl", "import lycosa.frontier.ports\nlycosa.frontier.memory.MemoryShelf()")
+    assert forbidden_uses("crawl", "import lycosa.frontier.ports\nlycosa.frontier.ports.Frontier()") == []
+    assert forbidden_uses("crawl", "from lycosa.dht.udp import Peer"), "a future system"
+    assert forbidden_uses("cli", "def command():\n    from lycosa.search.site.app import build_site")
+    assert forbidden_uses("pool.py", "from lycosa.proxies.memory.pool import LocalPool")
+    assert forbidden_uses("cli", "from lycosa.crawl.spiders.spider import Spider") == []
+    assert (
+        forbidden_uses("cli", "import lycosa\nfrom lycosa import Request, signals\nfrom lycosa.queue import Queue")
+        == []
+    )
+    assert forbidden_uses("infra", "from lycosa.http.curl.fetcher import CurlFetcher")
+    assert (
+        forbidden_uses("crawl", "from lycosa.frontier.ports import Frontier\nfrom lycosa.crawl.engine import visit")
+        == []
+    )
 
 
-LOOKED_UP = {
+GETATTR_USES = {
     "app/crawl/live.py: custom_settings": "a target of the user: a URL or a spider",
     "app/crawl/runtime.py: handle_httpstatus_list": "a spider of the user may have one",
     "app/crawl/runtime.py: http_user": "a spider of the user may have one",
@@ -349,12 +359,12 @@ LOOKED_UP = {
     "crawl/spiders/selectors.py: parser": "what a thread has of its own",
     "crawl/workers/threads.py: call": "what a thread has of its own",
 }
-"""Where a crawl asks whether something has an attribute, and what that is. A port is never asked so: what only some
-back ends can do is a port of its own. Names of Python's own (`__name__`, `__await__`, ...) are free."""
+"""The attributes that a crawl looks up dynamically, and on which objects. Never on ports: what only some back ends
+can do is a port of its own. Special names (`__name__`, `__await__`, ...) are not listed."""
 
 
-def looked_up(source: str) -> set[str]:
-    """Return the names of attributes that getattr and hasattr are asked for, but those of Python's own."""
+def attributes_looked_up(source: str) -> set[str]:
+    """Return the attribute names given to getattr and hasattr, except special ones."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -363,15 +373,17 @@ def looked_up(source: str) -> set[str]:
     return {attribute for attribute in found if not attribute.startswith("__")}
 
 
-def test_no_port_is_asked_what_else_it_can_do():
-    assert looked_up("getattr(into, 'restart', None)\nhasattr(x, '__await__')\ngetattr(x, name)") == {"restart"}
+def test_no_port_is_probed_for_attributes():
+    assert attributes_looked_up("getattr(into, 'restart', None)\nhasattr(x, '__await__')\ngetattr(x, name)") == {
+        "restart"
+    }
     found = {
         f"{path.relative_to(PACKAGE).as_posix()}: {attribute}"
         for folder in ("app", "crawl")
         for path in sources(PACKAGE / folder)
-        for attribute in looked_up(path.read_text(encoding="utf-8"))
+        for attribute in attributes_looked_up(path.read_text(encoding="utf-8"))
     }
-    assert found == set(LOOKED_UP)
+    assert found == set(GETATTR_USES)
 
 
 MIRRORED = (
@@ -393,9 +405,10 @@ OTHER_TESTS = {"cli", "servers", "bench", "docs", "scripts"}
 
 
 def misplaced(path: Path) -> str:
-    """Return why a test file does not stand where the tree says, or "".
+    r"""Return why a test file is not where the tree says, or "" if it is.
 
-    A folder of tests is one of the package, or one of KINDS within it. In a core, a file is the test of one module.
+    A folder of tests mirrors one of the package, or is one of KINDS within it. In a core, each file tests one
+    module.
     """
     parts = path.relative_to(ROOT / "tests").parent.parts
     kinds = [index for index, part in enumerate(parts) if part in KINDS]
@@ -405,8 +418,8 @@ def misplaced(path: Path) -> str:
     if kinds or core_of(tested / "x.py") == "" or not path.name.startswith("test_"):
         return ""
     stem = path.stem.removeprefix("test_")
-    here = (tested / f"{stem}.py").exists() or (tested / stem).is_dir()
-    return "" if here else f"there is no {name(tested)}/{stem}.py"
+    exists = (tested / f"{stem}.py").exists() or (tested / stem).is_dir()
+    return "" if exists else f"there is no {name(tested)}/{stem}.py"
 
 
 @pytest.mark.parametrize("path", [path for system in MIRRORED for path in sources(ROOT / "tests" / system)], ids=name)
@@ -414,11 +427,11 @@ def test_tests_mirror_the_tree(path: Path):
     assert misplaced(path) == ""
 
 
-def test_the_files_that_tests_begin_with_are_there():
+def test_the_slowest_test_files_exist():
     assert [stem for stem in LONGEST if not list((ROOT / "tests").glob(f"*/e2e/{stem}.py"))] == []
 
 
-def test_the_check_of_the_mirror_bites():
+def test_the_check_of_test_files_finds_violations():
     tests = ROOT / "tests"
     assert misplaced(tests / "http/core/test_cookies.py") == ""
     assert misplaced(tests / "http/core/test_biscuits.py")
@@ -427,25 +440,25 @@ def test_the_check_of_the_mirror_bites():
 
 
 def hidden_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield what is imported for the type checker only."""
+    """Yield the imports for the type checker only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             yield from imports(ast.Module(node.body, []))
 
 
-def test_no_import_of_our_own_is_for_the_type_checker_only():
-    """A heavy library may wait until it is needed, and so may the public names; elsewhere it would hide a knot."""
+def test_no_import_of_the_package_is_for_the_type_checker_only():
+    """Heavy libraries and the public names may be imported lazily; elsewhere it would hide a cycle."""
     hidden = [
-        f"{name(path)}:{line} {what}"
+        f"{name(path)}:{line} {full_name}"
         for path in sources()
         if path != PACKAGE / "__init__.py"
-        for line, what in hidden_imports(ast.parse(path.read_text(encoding="utf-8")))
-        if what.startswith("lycosa")
+        for line, full_name in hidden_imports(ast.parse(path.read_text(encoding="utf-8")))
+        if full_name.startswith("lycosa")
     ]
     assert hidden == []
 
 
-def test_no_utils():
+def test_no_module_is_called_utils_or_the_like():
     assert [name(path) for path in sources() if re.search(r"util|helper|common|misc", path.stem)] == []
 
 
@@ -456,9 +469,11 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {REQUIRED.split(line)[0].replace("-", "_") for line in project["dependencies"]}
     imported = {
-        what.split(".")[0] for path in sources() for _, what in imports(ast.parse(path.read_text(encoding="utf-8")))
+        full_name.split(".")[0]
+        for path in sources()
+        for _, full_name in imports(ast.parse(path.read_text(encoding="utf-8")))
     }
-    # httptools: uvicorn takes it when it is there, nobody imports it.
+    # httptools is used by uvicorn if it is installed; nothing imports it.
     third_party = imported - sys.stdlib_module_names - {"lycosa"}
     extras = {"PIL", "hiredis", "redis"}
     assert "pillow" in project["optional-dependencies"]["images"][0]
@@ -473,39 +488,39 @@ def test_every_dependency_is_explained_and_pinned():
     extras = project["optional-dependencies"]
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     pinned = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8")
-    told = " ".join(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))
+    explained = " ".join(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))
     needed = [REQUIRED.split(line)[0] for line in [*project["dependencies"], *extras["images"], *extras["redis"]]]
-    assert [each for each in needed if each not in told] == []
+    assert [each for each in needed if each not in explained] == []
     others = [REQUIRED.split(line)[0] for line in [*extras["dev"], *extras["bench"]]]
     pins = set(re.findall(r"^([^=]+)==", pinned, re.MULTILINE))
     assert {*needed, *others} - pins == set()
 
 
 def tree_of_the_design() -> dict[str, set[str]]:
-    """Return the names that the tree in docs/architecture.md gives, by the folder they are in.
+    r"""Return the names in the tree of docs/architecture.md, by folder.
 
-    A line is a folder and what is in it; it goes on in lines without a folder. What is in brackets is an explanation.
+    A line has a folder and its contents, and continues in lines without a folder. Parentheses contain explanations.
     """
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     tree = page.split("```text\nlycosa/", 1)[1].split("\n```", 1)[0]
-    told: dict[str, set[str]] = {}
+    tree_: dict[str, set[str]] = {}
     folder = ""
     for line in tree.split("\n")[1:]:
         head = re.match(r"([a-z0-9_/]+)/ +", line)
         folder = head[1] if head else folder
         names = re.sub(r"\([^)]*\)|#.*", " ", line[head.end() :] if head else line)
-        told.setdefault(folder, set()).update(re.findall(r"[a-z0-9_]+", names))
-    return told
+        tree_.setdefault(folder, set()).update(re.findall(r"[a-z0-9_]+", names))
+    return tree_
 
 
-def test_the_tree_of_the_design_names_the_files_that_there_are():
-    told = tree_of_the_design()
-    for folder, names in told.items():
+def test_the_tree_in_the_design_has_exactly_the_existing_files():
+    tree = tree_of_the_design()
+    for folder, names in tree.items():
         inside = (PACKAGE / folder).iterdir()
-        there = {path.stem for path in inside if (path.suffix == ".py" or path.is_dir()) and path.stem[0] != "_"}
-        there -= {"lua", "templates", "static"}
-        assert names == there, f"lycosa/{folder}: in the tree on one side, in the package on the other"
-    assert set(told) == {path.relative_to(PACKAGE).as_posix() for path in folders() if path != PACKAGE}
+        existing = {path.stem for path in inside if (path.suffix == ".py" or path.is_dir()) and path.stem[0] != "_"}
+        existing -= {"lua", "templates", "static"}
+        assert names == existing, f"lycosa/{folder}: the tree and the package differ"
+    assert set(tree) == {path.relative_to(PACKAGE).as_posix() for path in folders() if path != PACKAGE}
 
 
 def committed() -> list[Path]:
@@ -516,7 +531,7 @@ def committed() -> list[Path]:
 
 
 def test_text_is_clean():
-    """Read like the project's own: no left-over notes, no paths of one machine, no registry hosts, no stray blanks."""
+    """No to-do notes, local paths or trailing blanks."""
     wrong = []
     for path in committed():
         text = path.read_text(encoding="utf-8")
@@ -531,7 +546,7 @@ def test_text_is_clean():
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
-def test_links_between_the_documents_lead_somewhere():
+def test_links_between_documents_work():
     documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     broken = [
         f"{name(path)}: {target}"
@@ -543,7 +558,7 @@ def test_links_between_the_documents_lead_somewhere():
 
 
 def test_a_class_name_exists_once() -> None:
-    """A reader who finds a name knows which class it is."""
+    """So a name identifies its class."""
     places: dict[str, list[str]] = {}
     for path in sorted((ROOT / "lycosa").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""The public names: what `lycosa` exports is there, documented, and nothing else is."""
+"""The public names: what `lycosa` exports exists and is documented, and nothing else is exported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import lycosa
 
 
-def test_the_public_names_are_these() -> None:
+def test_the_public_names() -> None:
     assert set(lycosa.__all__) == {
         "BadMiddleware",
         "CSVFeedSpider",
@@ -65,28 +65,28 @@ OURS = [name for name in lycosa.__all__ if name not in {"ItemAdapter", "Selector
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_public_name_of_ours_says_that_it_comes_from_the_package(name: str) -> None:
-    """Stored pickles name the modules of classes."""
+def test_public_classes_name_the_package_as_their_module(name: str) -> None:
+    """Pickles store the modules of classes."""
     assert getattr(lycosa, name).__module__ == "lycosa"
 
 
 @pytest.mark.parametrize("name", [name for name in OURS if name != "ItemLoader"])
-def test_the_types_of_what_is_public_can_be_read(name: str) -> None:
-    """Not those of ItemLoader: its base class, of itemloaders, imports them for the type checker only."""
+def test_the_types_of_public_names_can_be_evaluated(name: str) -> None:
+    """Except for ItemLoader: its base class in itemloaders imports them for the type checker only."""
     assert isinstance(get_type_hints(getattr(lycosa, name)), dict)
 
 
 @pytest.mark.parametrize("name", ["FormRequest", "Request", "Selector", "Spider", "Item", "Field"])
-def test_what_scrapy_has_at_the_top_is_there(name: str) -> None:
+def test_names_at_the_top_level_of_scrapy_are_exported(name: str) -> None:
     assert getattr(lycosa, name).__name__ == name
 
 
-def test_an_unknown_name_is_an_error() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Spyder"):
         lycosa.Spyder  # noqa: B018
 
 
-def test_importing_the_package_loads_no_part_of_it() -> None:
+def test_importing_the_package_loads_no_submodule() -> None:
     code = "import sys, lycosa; print([name for name in sys.modules if name.startswith('lycosa.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

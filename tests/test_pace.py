@@ -1,4 +1,4 @@
-"""What `pace.assert_paced` lets pass, and what not."""
+"""What `pace.assert_paced` accepts and rejects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SLOW = [0.3, 0.31, 0.35]
 @pytest.mark.parametrize(
     "gaps", [[], SLOW, SLOW * 9, [0.5, 0.1, 0.3], [0.9, 0.0, 0.3, 0.3], [*SLOW * 50, 1.2, 0.01, 0.02, *SLOW * 50]]
 )
-def test_what_keeps_a_delay_or_was_heard_of_late(gaps: list[float]) -> None:
+def test_kept_delays_and_late_arrivals_are_accepted(gaps: list[float]) -> None:
     assert_paced(gaps, 0.3)
 
 
@@ -20,13 +20,13 @@ def test_what_keeps_a_delay_or_was_heard_of_late(gaps: list[float]) -> None:
     "gaps",
     [
         [0.2] * 9,  # too fast
-        [0.27] * 60,  # by a little
+        [0.27] * 60,  # slightly too fast
         [0.0, 0.6] * 5,  # two at a time
         [*[0.0, 0.6] * 9, *SLOW * 99],
         [*SLOW, *[0.0] * 9, *SLOW * 99],
         [*SLOW * 9, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
     ],
 )
-def test_what_does_not(gaps: list[float]) -> None:
+def test_too_short_delays_are_rejected(gaps: list[float]) -> None:
     with pytest.raises(AssertionError):
         assert_paced(gaps, 0.3)

@@ -1,4 +1,4 @@
-"""An asyncio loop in virtual time: whoever sleeps makes the clock go on, and nothing else does."""
+"""An asyncio loop in virtual time, in which only sleeping advances the clock."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 
 class VirtualClock(selectors.SelectSelector):
-    """Waits by setting the clock forward. Raises `AssertionError` when all wait for each other."""
+    """Waits by advancing the clock. Raises `AssertionError` in a deadlock."""
 
     now = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
-        """Look; nobody comes from outside."""
-        assert timeout is not None, "everybody waits, for ever"
+        """Advance the clock. There are no I/O events."""
+        assert timeout is not None, "all tasks wait for ever"
         self.now += max(0.0, timeout)
         return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time is that of its clock."""
+    """A loop with a virtual clock."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
         super().__init__(self.clock)
 
     def time(self) -> float:
-        """Return how late it is."""
+        """Return the virtual time."""
         return self.clock.now

@@ -1,4 +1,4 @@
-"""What tests of the programs in bench/ share."""
+"""Helpers for tests of the programs in bench/."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.conftest import ROOT
 
 @contextmanager
 def programs(*names: str, folder: str = "bench") -> Iterator[SimpleNamespace]:
-    """Import programs as they import each other, by their file names, while the block runs."""
-    before = set(sys.modules)
+    """Import programs by their file names, as they import each other, while the block runs."""
+    modules_before = set(sys.modules)
     folders = [str(ROOT / each) for each in dict.fromkeys(("bench", folder))]
     sys.path[:0] = folders
     try:
@@ -21,6 +21,6 @@ def programs(*names: str, folder: str = "bench") -> Iterator[SimpleNamespace]:
     finally:
         for each in folders:
             sys.path.remove(each)
-        for name in set(sys.modules) - before:
+        for name in set(sys.modules) - modules_before:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(folders[0]):
                 del sys.modules[name]

@@ -1,4 +1,4 @@
-"""What `make bench` decides: floors, tables, budgets, and that a contender that did other work is found out."""
+"""`make bench`: floors, tables, budgets, and that contenders that did different work are detected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_of(bench, rate=100.0, peak_mb=100.0, digest="d", **others):
         (1200, 1300, 100, 200.1, [True, True, False]),
     ],
 )
-def test_the_floors(bench, durable, memory, scrapy, peak_mb, holds):
+def test_verdicts_on_the_floors(bench, durable, memory, scrapy, peak_mb, holds):
     results = {
         "durable": [run_of(bench, durable, peak_mb)],
         "memory": [run_of(bench, memory)],
@@ -42,19 +42,19 @@ def test_the_floors(bench, durable, memory, scrapy, peak_mb, holds):
     assert [each.holds for each in bench.report.verdicts(results)] == holds
 
 
-def test_the_median_counts_for_speed_and_the_worst_run_for_memory(bench):
+def test_the_median_speed_and_the_worst_memory_count(bench):
     durable = [run_of(bench, rate, peak_mb) for rate, peak_mb in ((900, 201), (1300, 50), (1400, 50))]
-    told = bench.report.verdicts({"durable": durable, "scrapy": [run_of(bench, 100)]})
-    assert [each.holds for each in told] == [True, False]
-    assert "13.0 times" in told[0].line
+    verdicts = bench.report.verdicts({"durable": durable, "scrapy": [run_of(bench, 100)]})
+    assert [each.holds for each in verdicts] == [True, False]
+    assert "13.0 times" in verdicts[0].line
 
 
-def test_a_floor_is_not_told_without_its_contenders(bench):
+def test_a_floor_without_its_contenders_has_no_verdict(bench):
     assert len(bench.report.verdicts({"durable": [run_of(bench)]})) == 1
     assert bench.report.verdicts({"scrapy": [run_of(bench)]}) == []
 
 
-def test_who_fetched_other_pages_is_named(bench):
+def test_a_contender_that_fetched_other_pages_is_named(bench):
     results = {"durable": [run_of(bench)] * 2, "scrapy": [run_of(bench), run_of(bench, digest="other")]}
     assert [line.split()[0] for line in bench.report.differing(results)] == ["scrapy"]
 
@@ -64,7 +64,7 @@ def test_the_table_has_ratios_to_scrapy(bench):
     assert "| **Lycosa**, durable frontier | 1,500 | 125 | 0.90 | 100 | 15.0 | 1/10.0 |" in table
 
 
-def test_blocks_replace_what_was_between_their_marks(bench, tmp_path):
+def test_blocks_between_markers_are_replaced(bench, tmp_path):
     document = tmp_path / "benchmarks.md"
     document.write_text("a\n<!-- bench:one -->\nold\n<!-- /bench:one -->\nz\n")
     for text in ("new", "newer"):
@@ -74,27 +74,27 @@ def test_blocks_replace_what_was_between_their_marks(bench, tmp_path):
         bench.report.write(document, {"two": ""})
 
 
-def test_the_document_has_every_mark():
+def test_the_document_has_every_marker():
     document = (ROOT / "docs" / "benchmarks.md").read_text()
     for name in ("about", "results", "floors", "checks", "budget"):
         assert document.count(f"<!-- bench:{name} -->\n") == document.count(f"<!-- /bench:{name} -->\n") == 1
 
 
-def test_every_clock_has_a_place(bench):
-    for place in bench.budget.PARTS:
-        owner, name = bench.budget.resolve(place)
-        assert callable(getattr(owner, name)), place
+def test_every_timed_part_exists(bench):
+    for part in bench.budget.PARTS:
+        owner, name = bench.budget.resolve(part)
+        assert callable(getattr(owner, name)), part
 
 
-def test_a_part_called_by_another_is_taken_out_of_it(bench):
-    now = iter(range(100))  # every look at the clock takes one second
+def test_the_time_of_a_nested_part_is_subtracted_from_the_outer_one(bench):
+    now = iter(range(100))  # every reading of the clock takes one second
     ledger = bench.budget.Ledger(lambda: float(next(now)))
     inner = ledger.timed(lambda: None, "inner")
     ledger.timed(lambda: (inner(), inner()), "outer")()
     assert ledger.spent == {"": 1.0, "outer": 3.0, "inner": 2.0}
 
 
-def test_a_coroutine_is_timed_while_it_runs_and_not_while_it_waits(bench):
+def test_a_coroutine_is_timed_only_while_it_runs(bench):
     now = [0.0]
     ledger = bench.budget.Ledger(lambda: now[0])
 
@@ -156,7 +156,7 @@ sys.exit({code})
         ({"code": 7}, "ended with 7"),
     ],
 )
-def test_a_peer_that_does_other_work_is_no_result(bench, tmp_path, monkeypatch, changes, complaint):
+def test_a_peer_that_does_different_work_gives_no_result(bench, tmp_path, monkeypatch, changes, complaint):
     from tests.servers.nginx import serve
 
     monkeypatch.setattr(bench.race, "LOG_MAX_S", 1.5)
@@ -166,8 +166,8 @@ def test_a_peer_that_does_other_work_is_no_result(bench, tmp_path, monkeypatch, 
         (site / name).write_text("<p>text")
     both = ["a.html", "b.html"]
     peer = tmp_path / "peer.py"
-    told = {"fields": sorted(bench.race.FIELDS), "fetched": both, "written": both, "code": 0, **changes}
-    peer.write_text(PEER.format(**told))
+    parameters = {"fields": sorted(bench.race.FIELDS), "fetched": both, "written": both, "code": 0, **changes}
+    peer.write_text(PEER.format(**parameters))
     log = tmp_path / "access.log"
     log.touch()
     with serve(site, log=False, extra=f'access_log "{log}" json;') as server:
@@ -175,7 +175,7 @@ def test_a_peer_that_does_other_work_is_no_result(bench, tmp_path, monkeypatch, 
         track = bench.race.Track(server.url, ["a.html"], Path(log), core, tmp_path)
         contender = bench.race.Contender("peer", "", (str(peer),))
         if complaint is None:
-            ballast = b"x" * (256 << 20)  # what we hold ourselves is not the contender's
+            ballast = b"x" * (256 << 20)  # memory of this process must not count
             run = track.run(contender)
             del ballast
             assert (run.pages, run.requests, run.bytes) == (2, 2, 14)

@@ -1,4 +1,4 @@
-"""What `bench/books.py` measures (C1, "Fast"): pages are what they should be, who does other work is found out."""
+"""`bench/books.py` (C1, "Fast"): its pages are as specified, and contenders that do different work are detected."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def bench():
 
 @pytest.fixture(autouse=True)
 def all_cores():
-    mine = os.sched_getaffinity(0)
+    cores = os.sched_getaffinity(0)
     yield
-    os.sched_setaffinity(0, mine)
+    os.sched_setaffinity(0, cores)
 
 
 def contender(bench, key):
@@ -39,26 +39,26 @@ def page_of(path, folder):
     return Response(f"http://h/{path}", 200, {"Content-Type": "text/html"}, (folder / path).read_bytes())
 
 
-def test_the_bookstore(bench, tmp_path):
+def test_the_bookstore_has_the_specified_pages(bench, tmp_path):
     paths = bench.bookstore.write_shop(tmp_path / "one", bench.bookstore.products_of(PAGES))
     assert len(paths) == 60
     sizes = [(tmp_path / "one" / path).stat().st_size for path in paths]
     assert 2_990 <= min(sizes) <= max(sizes) <= 3_020
-    seen, todo = Counter(), [bench.bookstore.START]
+    visits, todo = Counter(), [bench.bookstore.START]
     while todo:
         path = todo.pop()
-        seen[path] += 1
+        visits[path] += 1
         page = page_of(path, tmp_path / "one")
         links = page.css(bench.products.PRODUCTS) + page.css(bench.products.NEXT)
         todo += [page.urljoin(link.attrib["href"]).removeprefix("http://h/") for link in links]
-    assert set(seen.values()) == {1}
-    assert len(seen) == PAGES
-    assert set(paths) < set(seen)
+    assert set(visits.values()) == {1}
+    assert len(visits) == PAGES
+    assert set(paths) < set(visits)
     bench.bookstore.write_shop(tmp_path / "two", 60)
-    assert all((tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes() for path in seen)
+    assert all((tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes() for path in visits)
 
 
-def test_selectors_of_both_kinds_see_the_same(bench, tmp_path):
+def test_both_kinds_of_selectors_extract_the_same(bench, tmp_path):
     for path in bench.bookstore.write_shop(tmp_path, 20):
         page = page_of(path, tmp_path)
         item = bench.products.book(page, path)
@@ -68,7 +68,7 @@ def test_selectors_of_both_kinds_see_the_same(bench, tmp_path):
         assert bench.products.document(page, path) == bench.products.lexbor_document(page.tree, path)
 
 
-def test_real_pages_are_spread_and_have_plain_names(bench, tmp_path):
+def test_real_pages_are_an_even_sample_with_plain_names(bench, tmp_path):
     for number in range(10):
         (tmp_path / f"{number}.html").touch()
     (tmp_path / "a b.html").touch()
@@ -79,27 +79,27 @@ def test_real_pages_are_spread_and_have_plain_names(bench, tmp_path):
 
 @pytest.mark.nginx
 @pytest.mark.parametrize("kind", ["shop", "docs"])
-def test_every_contender_makes_the_same_items(bench, tmp_path, monkeypatch, kind):
+def test_all_contenders_produce_the_same_items(bench, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(bench.books, "LOG_FLUSH", "100ms")
     site = tmp_path / "site-of-docs"
     bench.bookstore.write_shop(site, 60)
-    here = [each for each in bench.books.CONTENDERS if takes_part(each, kind)]
+    available = [each for each in bench.books.CONTENDERS if takes_part(each, kind)]
     with bench.books.track(kind, PAGES, tmp_path, site=site / "books") as track:
-        found = {each.key: [track.run(each)] for each in here}
+        found = {each.key: [track.run(each)] for each in available}
     assert {"parsel", "lexbor"} <= found.keys()
     assert bench.report.differing(found) == []
     assert all((run.pages, run.requests) == (PAGES, PAGES + (key == "all-on")) for key, (run,) in found.items())
 
 
 def takes_part(contender, kind):
-    """Tell whether it is here; of the slow ones, one workload is enough but for `make prove`."""
+    """Whether the contender is installed. Without `make prove`, slow ones take part in one workload only."""
     if contender.key in {"parsel", "lexbor"}:
         return True
     return (PROVE or kind == "shop") and (contender.lycosa or find_spec(contender.key))
 
 
 @pytest.mark.nginx
-def test_where_the_time_goes(bench, tmp_path, monkeypatch):
+def test_the_time_budget_covers_every_part(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(bench.books, "LOG_FLUSH", "100ms")
     with bench.books.track("shop", PAGES, tmp_path) as track:
         budget = bench.books_budget.measured(track, contender(bench, "parsel"))
@@ -134,12 +134,12 @@ BOOKS = ["books/book-0.html", "books/book-1.html"]
         ({"written": [*BOOKS, BOOKS[0]]}, "products differ in 1, among them books/book-0.html"),
     ],
 )
-def test_who_does_other_work_is_found_out(bench, tmp_path, monkeypatch, changes, complaint):
+def test_a_peer_that_does_different_work_is_detected(bench, tmp_path, monkeypatch, changes, complaint):
     monkeypatch.setattr(bench.books, "LOG_FLUSH", "10ms")
     monkeypatch.setattr(bench.race, "LOG_MAX_S", 0.5)
-    told = {"fetched": [LIST, *BOOKS], "written": BOOKS, "price": 1, **changes}
+    parameters = {"fetched": [LIST, *BOOKS], "written": BOOKS, "price": 1, **changes}
     for key, price in (("peer", 1), ("other", 2)):
-        (tmp_path / f"{key}.py").write_text(PEER.format(**{**told, "price": price}))
+        (tmp_path / f"{key}.py").write_text(PEER.format(**{**parameters, "price": price}))
     peers = {key: bench.race.Contender(key, "", (str(tmp_path / f"{key}.py"),)) for key in ("peer", "other")}
     with bench.books.track("shop", 3, tmp_path) as track:
         if complaint:
@@ -165,7 +165,7 @@ def run_of(bench, rate, cpu_s=1.0):
         ("docs", 299, 599, [False, False]),
     ],
 )
-def test_the_floors(bench, kind, parsel, lexbor, holds):
+def test_verdicts_on_the_floors(bench, kind, parsel, lexbor, holds):
     rates = {"parsel": parsel, "lexbor": lexbor, "scrapy": 100}
     results = {key: [run_of(bench, rate)] for key, rate in rates.items()}
     assert [each.holds for each in bench.books.verdicts(kind, results)] == holds
@@ -174,18 +174,18 @@ def test_the_floors(bench, kind, parsel, lexbor, holds):
     )
 
 
-@pytest.mark.parametrize(("on", "holds"), [(1.15, True), (1.16, False)])
-def test_what_all_middlewares_may_cost(bench, on, holds):
-    results = {"all-on": [run_of(bench, 100, on)], "all-off": [run_of(bench, 100, 1.0)]}
-    (told,) = bench.books.verdicts("shop", results)
-    assert told.holds == holds
-    assert re.search(r"cost 1[56]% of a page", told.line)
+@pytest.mark.parametrize(("cpu_s", "holds"), [(1.15, True), (1.16, False)])
+def test_the_cost_of_all_middlewares_has_a_floor(bench, cpu_s, holds):
+    results = {"all-on": [run_of(bench, 100, cpu_s)], "all-off": [run_of(bench, 100, 1.0)]}
+    (verdict,) = bench.books.verdicts("shop", results)
+    assert verdict.holds == holds
+    assert re.search(r"cost 1[56]% of a page", verdict.line)
 
 
-def test_every_clock_has_a_place(bench):
-    for place in (*bench.books_budget.PARTS, bench.books_budget.CHAIN):
-        owner, name = bench.budget.resolve(place)
-        assert callable(getattr(owner, name)), place
+def test_every_timed_part_exists(bench):
+    for part in (*bench.books_budget.PARTS, bench.books_budget.CHAIN):
+        owner, name = bench.budget.resolve(part)
+        assert callable(getattr(owner, name)), part
 
 
 def test_the_budget_adds_up_to_the_process(bench):
@@ -200,7 +200,7 @@ def test_the_budget_adds_up_to_the_process(bench):
     assert parts[bench.books_budget.START] == pytest.approx(2000)
 
 
-def test_the_document_has_every_mark():
+def test_the_document_has_every_marker():
     document = (ROOT / "docs" / "benchmarks.md").read_text()
     for name in ("books-shop", "books-docs", "books-shop-budget", "books-docs-budget", "books-floors"):
         assert document.count(f"<!-- bench:{name} -->\n") == document.count(f"<!-- /bench:{name} -->\n") == 1

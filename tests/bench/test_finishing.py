@@ -1,4 +1,4 @@
-"""How benchmarks end: what they print, write and judge; and when they are ended, nothing that they started goes on."""
+"""How benchmarks finish: output, document and exit code; a benchmark that is interrupted leaves nothing running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRAMS = {
     "gateway.py": (["--quick"], "--role gateway"),
     "proxies.py": (["--part", "memory", "--runs", "3"], "proxies_load.py"),
 }
-"""With what words, and of what process to wait for."""
+"""The arguments of each program, and a word of the command line of the process to wait for."""
 
 
 @pytest.fixture(scope="module")
@@ -31,27 +31,27 @@ def bench():
 
 
 @pytest.mark.parametrize(("quick", "code"), [(False, 1), (True, 0)])
-def test_the_end_prints_writes_and_judges(bench, capsys, monkeypatch, tmp_path, quick, code):
+def test_finish_prints_writes_and_judges(bench, capsys, monkeypatch, tmp_path, quick, code):
     document = tmp_path / "benchmarks.md"
     document.write_text("".join(f"<!-- bench:{name} -->\n<!-- /bench:{name} -->\n" for name in ("x", "x-floors")))
     monkeypatch.setattr(bench.finishing, "DOCUMENT", document)
     monkeypatch.setattr(bench.finishing, "ROOT", tmp_path)
-    told = [bench.report.Verdict(True, "fast enough"), bench.report.Verdict(False, "too large")]
-    assert bench.finishing.finish("x", {"x": "| table |"}, told, write=True, quick=quick) == code
-    said = capsys.readouterr().out
-    assert said == "\n\n| table |\n\n- PASS  fast enough\n- FAIL  too large\nwrote benchmarks.md\n"
+    verdicts = [bench.report.Verdict(True, "fast enough"), bench.report.Verdict(False, "too large")]
+    assert bench.finishing.finish("x", {"x": "| table |"}, verdicts, write=True, quick=quick) == code
+    output = capsys.readouterr().out
+    assert output == "\n\n| table |\n\n- PASS  fast enough\n- FAIL  too large\nwrote benchmarks.md\n"
     assert "| table |" in document.read_text()
     assert "- FAIL  too large" in document.read_text()
 
 
-def test_what_holds_all_floors_is_zero(bench, capsys):
+def test_the_exit_code_is_zero_if_all_floors_hold(bench, capsys):
     assert bench.finishing.finish("x", {"x": "table"}, [bench.report.Verdict(True, "well")], write=False) == 0
     assert bench.finishing.finish("x", {"x": "table"}, [], write=False) == 0
     assert "None at this size." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("number", "ends"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
-def test_a_signal_waits_until_what_is_started_will_be_ended(bench, number, ends):
+@pytest.mark.parametrize(("number", "exception"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_waits_for_the_end_of_an_undivided_block(bench, number, exception):
     reached = []
 
     def start() -> None:
@@ -60,33 +60,33 @@ def test_a_signal_waits_until_what_is_started_will_be_ended(bench, number, ends)
             reached.append("the end of the block")
         reached.append("what follows")
 
-    with pytest.raises(ends):
+    with pytest.raises(exception):
         start()
     assert reached == ["the end of the block"]
-    with pytest.raises(ends):
+    with pytest.raises(exception):
         bench.finishing._ends(number, None)
 
 
-def below(pid: int) -> set[int]:
-    """Return the processes that this one has started, and those that they have."""
+def descendants(pid: int) -> set[int]:
+    """Return the process ids of all descendants."""
     children: set[int] = set()
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # a thread that has ended
+        with suppress(OSError):  # the thread has ended
             children |= {int(each) for each in file.read_text().split()}
-    return children.union(*(below(each) for each in children))
+    return children.union(*(descendants(each) for each in children))
 
 
-def words_of(pid: int) -> str:
-    """Return the command line of a process, "" when it has ended."""
+def command_line(pid: int) -> str:
+    """Return the command line of a process, "" if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
         return ""
 
 
-def until(happened) -> None:
+def wait_until(condition) -> None:
     deadline = time.monotonic() + LONG_S
-    while not happened():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -94,23 +94,28 @@ def until(happened) -> None:
 @pytest.mark.proxies
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_what_is_ended_leaves_no_process_and_no_file(tmp_path, program, sent, code):
+def test_an_interrupted_benchmark_leaves_no_process_and_no_file(tmp_path, program, sent, code):
     words, awaited = PROGRAMS[program]
     command = [sys.executable, str(ROOT / "bench" / program), *words]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    ended = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    left: set[int] = set()
+    benchmark = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    children: set[int] = set()
     try:
-        until(lambda: ended.poll() is not None or any(awaited in words_of(each) for each in below(ended.pid)))
-        left = {each for each in below(ended.pid) if words_of(each)}
-        assert left
-        ended.send_signal(sent)
-        _, said = ended.communicate(timeout=LONG_S)
-        assert (ended.returncode, "Traceback" in said) == (code, False), said
-        assert [words_of(each) for each in left if words_of(each)] == []
+        wait_until(
+            lambda: (
+                benchmark.poll() is not None
+                or any(awaited in command_line(each) for each in descendants(benchmark.pid))
+            )
+        )
+        children = {each for each in descendants(benchmark.pid) if command_line(each)}
+        assert children
+        benchmark.send_signal(sent)
+        _, stderr = benchmark.communicate(timeout=LONG_S)
+        assert (benchmark.returncode, "Traceback" in stderr) == (code, False), stderr
+        assert [command_line(each) for each in children if command_line(each)] == []
         assert list(tmp_path.iterdir()) == []
     finally:
-        ended.kill()
-        for each in left:
-            if words_of(each):
+        benchmark.kill()
+        for each in children:
+            if command_line(each):
                 os.kill(each, signal.SIGKILL)

@@ -1,5 +1,6 @@
-"""The frontier benchmark works: its pages are what it says, every contender does a small run, and who loses URLs is
-found out (issue 3, Proof; F3)."""
+"""The frontier benchmark: its workload is as specified, every contender completes a small run, and lost URLs are
+detected (issue 3, Proof; F3).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.conftest import PROVE, ROOT
 
 URLS = 20_000
 SLOW_S = 0.2
-"""Peers that do not finish are stopped so soon."""
+"""Peers that do not finish are stopped after this time."""
 
 OURS = ["lycosa", "interpreted", "memory", "lmdb", "sqlite"] + (
     ["lycosa-sync", "lmdb-sync", "sqlite-sync"] if PROVE else []
@@ -37,7 +38,7 @@ def bench():
 
 
 def run(tmp_path, *arguments):
-    """Run the benchmark; return its exit code, what it says, and its figures."""
+    """Run the benchmark. Return its exit code, its output, its errors, and its figures."""
     figures = tmp_path / "figures.json"
     options = ["--folder", str(tmp_path), "--json", str(figures), "--limit", str(SLOW_S), *arguments]
     command = [sys.executable, str(ROOT / "bench" / "frontier.py"), *options]
@@ -45,17 +46,17 @@ def run(tmp_path, *arguments):
     return done.returncode, done.stdout, done.stderr, json.loads(figures.read_text())
 
 
-def test_two_fifths_of_what_is_pushed_are_duplicates(bench):
+def test_two_fifths_of_the_pushed_urls_are_duplicates(bench):
     workload = bench.workload.Workload(3_000)
-    seen: set[str] = set()
+    known: set[str] = set()
     pushed = 0
     for batch in workload.batches():
         assert len(batch.pages) == bench.workload.BATCH
-        fresh = {page.url for page in batch.pages} - seen
+        fresh = {page.url for page in batch.pages} - known
         assert len(fresh) == batch.new
-        seen |= fresh
+        known |= fresh
         pushed += len(batch.pages)
-    assert (len(seen), pushed) == (3_000, 5_000)
+    assert (len(known), pushed) == (3_000, 5_000)
     assert [page for batch in workload.batches() for page in batch.pages][:100] == [
         page for batch in bench.workload.Workload(3_000).batches() for page in batch.pages
     ][:100]
@@ -68,21 +69,21 @@ def test_pages_are_canonical_and_hosts_follow_zipf(bench):
     assert len({page.url for page in pages}) == URLS
     assert 45 <= workload.mean_length() <= 60
     hosts = [count for _, count in Counter(page.host for page in pages).most_common()]
-    assert hosts[0] / URLS == pytest.approx(1 / 9.79, rel=0.1)  # the 10,000th harmonic number
+    assert hosts[0] / URLS == pytest.approx(1 / 9.79, rel=0.1)  # 9.79 is the 10,000th harmonic number
     assert hosts[0] / hosts[9] == pytest.approx(10, rel=0.3)
 
 
-def test_the_tenths_of_a_run(bench):
+def test_rates_are_computed_for_tenths_of_a_run(bench):
     assert bench.cycle.rates([(10, 1.0)] * 10 + [(10, 2.0)] * 10) == [10.0] * 5 + [5.0] * 5
     assert bench.cycle.rates([(100, 4.0)]) == [25.0]
 
 
-def test_the_garbage_collector_is_set_as_in_a_crawl(bench):
+def test_the_garbage_collector_has_the_threshold_of_a_crawl(bench):
     assert bench.cycle.GC_THRESHOLD == GC_THRESHOLD
 
 
 @pytest.mark.parametrize("key", OURS)
-def test_a_frontier_does_all_phases(tmp_path, key):
+def test_a_frontier_completes_all_phases(tmp_path, key):
     arguments = ("--only", key, "--urls", str(URLS), "--pending", "5000", "--limit", "60")
     code, out, err, [figures] = run(tmp_path, *arguments)
     assert code == 0, err
@@ -98,13 +99,13 @@ def test_a_frontier_does_all_phases(tmp_path, key):
         assert pending["killed"]["leases"] == pending["closed"]["leases"] == 50
         assert pending["drain"]["count"] == pending["urls"] == 5000
     assert f"| {pending['urls']:,} |" in out
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("frontier-")], "nothing is left"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("frontier-")], "the state is removed"
 
 
 @pytest.mark.parametrize("key", PEERS)
-def test_a_peer_does_what_it_can_in_the_time(tmp_path, key):
+def test_a_peer_runs_until_the_time_limit(tmp_path, key):
     package = PACKAGES[key.partition("-")[0]]
-    if find_spec(package) is None:  # part of `make bench` only
+    if find_spec(package) is None:  # only installed for `make bench`
         pytest.skip(f"{package} is not installed (scripts/venv bench)")
     phases = () if PROVE else ("--phase", "cycle")
     code, out, err, [figures] = run(tmp_path, "--only", key, "--urls", str(URLS), "--pending", "1000", *phases)
@@ -112,25 +113,25 @@ def test_a_peer_does_what_it_can_in_the_time(tmp_path, key):
     assert "failed" not in out
     assert 0 < figures["cycle"]["urls"] <= URLS
     assert figures["cycle"]["count"] == pytest.approx(figures["cycle"]["urls"] / 0.6, abs=50)
-    if PROVE:  # what its docstring says of kill -9
+    if PROVE:  # as its docstring says about kill -9
         assert figures["pending"]["killed"]["leases"] == (0 if key.startswith("scrapy") else 50)
 
 
-def test_every_contender_is_tested_here(bench):
+def test_every_contender_is_tested(bench):
     tested = {*OURS, *PEERS} if PROVE else {*OURS, *PEERS, "lycosa-sync", "lmdb-sync", "sqlite-sync", "scrapy-sqlite"}
     assert {each.key for each in bench.frontier.CONTENDERS} == tested
 
 
-def test_who_did_not_finish_is_not_run_again(bench):
-    ran = []
+def test_a_contender_that_did_not_finish_is_not_run_with_more_urls(bench):
+    runs = []
 
-    def fake(contender, urls):
-        ran.append((contender.key, urls))
+    def fake_run(contender, urls):
+        runs.append((contender.key, urls))
         return bench.frontier.Result(contender.key, urls, {"cut": contender.key == "crawlee"}, {})
 
     contenders = [each for each in bench.frontier.CONTENDERS if each.key in {"lmdb", "crawlee"}]
-    results = bench.frontier.measure(fake, contenders, [10, 100])
-    assert ran == [("lmdb", 10), ("crawlee", 10), ("lmdb", 100)]
+    results = bench.frontier.measure(fake_run, contenders, [10, 100])
+    assert runs == [("lmdb", 10), ("crawlee", 10), ("lmdb", 100)]
     assert [(each.key, each.size) for each in results] == [
         ("lmdb", 10),
         ("crawlee", 10),
@@ -139,7 +140,7 @@ def test_who_did_not_finish_is_not_run_again(bench):
     ]
 
 
-def test_a_second_size_and_a_profile(tmp_path):
+def test_several_sizes_and_a_profile(tmp_path):
     arguments = (
         "--only",
         "memory",
@@ -171,7 +172,7 @@ def test_a_second_size_and_a_profile(tmp_path):
         ("async def lease(self, limit, now): return (await super().lease(limit, now))[1:]", "were lent and acked"),
     ],
 )
-def test_a_frontier_that_loses_urls_is_no_result(bench, tmp_path, monkeypatch, capfd, change, complaint):
+def test_a_frontier_that_loses_urls_gives_no_result(bench, tmp_path, monkeypatch, capfd, change, complaint):
     peers = tmp_path / "peers"
     peers.mkdir()
     (peers / "lossy.py").write_text(f"from frontier_lmdb import Peer as Lmdb\nclass Peer(Lmdb):\n    {change}\n")
@@ -183,7 +184,7 @@ def test_a_frontier_that_loses_urls_is_no_result(bench, tmp_path, monkeypatch, c
     assert complaint in capfd.readouterr().err
 
 
-def test_pending_urls_that_are_gone_are_no_result(bench, tmp_path, monkeypatch, capfd):
+def test_lost_pending_urls_give_no_result(bench, tmp_path, monkeypatch, capfd):
     peers = tmp_path / "peers"
     peers.mkdir()
     (peers / "lossy.py").write_text(
@@ -221,22 +222,22 @@ def figures_of(speed=200_000, slope=1.0, peak_mb=100, archived=100, lease_s=0.5,
         ({"urls": 1_000_000, "speed": 1}, []),
     ],
 )
-def test_the_floors(bench, change, failing):
+def test_verdicts_on_the_floors(bench, change, failing):
     figures = figures_of(**change)
-    told = bench.frontier.verdicts([bench.frontier.Result("lycosa", figures["urls"], figures, {})])
-    failed = [each.line for each in told if not each.holds]
+    verdicts = bench.frontier.verdicts([bench.frontier.Result("lycosa", figures["urls"], figures, {})])
+    failed = [each.line for each in verdicts if not each.holds]
     assert len(failed) == len(failing)
     assert all(part in line for part, line in zip(failing, failed, strict=True))
-    assert bool(told) == (figures["urls"] >= 10_000_000)
+    assert bool(verdicts) == (figures["urls"] >= 10_000_000)
 
 
-def test_the_floors_of_what_is_pending(bench):
+def test_verdicts_on_the_floors_of_pending_urls(bench):
     pending = figures_of(urls=1_000_000, archived=351, lease_s=2.5)
-    told = bench.frontier.verdicts([bench.frontier.Result("lycosa", 10_000_000, {}, pending)])
-    assert [each.holds for each in told] == [False, False]
+    verdicts = bench.frontier.verdicts([bench.frontier.Result("lycosa", 10_000_000, {}, pending)])
+    assert [each.holds for each in verdicts] == [False, False]
 
 
-def test_the_table_says_how_many_times_as_fast_ours_is(bench):
+def test_the_table_has_the_speed_relative_to_the_peers(bench):
     results = [
         bench.frontier.Result("lycosa", 1000, figures_of(urls=1000), {}),
         bench.frontier.Result("sqlite", 1000, figures_of(speed=50_000, urls=1000), {}),
@@ -248,8 +249,8 @@ def test_the_table_says_how_many_times_as_fast_ours_is(bench):
     assert "| crawlee, its SQL queue | failed |" in "\n".join(table)
 
 
-def test_the_document_has_every_mark():
+def test_the_document_has_every_marker():
     document = (ROOT / "docs" / "benchmarks.md").read_text()
     for name in ("about", "cycle", "pending", "floors"):
-        marks = [document.count(f"<!-- {slash}bench:frontier-{name} -->\n") for slash in ("", "/")]
-        assert marks == [1, 1], name
+        counts = [document.count(f"<!-- {slash}bench:frontier-{name} -->\n") for slash in ("", "/")]
+        assert counts == [1, 1], name

@@ -1,5 +1,4 @@
-"""What `bench/proxies.py`, `gateway.py` and `goodput.py` decide: floors and tables of the proxy pool (P1,
-P3-P6)."""
+"""`bench/proxies.py`, `gateway.py` and `goodput.py`: floors and tables of the proxy pool (P1, P3-P6)."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ def bench():
 
 
 @pytest.mark.parametrize(("micros", "holds"), [(30.0, True), (30.1, False)])
-def test_a_lease_in_memory_has_a_floor(bench, micros, holds):
+def test_leases_in_memory_have_a_floor(bench, micros, holds):
     found = {"plain": [1.0, micros, 99.0], "million": [500.0]}
     assert [each.holds for each in bench.proxies.memory_verdicts(found)] == [holds]
     assert bench.proxies.memory_table(found).splitlines()[-1] == "| any of 1,000,000 proxies | 500.0 |"
@@ -34,9 +33,9 @@ def test_leases_on_redis_have_a_floor(bench, rate, holds):
     ("name", "good", "bad"), [("rate", 3_000, 2_999), ("added_ms", 2.0, 2.1), ("mb", 500, 499), ("open", 1_000, 999)]
 )
 def test_the_forward_proxy_has_floors(bench, name, good, bad):
-    held = {"rate": 9e9, "added_ms": 0.0, "mb": 9e9, "open": 9e9}
-    assert all(each.holds for each in bench.gateway.verdicts([{**held, name: good}]))
-    assert [each.holds for each in bench.gateway.verdicts([{**held, name: bad}])].count(False) == 1
+    passing = {"rate": 9e9, "added_ms": 0.0, "mb": 9e9, "open": 9e9}
+    assert all(each.holds for each in bench.gateway.verdicts([{**passing, name: good}]))
+    assert [each.holds for each in bench.gateway.verdicts([{**passing, name: bad}])].count(False) == 1
 
 
 def crawled(goodput: float, lost: int = 0, rise: float = 1.0):
@@ -44,7 +43,7 @@ def crawled(goodput: float, lost: int = 0, rise: float = 1.0):
 
 
 @pytest.mark.parametrize(
-    ("ours", "holds"),
+    ("lycosa", "holds"),
     [
         (crawled(20.0), [True, True, True, True]),
         (crawled(19.9), [True, True, True, False]),
@@ -52,18 +51,18 @@ def crawled(goodput: float, lost: int = 0, rise: float = 1.0):
         (crawled(20.0, rise=1.06), [True, False, True, True]),
     ],
 )
-def test_crawls_have_floors(bench, ours, holds):
-    found = {"lycosa": [ours], "in-turn": [crawled(2.0)], "back-off": [crawled(10.0, lost=3)]}
+def test_crawls_have_floors(bench, lycosa, holds):
+    found = {"lycosa": [lycosa], "in-turn": [crawled(2.0)], "back-off": [crawled(10.0, lost=3)]}
     assert [each.holds for each in bench.goodput.verdicts(found)] == holds
     assert "| random with back-off | 10.0 | 1 | 9 | 90.0% | 3 | 1.00 |" in bench.goodput.table(found)
 
 
-def test_what_the_sites_have_seen(bench):
-    """Two proxies, of which one is lost, and two sites: a page that came twice is one, a missing one is an answer."""
+def test_goodput_counts_distinct_pages_and_final_answers(bench):
+    """Two proxies, one of which is lost, and two sites. A repeated page counts once, and a 404 is a final answer."""
     bench.goodput.PROXIES = 2
 
-    def hit(at: float, path: str, status: int, ip: str = "a"):
-        return SimpleNamespace(at=at, site=0, path=path, status=status, good=status == 200, ip=ip)
+    def hit(at_: float, path: str, status: int, ip: str = "a"):
+        return SimpleNamespace(at=at_, site=0, path=path, status=status, good=status == 200, ip=ip)
 
     hits = [hit(0.0, "/", 200), hit(1.0, "/1", 200), hit(2.0, "/1", 200), hit(3.0, "/x", 404), hit(4.0, "/2", 403, "b")]
     figures = bench.goodput._figures(SimpleNamespace(hits=hits), {"b"}, 3)

@@ -1,4 +1,4 @@
-"""What `bench/shared.py` decides: floors and tables of shared frontiers, and what its children need to do (C3)."""
+"""`bench/shared.py`: floors and tables of shared frontiers, and its child processes (C3)."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ def crawled(bench, rate: float, workers: int = 1, digest: str = "d"):
 
 
 @pytest.mark.parametrize(("trips", "holds"), [(24.0, True), (24.2, False)])
-def test_the_round_trips_of_a_crawl_have_a_floor(bench, trips, holds):
+def test_round_trips_per_crawl_have_a_floor(bench, trips, holds):
     assert [each.holds for each in bench.shared.cycle_verdicts({"crawl": [cycled(trips)]})] == [holds]
     assert bench.shared.cycle_verdicts({"batch-50": [cycled(1000.0)]}) == []
 
 
-def test_the_cycle_is_told_by_url(bench):
+def test_the_table_of_the_cycle_has_figures_per_url(bench):
     table = bench.shared.cycle_table({"crawl": [cycled(20.0), cycled(24.0), cycled(500.0)]})
     assert table.splitlines()[-1].endswith("| 2,000 | 50 | 40 | 1.20 | 300 | 200 |")
 
 
 @pytest.mark.parametrize(("each", "holds"), [(15.0, True), (15.1, False)])
-def test_memory_has_a_floor_at_ten_million(bench, each, holds):
+def test_memory_at_ten_million_urls_has_a_floor(bench, each, holds):
     full = bench.shared.FULL
     sizes = {"1000000": 99_000_000, str(full): int(each * full)}
-    told = bench.shared.memory_verdicts({"seen": {"sizes": sizes}})
-    assert [verdict.holds for verdict in told] == [holds]
+    verdicts = bench.shared.memory_verdicts({"seen": {"sizes": sizes}})
+    assert [verdict.holds for verdict in verdicts] == [holds]
     assert bench.shared.memory_verdicts({"seen": {"sizes": {"1000000": 99_000_000}}}) == []
 
 
-@pytest.mark.parametrize(("ours", "theirs", "holds"), [(800, 80, True), (799, 80, False)])
-def test_a_worker_is_compared_with_a_worker(bench, ours, theirs, holds):
-    found = {"lycosa-2": [crawled(bench, ours, 2)], "scrapy-redis-2": [crawled(bench, theirs, 2)]}
+@pytest.mark.parametrize(("lycosa_rate", "scrapy_rate", "holds"), [(800, 80, True), (799, 80, False)])
+def test_crawls_with_the_same_number_of_workers_are_compared(bench, lycosa_rate, scrapy_rate, holds):
+    found = {"lycosa-2": [crawled(bench, lycosa_rate, 2)], "scrapy-redis-2": [crawled(bench, scrapy_rate, 2)]}
     assert [verdict.holds for verdict in bench.shared.crawls_verdicts(found)] == [holds]
     assert bench.shared.crawls_verdicts({"lycosa-2": found["lycosa-2"]}) == []
 
 
-def test_the_table_of_crawls_has_ratios_to_as_many_workers_of_scrapy_redis(bench):
+def test_the_table_of_crawls_has_ratios_to_scrapy_redis(bench):
     found = {"lycosa-1": [crawled(bench, 800)], "lycosa-2": [crawled(bench, 600, 2)]}
     found |= {"scrapy-redis-1": [crawled(bench, 40)], "scrapy-redis-2": [crawled(bench, 50, 2)]}
     rows = {line.split(" | ")[0]: line for line in bench.shared.crawls_table(found).splitlines()}
@@ -78,13 +78,13 @@ def test_the_table_of_crawls_has_ratios_to_as_many_workers_of_scrapy_redis(bench
     assert rows["| scrapy-redis"].endswith("| 1.0 |")
 
 
-def test_the_document_has_a_place_for_every_table():
+def test_the_document_has_every_marker():
     text = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     for name in ("cycle", "memory", "about", "crawls", "floors"):
         assert text.count(f"<!-- bench:shared-{name} -->\n") == text.count(f"<!-- /bench:shared-{name} -->\n") == 1
 
 
-def test_what_was_crawled_is_told(bench):
+def test_the_crawled_pages_are_described(bench):
     pytest.importorskip("scrapy_redis", reason="needs the peers: scripts/venv bench")
     found = {"lycosa-1": [crawled(bench, 800)]}
     assert "1,000 pages of 34.0 kB on average; one run each" in bench.shared_crawls.about(found)
@@ -93,17 +93,17 @@ def test_what_was_crawled_is_told(bench):
 @pytest.mark.redis
 @pytest.mark.parametrize("drive", ["batch-50", "crawl", "polite"])
 def test_every_url_goes_through_the_cycle_once(bench, drive):
-    told = bench.shared.DRIVES[drive]._asdict() | {"urls": 200}
-    told |= {"hosts": 100, "delay_s": 0.1} if told["hosts"] else {}
-    del told["name"]
-    figures = bench.shared._step(**told)
+    parameters = bench.shared.DRIVES[drive]._asdict() | {"urls": 200}
+    parameters |= {"hosts": 100, "delay_s": 0.1} if parameters["hosts"] else {}
+    del parameters["name"]
+    figures = bench.shared._step(**parameters)
     assert figures["urls"] == 200
     assert figures["trips"] > 0
     assert figures["server_cpu_s"] >= 0
 
 
 @pytest.mark.redis
-def test_filling_goes_on_where_it_was_left(bench, tmp_path):
+def test_an_interrupted_filling_continues(bench, tmp_path):
     options = argparse.Namespace(keep=tmp_path, seen=[1_000], limit=0.0)
     first = bench.shared._fill(options)
     options.seen = [1_000, 3_000]

@@ -1,4 +1,4 @@
-"""Writing to a peer that is gone, on the loop of asyncio and on uvloop."""
+"""Writing to a lost peer, on the event loops of asyncio and uvloop."""
 
 from __future__ import annotations
 
@@ -15,110 +15,110 @@ from lycosa.infra.connections import is_closed, write
 from lycosa.infra.web.http_server import HttpServer, ServerRequest, ServerResponse
 
 RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: a close resets the connection."""
+"""SO_LINGER: closing resets the connection."""
 
-Play = Callable[[Awaitable[Any]], Any]
+RunScenario = Callable[[Awaitable[Any]], Any]
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def play(request: pytest.FixtureRequest) -> Play:
-    """Run a story. An error that it does not see, in a callback, fails the test."""
+def run_scenario(request: pytest.FixtureRequest) -> RunScenario:
+    """Return a function that runs a scenario. Errors in callbacks fail the test."""
 
-    def played(story: Awaitable[Any]) -> Any:
-        wrong: list[dict[str, Any]] = []
+    def run_(scenario: Awaitable[Any]) -> Any:
+        errors: list[dict[str, Any]] = []
 
-        async def watched() -> Any:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+        async def bounded() -> Any:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
             async with asyncio.timeout(20):
-                return await story
+                return await scenario
 
         with asyncio.Runner(loop_factory=request.param) as runner:
-            result = runner.run(watched())
-        assert wrong == []
+            result = runner.run(bounded())
+        assert errors == []
         return result
 
-    return played
+    return run_
 
 
-async def joined() -> tuple[asyncio.StreamWriter, socket.socket]:
-    ours, theirs = socket.socketpair()
-    _, writer = await asyncio.open_unix_connection(sock=ours)
-    return writer, theirs
+async def connect_pair() -> tuple[asyncio.StreamWriter, socket.socket]:
+    our_socket, their_socket = socket.socketpair()
+    _, writer = await asyncio.open_unix_connection(sock=our_socket)
+    return writer, their_socket
 
 
-async def over(writer: asyncio.StreamWriter) -> None:
-    """Wait until a connection is closed, and its protocol was called."""
+async def wait_closed(writer: asyncio.StreamWriter) -> None:
+    """Wait until the connection is closed and its protocol was notified."""
     while not writer.is_closing():  # noqa: ASYNC110  there is no event
         await asyncio.sleep(0.001)
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-def test_writing_to_a_connection_that_is_closed_is_an_os_error(play: Play) -> None:
-    async def story() -> None:
-        writer, theirs = await joined()
+def test_writing_to_a_closed_connection_is_an_os_error(run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        writer, their_socket = await connect_pair()
         writer.transport.abort()
-        for _ in range(5):  # while it is about to be closed, and afterwards
+        for _ in range(5):  # during the closing, and afterwards
             with pytest.raises(ConnectionResetError, match="reset by peer"):
                 write(writer, b"x")
-        theirs.close()
+        their_socket.close()
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_writing_to_a_peer_that_went_away_is_an_os_error(play: Play) -> None:
-    async def story() -> None:
-        writer, theirs = await joined()
-        theirs.close()
+def test_writing_to_a_lost_peer_is_an_os_error(run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        writer, their_socket = await connect_pair()
+        their_socket.close()
         while True:
             write(writer, b"x" * 1000)
             await writer.drain()
             await asyncio.sleep(0)
 
     with pytest.raises(OSError):
-        play(story())
+        run_scenario(scenario())
 
 
-def test_data_that_is_written_arrives(play: Play) -> None:
-    async def story() -> bytes:
-        writer, theirs = await joined()
+def test_written_data_arrives(run_scenario: RunScenario) -> None:
+    async def scenario() -> bytes:
+        writer, their_socket = await connect_pair()
         write(writer, b"hello")
-        received = await asyncio.to_thread(theirs.recv, 100)
+        received = await asyncio.to_thread(their_socket.recv, 100)
         writer.close()
         await writer.wait_closed()
-        theirs.close()
+        their_socket.close()
         return received
 
-    assert play(story()) == b"hello"
+    assert run_scenario(scenario()) == b"hello"
 
 
 def test_the_error_of_uvloop_for_a_closed_connection_is_recognised() -> None:
-    async def story() -> None:
-        writer, theirs = await joined()
+    async def scenario() -> None:
+        writer, their_socket = await connect_pair()
         writer.transport.abort()
-        await over(writer)
+        await wait_closed(writer)
         with pytest.raises(RuntimeError) as caught:
             writer.write(b"x")
         assert is_closed(caught.value)
-        theirs.close()
+        their_socket.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(story())
+        runner.run(scenario())
     assert not is_closed(RuntimeError("a mistake"))
 
 
-def test_a_client_that_leaves_before_its_response_is_no_error(play: Play) -> None:
-    async def story() -> None:
+def test_a_client_that_disconnects_before_its_response_causes_no_error(run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
         writers: list[asyncio.StreamWriter] = []
         ended = asyncio.Event()
 
         async def answer(_: ServerRequest) -> ServerResponse:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             client.close()
-            await over(writers[0])
+            await wait_closed(writers[0])
             return ServerResponse(200, b"too late")
 
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writers.append(writer)
             try:
                 await requests.on_connect(reader, writer)
@@ -126,9 +126,9 @@ def test_a_client_that_leaves_before_its_response_is_no_error(play: Play) -> Non
                 ended.set()
 
         requests = HttpServer(answer, 1)
-        async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
+        async with await asyncio.start_server(on_connect, "127.0.0.1", 0) as server:
             client = socket.create_connection(server.sockets[0].getsockname())
             client.sendall(b"GET / HTTP/1.1\r\n\r\n")
             await ended.wait()
 
-    play(story())
+    run_scenario(scenario())

@@ -1,4 +1,4 @@
-"""The errors of a file that cannot be written (P5, C1): no room on the device, or another reason."""
+"""Errors of files that cannot be written (P5, C1): no space on the device, or another reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lycosa.proxies.folder.folder import PoolFolder
 
 
 @pytest.mark.parametrize("number", sorted(NO_ROOM))
-def test_without_room_the_error_says_what_to_do(number: int) -> None:
+def test_an_error_for_lack_of_space_says_what_to_do(number: int) -> None:
     error = OSError(number, os.strerror(number))
     failure = write_error(Path("a"), error, "it cannot be kept")
     assert (type(failure), str(failure)) == (
@@ -28,33 +28,33 @@ def test_without_room_the_error_says_what_to_do(number: int) -> None:
     assert str(write_error(Path("a"), error, "it cannot be kept", ": go")) == "a: no space left on the device: go"
 
 
-def test_another_error_says_its_reason() -> None:
+def test_another_error_gives_its_reason() -> None:
     failure = write_error(Path("a"), OSError(errno.EROFS, "Read-only file system"), "it cannot be kept")
     assert (type(failure), str(failure)) == (StorageError, "a: it cannot be kept: read-only file system")
 
 
-def test_a_full_device_is_known_by_a_path_that_does_not_exist_yet(tmp_path, monkeypatch) -> None:
-    there, missing = tmp_path, tmp_path / "file"
-    assert not is_full(there)
+def test_free_space_is_found_for_a_path_that_does_not_exist_yet(tmp_path, monkeypatch) -> None:
+    existing, missing = tmp_path, tmp_path / "file"
+    assert not is_full(existing)
     monkeypatch.setattr(disk, "FREE_MIN_BYTES", 1 << 62)
-    assert is_full(there)
+    assert is_full(existing)
     assert is_full(missing)
     assert not is_full(missing / "below")
 
 
-def joined(folder: Path) -> None:
+def save_membership(folder: Path) -> None:
     member: Membership = membership(folder / "worker", "shop")
     member.changed()
 
 
-@pytest.mark.parametrize("keeps", [StateDir, PoolFolder, joined])
-def test_an_exceeded_quota_counts_as_no_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: Callable[[Path], object]
+@pytest.mark.parametrize("open_state", [StateDir, PoolFolder, save_membership])
+def test_an_exceeded_quota_is_reported_as_lack_of_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_state: Callable[[Path], object]
 ) -> None:
-    def refused(*_: object, **__: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     for name in ("os.open", "pathlib.Path.open"):
-        monkeypatch.setattr(name, refused)
+        monkeypatch.setattr(name, refuse)
     with pytest.raises(StorageFull, match="no space left on the device"):
-        keeps(tmp_path)
+        open_state(tmp_path)

@@ -1,4 +1,4 @@
-"""A released lock is free at once, also while child processes are being started (C1, F1)."""
+"""A released lock is free immediately, also while child processes are being started (C1, F1)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lycosa.storage.sinks.jsonl import JsonlSink
 
 
 class Items:
-    """A file of items that is open."""
+    """An open file of items."""
 
     def __init__(self, path: Path) -> None:
         self._sink = JsonlSink(path)
@@ -31,17 +31,17 @@ class Items:
 
 
 class Erased:
-    """An index that is erased."""
+    """An index that was erased."""
 
     def __init__(self, path: Path) -> None:
         tantivy.erase(path)
 
     def close(self) -> None:
-        """Do nothing: it was closed."""
+        """Do nothing: it is closed already."""
 
 
 class Checked(Erased):
-    """A file of items that is checked."""
+    """A file of items that was checked."""
 
     def __init__(self, path: Path) -> None:
         path.touch()
@@ -53,22 +53,22 @@ def index(path: Path) -> TantivyIndex:
 
 
 @pytest.mark.parametrize(
-    ("opens", "then"),
+    ("first", "second"),
     [(StateDir, StateDir), (PoolFolder, PoolFolder), (index, index), (Erased, index), (Items, Items), (Checked, Items)],
     ids=lambda each: each.__name__,
 )
-def test_a_child_that_has_not_started_its_program_yet_keeps_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens: Callable[[Path], Any], then: Callable[[Path], Any]
+def test_a_child_process_that_is_being_started_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Callable[[Path], Any], second: Callable[[Path], Any]
 ) -> None:
-    """It has copies of all descriptors until then."""
+    """Until it executes its program, a child has copies of all descriptors."""
     path = tmp_path / "path"
     with ExitStack() as children:
         flock = fcntl.flock
 
-        def locked(file: int, operation: int) -> None:
+        def lock_and_duplicate(file: int, operation: int) -> None:
             flock(file, operation)
             children.callback(os.close, os.dup(file))
 
-        monkeypatch.setattr("fcntl.flock", locked)
-        opens(path).close()
-        then(path).close()
+        monkeypatch.setattr("fcntl.flock", lock_and_duplicate)
+        first(path).close()
+        second(path).close()

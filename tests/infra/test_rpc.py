@@ -1,4 +1,4 @@
-"""Calls and messages between two processes: what arrives, what is bounded, and what a bad or lost peer cannot do."""
+"""Calls and messages between two processes: delivery, bounds, misbehaving and lost peers."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ PROMPT_S = 10.0
 VERSION = 7
 LIMITS = RpcLimits(frame_max=100_000, clients_max=3, calls_max=5)
 
-Play = Callable[[Awaitable[None]], None]
+RunScenario = Callable[[Awaitable[None]], None]
 
 
 class Counter(Protocol):
-    """A port."""
+    """The port of the tests."""
 
     async def add(self, numbers: Iterable[int], *, twice: bool = False) -> int: ...
 
@@ -65,10 +65,10 @@ METHODS = methods_of(Counter)
 
 
 class LocalCounter:
-    """An implementation. `wait` returns when `go_on` is set."""
+    """An implementation of the port. `wait` returns once `proceed` is set."""
 
     def __init__(self) -> None:
-        self.go_on = asyncio.Event()
+        self.proceed = asyncio.Event()
         self.waiting = self.ended = 0
 
     async def add(self, numbers: Iterable[int], *, twice: bool = False) -> int:
@@ -83,7 +83,7 @@ class LocalCounter:
     async def wait(self) -> str:
         self.waiting += 1
         try:
-            await self.go_on.wait()
+            await self.proceed.wait()
             self.ended += 1
             return "waited"
         finally:
@@ -94,7 +94,7 @@ class LocalCounter:
 
 
 class RemoteCounter(RpcClient):
-    """The port at the other end."""
+    """A client of the port."""
 
     def __init__(self, address: Address, limits: RpcLimits = LIMITS, timeout_s: float = PROMPT_S) -> None:
         super().__init__(address, VERSION, METHODS, limits, lambda: "4712")
@@ -115,25 +115,25 @@ class RemoteCounter(RpcClient):
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def play(request: pytest.FixtureRequest) -> Play:
-    """Run a story, and see that nothing went wrong that it did not notice."""
+def run_scenario(request: pytest.FixtureRequest) -> RunScenario:
+    """Return a function that runs a scenario and checks that no error was missed."""
 
-    def played(story: Awaitable[None]) -> None:
-        wrong: list[dict[str, Any]] = []
+    def run_(scenario: Awaitable[None]) -> None:
+        errors: list[dict[str, Any]] = []
 
         async def bounded() -> None:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
             async with asyncio.timeout(30):
-                await story
+                await scenario
 
         with asyncio.Runner(loop_factory=request.param) as runner:
             runner.run(bounded())
-        assert wrong == []
+        assert errors == []
 
-    return played
+    return run_
 
 
-class Owner:
+class CounterServer:
     """A server of one counter."""
 
     def __init__(self, address: Address, make_service: Callable[[Any], Service] | None = None, **options: Any) -> None:
@@ -145,33 +145,33 @@ class Owner:
 
 
 @asynccontextmanager
-async def owner(address: Address, *args: Any, **options: Any) -> AsyncIterator[Owner]:
-    one = Owner(address, *args, **options)
-    await one.server.start()
+async def counter_server(address: Address, *args: Any, **options: Any) -> AsyncIterator[CounterServer]:
+    started = CounterServer(address, *args, **options)
+    await started.server.start()
     try:
-        yield one
+        yield started
     finally:
-        await one.server.close()
+        await started.server.close()
 
 
 @asynccontextmanager
 async def client(address: Address, **options: Any) -> AsyncIterator[RemoteCounter]:
-    one = RemoteCounter(address, **options)
-    await one.connect(PROMPT_S)
+    connected = RemoteCounter(address, **options)
+    await connected.connect(PROMPT_S)
     try:
-        yield one
+        yield connected
     finally:
-        one.connection.abort()
+        connected.connection.abort()
 
 
-async def until(is_so: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PROMPT_S):
-        while not is_so():  # noqa: ASYNC110  there is no event
+        while not condition():  # noqa: ASYNC110  there is no event
             await asyncio.sleep(0.002)
 
 
-async def raw(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect without a client. The greeting is read."""
+async def connect_raw(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect without a client, and read the greeting."""
     reader, writer = await asyncio.open_unix_connection(str(path))
     hello = msgspec.msgpack.decode(await read_frame(reader), type=Hello)
     assert hello == Hello(VERSION, os.getpid())
@@ -184,7 +184,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
         return await reader.readexactly(size)
 
 
-async def answer(reader: asyncio.StreamReader) -> RpcResult | RpcError:
+async def read_response(reader: asyncio.StreamReader) -> RpcResult | RpcError:
     found: RpcResult | RpcError = msgspec.msgpack.decode(await read_frame(reader), type=RpcResult | RpcError)
     return found
 
@@ -196,57 +196,63 @@ def call(number: int, method: str, *arguments: object) -> bytes:
 # --------------------------------------------------------------------------------------------------------------- calls
 
 
-def test_calls_return_what_the_method_returns_with_any_kind_of_argument(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s"), client(tmp_path / "s") as one:
-            assert await one.add({1, 2}) == 3
-            assert await one.add([1, 2], twice=True) == 6
-            assert (await one.text("a"), await one.text("a", 3), await one.text(times=1, part="b")) == (
+def test_calls_return_the_result_of_the_method(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s"), client(tmp_path / "s") as remote_counter:
+            assert await remote_counter.add({1, 2}) == 3
+            assert await remote_counter.add([1, 2], twice=True) == 6
+            assert (
+                await remote_counter.text("a"),
+                await remote_counter.text("a", 3),
+                await remote_counter.text(times=1, part="b"),
+            ) == (
                 "aa",
                 "aaa",
                 "b",
             )
-            assert one.pid == os.getpid()
+            assert remote_counter.pid == os.getpid()
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_calls_are_made_over_tcp_as_well(play: Play) -> None:
-    async def story() -> None:
+def test_calls_over_tcp(run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             address = unused.getsockname()
-        async with owner(address), client(address) as one:
-            assert await one.text("a") == "aa"
+        async with counter_server(address), client(address) as remote_counter:
+            assert await remote_counter.text("a") == "aa"
 
-    play(story())
-
-
-def test_calls_are_answered_in_any_order(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s") as its, client(tmp_path / "s") as one:
-            waits = [asyncio.create_task(one.wait()) for _ in range(3)]
-            assert await one.text("a") == "aa"
-            its.counter.go_on.set()
-            assert await asyncio.gather(*waits) == ["waited"] * 3
-
-    play(story())
+    run_scenario(scenario())
 
 
-def test_a_long_list_comes_in_parts(tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_responses_arrive_in_any_order(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s") as server, client(tmp_path / "s") as remote_counter:
+            waiting = [asyncio.create_task(remote_counter.wait()) for _ in range(3)]
+            assert await remote_counter.text("a") == "aa"
+            server.counter.proceed.set()
+            assert await asyncio.gather(*waiting) == ["waited"] * 3
+
+    run_scenario(scenario())
+
+
+def test_a_long_list_is_returned_in_parts(
+    tmp_path: Path, run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rpc, "LIST_PART", 7)
 
-    async def story() -> None:
-        async with owner(tmp_path / "s"), client(tmp_path / "s") as one:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s"), client(tmp_path / "s") as remote_counter:
             for count in (0, 1, 7, 8, 50):
-                assert await one.numbers(count) == list(range(count))
-            reader, writer = await raw(tmp_path / "s")
+                assert await remote_counter.numbers(count) == list(range(count))
+            reader, writer = await connect_raw(tmp_path / "s")
             writer.write(call(1, "numbers", 20))
-            parts = [await answer(reader) for _ in range(3)]
+            parts = [await read_response(reader) for _ in range(3)]
             assert [part.more for part in parts if isinstance(part, RpcResult)] == [True, True, False]
             writer.close()
 
-    play(story())
+    run_scenario(scenario())
 
 
 def test_a_remote_method_has_the_signature_of_its_port() -> None:
@@ -259,125 +265,136 @@ def test_a_remote_method_has_the_signature_of_its_port() -> None:
 
 
 @pytest.mark.parametrize("kind", [UsageError, StorageError, NoProxy, LycosaError])
-def test_an_error_of_the_method_arrives_as_itself(tmp_path: Path, play: Play, kind: type[LycosaError]) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s"), client(tmp_path / "s") as one:
+def test_an_error_of_the_method_is_raised_by_the_call(
+    tmp_path: Path, run_scenario: RunScenario, kind: type[LycosaError]
+) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s"), client(tmp_path / "s") as remote_counter:
             with pytest.raises(LycosaError, match="the message") as raised:
-                await one.fail(kind.__name__)
+                await remote_counter.fail(kind.__name__)
             assert type(raised.value) is kind
-            assert await one.text("a") == "aa"
+            assert await remote_counter.text("a") == "aa"
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_an_error_of_an_unknown_class_is_one_of_the_state() -> None:
+def test_an_error_of_an_unknown_class_becomes_a_state_error() -> None:
     for kind in ("SystemExit", "__doc__", "annotations", "Nonsense", "os", "", "HttpError"):
         assert type(error_of(kind, "what")) is StateError
 
 
-def test_a_bug_in_a_method_is_logged_and_the_connection_goes_on(tmp_path: Path, play: Play, caplog) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s"), client(tmp_path / "s") as one:
+def test_a_bug_in_a_method_is_logged_and_the_connection_stays_open(
+    tmp_path: Path, run_scenario: RunScenario, caplog
+) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s"), client(tmp_path / "s") as remote_counter:
             with pytest.raises(StateError, match="the log of the owner says why"):
-                await one.fail("")
-            assert await one.text("a") == "aa"
+                await remote_counter.fail("")
+            assert await remote_counter.text("a") == "aa"
 
-    play(story())
+    run_scenario(scenario())
     assert "a call of another process failed (fail); this one goes on" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_call_that_is_none_is_refused_in_a_line_and_the_connection_goes_on(tmp_path: Path, play: Play) -> None:
+def test_an_invalid_call_is_refused_in_one_line_and_the_connection_stays_open(
+    tmp_path: Path, run_scenario: RunScenario
+) -> None:
     calls = [
         ("close", ()), ("__init__", ()), ("local", ()), ("", ()), ("text", ()), ("text", (1, 2)),
         ("text", ("a", "many")),
         ("add", ([1.5], False)), ("numbers", (1, 2)),
     ]  # fmt: skip
 
-    async def story() -> None:
-        async with owner(tmp_path / "s"):
-            reader, writer = await raw(tmp_path / "s")
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s"):
+            reader, writer = await connect_raw(tmp_path / "s")
             for number, (method, arguments) in enumerate(calls):
                 writer.write(call(number, method, *arguments))
-                refused = await answer(reader)
+                refused = await read_response(reader)
                 assert isinstance(refused, RpcError)
                 assert (refused.number, refused.kind) == (number, "UsageError")
                 assert "\n" not in refused.text
             writer.write(call(99, "text", "a", 2))
-            assert isinstance(await answer(reader), RpcResult)
+            assert isinstance(await read_response(reader), RpcResult)
             writer.close()
 
-    play(story())
+    run_scenario(scenario())
 
 
 # -------------------------------------------------------------------------------------------------------- cancellation
 
 
-def test_a_call_that_is_cancelled_ends_at_the_server(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s") as its, client(tmp_path / "s") as one:
-            waiting = asyncio.create_task(one.wait())
-            await until(lambda: its.counter.waiting)
+def test_a_cancelled_call_ends_on_the_server(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s") as server, client(tmp_path / "s") as remote_counter:
+            waiting = asyncio.create_task(remote_counter.wait())
+            await wait_until(lambda: server.counter.waiting)
             waiting.cancel()
-            await until(lambda: not its.counter.waiting and not one.connection.pending)
+            await wait_until(lambda: not server.counter.waiting and not remote_counter.connection.pending)
             assert waiting.cancelled()
-            assert (its.counter.ended, one.abandoned) == (0, [])
+            assert (server.counter.ended, remote_counter.abandoned) == (0, [])
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_a_call_that_is_cancelled_before_it_begins_is_answered(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s") as its:
-            reader, writer = await raw(tmp_path / "s")
+def test_a_call_that_is_cancelled_before_it_starts_gets_a_response(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s") as server:
+            reader, writer = await connect_raw(tmp_path / "s")
             writer.write(call(1, "wait") + encode_frame(RpcCancel(1)))
-            assert await answer(reader) == RpcError(1, "LycosaError", "the call was cancelled")
-            assert its.counter.waiting == 0
+            assert await read_response(reader) == RpcError(1, "LycosaError", "the call was cancelled")
+            assert server.counter.waiting == 0
             writer.close()
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_a_result_that_nobody_waits_for_is_handed_over(tmp_path: Path, play: Play) -> None:
-    class Stubborn(Service):
+def test_the_result_of_a_call_that_cannot_be_cancelled_is_passed_on(tmp_path: Path, run_scenario: RunScenario) -> None:
+    class Uncancellable(Service):
         cancels = False
 
-    async def story() -> None:
-        async with owner(tmp_path / "s", lambda it: Stubborn(METHODS, it)) as its, client(tmp_path / "s") as one:
-            waiting = asyncio.create_task(one.wait())
-            await until(lambda: its.counter.waiting)
+    async def scenario() -> None:
+        async with (
+            counter_server(tmp_path / "s", lambda counter: Uncancellable(METHODS, counter)) as server,
+            client(tmp_path / "s") as remote_counter,
+        ):
+            waiting = asyncio.create_task(remote_counter.wait())
+            await wait_until(lambda: server.counter.waiting)
             waiting.cancel()
             await asyncio.wait([waiting])
-            its.counter.go_on.set()
-            await until(lambda: one.abandoned == [("wait", "waited")])
-            assert one.connection.pending == {}
+            server.counter.proceed.set()
+            await wait_until(lambda: remote_counter.abandoned == [("wait", "waited")])
+            assert remote_counter.connection.pending == {}
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_a_result_that_comes_just_before_the_cancellation_is_handed_over(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s"), client(tmp_path / "s") as one:
-            texting = asyncio.create_task(one.text("a"))
+def test_a_result_that_arrives_just_before_the_cancellation_is_passed_on(
+    tmp_path: Path, run_scenario: RunScenario
+) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s"), client(tmp_path / "s") as remote_counter:
+            task = asyncio.create_task(remote_counter.text("a"))
             await asyncio.sleep(0)
-            handlers: Any = one.connection._handlers
+            handlers: Any = remote_counter.connection._handlers
             take = handlers[RpcResult]
-            handlers[RpcResult] = lambda result: (take(result), texting.cancel())
-            await asyncio.wait([texting])
-            assert (texting.cancelled(), one.abandoned) == (True, [("text", "aa")])
+            handlers[RpcResult] = lambda result: (take(result), task.cancel())
+            await asyncio.wait([task])
+            assert (task.cancelled(), remote_counter.abandoned) == (True, [("text", "aa")])
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_a_call_that_takes_too_long_names_the_process(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s") as its, client(tmp_path / "s", timeout_s=0.05) as one:
+def test_a_timeout_names_the_process(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s") as server, client(tmp_path / "s", timeout_s=0.05) as remote_counter:
             silent = rf"process {os.getpid()} has not answered for 0\.05 s: it hangs or was stopped; kill -CONT"
             with pytest.raises(StateLocked, match=silent):
-                await one.wait()
-            await until(lambda: not its.counter.waiting)
+                await remote_counter.wait()
+            await wait_until(lambda: not server.counter.waiting)
 
-    play(story())
+    run_scenario(scenario())
 
 
 # ------------------------------------------------------------------------------------------------------- hostile bytes
@@ -403,10 +420,10 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE.keys())
-def test_garbage_ends_its_own_connection_and_nothing_else(tmp_path: Path, play: Play, data: bytes, caplog) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s") as its, client(tmp_path / "s") as good:
-            reader, writer = await raw(tmp_path / "s")
+def test_garbage_ends_only_its_own_connection(tmp_path: Path, run_scenario: RunScenario, data: bytes, caplog) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s") as server, client(tmp_path / "s") as good:
+            reader, writer = await connect_raw(tmp_path / "s")
             writer.write(data)
             writer.write_eof()
             async with asyncio.timeout(PROMPT_S):
@@ -414,67 +431,69 @@ def test_garbage_ends_its_own_connection_and_nothing_else(tmp_path: Path, play: 
                     assert await reader.read() == b""
             writer.close()
             assert await good.text("a") == "aa"
-            await until(lambda: len(its.server.clients) == 1)
+            await wait_until(lambda: len(server.server.clients) == 1)
 
-    play(story())
+    run_scenario(scenario())
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 # -------------------------------------------------------------------------------------------------------------- bounds
 
 
-def test_calls_of_a_client_are_bounded(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s") as its, client(tmp_path / "s") as one:
-            waits = [asyncio.create_task(one.wait()) for _ in range(LIMITS.calls_max)]
-            await until(lambda: its.counter.waiting == LIMITS.calls_max)
+def test_concurrent_calls_of_a_client_are_bounded(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s") as server, client(tmp_path / "s") as remote_counter:
+            waiting = [asyncio.create_task(remote_counter.wait()) for _ in range(LIMITS.calls_max)]
+            await wait_until(lambda: server.counter.waiting == LIMITS.calls_max)
             with pytest.raises(UsageError, match="5 calls of one process at a time: wait for some of them"):
-                await one.text("a")
-            its.counter.go_on.set()
-            await asyncio.gather(*waits)
-            assert await one.text("a") == "aa"
+                await remote_counter.text("a")
+            server.counter.proceed.set()
+            await asyncio.gather(*waiting)
+            assert await remote_counter.text("a") == "aa"
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_one_client_too_many_is_refused(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s"), AsyncExitStack() as stack:
+def test_the_number_of_clients_is_bounded(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s"), AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(client(tmp_path / "s")) for _ in range(LIMITS.clients_max)]
             with pytest.raises(StateLocked, match="too many"):
                 await stack.enter_async_context(client(tmp_path / "s"))
             clients[0].connection.abort()
-            one = RemoteCounter(tmp_path / "s")
-            while True:  # until the server has noticed
+            remote_counter = RemoteCounter(tmp_path / "s")
+            while True:  # until the server has noticed the lost connection
                 with suppress(StateLocked):
-                    await one.connect(PROMPT_S)
+                    await remote_counter.connect(PROMPT_S)
                     break
-                one = RemoteCounter(tmp_path / "s")
-            assert await one.text("a") == "aa"
-            one.connection.abort()
+                remote_counter = RemoteCounter(tmp_path / "s")
+            assert await remote_counter.text("a") == "aa"
+            remote_counter.connection.abort()
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_the_client_that_is_idle_for_longest_makes_room_for_one_more(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s", evict_idle=True) as its, AsyncExitStack() as stack:
+def test_the_client_that_is_idle_longest_is_disconnected_for_a_new_one(
+    tmp_path: Path, run_scenario: RunScenario
+) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s", evict_idle=True) as server, AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(client(tmp_path / "s")) for _ in range(LIMITS.clients_max)]
             waiting = asyncio.create_task(clients[0].wait())
-            await until(lambda: its.counter.waiting)
+            await wait_until(lambda: server.counter.waiting)
             await clients[1].text("a")
-            more = await stack.enter_async_context(client(tmp_path / "s"))  # in the place of the third one
+            more = await stack.enter_async_context(client(tmp_path / "s"))  # replaces the third one
             assert [await each.text("a") for each in (clients[1], more)] == ["aa"] * 2
             with pytest.raises(StateError, match="has ended"):
                 await clients[2].text("a")
-            waits = [asyncio.create_task(each.wait()) for each in (clients[1], more)]
-            await until(lambda: its.counter.waiting == 3)
+            others_waiting = [asyncio.create_task(each.wait()) for each in (clients[1], more)]
+            await wait_until(lambda: server.counter.waiting == 3)
             with pytest.raises(StateLocked, match="too many"):
                 await stack.enter_async_context(client(tmp_path / "s"))
-            its.counter.go_on.set()
-            await asyncio.gather(waiting, *waits)
+            server.counter.proceed.set()
+            await asyncio.gather(waiting, *others_waiting)
 
-    play(story())
+    run_scenario(scenario())
 
 
 SLOW = {
@@ -484,40 +503,42 @@ SLOW = {
 
 
 @pytest.mark.parametrize("limits", SLOW.values(), ids=SLOW.keys())
-def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, play: Play, limits: RpcLimits) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s", limits=limits) as its, client(tmp_path / "s") as good:
-            reader, writer = await raw(tmp_path / "s")
+def test_a_client_that_does_not_read_is_disconnected(
+    tmp_path: Path, run_scenario: RunScenario, limits: RpcLimits
+) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s", limits=limits) as server, client(tmp_path / "s") as good:
+            reader, writer = await connect_raw(tmp_path / "s")
             reader._transport.pause_reading()  # type: ignore[attr-defined]
             number = 0
             async with asyncio.timeout(PROMPT_S):
-                while len(its.server.clients) > 1:
+                while len(server.server.clients) > 1:
                     number += 1
                     if not writer.is_closing():
                         writer.write(call(number, "text", "x" * 1000, 90))
                     assert await good.text("a") == "aa"
             writer.transport.abort()
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_what_does_not_fit_into_a_frame_is_an_error_of_its_call(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with owner(tmp_path / "s"), client(tmp_path / "s") as one:
+def test_a_message_that_is_too_large_is_an_error_of_its_call(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s"), client(tmp_path / "s") as remote_counter:
             with pytest.raises(StorageError, match=r"one answer has 100,0\d\d bytes, more than fit into a frame"):
-                await one.text("x" * 1000, 100)
+                await remote_counter.text("x" * 1000, 100)
             with pytest.raises(UsageError, match=r"one call has 100,0\d\d bytes, more than fit into a frame"):
-                await one.text("x" * 100_000)
-            assert await one.text("a") == "aa"
+                await remote_counter.text("x" * 100_000)
+            assert await remote_counter.text("a") == "aa"
 
-    play(story())
+    run_scenario(scenario())
 
 
 # ----------------------------------------------------------------------------------------------------- strange servers
 
 GREETING = encode_frame(Hello(VERSION, 4711))
 OLDER = encode({"type": "hello", "version": 2, "pid": 5})
-STRANGE = {
+MISBEHAVING = {
     "silent": (b"", False, StateLocked, "process 4712 has not answered for 0.1 s: it hangs or was stopped"),
     "silent later": (GREETING, False, StateLocked, "process 4711 has not answered for 0.1 s"),
     "gone": (b"", True, StateError, "process 4712 has ended"),
@@ -534,11 +555,11 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize(("data", "end", "kind", "line"), STRANGE.values(), ids=STRANGE.keys())
-def test_a_strange_server_is_described_in_one_line(
-    tmp_path: Path, play: Play, data: bytes, end: bool, kind: type, line: str
+@pytest.mark.parametrize(("data", "end", "kind", "line"), MISBEHAVING.values(), ids=MISBEHAVING.keys())
+def test_a_misbehaving_server_is_described_in_one_line(
+    tmp_path: Path, run_scenario: RunScenario, data: bytes, end: bool, kind: type, line: str
 ) -> None:
-    async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def misbehave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(data)
         if not end:
             with suppress(OSError):
@@ -550,150 +571,156 @@ def test_a_strange_server_is_described_in_one_line(
 
     ended = asyncio.Event()
 
-    async def story() -> None:
-        one = RemoteCounter(tmp_path / "s", timeout_s=0.1)
-        async with await asyncio.start_unix_server(attend, str(tmp_path / "s")):
+    async def scenario() -> None:
+        remote_counter = RemoteCounter(tmp_path / "s", timeout_s=0.1)
+        async with await asyncio.start_unix_server(misbehave, str(tmp_path / "s")):
             try:
-                await one.connect(0.1)
-                await one.text("a")
+                await remote_counter.connect(0.1)
+                await remote_counter.text("a")
             finally:
-                one.connection.abort()
+                remote_counter.connection.abort()
                 await ended.wait()
 
     with pytest.raises(StateError) as raised:
-        play(story())
+        run_scenario(scenario())
     assert type(raised.value) is kind
     assert line in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_place_where_nobody_listens_is_an_os_error(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
+def test_connecting_where_no_server_listens_is_an_os_error(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
         with pytest.raises(FileNotFoundError):
             await RemoteCounter(tmp_path / "s").connect(PROMPT_S)
 
-    play(story())
+    run_scenario(scenario())
 
 
 # ---------------------------------------------------------------------------------------------------------- lost peers
 
 
-def test_calls_end_when_their_server_does(tmp_path: Path, play: Play) -> None:
-    async def story() -> None:
-        async with client_of_ending(tmp_path / "s") as one:
+def test_calls_fail_when_their_server_ends(tmp_path: Path, run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        async with client_of_closed_server(tmp_path / "s") as remote_counter:
             with pytest.raises(StateError, match=f"process {os.getpid()} has ended"):
-                await one.text("a")
+                await remote_counter.text("a")
 
     @asynccontextmanager
-    async def client_of_ending(path: Path) -> AsyncIterator[RemoteCounter]:
+    async def client_of_closed_server(path: Path) -> AsyncIterator[RemoteCounter]:
         async with AsyncExitStack() as stack:
-            async with owner(path) as its:
-                one = await stack.enter_async_context(client(path))
-                waiting = asyncio.create_task(one.wait())
-                await until(lambda: its.counter.waiting)
+            async with counter_server(path) as server:
+                remote_counter = await stack.enter_async_context(client(path))
+                waiting = asyncio.create_task(remote_counter.wait())
+                await wait_until(lambda: server.counter.waiting)
             with pytest.raises(StateError, match="has ended"):
                 await waiting
-            assert its.counter.waiting == 0, "its calls were cancelled"
-            yield one
+            assert server.counter.waiting == 0, "closing the server cancels its calls"
+            yield remote_counter
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_a_server_that_ends_waits_for_calls_that_it_does_not_cancel(tmp_path: Path, play: Play) -> None:
-    class Stubborn(Service):
+def test_closing_waits_for_calls_that_cannot_be_cancelled(tmp_path: Path, run_scenario: RunScenario) -> None:
+    class Uncancellable(Service):
         cancels = False
 
-    async def story() -> None:
-        async with owner(tmp_path / "s", lambda it: Stubborn(METHODS, it)) as its, client(tmp_path / "s") as one:
-            waiting = asyncio.create_task(one.wait())
-            await until(lambda: its.counter.waiting)
-            one.connection.abort()
-            await until(lambda: not its.server.clients)
-            closing = asyncio.create_task(its.server.close())
+    async def scenario() -> None:
+        async with (
+            counter_server(tmp_path / "s", lambda counter: Uncancellable(METHODS, counter)) as server,
+            client(tmp_path / "s") as remote_counter,
+        ):
+            waiting = asyncio.create_task(remote_counter.wait())
+            await wait_until(lambda: server.counter.waiting)
+            remote_counter.connection.abort()
+            await wait_until(lambda: not server.server.clients)
+            closing = asyncio.create_task(server.server.close())
             await asyncio.sleep(0.01)
             assert not closing.done()
-            its.counter.go_on.set()
+            server.counter.proceed.set()
             await closing
-            assert its.counter.ended == 1
+            assert server.counter.ended == 1
             await asyncio.gather(waiting, return_exceptions=True)
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_a_result_whose_caller_is_gone_is_taken_back(tmp_path: Path, play: Play) -> None:
-    taken: list[tuple[str, Any]] = []
+def test_the_result_for_a_lost_client_is_reported_to_the_service(tmp_path: Path, run_scenario: RunScenario) -> None:
+    undelivered_results: list[tuple[str, Any]] = []
 
-    class Careful(Service):
+    class RecordingService(Service):
         cancels = False
 
         async def undelivered(self, method: Method, result: Any) -> None:
-            taken.append((method.name, result))
+            undelivered_results.append((method.name, result))
 
-    async def story() -> None:
-        async with owner(tmp_path / "s", lambda it: Careful(METHODS, it)) as its, client(tmp_path / "s") as one:
-            waiting = asyncio.create_task(one.wait())
-            await until(lambda: its.counter.waiting)
-            one.connection.abort()
+    async def scenario() -> None:
+        async with (
+            counter_server(tmp_path / "s", lambda counter: RecordingService(METHODS, counter)) as server,
+            client(tmp_path / "s") as remote_counter,
+        ):
+            waiting = asyncio.create_task(remote_counter.wait())
+            await wait_until(lambda: server.counter.waiting)
+            remote_counter.connection.abort()
             await asyncio.gather(waiting, return_exceptions=True)
-            await until(lambda: not its.server.clients)
-            its.counter.go_on.set()
-            await until(lambda: taken == [("wait", "waited")])
+            await wait_until(lambda: not server.server.clients)
+            server.counter.proceed.set()
+            await wait_until(lambda: undelivered_results == [("wait", "waited")])
 
-    play(story())
+    run_scenario(scenario())
 
 
-@pytest.mark.parametrize("turns", range(8))
-def test_a_client_that_is_accepted_while_the_server_ends_is_dropped(tmp_path: Path, turns: int) -> None:
-    """However far its connection is: a call would reach what may be another owner's by now.
+@pytest.mark.parametrize("iterations", range(8))
+def test_a_client_that_connects_while_the_server_closes_is_disconnected(tmp_path: Path, iterations: int) -> None:
+    r"""A call of this client might reach the next owner of the path.
 
-    Not on the loop of asyncio, which forgets a connection that it accepts in the moment in which its server is closed.
+    This runs on uvloop only: asyncio forgets a connection that it accepts while the server is closed.
     """
 
-    async def story() -> None:
-        its = Owner(tmp_path / "s")
-        await its.server.start()
-        plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        plug.connect(str(tmp_path / "s"))
-        for _ in range(turns):
+    async def scenario() -> None:
+        server = CounterServer(tmp_path / "s")
+        await server.server.start()
+        client_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        client_socket.connect(str(tmp_path / "s"))
+        for _ in range(iterations):
             await asyncio.sleep(0)
-        await its.server.close()
-        reader, writer = await asyncio.open_unix_connection(sock=plug)
+        await server.server.close()
+        reader, writer = await asyncio.open_unix_connection(sock=client_socket)
         async with asyncio.timeout(PROMPT_S):
             with suppress(OSError):
-                await reader.read()  # a greeting at most
+                await reader.read()  # at most a greeting
         writer.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(story())
+        runner.run(scenario())
 
 
-def test_a_server_whose_start_was_cancelled_does_not_listen_after_it_is_closed(tmp_path: Path, play: Play) -> None:
+def test_a_server_does_not_listen_after_a_cancelled_start_and_close(tmp_path: Path, run_scenario: RunScenario) -> None:
     def listeners() -> list[str]:
         lines = Path("/proc/net/unix").read_text().splitlines()
         return [line for line in lines if line.endswith(f" {tmp_path / 's'}") and line.split()[5] == "01"]
 
-    async def story() -> None:
-        for turns in range(4):
-            its = Owner(tmp_path / "s")
-            starting = asyncio.create_task(its.server.start())
-            for _ in range(turns):
+    async def scenario() -> None:
+        for iterations in range(4):
+            server = CounterServer(tmp_path / "s")
+            starting = asyncio.create_task(server.server.start())
+            for _ in range(iterations):
                 await asyncio.sleep(0)
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
-            await its.server.close()
+            await server.server.close()
             assert not listeners()
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_a_file_system_without_sockets_is_a_warning(tmp_path: Path, play: Play, caplog) -> None:
+def test_a_path_that_cannot_be_a_socket_is_a_warning(tmp_path: Path, run_scenario: RunScenario, caplog) -> None:
     (tmp_path / "s").mkdir()
 
-    async def story() -> None:
-        async with owner(tmp_path / "s"):
+    async def scenario() -> None:
+        async with counter_server(tmp_path / "s"):
             await asyncio.sleep(0)
 
-    play(story())
+    run_scenario(scenario())
     assert f"{tmp_path / 's'}: no socket for tests: " in caplog.text
     assert (tmp_path / "s").is_dir()
 
@@ -702,19 +729,19 @@ def test_a_file_system_without_sockets_is_a_warning(tmp_path: Path, play: Play, 
 
 
 class Note(Message):
-    """A message of the tests."""
+    """A message that the peer handles."""
 
     text: str
 
 
 class Other(Message):
-    """Another one."""
+    """A message that the peer does not handle."""
 
     number: int
 
 
 class Peer:
-    """One end of a connection for notes, and what it received."""
+    """One end of a connection, and the notes it received."""
 
     def __init__(self) -> None:
         self.notes: list[Any] = []
@@ -723,35 +750,35 @@ class Peer:
         self.connection.handle({Note: self.notes.append})
 
 
-async def joined() -> tuple[Peer, socket.socket]:
-    ours, theirs = socket.socketpair()
+async def connect_peer() -> tuple[Peer, socket.socket]:
+    our_socket, their_socket = socket.socketpair()
     peer = Peer()
-    await asyncio.get_running_loop().create_connection(lambda: peer.connection, sock=ours)
-    theirs.setblocking(False)
-    return peer, theirs
+    await asyncio.get_running_loop().create_connection(lambda: peer.connection, sock=our_socket)
+    their_socket.setblocking(False)
+    return peer, their_socket
 
 
-def test_messages_arrive_whole_in_whatever_pieces(play: Play) -> None:
+def test_messages_arrive_complete_from_pieces_of_any_size(run_scenario: RunScenario) -> None:
     notes = [Note("a"), Note(""), Note("x" * 5000), Note("é")]
 
-    async def story() -> None:
-        peer, other = await joined()
+    async def scenario() -> None:
+        peer, other = await connect_peer()
         data = b"".join(map(encode_frame, notes))
         for start in range(0, len(data), 7):
             other.send(data[start : start + 7])
             await asyncio.sleep(0)
-        await until(lambda: len(peer.notes) == len(notes))
+        await wait_until(lambda: len(peer.notes) == len(notes))
         assert peer.notes == notes
         other.close()
-        await until(lambda: peer.lost == [None])
+        await wait_until(lambda: peer.lost == [None])
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_the_messages_of_one_iteration_of_the_loop_are_one_write(play: Play) -> None:
-    async def story() -> None:
+def test_messages_of_one_loop_iteration_are_sent_in_one_write(run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
         writes: list[bytes] = []
-        peer, other = await joined()
+        peer, other = await connect_peer()
         transport: Any = peer.connection._transport
         peer.connection._transport = Recorder(transport, writes)  # type: ignore[assignment]
         for text in "abc":
@@ -764,11 +791,11 @@ def test_the_messages_of_one_iteration_of_the_loop_are_one_write(play: Play) -> 
         transport.abort()
         other.close()
 
-    play(story())
+    run_scenario(scenario())
 
 
 class Recorder:
-    """Records what is written to a transport."""
+    """A transport that records what is written to it."""
 
     def __init__(self, transport: Any, writes: list[bytes]) -> None:
         self._transport = transport
@@ -778,39 +805,39 @@ class Recorder:
         return getattr(self._transport, name)
 
 
-def test_messages_sent_before_the_connection_is_made_are_not_lost(play: Play) -> None:
-    async def story() -> None:
-        ours, theirs = socket.socketpair()
+def test_messages_sent_before_the_connection_is_made_are_kept(run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        sender_socket, receiver_socket = socket.socketpair()
         sender, receiver = Peer(), Peer()
         sender.connection.send(Note("early"))
         await asyncio.sleep(0)
-        for peer, sock in ((sender, ours), (receiver, theirs)):
+        for peer, sock in ((sender, sender_socket), (receiver, receiver_socket)):
             await asyncio.get_running_loop().create_connection(partial(getattr, peer, "connection"), sock=sock)
-        await until(lambda: receiver.notes == [Note("early")])
+        await wait_until(lambda: receiver.notes == [Note("early")])
         sender.connection.close()
-        await until(lambda: receiver.lost == sender.lost == [None])
-        sender.connection.send(Note("late"))  # does nothing
+        await wait_until(lambda: receiver.lost == sender.lost == [None])
+        sender.connection.send(Note("late"))  # has no effect
         with pytest.raises(PeerLost):
             sender.connection.request("text", ())
 
-    play(story())
+    run_scenario(scenario())
 
 
 @pytest.mark.parametrize("message", [Other(1), RpcCall(1, "text", msgspec.Raw(b"\x90"))], ids=["message", "call"])
-def test_a_message_of_another_class_ends_the_connection(play: Play, message: Message) -> None:
-    async def story() -> None:
-        peer, other = await joined()
+def test_a_message_without_a_handler_ends_the_connection(run_scenario: RunScenario, message: Message) -> None:
+    async def scenario() -> None:
+        peer, other = await connect_peer()
         other.send(encode_frame(message))
-        await until(lambda: peer.lost)
+        await wait_until(lambda: peer.lost)
         assert (peer.notes, type(peer.lost[0])) == ([], msgspec.ValidationError)
         other.close()
 
-    play(story())
+    run_scenario(scenario())
 
 
-def test_a_message_that_cannot_be_sent_is_an_error_and_the_connection_goes_on(play: Play) -> None:
-    async def story() -> None:
-        peer, other = await joined()
+def test_a_message_that_cannot_be_encoded_is_an_error_and_the_connection_stays_open(run_scenario: RunScenario) -> None:
+    async def scenario() -> None:
+        peer, other = await connect_peer()
         for text in ("x" * 200_000, "half \udc80"):
             with pytest.raises(ValueError):
                 peer.connection.send(Note(text))
@@ -820,4 +847,4 @@ def test_a_message_that_cannot_be_sent_is_an_error_and_the_connection_goes_on(pl
         peer.connection.abort()
         other.close()
 
-    play(story())
+    run_scenario(scenario())

@@ -1,4 +1,4 @@
-"""A fast shutdown (C3, P3): servers that answer are still called, servers that do not are abandoned."""
+"""A fast shutdown (C3, P3): servers that respond can still be called, others are abandoned."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ LONG_S = 30.0
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutdown, "FAST_TIMEOUT_S", 0.05)
 
 
-def shut_down(*calls: Any, before: Any = None) -> tuple[list[Any], dict[str, str]]:
-    """Return the outcomes of these calls, which are made after the start of a fast shutdown, but for `before`; and the
-    servers that were abandoned."""
+def shut_down(*calls: Any, call_before: Any = None) -> tuple[list[Any], dict[str, str]]:
+    """Start a fast shutdown, and make these calls after it, or before it for `before`. Return their outcomes and the
+    abandoned servers.
+    """
 
-    async def story() -> tuple[list[Any], dict[str, str]]:
+    async def scenario() -> tuple[list[Any], dict[str, str]]:
         with shutdown_deadline() as deadline:
             server = crawl_server("redis://127.0.0.1:1/0", lambda _: None)
-            first = asyncio.create_task(server.retry(before)) if before else None
+            first = asyncio.create_task(server.retry(call_before)) if call_before else None
             await asyncio.sleep(0.01)
             deadline.start()
             outcomes = await asyncio.gather(*[first] if first else [], return_exceptions=True)
@@ -37,46 +38,46 @@ def shut_down(*calls: Any, before: Any = None) -> tuple[list[Any], dict[str, str
                 outcomes += await asyncio.gather(server.retry(call), return_exceptions=True)
             return outcomes, deadline.abandoned
 
-    return asyncio.run(asyncio.wait_for(story(), LONG_S))
+    return asyncio.run(asyncio.wait_for(scenario(), LONG_S))
 
 
-async def refused() -> None:
-    raise ConnectionRefusedError("nobody is there")
+async def refuse() -> None:
+    raise ConnectionRefusedError("nothing listens there")
 
 
-async def silent() -> None:
+async def never_respond() -> None:
     await asyncio.Event().wait()
 
 
-async def answered() -> str:
-    return "there"
+async def respond() -> str:
+    return "response"
 
 
-def test_a_server_that_answers_is_still_called() -> None:
-    assert shut_down(answered, answered, before=answered) == (["there"] * 3, {})
+def test_a_server_that_responds_can_still_be_called() -> None:
+    assert shut_down(respond, respond, call_before=respond) == (["response"] * 3, {})
 
 
-@pytest.mark.parametrize("before", [refused, silent])
-def test_a_server_that_does_not_answer_is_abandoned_at_once(before: Any) -> None:
+@pytest.mark.parametrize("call_before", [refuse, never_respond])
+def test_an_unresponsive_server_is_abandoned_at_once(call_before: Any) -> None:
     calls = []
 
     async def call() -> None:
         await asyncio.sleep(0.001)
         calls.append(1)
 
-    outcomes, abandoned = shut_down(call, before=before)
+    outcomes, abandoned = shut_down(call, call_before=call_before)
     assert [type(each) for each in outcomes] == [StorageError, StorageError]
     assert calls == []
-    ((server, why),) = abandoned.items()
+    ((server, message),) = abandoned.items()
     assert server == "redis://127.0.0.1:1/0"
-    assert "no answer from the server" in why
+    assert "no answer from the server" in message
 
 
-def test_another_run_goes_on_waiting() -> None:
-    async def story() -> str:
+def test_a_finished_shutdown_does_not_affect_later_calls() -> None:
+    async def scenario() -> str:
         with shutdown_deadline() as other:
             other.start()
-        answers: list[Any] = [ConnectionRefusedError("away"), "there"]
+        answers: list[Any] = [ConnectionRefusedError("refused"), "response"]
 
         async def call() -> str:
             answer = answers.pop(0)
@@ -86,4 +87,4 @@ def test_another_run_goes_on_waiting() -> None:
 
         return str(await crawl_server("redis://127.0.0.1:1/0", lambda _: None).retry(call))
 
-    assert asyncio.run(story()) == "there"
+    assert asyncio.run(scenario()) == "response"

@@ -1,4 +1,4 @@
-"""SQLite files that several processes open at the same time, and files that are not ours."""
+"""SQLite files that several processes open at the same time, and foreign files."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def accept(_: DatabaseHeader) -> None:
     """Accept any file."""
 
 
-def locked(path: Path) -> sqlite3.Connection:
-    """Return a connection that is writing to a file which is not in WAL mode yet."""
+def start_writing(path: Path) -> sqlite3.Connection:
+    """Return a connection that writes to a file which is not in WAL mode yet."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     return other
 
 
-def instead_of_a_pause(monkeypatch: pytest.MonkeyPatch, act: Callable[[float], object]) -> None:
-    monkeypatch.setattr(sqlite, "time", SimpleNamespace(sleep=act, monotonic=time.monotonic))
+def replace_pause(monkeypatch: pytest.MonkeyPatch, callback: Callable[[float], object]) -> None:
+    monkeypatch.setattr(sqlite, "time", SimpleNamespace(sleep=callback, monotonic=time.monotonic))
 
 
-def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite itself refuses at once to switch to WAL beside a writer."""
-    other = locked(tmp_path / "file")
-    instead_of_a_pause(monkeypatch, lambda _: other.execute("COMMIT"))
+def test_a_file_that_another_process_is_creating_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite itself refuses immediately to switch to WAL while another connection writes."""
+    other = start_writing(tmp_path / "file")
+    replace_pause(monkeypatch, lambda _: other.execute("COMMIT"))
     database = open_database(tmp_path / "file", accept, MAKE)
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert database.execute("SELECT count(*) FROM t").fetchone() == (0,)
@@ -48,11 +48,11 @@ def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path, mon
 
 
 def test_the_wait_is_bounded(tmp_path: Path) -> None:
-    other = locked(tmp_path / "file")
-    began = time.monotonic()
+    other = start_writing(tmp_path / "file")
+    started = time.monotonic()
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
         open_database(tmp_path / "file", accept, MAKE, busy_s=0.05)
-    assert time.monotonic() - began >= 0.05
+    assert time.monotonic() - started >= 0.05
     other.close()
 
 
@@ -60,7 +60,7 @@ def test_other_errors_are_raised_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     def fail(_: float) -> None:
         raise AssertionError("waited")
 
-    instead_of_a_pause(monkeypatch, fail)
+    replace_pause(monkeypatch, fail)
     (tmp_path / "file").write_bytes(b"hello " * 1000)
     with pytest.raises(sqlite3.DatabaseError, match="not a database"):
         open_database(tmp_path / "file", accept, MAKE)
@@ -80,16 +80,16 @@ OPENER = """
 """
 
 
-def test_several_processes_can_make_the_same_file(tmp_path: Path) -> None:
+def test_several_processes_can_create_the_same_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(OPENER)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     openers = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(4)]
-    for turn in range(25):
+    for number in range(25):
         for opener in openers:
-            opener.stdin.write(f"{tmp_path / str(turn)}\n")
+            opener.stdin.write(f"{tmp_path / str(number)}\n")
             opener.stdin.flush()
         assert [opener.stdout.readline() for opener in openers] == ["done\n"] * len(openers)
-        database = sqlite3.connect(tmp_path / str(turn))
+        database = sqlite3.connect(tmp_path / str(number))
         assert database.execute("SELECT count(*) FROM t").fetchone() == (len(openers),)
         database.close()
     for opener in openers:
@@ -97,24 +97,24 @@ def test_several_processes_can_make_the_same_file(tmp_path: Path) -> None:
         assert opener.returncode == 0
 
 
-def test_a_file_that_is_refused_stays_as_it_is(tmp_path: Path) -> None:
-    path, seen = tmp_path / "file", []
+def test_a_refused_file_is_not_changed(tmp_path: Path) -> None:
+    path, headers = tmp_path / "file", []
     other = sqlite3.connect(path)
     other.executescript("CREATE TABLE theirs (a); PRAGMA application_id=9; PRAGMA user_version=3")
     other.close()
-    before = path.read_bytes()
+    content = path.read_bytes()
 
     def refuse(found: DatabaseHeader) -> None:
-        seen.append(found)
+        headers.append(found)
         raise StorageError("not ours")
 
     with pytest.raises(StorageError, match="not ours"):
         open_database(path, refuse, MAKE)
-    assert seen == [DatabaseHeader(9, 3, {"CREATE TABLE theirs (a)"})]
-    assert path.read_bytes() == before
+    assert headers == [DatabaseHeader(9, 3, {"CREATE TABLE theirs (a)"})]
+    assert path.read_bytes() == content
 
 
-def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failing_transaction_is_rolled_back(tmp_path: Path) -> None:
     database = open_database(tmp_path / "file", accept, MAKE)
     changes = [(1,), (sqlite3.connect,)]  # the second value cannot be stored
     with pytest.raises(sqlite3.Error), transaction(database):
@@ -124,14 +124,19 @@ def test_a_transaction_that_raises_leaves_nothing(tmp_path: Path) -> None:
     database.close()
 
 
-def test_errors_of_sqlite_and_of_the_disk_become_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, locked_ = tmp_path / "file", sqlite3.OperationalError("database is locked")
-    ours = storage_error(path, locked_, "here", "it cannot be used ({}); do this")
-    assert (type(ours), str(ours)) == (StorageError, f"{path}: it cannot be used (database is locked); do this")
+def test_errors_of_sqlite_and_of_the_disk_become_storage_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, locked = tmp_path / "file", sqlite3.OperationalError("database is locked")
+    converted = storage_error(path, locked, "here", "it cannot be used ({}); do this")
+    assert (type(converted), str(converted)) == (
+        StorageError,
+        f"{path}: it cannot be used (database is locked); do this",
+    )
     full = storage_error(path, OSError(28, "No space left on device"), "here; free some", "")
     assert (type(full), str(full)) == (StorageFull, f"{path}: no space left here; free some")
-    vague = sqlite3.OperationalError("disk I/O error")
-    vague.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
-    assert type(storage_error(path, vague, "here", "{}")) is StorageError
+    io_error = sqlite3.OperationalError("disk I/O error")
+    io_error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    assert type(storage_error(path, io_error, "here", "{}")) is StorageError
     monkeypatch.setattr(disk, "FREE_MIN_BYTES", 1 << 62)
-    assert type(storage_error(path, vague, "here", "{}")) is StorageFull
+    assert type(storage_error(path, io_error, "here", "{}")) is StorageFull

@@ -1,4 +1,4 @@
-"""Pickled items: what was written when the classes of Lycosa were in other modules can be read."""
+"""Pickled items that were written when the classes of Lycosa were in other modules can still be read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PAGE: dict[str, Any] = {
     "fingerprint": "0" * 16,
 }
 
-# [Response(..., request=FormRequest(...)), PageItem(...)], as the modules were called before each system had a folder.
+# [Response(..., request=FormRequest(...)), PageItem(...)], with the module names from before each system had a folder.
 OLD_PICKLE = (
     "fCQD%0{{R300018D2x_td1G&LVJ>BEXK8L_E^=jaaBpsNWsC??Wpi+EZgXXnlPQ6HD2xMgVRwuXY<XjEb73xHZ*pZWZEs{{Y?NpKlPQ5teJG3rb#"
     "iQ!j1g#bbZ|N^FJUfacwudDY-KN$j0SUbVRUtKOUR4|Xk}q!WpZ<j6Kr{7Z*yTTV{dY0E@)+8WMy)5j0Z?%VPs`;bCW57PJJkh2VZ7sWo%?~lunE"
@@ -87,7 +87,7 @@ RENAMED = {
 }
 
 
-def test_a_pickle_that_names_the_old_modules_is_read():
+def test_a_pickle_with_old_module_names_is_read():
     response, page = PICKLE.unpack(base64.b85decode(OLD_PICKLE))
     assert type(response) is lycosa.Response
     assert (response.url, response.status, response.headers["a"], response.body) == (
@@ -112,14 +112,14 @@ def test_an_old_name_is_found(module: str, name: str):
     assert found.__name__ == RENAMED.get((module, name), name)
 
 
-def test_a_name_that_never_was_ours_is_looked_for_where_the_pickle_says():
+def test_an_unknown_name_is_looked_up_where_the_pickle_says():
     assert PICKLE.unpack(PICKLE.pack(pickle.PicklingError)) is pickle.PicklingError
     with pytest.raises(CorruptItem, match=r"No module named 'lycosa\.engine'"):
         PICKLE.unpack(b"clycosa.engine.nothing\nThing\n.")
 
 
 def names_in(packed: bytes) -> set[str]:
-    """Return what of Lycosa a pickle in protocol 2 names."""
+    """Return the names of Lycosa in a pickle of protocol 2."""
     named = {arg for code, arg, _ in pickletools.genops(packed) if code.name == "GLOBAL"}
     return {name for name in named if name.startswith("lycosa")}
 
@@ -140,7 +140,7 @@ EXTRACTOR = {
 }
 
 
-def leased() -> lycosa.Request:
+def leased_request() -> lycosa.Request:
     request = lycosa.Request("http://a.example/", headers={"x-y": "z"})
     request.record = RECORD
     return request
@@ -149,7 +149,7 @@ def leased() -> lycosa.Request:
 @pytest.mark.parametrize(
     ("make", "names"),
     [
-        (leased, {REQUEST, HEADERS, *RECORDED}),
+        (leased_request, {REQUEST, HEADERS, *RECORDED}),
         (lambda: lycosa.FormRequest("http://a.example/", formdata={"a": "b"}), {"lycosa FormRequest", HEADERS}),
         (lambda: lycosa.JsonRequest("http://a.example/", data={"a": "b"}), {"lycosa JsonRequest", HEADERS}),
         (lambda: lycosa.Response("http://a.example/"), {"lycosa Response", REQUEST, *FETCHED}),
@@ -162,8 +162,8 @@ def leased() -> lycosa.Request:
         (lambda: lycosa.Rule(lycosa.LinkExtractor()), {"lycosa Rule", *EXTRACTOR}),
     ],
 )
-def test_names_in_pickles_stay_as_they_are(make: Callable[[], Any], names: set[str]):
-    """What is moved or renamed all the same gets a line in `MOVED`, and here."""
+def test_names_in_pickles_do_not_change(make: Callable[[], Any], names: set[str]):
+    """A name that is moved or renamed anyway needs a line in `MOVED`, and here."""
     packed = pickle.dumps(make(), protocol=2)
     assert names_in(packed) == names
     assert type(PICKLE.unpack(packed)) is type(make())

@@ -11,7 +11,7 @@ import pytest
 
 from tests.frontier.e2e.test_shared_crawl import crawl
 from tests.pace import assert_paced, gaps_of
-from tests.queues.e2e.members import until
+from tests.queues.e2e.members import wait_until
 
 pytestmark = [pytest.mark.nginx, pytest.mark.redis]
 
@@ -61,7 +61,7 @@ def test_a_killed_worker_leaves_no_claim_behind(tmp_path: Path, redis) -> None:
         (tmp_path / "spider.py").write_text(dedent(SPIDER.format(pages=PAGES, inline=INLINE)))
         for number in range(WORKERS):
             running.start(number)
-        until(lambda: any(file.stat().st_size for file in tmp_path.glob("*.jsonl")))
+        wait_until(lambda: any(file.stat().st_size for file in tmp_path.glob("*.jsonl")))
         running.kill(0)
         running.start(0)
         running.wait()

@@ -28,7 +28,7 @@ import pytest
 from tests.cli.command import LYCOSA, environment, interrupt, lycosa
 from tests.conftest import PROVE
 from tests.pace import assert_paced, gaps_of
-from tests.queues.e2e.members import until
+from tests.queues.e2e.members import wait_until
 from tests.servers.nginx import Nginx, serve
 from tests.servers.redis import redis_cluster, redis_server
 
@@ -199,7 +199,7 @@ def crawl(home: Path, frontier: str, *options: str, **size: int) -> Iterator[Cra
 def kill_workers(running: Crawl, rng: random.Random, kills: int) -> int:
     """Kill random working workers, each soon restarted. Return the number of kills: fewer if the crawl ends before."""
     for count in range(kills):
-        until(lambda: running.at_work() or not running.alive())
+        wait_until(lambda: running.at_work() or not running.alive())
         time.sleep(rng.uniform(0.0, 0.4))
         candidates = running.at_work()
         if not candidates:
@@ -246,7 +246,7 @@ def test_a_paused_worker_expires_and_joins_again(tmp_path: Path, redis, silent_s
     with crawl(tmp_path, redis.url, "--delay", "0.3") as running:
         for number in range(2):
             running.start(number)
-        until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 100 for number in range(2)))
+        wait_until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 100 for number in range(2)))
         running.workers[0].send_signal(signal.SIGSTOP)
         time.sleep(silent_s)
         running.workers[0].send_signal(signal.SIGCONT)
@@ -259,7 +259,7 @@ def test_a_server_that_lost_its_data_ends_the_workers_with_an_error(tmp_path: Pa
         for number in range(2):
             running.start(number)
         # Both workers must have joined: a new worker would start the crawl afresh.
-        until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 20 for number in range(2)))
+        wait_until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 20 for number in range(2)))
         server.kill()
         server.start(keep=False)
         for number, worker in running.workers.items():
@@ -301,7 +301,7 @@ def test_an_unreachable_server_is_waited_for_once(tmp_path: Path) -> None:
         command = [sys.executable, "-c", SHORT_LIMITS, "worker", "http://127.0.0.1:9/", *options]
         worker = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=stderr, stdout=subprocess.DEVNULL)
         try:
-            until(lambda: "1 failed" in (tmp_path / "stderr").read_text())
+            wait_until(lambda: "1 failed" in (tmp_path / "stderr").read_text())
             server.kill()
             killed_at = time.monotonic()
             assert worker.wait(END_MAX_S) == 3
@@ -316,7 +316,7 @@ def test_a_second_interrupt_waits_for_no_server(tmp_path: Path, method: str) -> 
     with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
         running.start(0)
         worker, log = running.workers[0], tmp_path / "0.log"
-        until(lambda: bool(running_items(tmp_path)))
+        wait_until(lambda: bool(running_items(tmp_path)))
         time.sleep(0.5)  # until it has committed and waits
         getattr(server, method)()
         time.sleep(1.0)
@@ -337,7 +337,7 @@ def test_an_idle_worker_calls_the_server_a_few_times_a_second(tmp_path: Path) ->
 
     with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
         running.start(0)
-        until(lambda: bool(running_items(tmp_path)))
+        wait_until(lambda: bool(running_items(tmp_path)))
         time.sleep(0.5)  # until it has committed and waits
         calls_before, started = scripts(), time.monotonic()
         time.sleep(4.0)
@@ -349,7 +349,7 @@ def test_an_idle_worker_calls_the_server_a_few_times_a_second(tmp_path: Path) ->
 def test_a_worker_with_keep_alive_fetches_records_that_come_later(tmp_path: Path, redis) -> None:
     with crawl(tmp_path, redis.url, "--keep-alive") as running:
         running.start(0)
-        until(lambda: len(running_items(tmp_path)) >= running.pages)
+        wait_until(lambda: len(running_items(tmp_path)) >= running.pages)
         running.options = ()
         running.start(1)  # finds nothing to do, and ends
         assert running.workers[1].wait(END_MAX_S) == 0
@@ -365,7 +365,7 @@ def test_workers_with_shared_cookies_are_one_user(tmp_path: Path, redis) -> None
         (tmp_path / "spider.py").write_text(dedent(MEMBERS))
         for number in range(3):
             running.start(number)
-        until(lambda: all((tmp_path / f"state{number}" / "worker").exists() for number in range(3)))
+        wait_until(lambda: all((tmp_path / f"state{number}" / "worker").exists() for number in range(3)))
         (tmp_path / "go").touch()  # all of them have joined
         running.wait()
         assert running.items() == Counter(range(200))

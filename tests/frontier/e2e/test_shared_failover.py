@@ -16,7 +16,7 @@ from lycosa.queue import Queue
 from tests.conftest import PROVE, need
 from tests.frontier.e2e.test_shared_crawl import END_MAX_S, HOSTS, Crawl, crawl, running_items
 from tests.pace import LATE_S
-from tests.queues.e2e.members import until
+from tests.queues.e2e.members import wait_until
 from tests.servers.clocks import find_gcc, make_clock
 from tests.servers.redis import redis_cluster, redis_sentinels, redis_server
 
@@ -37,13 +37,13 @@ def start_workers(running: Crawl, home: Path, items: int) -> None:
 
 
 def wait_for_items(home: Path, items: int) -> None:
-    until(lambda: len(running_items(home)) >= items, END_MAX_S)
+    wait_until(lambda: len(running_items(home)) >= items, END_MAX_S)
 
 
 def wait_for_log(home: Path, number: int, text: str, times: int = 1) -> str:
     """Wait until a worker has logged a text. Return its whole log."""
     log = home / f"{number}.log"
-    until(lambda: log.read_text().count(text) >= times)
+    wait_until(lambda: log.read_text().count(text) >= times)
     return log.read_text()
 
 

@@ -1,4 +1,4 @@
-"""The metrics page over HTTP: its responses and its bounds (F8)."""
+"""The metrics page over HTTP: responses and bounds (F8)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ async def exchange(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     answer = b""
-    with suppress(ConnectionResetError):  # closed before it was read
+    with suppress(ConnectionResetError):  # the server closed the connection before it read the request
         answer = await reader.read()
-    await closed(writer)
+    await close(writer)
     return answer
 
 
-async def closed(writer: asyncio.StreamWriter) -> None:
+async def close(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with suppress(OSError):
         await writer.wait_closed()
@@ -32,16 +32,16 @@ async def page() -> bytes:
     return b"x 1\n"
 
 
-def response_to(request: bytes, made=page) -> bytes:
-    async def story() -> bytes:
-        async with serve_metrics("0", made) as url:
+def response_to(request: bytes, page_=page) -> bytes:
+    async def scenario() -> bytes:
+        async with serve_metrics("0", page_) as url:
             return await exchange(int(url.rpartition(":")[2].partition("/")[0]), request)
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
-def test_a_client_of_the_standard_library_reads_the_page():
-    async def story() -> tuple[int, str | None, bytes]:
+def test_the_page_can_be_read_with_the_standard_library():
+    async def scenario() -> tuple[int, str | None, bytes]:
         async with serve_metrics("127.0.0.1:0", page) as url:
             return await asyncio.to_thread(get, url.removeprefix("http://").partition("/")[0])
 
@@ -53,7 +53,7 @@ def test_a_client_of_the_standard_library_reads_the_page():
         connection.close()
         return found
 
-    assert asyncio.run(story()) == (200, "text/plain; version=0.0.4; charset=utf-8", b"x 1\n")
+    assert asyncio.run(scenario()) == (200, "text/plain; version=0.0.4; charset=utf-8", b"x 1\n")
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,18 @@ def test_a_request_gets_its_response(request_, status, body):
 
 
 def test_an_error_of_the_page_is_a_503():
-    async def gone() -> bytes:
+    async def failing_page() -> bytes:
         raise StateError("no answer for 60 s")
 
-    assert response_to(b"GET /metrics HTTP/1.1\r\n\r\n", gone).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert response_to(b"GET /metrics HTTP/1.1\r\n\r\n", failing_page).startswith(
+        b"HTTP/1.1 503 Service Unavailable\r\n"
+    )
 
 
-def test_silent_clients_do_not_keep_others_out_for_ever(monkeypatch):
+def test_silent_clients_are_disconnected_after_a_while(monkeypatch):
     monkeypatch.setattr("lycosa.infra.web.http_server.REQUEST_MAX_S", 2.0)
 
-    async def story() -> tuple[bytes, bytes]:
+    async def scenario() -> tuple[bytes, bytes]:
         async with serve_metrics("0", page) as url:
             port = int(url.rpartition(":")[2].partition("/")[0])
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
@@ -93,18 +95,18 @@ def test_silent_clients_do_not_keep_others_out_for_ever(monkeypatch):
                 await reader.read()
             answered = await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")
             for _, writer in silent:
-                await closed(writer)
+                await close(writer)
             return refused, answered
 
-    refused, answered = asyncio.run(story())
+    refused, answered = asyncio.run(scenario())
     assert refused == b""
     assert answered.endswith(b"x 1\n")
 
 
-@pytest.mark.parametrize("where", ["", "x", "127.0.0.1", "70000", "127.0.0.1:-1", "٣"])
-def test_an_invalid_address_is_a_usage_error(where):
+@pytest.mark.parametrize("address", ["", "x", "127.0.0.1", "70000", "127.0.0.1:-1", "٣"])
+def test_an_invalid_address_is_a_usage_error(address):
     with pytest.raises(UsageError, match="write a port such as 9464"):
-        parse_address(where)
+        parse_address(address)
 
 
 def test_addresses_are_parsed():
@@ -114,18 +116,18 @@ def test_addresses_are_parsed():
 
 
 def test_an_address_that_cannot_be_resolved_is_an_error():
-    async def story() -> None:
+    async def scenario() -> None:
         async with serve_metrics("..:9464", page):
             pass
 
     with pytest.raises(StateError, match=r"--metrics \.\.:9464: cannot listen there: "):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
 def test_an_address_in_use_is_an_error():
-    async def story() -> None:
+    async def scenario() -> None:
         async with serve_metrics("0", page) as url, serve_metrics(url.split("/")[2], page):
             pass
 
     with pytest.raises(StateError, match=r"^--metrics \S+: cannot listen there: address already in use$"):
-        asyncio.run(story())
+        asyncio.run(scenario())

@@ -18,7 +18,7 @@ from lycosa.app.proxies.pools import open_pool
 from lycosa.core.errors import NoProxy
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.ports import ProxyLease, ProxyPool
-from tests.queues.e2e.queue_members import Diary
+from tests.queues.e2e.queue_members import Log
 
 TARGETS = ("a.example", "b.example")
 TASKS = 4
@@ -26,7 +26,7 @@ LEASE_S = 5.0
 WAIT_S = 60.0
 
 
-async def lease_repeatedly(pool: ProxyPool, diary: Diary, locks: Path, stop: asyncio.Event) -> None:
+async def lease_repeatedly(pool: ProxyPool, diary: Log, locks: Path, stop: asyncio.Event) -> None:
     """Lease proxies until stopped, and write each request, lease, release and its result to the diary."""
     while not stop.is_set():
         diary.write("acquire")
@@ -43,7 +43,7 @@ async def lease_repeatedly(pool: ProxyPool, diary: Diary, locks: Path, stop: asy
         diary.write("released" if was_in_time else "late")
 
 
-async def use(lease: ProxyLease, diary: Diary, locks: Path) -> None:
+async def use(lease: ProxyLease, diary: Log, locks: Path) -> None:
     """Lock the proxy for a moment; write `double` if it is locked already."""
     handle = os.open(locks / f"{lease.target}-{lease.proxy.key}", os.O_RDWR | os.O_CREAT)
     try:
@@ -57,13 +57,13 @@ async def use(lease: ProxyLease, diary: Diary, locks: Path) -> None:
 
 async def main(address: str, name: str, locks: str) -> None:
     """Join the pool, and lease proxies in several tasks."""
-    diary, stop = Diary(name), asyncio.Event()
+    diary, stop = Log(name), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     pool = await open_pool(address)
     diary.write("joined")
     try:
         await asyncio.gather(
-            *(lease_repeatedly(pool, Diary(f"{name}.{task}"), Path(locks), stop) for task in range(TASKS))
+            *(lease_repeatedly(pool, Log(f"{name}.{task}"), Path(locks), stop) for task in range(TASKS))
         )
     finally:
         await pool.close()

@@ -1,8 +1,9 @@
-"""Contract of the queue port (C4): what Python's `queue.Queue` does, ours do, on the disk and in memory.
+r"""The contract of the queue port (C4): our queues behave like Python's `queue.Queue`, on disk, on Redis and in
+memory.
 
-The first part runs on `queue.Queue` itself too, which is the oracle: a test that it does not pass is wrong. "Two
-handles" puts into one handle of a folder and gets from another, as two processes do. "Stored" queues are in a folder
-and on a Redis server.
+The first part also runs on `queue.Queue` itself, the oracle: a test that fails there is wrong. `two_handles` puts
+through one handle of a queue and gets through another, as two processes do. `stored` queues are in a folder or on a
+Redis server.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PORT = [name for name in dir(MemoryQueue) if not name.startswith("_")]
 
 
 class TwoHandles:
-    """One queue, put through one handle, all else done through another."""
+    """One queue with two handles: items are put through one, everything else goes through the other."""
 
     def __init__(self, kind: type[Queue], path, maxsize: int, **options: Any) -> None:
         self._putter, self._getter = kind(path, maxsize, **options), kind(path)
@@ -92,18 +93,18 @@ OURS = [in_memory, embedded, two_handles, *REDIS]
 
 @pytest.fixture
 def make(request, tmp_path):
-    """Make queues, each in a folder or under a name of its own, and close them."""
-    made = []
+    """Create queues, each in its own folder or under its own name, and close them afterwards."""
+    queues = []
     servers = {on_redis: "redis", two_on_redis: "redis", on_valkey: "valkey", on_a_cluster: "cluster"}
     server = request.getfixturevalue(servers[request.param]) if request.param in servers else None
 
     def make_one(maxsize: int = 0, order: Order = Order.FIFO, **options: Any) -> Any:
-        path = new_url(server) if server else tmp_path / f"queue {len(made)}"
-        made.append(request.param(order, path, maxsize, **options))
-        return made[-1]
+        path = new_url(server) if server else tmp_path / f"queue {len(queues)}"
+        queues.append(request.param(order, path, maxsize, **options))
+        return queues[-1]
 
     yield make_one
-    for each in made:
+    for each in queues:
         if hasattr(each, "close"):
             each.close()
 
@@ -118,7 +119,7 @@ def new_url(server) -> str:
 
 
 def start(call, *arguments) -> tuple[threading.Thread, list[Any]]:
-    """Run a call in a thread. Return it with what the call returned or raised, once it has."""
+    """Run a call in a thread. Return the thread, and a list that will hold the result, or the class of the error."""
     outcome: list[Any] = []
 
     def run() -> None:
@@ -146,7 +147,7 @@ def blocks(thread: threading.Thread) -> bool:
 
 
 @every
-def test_first_in_first_out(make):
+def test_fifo_queue_returns_the_oldest_item_first(make):
     q = make()
     for number in range(5):
         q.put(number)
@@ -154,7 +155,7 @@ def test_first_in_first_out(make):
 
 
 @every
-def test_last_in_first_out(make):
+def test_lifo_queue_returns_the_newest_item_first(make):
     q = make(order=Order.LIFO)
     for number in range(3):
         q.put(number)
@@ -168,7 +169,7 @@ def test_last_in_first_out(make):
     "items",
     [[3, 1.5, 2, -1, 1e300, -(2**62), 0.0], ["b", "a", "ä", ""], [(2, "x"), (1, "z"), (3, "y")], [[2, 1], [1, 2]]],
 )
-def test_lowest_priority_first(make, items):
+def test_priority_queue_returns_the_lowest_priority_first(make, items):
     q = make(order=Order.PRIORITY)
     for item in items:
         q.put(item)
@@ -189,7 +190,7 @@ def test_size_empty_and_full(make):
 
 @every
 @pytest.mark.parametrize("maxsize", [0, -1])
-def test_no_bound(make, maxsize):
+def test_maxsize_of_zero_or_less_means_no_bound(make, maxsize):
     q = make(maxsize)
     for number in range(20):
         q.put_nowait(number)
@@ -197,7 +198,7 @@ def test_no_bound(make, maxsize):
 
 
 @every
-def test_nothing_there(make):
+def test_get_from_an_empty_queue_raises_empty(make):
     q = make()
     with pytest.raises(queue.Empty):
         q.get_nowait()
@@ -205,31 +206,31 @@ def test_nothing_there(make):
         q.get(block=False, timeout=-1)
     with pytest.raises(queue.Empty):
         q.get(False)
-    began = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(queue.Empty):
         q.get(timeout=SHORT_S)
-    assert time.monotonic() - began >= SHORT_S
+    assert time.monotonic() - started >= SHORT_S
     with pytest.raises(queue.Empty):
         q.get(timeout=0)
 
 
 @every
-def test_no_room(make):
+def test_put_into_a_full_queue_raises_full(make):
     q = make(1)
     q.put("a")
     with pytest.raises(queue.Full):
         q.put_nowait("b")
     with pytest.raises(queue.Full):
         q.put("b", block=False, timeout=-1)
-    began = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(queue.Full):
         q.put("b", timeout=SHORT_S)
-    assert time.monotonic() - began >= SHORT_S
+    assert time.monotonic() - started >= SHORT_S
     assert [q.get(), q.qsize()] == ["a", 0]
 
 
 @every
-def test_a_negative_timeout(make):
+def test_a_negative_timeout_is_refused_if_the_call_may_wait(make):
     bounded, unbounded = make(1), make()
     with pytest.raises(ValueError, match="'timeout' must be a non-negative number"):
         bounded.put("a", timeout=-1)
@@ -251,7 +252,7 @@ def test_get_waits_for_an_item(make):
 
 
 @every
-def test_get_waits_no_longer_than_it_has_to(make):
+def test_get_with_a_timeout_returns_as_soon_as_there_is_an_item(make):
     q = make()
     thread, outcome = start(q.get, True, LONG_S)
     assert blocks(thread)
@@ -261,7 +262,7 @@ def test_get_waits_no_longer_than_it_has_to(make):
 
 
 @every
-def test_put_waits_for_room(make):
+def test_put_waits_for_space(make):
     q = make(1)
     q.put("first")
     thread, outcome = start(q.put, "second")
@@ -287,7 +288,7 @@ def test_join_waits_for_every_task(make):
 
 
 @every
-def test_task_done_too_often(make):
+def test_too_many_calls_of_task_done_raise(make):
     q = make()
     with pytest.raises(ValueError, match=r"task_done\(\) called too many times"):
         q.task_done()
@@ -316,16 +317,16 @@ def test_many_threads_get_each_item_once(make):
             producer.result(LONG_S)
         for _ in consumers:
             q.put(end)
-        got = [consumer.result(LONG_S) for consumer in consumers]
-    assert Counter(chain.from_iterable(got)) == Counter(range(count))
-    for part in got:
+        received = [consumer.result(LONG_S) for consumer in consumers]
+    assert Counter(chain.from_iterable(received)) == Counter(range(count))
+    for part in received:
         for first in range(4):
-            of_one = [number for number in part if number % 4 == first]
-            assert of_one == sorted(of_one)
+            of_producer = [number for number in part if number % 4 == first]
+            assert of_producer == sorted(of_producer)
 
 
 @every
-def test_items_that_are_false(make):
+def test_falsy_items_are_returned(make):
     q = make()
     for item in (None, 0, "", False, [], {}):
         q.put(item)
@@ -334,11 +335,13 @@ def test_items_that_are_false(make):
 
 # --------------------------------------------------------------------------------------------- shutdown (Python 3.13)
 
-shutting = pytest.mark.parametrize("make", [*([oracle] if sys.version_info >= (3, 13) else []), *OURS], indirect=True)
+with_shutdown = pytest.mark.parametrize(
+    "make", [*([oracle] if sys.version_info >= (3, 13) else []), *OURS], indirect=True
+)
 
 
-@shutting
-def test_after_shutdown_what_is_there_can_be_had(make):
+@with_shutdown
+def test_remaining_items_can_be_taken_after_a_shutdown(make):
     q = make()
     q.put("a")
     q.shutdown()
@@ -355,8 +358,8 @@ def test_after_shutdown_what_is_there_can_be_had(make):
     q.join()
 
 
-@shutting
-def test_shutdown_at_once_drops_what_is_there(make):
+@with_shutdown
+def test_an_immediate_shutdown_drops_the_items(make):
     q = make()
     for number in range(3):
         q.put(number)
@@ -369,26 +372,26 @@ def test_shutdown_at_once_drops_what_is_there(make):
     assert ends(thread)
 
 
-@shutting
-def test_shutdown_wakes_who_waits(make):
+@with_shutdown
+def test_a_shutdown_wakes_waiting_threads(make):
     bounded, empty = make(1), make()
     bounded.put("a")
-    putting, put = start(bounded.put, "b")
-    getting, got = start(empty.get)
+    putting, put_outcome = start(bounded.put, "b")
+    getting, get_outcome = start(empty.get)
     assert blocks(putting)
     assert blocks(getting)
     bounded.shutdown()
     empty.shutdown()
     assert ends(putting)
     assert ends(getting)
-    assert (put, got) == ([ShutDown], [ShutDown])
+    assert (put_outcome, get_outcome) == ([ShutDown], [ShutDown])
 
 
 # ------------------------------------------------------------------------------------------------------ batches
 
 
 @ours
-def test_many_at_once(make):
+def test_batches_are_put_and_taken(make):
     q = make()
     q.put_many(range(10))
     q.put_many([])
@@ -403,13 +406,13 @@ def test_many_at_once(make):
 
 @ours
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_batch_of_nothing(make, limit):
+def test_a_batch_limit_below_one_is_refused(make, limit):
     with pytest.raises(ValueError, match="'limit'"):
         make().get_many(limit)
 
 
 @ours
-def test_a_batch_goes_in_as_a_whole(make):
+def test_a_batch_is_put_completely_or_not_at_all(make):
     q = make(3)
     q.put_many("ab")
     with pytest.raises(Full):
@@ -425,23 +428,23 @@ def test_a_batch_goes_in_as_a_whole(make):
 
 
 @ours
-def test_one_who_waits_for_less_room_is_served(make):
+def test_a_smaller_put_is_not_blocked_by_a_waiting_larger_one(make):
     q = make(3)
     q.put_many("abc")
-    many, _ = start(q.put_many, "xyz")
-    one, _ = start(q.put, "d")
-    assert blocks(many)
-    assert blocks(one)
+    large, _ = start(q.put_many, "xyz")
+    small, _ = start(q.put, "d")
+    assert blocks(large)
+    assert blocks(small)
     q.get()
-    assert ends(one)
-    assert blocks(many)
+    assert ends(small)
+    assert blocks(large)
     q.get_many(3)
-    assert ends(many)
+    assert ends(large)
 
 
 @ours
-def test_a_lazy_bound_lets_a_batch_in_as_long_as_one_place_is_free(make):
-    """C4: exceeded by the rest of one batch, by no more, whoever else puts."""
+def test_a_lazy_bound_accepts_a_batch_while_one_place_is_free(make):
+    """C4: the bound is exceeded by the rest of a single batch at most, also with several producers."""
     q = make(3, lazy=True)
     q.put_many("abcde")
     assert (q.qsize(), q.full(), q.maxsize) == (5, True, 3)
@@ -451,14 +454,14 @@ def test_a_lazy_bound_lets_a_batch_in_as_long_as_one_place_is_free(make):
         q.put_many("fg", block=False)
     thread, _ = start(q.put_many, "fghij")
     q.get_many(2)
-    assert blocks(thread), "three are there, which is the bound"
+    assert blocks(thread), "the queue still has three items, its bound"
     assert q.get() == "c"
     assert ends(thread)
     assert q.get_many(9) == ["d", "e", "f", "g", "h", "i", "j"]
 
 
 @ours
-def test_lazy_ones_who_wait_go_in_one_after_the_other(make):
+def test_waiting_batches_with_a_lazy_bound_are_put_one_at_a_time(make):
     q = make(2, lazy=True)
     q.put_many("ab")
     waiting = [start(q.put_many, batch)[0] for batch in ("cdef", "ghij")]
@@ -489,7 +492,7 @@ def test_a_lease_ends_with_an_ack(make):
 
 
 @ours
-def test_an_exception_gives_the_item_back_in_its_place(make):
+def test_an_exception_returns_the_leased_item_to_its_place(make):
     q = make()
     q.put_many("abc")
     with pytest.raises(KeyError), q.lease():
@@ -501,21 +504,21 @@ def test_an_exception_gives_the_item_back_in_its_place(make):
 
 
 @ours
-def test_a_lease_that_ended_is_refused(make):
+def test_an_ended_lease_cannot_be_ended_again(make):
     q = make()
     q.put("a")
     lease = q.lease()
     lease.nack()
-    again = q.lease()
-    again.ack()
-    for call in (lease.ack, again.ack, again.nack):
+    second = q.lease()
+    second.ack()
+    for call in (lease.ack, second.ack, second.nack):
         with pytest.raises(ValueError, match="ended"):
             call()
     assert q.qsize() == 0
 
 
 @ours
-def test_a_lease_waits_as_get_does(make):
+def test_a_lease_waits_like_get(make):
     q = make()
     with pytest.raises(Empty):
         q.lease(block=False)
@@ -526,7 +529,7 @@ def test_a_lease_waits_as_get_does(make):
 
 
 @ours
-def test_what_is_given_back_wakes_who_waits(make):
+def test_a_returned_item_wakes_a_waiting_thread(make):
     q = make()
     q.put("a")
     lease = q.lease()
@@ -539,7 +542,7 @@ def test_what_is_given_back_wakes_who_waits(make):
 
 @ours
 @pytest.mark.parametrize("order", [Order.LIFO, Order.PRIORITY])
-def test_given_back_in_another_order(make, order):
+def test_a_returned_item_comes_first_again_in_every_order(make, order):
     q = make(order=order)
     q.put_many([3, 1, 2])
     first = q.lease()
@@ -551,7 +554,7 @@ def test_given_back_in_another_order(make, order):
 
 
 @ours
-def test_equal_priorities_come_in_order(make):
+def test_items_of_equal_priority_keep_their_order(make):
     q = make(order=Order.PRIORITY)
     q.put_many([(1, "b"), (0, "x"), (1, "a"), (1, {})])
     assert q.get_many(9) == [(0, "x"), (1, "b"), (1, "a"), (1, {})]
@@ -559,13 +562,13 @@ def test_equal_priorities_come_in_order(make):
 
 @ours
 @pytest.mark.parametrize("item", [None, {}, (), (None, 1), float("nan"), 1 << 63, b"x"])
-def test_what_is_no_priority(make, item):
+def test_an_item_without_a_priority_is_refused(make, item):
     q = make(order=Order.PRIORITY)
     with pytest.raises(TypeError, match="no priority"):
         q.put(item)
 
 
-def test_priorities_as_bytes_sort_as_they_do():
+def test_sort_keys_have_the_order_of_the_priorities():
     large = 1 << 53
     numbers = [
         0,
@@ -585,10 +588,10 @@ def test_priorities_as_bytes_sort_as_they_do():
     numbers += [-number for number in numbers]
     texts = ["", "a", "a\0", "a\0b", "ab", "\uffff", "\U0001f577"]
     for kind in (numbers, texts):
-        for one in kind:
-            for other in kind:
-                assert (sort_key(one) < sort_key(other)) == (one < other), (one, other)
-                assert (sort_key(one) + b"9" < sort_key(other) + b"1") == (one < other), (one, other)
+        for first in kind:
+            for second in kind:
+                assert (sort_key(first) < sort_key(second)) == (first < second), (first, second)
+                assert (sort_key(first) + b"9" < sort_key(second) + b"1") == (first < second), (first, second)
     assert max(map(sort_key, numbers)) < min(map(sort_key, texts))
 
 
@@ -596,7 +599,7 @@ def test_priorities_as_bytes_sort_as_they_do():
 
 
 @ours
-def test_a_closed_queue(make):
+def test_a_closed_queue_refuses_calls_and_does_not_affect_others(make):
     q = make()
     q.put("a")
     thread, outcome = start(make().get)
@@ -610,7 +613,7 @@ def test_a_closed_queue(make):
 
 
 @ours
-def test_close_wakes_who_waits(make):
+def test_close_wakes_waiting_threads(make):
     q = make()
     threads = [start(q.get) for _ in range(3)]
     for thread, _ in threads:
@@ -622,10 +625,10 @@ def test_close_wakes_who_waits(make):
 
 
 @ours
-def test_the_context_manager_closes(make):
-    made = make()
-    if hasattr(type(made), "__enter__"):
-        with made as q:
+def test_the_context_manager_closes_the_queue(make):
+    new = make()
+    if hasattr(type(new), "__enter__"):
+        with new as q:
             q.put("a")
         with pytest.raises(ValueError, match="closed"):
             q.put("b")
@@ -639,70 +642,70 @@ def path(request, tmp_path):
     return tmp_path / "queue" if request.param == "folder" else new_url(request.getfixturevalue("redis"))
 
 
-def test_what_was_put_is_there_when_it_is_opened_again(path):
+def test_items_survive_closing_and_reopening(path):
     with Queue(path) as q:
         q.put_many("abc")
         q.get()
-        kept = q.lease()
+        lease = q.lease()
     with pytest.raises(ValueError, match="closed"):
-        kept.ack()
+        lease.ack()
     with Queue(path) as q:
         assert (q.qsize(), q.unfinished_tasks) == (2, 2)
         assert q.get_many(9) == ["b", "c"]
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
-def test_what_is_leased_comes_back_with_close(path, kind):
-    with kind(path) as mine, kind(path) as other:
-        mine.put(7)
-        mine.lease()
+def test_close_returns_leased_items(path, kind):
+    with kind(path) as owner, kind(path) as other:
+        owner.put(7)
+        owner.lease()
         thread, outcome = start(other.get)
         assert blocks(thread)
-        mine.close()
+        owner.close()
         assert ends(thread)
         assert outcome == [7]
 
 
-def test_what_a_leaver_got_is_no_task_any_more(path):
-    with Queue(path) as mine, Queue(path) as other:
-        mine.put_many("ab")
-        assert [mine.get(), other.get()] == ["a", "b"]
+def test_items_taken_by_a_closed_handle_are_no_tasks_any_more(path):
+    with Queue(path) as owner, Queue(path) as other:
+        owner.put_many("ab")
+        assert [owner.get(), other.get()] == ["a", "b"]
         thread, _ = start(other.join)
         other.task_done()
         assert blocks(thread)
-        mine.close()
+        owner.close()
         assert ends(thread)
         with pytest.raises(ValueError, match="too many"):
             other.task_done()
 
 
-def test_another_may_report_what_one_got(path):
-    with Queue(path) as mine, Queue(path) as other:
-        mine.put_many("ab")
-        mine.get()
+def test_task_done_may_be_called_through_another_handle(path):
+    with Queue(path) as owner, Queue(path) as other:
+        owner.put_many("ab")
+        owner.get()
         other.task_done()
-        assert mine.unfinished_tasks == 1
-        mine.close()
+        assert owner.unfinished_tasks == 1
+        owner.close()
         assert other.unfinished_tasks == 1
 
 
-def test_the_bound_is_the_same_for_all(path):
-    with Queue(path, 1) as one, Queue(path) as other:
-        one.put("a")
+def test_all_handles_share_the_bound(path):
+    with Queue(path, 1) as first, Queue(path) as second:
+        first.put("a")
         with pytest.raises(Full):
-            other.put_nowait("b")
-        thread, _ = start(one.put, "b")
+            second.put_nowait("b")
+        thread, _ = start(first.put, "b")
         assert blocks(thread)
-        other.maxsize = 2
+        second.maxsize = 2
         assert ends(thread)
-        assert (one.maxsize, one.full()) == (2, True)
+        assert (first.maxsize, first.full()) == (2, True)
     with Queue(path) as q:
         assert q.maxsize == 2
     with Queue(path, 0) as q:
         assert q.maxsize == 0
 
 
-def test_a_shutdown_ends_when_all_have_left(path):
+def test_a_shutdown_ends_when_all_handles_are_closed(path):
     with Queue(path) as q, Queue(path) as other:
         q.put("a")
         q.shutdown()
@@ -744,21 +747,21 @@ ITEMS = [
 ]
 
 
-def exactly(item: Any) -> Any:
-    """Return the item with the types of everything in it."""
+def with_types(item: Any) -> Any:
+    """Return the item with the types of all its parts."""
     if isinstance(item, list | tuple):
-        return type(item), [exactly(each) for each in item]
+        return type(item), [with_types(each) for each in item]
     if isinstance(item, dict):
-        return dict, [(exactly(key), exactly(value)) for key, value in item.items()]
+        return dict, [(with_types(key), with_types(value)) for key, value in item.items()]
     return type(item), item
 
 
 @stored
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: type(item).__name__)
-def test_items_come_back_as_they_were(make, item):
+def test_items_are_returned_unchanged(make, item):
     q = make()
     q.put(item)
-    assert exactly(q.get()) == exactly(item)
+    assert with_types(q.get()) == with_types(item)
 
 
 @dataclass(frozen=True)
@@ -773,7 +776,7 @@ class Task(msgspec.Struct):
     payload: dict[str, int] = {}
 
 
-class Mine(dict):
+class DictSubclass(dict):
     pass
 
 
@@ -783,9 +786,9 @@ LOOP.append(LOOP)
 
 @stored
 @pytest.mark.parametrize(
-    "item", [Job("u", datetime.now(UTC)), object(), Mine(), [Mine()], 1j, {1: bytearray()}, "\ud800"]
+    "item", [Job("u", datetime.now(UTC)), object(), DictSubclass(), [DictSubclass()], 1j, {1: bytearray()}, "\ud800"]
 )
-def test_what_cannot_be_stored_says_what_to_do(make, item):
+def test_an_item_that_cannot_be_stored_is_refused_with_advice(make, item):
     q = make()
     with pytest.raises(TypeError, match=r"type=\.\.\. for a dataclass or Struct, or serializer='pickle'"):
         q.put_many(["before", item])
@@ -793,7 +796,7 @@ def test_what_cannot_be_stored_says_what_to_do(make, item):
 
 
 @stored
-def test_an_item_that_holds_itself(make):
+def test_an_item_that_contains_itself_is_refused(make):
     with pytest.raises(TypeError, match="holds itself"):
         make().put(LOOP)
 
@@ -801,13 +804,13 @@ def test_an_item_that_holds_itself(make):
 @pytest.mark.parametrize(
     ("type_", "item"), [(Job, Job("u", datetime(2026, 1, 1, tzinfo=UTC), ("a",))), (Task, Task(1)), (int | None, None)]
 )
-def test_items_of_a_type(path, type_, item):
+def test_items_of_a_given_type(path, type_, item):
     with Queue(path, type=type_) as q:
         q.put(item)
         assert q.get() == item
 
 
-def test_an_item_of_another_type_stays_where_it_is(path):
+def test_an_item_of_another_type_is_not_taken(path):
     with Queue(path, type=dict) as q:
         q.put({"a": 1})
     with Queue(path, type=Task) as q, pytest.raises(StorageError, match="item 1 cannot be read"):
@@ -822,9 +825,9 @@ def test_the_priority_of_a_struct_is_its_first_field(path):
         assert q.get() == Task(1, {"a": 1})
 
 
-def test_pickle_for_those_who_ask(path):
+def test_pickle_is_available_as_a_serializer(path):
     with Queue(path, serializer="pickle") as q:
-        q.put(Mine(a=1j))
+        q.put(DictSubclass(a=1j))
         assert q.get() == {"a": 1j}
         with pytest.raises(TypeError, match="cannot store function"):
             q.put(lambda: 1)
@@ -832,7 +835,7 @@ def test_pickle_for_those_who_ask(path):
 
 @pytest.mark.parametrize("make", [in_memory, embedded, pytest.param(on_redis, marks=pytest.mark.redis)], indirect=True)
 @pytest.mark.parametrize("wrong", ["3", 1.5, True, 1 << 63, -(1 << 63)])
-def test_a_bound_that_is_no_number_is_refused_and_harms_nothing(make, wrong):
+def test_an_invalid_bound_is_refused_and_changes_nothing(make, wrong):
     q = make(2)
     with pytest.raises(UsageError, match=r"maxsize=.*: write a whole number, 0 for no bound"):
         q.maxsize = wrong
@@ -843,7 +846,7 @@ def test_a_bound_that_is_no_number_is_refused_and_harms_nothing(make, wrong):
 
 
 @pytest.mark.parametrize("scheme", ["rdis", "http"])
-def test_a_mistyped_url_is_no_folder(tmp_path, monkeypatch, scheme):
+def test_an_unknown_url_scheme_is_not_taken_for_a_folder(tmp_path, monkeypatch, scheme):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=f"^{scheme}://host/0 is no queue: write a folder, or redis://"):
         Queue(f"{scheme}://:secret@host/0?queue=jobs")
@@ -851,67 +854,67 @@ def test_a_mistyped_url_is_no_folder(tmp_path, monkeypatch, scheme):
 
 
 @pytest.mark.parametrize("options", [{"serializer": "json"}, {"serializer": "pickle", "type": Task}])
-def test_an_unknown_serializer(path, options):
+def test_an_unknown_serializer_is_refused(path, options):
     with pytest.raises(UsageError, match="write 'msgpack', or 'pickle'"):
         Queue(path, **options)
 
 
 @pytest.mark.parametrize(
-    ("first", "then"),
+    ("first", "second"),
     [({}, {"serializer": "pickle"}), ({"serializer": "pickle"}, {}), ({}, {"type": Task}), ({"type": Task}, {})],
 )
-def test_opened_with_another_serializer(path, first, then):
+def test_a_queue_cannot_be_opened_with_another_serializer(path, first, second):
     Queue(path, **first).close()
     with pytest.raises(UsageError, match="was made with serializer"):
-        Queue(path, **then)
+        Queue(path, **second)
     Queue(path, **first).close()
 
 
-def test_opened_as_another_kind(path):
+def test_a_queue_cannot_be_opened_in_another_order(path):
     PriorityQueue(path).close()
     with pytest.raises(UsageError, match="was made as a PriorityQueue"):
         Queue(path)
 
 
-def test_a_queue_travels_to_another_process(path):
+def test_a_pickled_queue_opens_the_same_queue(path):
     with Queue(path, 5, lazy=True) as q, pickle.loads(pickle.dumps(q)) as copy:
         q.put("a")
         assert (type(copy), copy.maxsize, copy.lazy, copy.get()) == (type(q), 5, True, "a")
 
 
-def test_a_queue_that_is_dropped_leaves(path):
+def test_a_dropped_queue_is_closed_with_a_warning(path):
     with Queue(path) as q:
         q.put("a")
-        kept = [Queue(path).lease()]
+        leases = [Queue(path).lease()]
         with pytest.warns(ResourceWarning, match="was not closed"):
-            kept.clear()
+            leases.clear()
         assert q.get() == "a"
 
 
-def test_a_signal_handler_may_use_the_queue_that_waits(path):
-    """It runs in the thread that sleeps on the bell."""
+def test_a_signal_handler_may_use_a_waiting_queue(path):
+    """The handler runs in the thread that waits."""
 
-    def at_alarm(act: Callable[[], object]) -> None:
+    def on_alarm(action: Callable[[], object]) -> None:
         def handle(*_: object) -> None:
             try:
-                act()
-            except RuntimeError:  # on a busy machine it does not sleep yet, and is in the middle of its call
+                action()
+            except RuntimeError:  # on a busy machine the thread is not waiting yet, but within its call
                 signal.setitimer(signal.ITIMER_REAL, 0.05)
 
         signal.signal(signal.SIGALRM, handle)
         signal.setitimer(signal.ITIMER_REAL, 0.05)
 
-    before = signal.getsignal(signal.SIGALRM)
+    old_handler = signal.getsignal(signal.SIGALRM)
     with Queue(path) as q:
-        at_alarm(lambda: q.put("alarm"))
+        on_alarm(lambda: q.put("alarm"))
         assert q.get(timeout=LONG_S) == "alarm"
-        at_alarm(q.close)
+        on_alarm(q.close)
         with pytest.raises(ValueError, match="closed"):
             q.get(timeout=LONG_S)
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGALRM, old_handler)
 
 
-def test_a_queue_inside_its_own_call(tmp_path):
+def test_a_queue_may_be_used_within_its_own_call_before_the_change_starts(tmp_path):
     with Queue(tmp_path / "queue") as q:
 
         def items():
@@ -925,5 +928,5 @@ def test_a_queue_inside_its_own_call(tmp_path):
         assert q.qsize() == 0
 
 
-def test_the_contract_is_the_port():
+def test_the_port_has_exactly_these_methods():
     assert {name for name in dir(BlockingQueue) if not name.startswith("_")} == set(PORT)

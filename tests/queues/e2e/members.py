@@ -1,4 +1,4 @@
-"""Processes of `queue_members` as a test sees them: started, read, killed."""
+"""Starts processes of `queue_members`, reads their logs, and kills them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Member:
     """A process with a role of `queue_members`."""
 
     def __init__(self, role: str, home: Path, queue: Path | str, *arguments: object) -> None:
-        self.diary = home / f"{role}-{len(list(home.glob('*-*')))}"
-        self.diary.touch()
-        command = [sys.executable, "-m", "tests.queues.e2e.queue_members", role, queue, self.diary, *arguments]
+        self.log = home / f"{role}-{len(list(home.glob('*-*')))}"
+        self.log.touch()
+        command = [sys.executable, "-m", "tests.queues.e2e.queue_members", role, queue, self.log, *arguments]
         self.process = subprocess.Popen(
             list(map(str, command)),
             cwd=ROOT,
@@ -33,16 +33,16 @@ class Member:
         )
 
     def lines(self) -> list[list[str]]:
-        return [line.split() for line in self.diary.read_text().splitlines()]
+        return [line.split() for line in self.log.read_text().splitlines()]
 
-    def until(self, word: str) -> list[str]:
-        """Wait for a line that begins with this word."""
-        ends = time.monotonic() + LONG_S
-        while time.monotonic() < ends:
+    def wait_for(self, word: str) -> list[str]:
+        """Wait for a log line that begins with this word."""
+        deadline = time.monotonic() + LONG_S
+        while time.monotonic() < deadline:
             for line in self.lines():
                 if line[0] == word:
                     return line
-            assert self.process.poll() is None or any(line[0] == word for line in self.lines()), "it has ended"
+            assert self.process.poll() is None or any(line[0] == word for line in self.lines()), "the process has ended"
             time.sleep(POLL_S)
         raise AssertionError(f"{word} is not in {self.lines()}")
 
@@ -56,24 +56,24 @@ class Member:
 
 @contextmanager
 def members(home: Path) -> Iterator[Callable[..., Member]]:
-    """Give a function that starts members, whose diaries are in this folder; kill them afterwards."""
+    """Yield a function that starts members whose logs are in this folder. They are killed afterwards."""
     home.mkdir()
     started: list[Member] = []
 
-    def start_one(role: str, queue: Path | str, *arguments: object) -> Member:
+    def start_member(role: str, queue: Path | str, *arguments: object) -> Member:
         started.append(Member(role, home, queue, *arguments))
         return started[-1]
 
-    yield start_one
+    yield start_member
     for member in started:
         member.kill()
         member.process.stdin.close()
         member.process.stdout.close()
 
 
-def until(true: Callable[[], bool], within_s: float = LONG_S) -> None:
-    """Wait until it is true."""
-    ends = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < ends
+def wait_until(condition: Callable[[], bool], within_s: float = LONG_S) -> None:
+    """Wait until the condition is true."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(POLL_S)

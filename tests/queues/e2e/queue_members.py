@@ -1,7 +1,7 @@
-"""Processes that share a queue: `python -m tests.queues.e2e.queue_members ROLE FOLDER ...`. What each did is in its
-diary.
+r"""Processes that share a queue: `python -m tests.queues.e2e.queue_members ROLE FOLDER ...`. Each writes a log of
+what it did.
 
-A line is written to the diary with one `write`, so it is there when the process is killed right afterwards.
+A log line is written with a single `write`, so that it is complete even if the process is killed right afterwards.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ KINDS = (Queue, LifoQueue, PriorityQueue)
 END = "end"
 
 
-class Diary:
-    """Lines of this process, and when: monotonic nanoseconds, the same clock for all."""
+class Log:
+    """The log of this process. Times in it are monotonic nanoseconds, comparable between processes."""
 
     def __init__(self, path: str) -> None:
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -30,9 +30,9 @@ class Diary:
         os.write(self._handle, (" ".join(map(str, words)) + "\n").encode())
 
 
-def produce(folder: str, diary: str, name: str, kind: str) -> None:
-    """Put numbered items for ever, one by one and in batches; note what `put` returned from."""
-    note, number = Diary(diary), 0
+def produce(folder: str, path: str, name: str, kind: str) -> None:
+    """Put numbered items for ever, one by one and in batches. Log each put that has returned."""
+    log, number = Log(path), 0
     with KINDS[int(kind)](folder) as queue:
         while True:
             size = 1 if number % 3 else 4
@@ -41,71 +41,71 @@ def produce(folder: str, diary: str, name: str, kind: str) -> None:
                 queue.put(items[0])
             else:
                 queue.put_many(items)
-            note.write("put", *items)
+            log.write("put", *items)
             number += size
 
 
-def consume(folder: str, diary: str, _name: str, kind: str) -> None:
-    """Lease items for ever; note what is taken, and what `ack` returned from."""
-    note = Diary(diary)
+def consume(folder: str, path: str, _name: str, kind: str) -> None:
+    """Lease items for ever. Log each leased item, and each ack that has returned."""
+    log = Log(path)
     with KINDS[int(kind)](folder) as queue:
         while True:
             lease = queue.lease()
-            note.write("taken", lease.item, lease.attempts)
+            log.write("taken", lease.item, lease.attempts)
             lease.ack()
-            note.write("acked", lease.item)
+            log.write("acked", lease.item)
 
 
-def pass_on(folder: str, diary: str, other: str, count: str) -> None:
-    """Get from one queue and put into another: a lost wake-up is a stand-still."""
-    note = Diary(diary)
+def pass_on(folder: str, path: str, other: str, count: str) -> None:
+    """Move items from one queue to another. A lost wake-up would stop it."""
+    log = Log(path)
     with Queue(folder) as source, Queue(other) as target:
         for _ in range(int(count)):
             target.put(source.get())
-        note.write("passed", count)
+        log.write("passed", count)
 
 
-def hold(folder: str, diary: str) -> None:
-    """Lease an item, get another, and sleep."""
-    note = Diary(diary)
+def hold(folder: str, path: str) -> None:
+    """Lease an item, get another one, and sleep."""
+    log = Log(path)
     with Queue(folder) as queue:
         lease = queue.lease()
-        note.write("holds", lease.item, queue.get())
+        log.write("holds", lease.item, queue.get())
         signal.pause()
 
 
-def late(folder: str, diary: str) -> None:
-    """Lease an item and end the lease when told to, which is too late; then go on."""
-    note = Diary(diary)
+def late(folder: str, path: str) -> None:
+    """Lease an item, and end the lease only when told to, which is too late; then put an item."""
+    log = Log(path)
     with Queue(folder) as queue:
         lease = queue.lease()
-        note.write("holds", lease.item)
+        log.write("holds", lease.item)
         sys.stdin.readline()
         for end in (lease.ack, lease.nack):
             try:
                 end()
             except ValueError:
-                note.write("refused")
-        queue.put("on it goes")
+                log.write("refused")
+        queue.put("continued")
 
 
-def wait(folder: str, diary: str, call: str) -> None:
-    """Block in a call; note how it ended and the CPU seconds it took."""
-    note = Diary(diary)
+def wait(folder: str, path: str, call: str) -> None:
+    """Block in a call. Log how it ended, and the CPU seconds it took."""
+    log = Log(path)
     with Queue(folder) as queue:
-        note.write("waits")
-        began = time.process_time()
+        log.write("waits")
+        started = time.process_time()
         try:
             item = getattr(queue, call)(*(["x"] if call == "put" else []))
-            note.write("got", time.monotonic_ns(), time.process_time() - began, item)
+            log.write("got", time.monotonic_ns(), time.process_time() - started, item)
         except KeyboardInterrupt:
-            note.write("interrupted")
-        note.write("size", queue.qsize())
+            log.write("interrupted")
+        log.write("size", queue.qsize())
 
 
-def fork(folder: str, diary: str) -> None:
-    """Fork while other threads use the queue; parent and children use the same object afterwards."""
-    note, stop = Diary(diary), threading.Event()
+def fork(folder: str, path: str) -> None:
+    """Fork while other threads use the queue. Parent and children then use the same object."""
+    log, stop = Log(path), threading.Event()
     children, each = 6, 20
 
     def busy() -> None:
@@ -114,7 +114,7 @@ def fork(folder: str, diary: str) -> None:
 
     with Queue(folder) as queue:
         queue.put("ball")
-        held = queue.lease()
+        lease = queue.lease()
         queue.put("ball")
         threads = [threading.Thread(target=busy) for _ in range(2)]
         for thread in threads:
@@ -124,7 +124,7 @@ def fork(folder: str, diary: str) -> None:
             number = os.fork()
             if not number:
                 try:
-                    held.ack()
+                    lease.ack()
                 except ValueError:
                     queue.put_many(f"{child}.{item}" for item in range(each))
                 os._exit(0)
@@ -134,13 +134,13 @@ def fork(folder: str, diary: str) -> None:
         queue.put("last")
         for thread in threads:
             thread.join()
-        held.ack()
-        note.write("codes", *codes)
-        note.write("items", *sorted(queue.get_many(1000)))
+        lease.ack()
+        log.write("codes", *codes)
+        log.write("items", *sorted(queue.get_many(1000)))
 
 
-def survive(folders: str, _diary: str) -> None:
-    """Use queues in folders that may hold anything: an error of ours is fine."""
+def survive(folders: str, _path: str) -> None:
+    """Use queues in damaged folders. Only errors of Lycosa may be raised."""
     for folder in sorted(Path(folders).iterdir()):
         print(folder.name, flush=True)
         try:
@@ -154,22 +154,22 @@ def survive(folders: str, _diary: str) -> None:
             print("refused", type(error).__name__, str(error).replace("\n", " "), flush=True)
 
 
-def fill(folder: str, diary: str) -> None:
-    """Put until there is no room, then say so; go on when there is."""
-    note, number = Diary(diary), 0
+def fill(folder: str, path: str) -> None:
+    """Put until there is no space, and log that; continue when told to."""
+    log, number = Log(path), 0
     try:
         with Queue(folder) as queue:
             while True:
                 try:
                     queue.put(f"{number} " + "x" * 500)
-                    note.write("put", number)
+                    log.write("put", number)
                     number += 1
                 except LycosaError as error:
-                    note.write("error", type(error).__name__, error)
+                    log.write("error", type(error).__name__, error)
                     if sys.stdin.readline() != "go\n":
                         return
     except LycosaError as error:
-        note.write("error", type(error).__name__, error)
+        log.write("error", type(error).__name__, error)
 
 
 ROLES = {role.__name__: role for role in (produce, consume, pass_on, hold, late, wait, fork, survive, fill)}

@@ -1,6 +1,5 @@
-"""A queue on Redis (C4) when something goes wrong: the server killed, emptied, paused or full, connections cut, members
-paused, a master lost, and what a user may write wrongly. What folders and Redis have in common is in
-test_queue_folder.py.
+"""A queue on Redis (C4) under failures: the server killed, emptied, paused or full, connections cut, members paused,
+a master lost, invalid input. What folders and Redis have in common is in test_queue_folder.py.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from lycosa.queues.redis import member
 from lycosa.queues.redis.member import SILENT_MAX_S
 from lycosa.queues.redis.server import QueueServer, read_queue_address
 from tests.conftest import PROVE
-from tests.queues.e2e.members import LONG_S, members, until
-from tests.queues.e2e.test_queue_folder import sleepers
+from tests.queues.e2e.members import LONG_S, members, wait_until
+from tests.queues.e2e.test_queue_folder import waiting_members
 from tests.servers.ports import closed_port
 from tests.servers.redis import redis_cluster, redis_server
 
 pytestmark = pytest.mark.redis
 
-DEAD_S = 2.0
-BEAT_LONG_S = 30.0
+EXPIRED_S = 2.0
+LONG_BEAT_S = 30.0
 ITEMS_MIN = 100
 
 
@@ -44,16 +43,16 @@ def url(redis) -> str:
 
 @pytest.fixture
 def start(tmp_path) -> Iterator:
-    with members(tmp_path / "diaries") as start_one:
+    with members(tmp_path / "logs") as start_one:
         yield start_one
 
 
 class Traffic:
-    """Threads that put, get and lease until they are told to stop; what became of each item, as the callers saw it."""
+    """Threads that put, get and lease until they are stopped, and a record of each item as the callers saw it."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self.put: list[str] = []
-        self.out: Counter[str] = Counter()
+        self.taken: Counter[str] = Counter()
         self.failed: list[Exception] = []
         self._queues = [Queue(url, **options) for _ in range(2)]
         self._stop = threading.Event()
@@ -65,13 +64,13 @@ class Traffic:
             thread.start()
 
     def stop(self) -> None:
-        until(lambda: len(self.put) > ITEMS_MIN or bool(self.failed))  # a busy machine takes longer for them
+        wait_until(lambda: len(self.put) > ITEMS_MIN or bool(self.failed))  # a busy machine takes longer for these
         self._stop.set()
         for thread in self._threads:
             thread.join(LONG_S)
             assert not thread.is_alive()
-        left = self._queues[0].get_many(10**6) if self._queues[0].qsize() else []
-        self.out.update(left)
+        remaining = self._queues[0].get_many(10**6) if self._queues[0].qsize() else []
+        self.taken.update(remaining)
         for queue in self._queues:
             queue.close()
 
@@ -96,28 +95,28 @@ class Traffic:
         self.put += items
 
     def _get(self, queue: Queue, _: str) -> None:
-        self.out.update(queue.get_many(2, timeout=0.2))
+        self.taken.update(queue.get_many(2, timeout=0.2))
 
     def _lease(self, queue: Queue, _: str) -> None:
         lease = queue.lease(timeout=0.2)
         lease.ack()
-        self.out[lease.item] += 1
+        self.taken[lease.item] += 1
 
 
-def once_each(traffic: Traffic) -> None:
+def assert_taken_once(traffic: Traffic) -> None:
     assert traffic.failed == []
     assert len(traffic.put) > ITEMS_MIN
-    lost, twice = set(traffic.put) - set(traffic.out), [item for item, times in traffic.out.items() if times > 1]
-    print(f"{len(traffic.put)} put, {len(lost)} lost, {len(twice)} twice")
-    assert (lost, twice) == (set(), [])
+    lost, repeated = set(traffic.put) - set(traffic.taken), [item for item, times in traffic.taken.items() if times > 1]
+    print(f"{len(traffic.put)} put, {len(lost)} lost, {len(repeated)} repeated")
+    assert (lost, repeated) == (set(), [])
 
 
 # ------------------------------------------------------------------------------------------------------ the server
 
 
 @pytest.mark.parametrize("append", ["always", "everysec"])
-def test_a_server_that_is_killed_and_started_again(append):
-    """With its file nothing is lost and nothing is done twice: a call whose reply was lost is known."""
+def test_a_restart_of_a_killed_server_loses_and_repeats_nothing(append):
+    """With an append-only file nothing is lost, and a call whose reply was lost is not executed twice."""
     with redis_server(append=append) as server:
         traffic = Traffic(f"{server.url}?queue=q")
         for _ in range(20 if PROVE else 2):
@@ -127,10 +126,10 @@ def test_a_server_that_is_killed_and_started_again(append):
             server.start()
         time.sleep(0.4)
         traffic.stop()
-        once_each(traffic)
+        assert_taken_once(traffic)
 
 
-def test_connections_that_are_cut():
+def test_cut_connections_lose_and_repeat_nothing():
     with redis_server() as server:
         traffic = Traffic(f"{server.url}?queue=q")
         for _ in range(500 if PROVE else 30):
@@ -138,13 +137,13 @@ def test_connections_that_are_cut():
             server.cli("CLIENT", "KILL", "TYPE", "normal")
         time.sleep(0.1)
         traffic.stop()
-        once_each(traffic)
+        assert_taken_once(traffic)
 
 
-def test_a_server_that_stands_still_makes_nobody_dead():
-    with redis_server() as server, Queue(f"{server.url}?queue=q") as mine, Queue(f"{server.url}?queue=q") as other:
-        mine.put("a")
-        lease = mine.lease()
+def test_a_paused_server_expires_no_member():
+    with redis_server() as server, Queue(f"{server.url}?queue=q") as owner, Queue(f"{server.url}?queue=q") as other:
+        owner.put("a")
+        lease = owner.lease()
         time.sleep(0.3)
         server.pause()
         time.sleep(SILENT_MAX_S + 0.4)
@@ -154,11 +153,11 @@ def test_a_server_that_stands_still_makes_nobody_dead():
         lease.ack()
 
 
-def test_an_ack_that_the_server_forgot_is_a_repeat_and_no_leak():
+def test_an_ack_that_the_server_lost_is_repeated():
     """As after a power loss: the file of the server ends before the ack."""
     with redis_server(append="everysec") as server, Queue(f"{server.url}?queue=q") as queue:
         queue.put_many("ab")
-        lease, held = queue.lease(), queue.lease()
+        lease, unaffected = queue.lease(), queue.lease()
         server.cli("CONFIG", "SET", "appendonly", "no")
         server.cli("CONFIG", "SET", "save", "")
         server.cli("SAVE")
@@ -166,14 +165,14 @@ def test_an_ack_that_the_server_forgot_is_a_repeat_and_no_leak():
         server._options = {**server._options, "appendonly": "no"}
         server.kill()
         server.start()
-        again = queue.lease(timeout=LONG_S)
-        assert (again.item, again.attempts) == ("a", 1)
-        again.ack()
-        held.ack()
+        repeated = queue.lease(timeout=LONG_S)
+        assert (repeated.item, repeated.attempts) == ("a", 1)
+        repeated.ack()
+        unaffected.ack()
         assert (queue.qsize(), queue.unfinished_tasks) == (0, 0)
 
 
-def test_a_server_that_was_emptied_says_so():
+def test_an_emptied_server_is_reported_by_every_call():
     with redis_server() as server:
         url = f"{server.url}?queue=q"
         with Queue(url) as queue, Queue(url) as waiting:
@@ -197,6 +196,9 @@ def test_a_server_that_was_emptied_says_so():
                     call()
             thread.join(LONG_S)
             assert "gone" in str(failed)
+            # A fork has no heartbeat thread; after_fork in the parent would leave it running.
+            queue._member._heartbeat.stop()
+            queue._member._heartbeat.join(LONG_S)
             queue._member.after_fork()
             with pytest.raises(StorageError, match="gone"):
                 queue.get_nowait()
@@ -206,33 +208,33 @@ def test_a_server_that_was_emptied_says_so():
                     queue.get()
 
 
-def test_a_server_that_stays_away():
+def test_an_unreachable_server_is_reported_after_the_time_limit():
     with redis_server(append="always") as server, Queue(f"{server.url}?queue=q", reconnect_max_s=0.5) as queue:
         queue.put("a")
         server.kill()
-        began = time.monotonic()
+        started = time.monotonic()
         with pytest.raises(StorageError, match=r"the connection was refused|the server ended the connection"):
             queue.get()
-        assert 0.5 <= time.monotonic() - began < 20, "and not the minute of others"
+        assert 0.5 <= time.monotonic() - started < 20, "not the default of a minute"
         server.start()
         assert queue.get() == "a"
 
 
-def test_memory_that_is_full_loses_nothing():
+def test_a_full_server_loses_nothing():
     with redis_server(maxmemory="8mb") as server, Queue(f"{server.url}?queue=q") as queue:
-        put: list[int] = []
+        numbers: list[int] = []
 
         def fill() -> None:
             for number in range(10**6):
                 queue.put([number, "x" * 20_000])
-                put.append(number)
+                numbers.append(number)
 
         with pytest.raises(StorageFull, match="maxmemory; nothing is lost"):
             fill()
-        assert len(put) > 50
+        assert len(numbers) > 50
         assert queue.lease().item[0] == 0
-        assert [item[0] for item in queue.get_many(len(put) // 2)] == put[1 : len(put) // 2 + 1]
-        queue.task_done(len(put) // 2)
+        assert [item[0] for item in queue.get_many(len(numbers) // 2)] == numbers[1 : len(numbers) // 2 + 1]
+        queue.task_done(len(numbers) // 2)
         queue.put("small")
         server.cli("CONFIG", "SET", "maxmemory", "100mb")
         queue.put_many([["x" * 20_000]] * 1000)
@@ -241,87 +243,87 @@ def test_memory_that_is_full_loses_nothing():
 # ------------------------------------------------------------------------------------------------------ members
 
 
-def test_a_member_that_was_paused_has_lost_its_lease_and_goes_on(url, start):
+def test_a_paused_member_loses_its_lease_and_continues(url, start):
     with Queue(url) as queue:
         queue.put("held")
         late = start("late", url)
-        late.until("holds")
+        late.wait_for("holds")
         late.process.send_signal(signal.SIGSTOP)
-        again = queue.lease(timeout=LONG_S)
-        assert (again.item, again.attempts, queue.unfinished_tasks) == ("held", 1, 1)
+        second = queue.lease(timeout=LONG_S)
+        assert (second.item, second.attempts, queue.unfinished_tasks) == ("held", 1, 1)
         late.process.send_signal(signal.SIGCONT)
         late.process.stdin.write("go\n")
         late.process.stdin.flush()
-        late.until("refused")
-        again.ack()
-        assert queue.get(timeout=LONG_S) == "on it goes"
+        late.wait_for("refused")
+        second.ack()
+        assert queue.get(timeout=LONG_S) == "continued"
 
 
-def test_one_who_waited_when_it_was_paused_waits_again(url, start):
+def test_a_waiting_call_survives_a_pause_of_its_process(url, start):
     with Queue(url) as queue:
         waiter = start("wait", url, "get")
-        waiter.until("waits")
+        waiter.wait_for("waits")
         waiter.process.send_signal(signal.SIGSTOP)
-        time.sleep(DEAD_S)
+        time.sleep(EXPIRED_S)
         queue.put("late")
         assert queue.qsize() == 1
         waiter.process.send_signal(signal.SIGCONT)
-        assert waiter.until("got")[3] == "late"
+        assert waiter.wait_for("got")[3] == "late"
 
 
 @pytest.mark.parametrize("call", ["get", "put", "join"])
-def test_who_waits_is_woken_by_the_call_and_not_by_the_next_beat(url, call, monkeypatch):
-    monkeypatch.setattr(member, "BEAT_S", BEAT_LONG_S)
+def test_a_waiting_thread_is_woken_by_the_call_not_by_the_next_heartbeat(url, call, monkeypatch):
+    monkeypatch.setattr(member, "BEAT_S", LONG_BEAT_S)
     monkeypatch.setattr(member, "SILENT_MAX_S", LONG_S)
-    took = []
+    times_s = []
     with Queue(url, 1) as queue, Queue(url) as other:
-        waits = {"get": other.get, "put": lambda: other.put("b"), "join": other.join}[call]
-        wakes = {"get": lambda: queue.put("a"), "put": queue.get, "join": queue.task_done}[call]
+        waiting_call = {"get": other.get, "put": lambda: other.put("b"), "join": other.join}[call]
+        waking_call = {"get": lambda: queue.put("a"), "put": queue.get, "join": queue.task_done}[call]
         for _ in range(5):
             if call != "get":
                 queue.put("a")
-            thread = threading.Thread(target=waits)
+            thread = threading.Thread(target=waiting_call)
             thread.start()
-            until(lambda: sleepers(queue) == 1)
-            began = time.monotonic()
-            wakes()
+            wait_until(lambda: waiting_members(queue) == 1)
+            started = time.monotonic()
+            waking_call()
             thread.join(LONG_S)
-            took.append(time.monotonic() - began)
+            times_s.append(time.monotonic() - started)
             if call != "get":
                 queue.get()
-    print(call, [f"{each * 1000:.1f} ms" for each in took])
-    assert max(took) < BEAT_LONG_S / 2
+    print(call, [f"{each * 1000:.1f} ms" for each in times_s])
+    assert max(times_s) < LONG_BEAT_S / 2
 
 
-def test_when_the_one_that_was_woken_cannot_take_it_another_is(url, start, monkeypatch):
-    """And not only when it is found dead."""
+def test_another_thread_is_woken_if_the_first_one_cannot_take_the_item(url, start, monkeypatch):
+    """Not only after the first one has expired."""
     monkeypatch.setattr(member, "SILENT_MAX_S", LONG_S)
     with Queue(url) as queue:
         waiter = start("wait", url, "get")
-        waiter.until("waits")
-        until(lambda: queue._server._client.zcard(queue._server._keys[-4]) == 1)
+        waiter.wait_for("waits")
+        wait_until(lambda: queue._server._client.zcard(queue._server._keys[-4]) == 1)
         waiter.process.send_signal(signal.SIGSTOP)
         with ThreadPoolExecutor(1) as pool, Queue(url) as other:
             getting = pool.submit(other.get)
-            until(lambda: queue._server._client.zcard(queue._server._keys[-4]) == 2)
+            wait_until(lambda: queue._server._client.zcard(queue._server._keys[-4]) == 2)
             queue.put("a")
             assert getting.result(LONG_S / 3) == "a"
 
 
-def test_a_thread_that_blocks_is_no_death(url):
+def test_a_blocked_main_thread_does_not_expire_its_member(url):
     with Queue(url) as queue, Queue(url) as other:
         queue.put("a")
         with queue.lease():
-            time.sleep(DEAD_S)
+            time.sleep(EXPIRED_S)
             with pytest.raises(Empty):
                 other.get_nowait()
 
 
-def test_all_were_killed(url, start):
+def test_items_of_killed_members_return_if_no_member_is_left(url, start):
     with Queue(url) as queue:
         queue.put_many(["held", "got"])
     holder = start("hold", url)
-    holder.until("holds")
+    holder.wait_for("holds")
     holder.kill()
     time.sleep(SILENT_MAX_S)
     with Queue(url) as queue, queue.lease(timeout=LONG_S / 3) as item:
@@ -329,7 +331,7 @@ def test_all_were_killed(url, start):
         assert queue.unfinished_tasks == 1
 
 
-def test_nothing_is_left_of_members_that_left(url, redis):
+def test_members_that_left_leave_no_keys(url, redis):
     with Queue(url) as queue:
         for number in range(3):
             with Queue(url) as other:
@@ -344,8 +346,8 @@ def test_nothing_is_left_of_members_that_left(url, redis):
 # ------------------------------------------------------------------------------------------------------ a cluster
 
 
-def test_a_cluster_whose_master_is_killed():
-    """Replication lags behind, so what was put right before may be gone; what is older is not, and all goes on."""
+def test_a_queue_survives_the_failover_of_a_cluster_master():
+    """Replication is asynchronous, so the last puts may be lost; older ones are not, and the queue continues."""
     with redis_cluster() as cluster:
         url = f"{cluster.url}?queue=q"
         with Queue(url) as queue, Queue(url, 5000) as other:
@@ -356,22 +358,22 @@ def test_a_cluster_whose_master_is_killed():
             cluster.owner("lycosa:queue:{q}:state").kill()
             assert queue.get_many(999) == list(range(1, 1000))
             lease.ack()
-            queue.put("on it goes")
-            assert (other.get(timeout=LONG_S), other.maxsize) == ("on it goes", 5000)
+            queue.put("continued")
+            assert (other.get(timeout=LONG_S), other.maxsize) == ("continued", 5000)
 
 
 # ------------------------------------------------------------------------------------------------------ bad input
 
 
 @contextmanager
-def refused(error: type[Exception], says: str) -> Iterator[None]:
-    with pytest.raises(error, match=says) as caught:
+def refused(error: type[Exception], message: str) -> Iterator[None]:
+    with pytest.raises(error, match=message) as caught:
         yield
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-def test_wrong_passwords():
+def test_wrong_passwords_are_refused():
     with redis_server(password="secret") as server:
         Queue(f"{server.url}?queue=q").close()
         for login in ("", ":secret2@", "ann:secret@"):
@@ -379,14 +381,14 @@ def test_wrong_passwords():
                 Queue(f"redis://{login}127.0.0.1:{server.port}?queue=q")
 
 
-def test_no_server():
+def test_an_unreachable_server_is_reported():
     with refused(StorageError, "the connection was refused: is Redis running there"):
         Queue(f"redis://:secret@127.0.0.1:{closed_port()}?queue=q")
     with refused(StorageError, "the connection was refused|no answer from the server"):
         Queue(f"redis+cluster://:secret@127.0.0.1:{closed_port()}?queue=q")
 
 
-def test_tls(redis):
+def test_tls_connections_and_their_errors(redis):
     with redis_server(tls=True, password="secret") as server:
         with Queue(f"{server.url}?queue=q&ca={server.ca}") as queue:
             queue.put("a")
@@ -401,9 +403,9 @@ def test_tls(redis):
         Queue(f"{redis.url.replace('redis:', 'rediss:')}?queue=q")
 
 
-def test_a_server_that_would_drop_items():
+def test_a_server_that_may_evict_items_is_refused():
     with redis_server(maxmemory="10mb", policy="volatile-lru") as server:
-        for limit in ("10mb", "0"):  # it may be given one again at any time
+        for limit in ("10mb", "0"):  # without a limit too: one may be set at any time
             server.cli("CONFIG", "SET", "maxmemory", limit)
             with refused(StorageError, "maxmemory-policy volatile-lru .* set it to noeviction"):
                 Queue(f"{server.url}?queue=q")
@@ -411,7 +413,7 @@ def test_a_server_that_would_drop_items():
         Queue(f"{server.url}?queue=q").close()
 
 
-def test_an_old_server():
+def test_an_old_server_is_refused():
     server = QueueServer(read_queue_address("redis://host?queue=q"), reconnect_max_s=0.0)
     with refused(StorageError, "Redis 6.2.14; a queue needs 7.0 or later"):
         server.refuse_unfit({"redis_version": "6.2.14"})
@@ -419,14 +421,14 @@ def test_an_old_server():
         server.refuse_unfit({"redis_version": version})
 
 
-def test_sync_wants_a_server_that_syncs(redis, url):
+def test_sync_needs_a_server_that_syncs(redis, url):
     with refused(UsageError, "appendonly yes and appendfsync always"):
         Queue(url, sync=True)
     with redis_server(append="always") as server:
         Queue(f"{server.url}?queue=q", sync=True).close()
 
 
-def test_a_name_that_holds_something_else(redis, url):
+def test_a_name_with_other_content_is_refused(redis, url):
     name = url.partition("queue=")[2]
     redis.cli("SET", f"lycosa:queue:{{{name}}}:state", "mine")
     with refused(ForeignState, "holds something else under this name"):
@@ -439,7 +441,7 @@ def test_a_name_that_holds_something_else(redis, url):
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("redis://host", "say which queue, redis://host.queue=NAME"),
         ("redis://:secret@host?queue={a}", "say which queue"),
@@ -450,12 +452,12 @@ def test_a_name_that_holds_something_else(redis, url):
         ("redis://?queue=a", "'' is not a host"),
     ],
 )
-def test_a_url_that_is_none(url, says):
-    with refused(UsageError, says):
+def test_an_invalid_url_is_refused(url, message):
+    with refused(UsageError, message):
         Queue(url)
 
 
-def test_without_the_packages(monkeypatch):
+def test_missing_packages_are_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     with refused(UsageError, r"needs the packages redis and hiredis: pip install 'lycosa\[redis\]'"):
         Queue("redis://host?queue=a")

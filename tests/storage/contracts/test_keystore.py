@@ -1,4 +1,4 @@
-"""The contract of the `KeyStore` port (C6): what was flushed is there after any crash, what was not is gone."""
+"""The contract of the `KeyStore` port (C6): what was flushed survives any crash, what was not is lost."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ Open = Callable[[], KeyStore]
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite --sync"])
 def open_store(request, tmp_path) -> Open:
-    """Return what opens the same store again and again."""
+    """Return a function that opens the same store, again and again."""
     if request.param == "memory":
         store = MemoryKeyStore()
         return lambda: store
     return lambda: SqliteKeyStore(tmp_path / "records.sqlite", sync="sync" in request.param)
 
 
-def test_what_is_put_is_there_at_once_and_after_a_flush(open_store: Open):
-    async def play():
+def test_a_put_is_readable_at_once_and_stored_by_a_flush(open_store: Open):
+    async def scenario():
         store = open_store()
         assert store.get("cookies", "a") is None
         store.put("cookies", "a", b"1")
@@ -47,11 +47,11 @@ def test_what_is_put_is_there_at_once_and_after_a_flush(open_store: Open):
         assert (store.get("cookies", "a"), list(store.items("cookies"))) == (b"1", [("a", b"1")])
         await store.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_none_forgets(open_store: Open):
-    async def play():
+def test_putting_none_deletes_the_key(open_store: Open):
+    async def scenario():
         store = open_store()
         store.put("t", "kept", b"")
         store.put("t", "gone", b"x")
@@ -65,11 +65,11 @@ def test_none_forgets(open_store: Open):
         assert list(store.items("t")) == [("kept", b"")]
         await store.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_items_are_those_of_now_in_the_order_of_the_keys(open_store: Open):
-    async def play():
+def test_items_are_a_snapshot_sorted_by_key(open_store: Open):
+    async def scenario():
         store = open_store()
         for key in ("b", "ä", "", "a\0b", "\udc80", "\U0001f600", "A", "\uffff"):
             store.put("t", key, key.encode("utf-8", "surrogatepass"))
@@ -82,26 +82,26 @@ def test_items_are_those_of_now_in_the_order_of_the_keys(open_store: Open):
         assert all(key.encode("utf-8", "surrogatepass") == value for key, value in found)
         await store.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_random_history_against_a_dict(open_store: Open):
+def test_random_operations_equal_those_on_a_dict(open_store: Open):
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    choose = random.Random(seed)
+    rng = random.Random(seed)
 
-    async def play():
+    async def scenario():
         store, model = open_store(), {}
         for _ in range(400):
-            table, key = choose.choice("xy"), str(choose.randrange(12))
-            step = choose.random()
-            if step < 0.5:
-                value = choose.choice([None, choose.randbytes(choose.randrange(20))])
+            table, key = rng.choice("xy"), str(rng.randrange(12))
+            action = rng.random()
+            if action < 0.5:
+                value = rng.choice([None, rng.randbytes(rng.randrange(20))])
                 store.put(table, key, value)
                 model[table, key] = value
-            elif step < 0.6:
+            elif action < 0.6:
                 await store.flush()
-            elif step < 0.65:
+            elif action < 0.65:
                 await store.flush()
                 await store.close()
                 store = open_store()
@@ -110,14 +110,14 @@ def test_a_random_history_against_a_dict(open_store: Open):
             assert list(store.items(table)) == expected
         await store.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 # ------------------------------------------------------------------------------------------------------------ the file
 
 
-def test_closed_without_a_flush_it_forgets(tmp_path: Path):
-    async def play():
+def test_closing_without_a_flush_drops_the_changes(tmp_path: Path):
+    async def scenario():
         store = SqliteKeyStore(tmp_path / "records.sqlite")
         store.put("t", "a", b"1")
         await store.flush()
@@ -127,22 +127,22 @@ def test_closed_without_a_flush_it_forgets(tmp_path: Path):
         assert store.get("t", "a") == b"1"
         await store.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_crawl_that_keeps_nothing_has_no_file(tmp_path: Path):
-    async def play():
+def test_a_store_without_changes_creates_no_file(tmp_path: Path):
+    async def scenario():
         store = SqliteKeyStore(tmp_path / "state" / "records.sqlite")
         assert (store.get("t", "a"), list(store.items("t"))) == (None, [])
         await store.flush()
         await store.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_flush_with_nothing_new_writes_nothing(tmp_path: Path):
-    async def play():
+def test_a_flush_without_changes_writes_nothing(tmp_path: Path):
+    async def scenario():
         store = SqliteKeyStore(tmp_path / "records.sqlite")
         store.put("t", "a", b"1")
         await store.flush()
@@ -151,11 +151,11 @@ def test_a_flush_with_nothing_new_writes_nothing(tmp_path: Path):
         assert store._database.total_changes == changes
         await store.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_sync_asks_for_the_disk(tmp_path: Path):
-    async def mode(sync: bool) -> int:
+def test_sync_makes_sqlite_wait_for_the_disk(tmp_path: Path):
+    async def synchronous_mode(sync: bool) -> int:
         store = SqliteKeyStore(tmp_path / f"{sync}.sqlite", sync=sync)
         store.put("t", "a", b"1")
         await store.flush()
@@ -163,17 +163,17 @@ def test_sync_asks_for_the_disk(tmp_path: Path):
         await store.close()
         return found
 
-    assert (asyncio.run(mode(sync=True)), asyncio.run(mode(sync=False))) == (2, 1)
+    assert (asyncio.run(synchronous_mode(sync=True)), asyncio.run(synchronous_mode(sync=False))) == (2, 1)
 
 
-def damaged(path: Path) -> None:
-    asyncio.run(filled(path))
+def damage(path: Path) -> None:
+    asyncio.run(fill(path))
     data = bytearray(path.read_bytes())
     data[100:] = b"\xff" * (len(data) - 100)
     path.write_bytes(data)
 
 
-async def filled(path: Path) -> None:
+async def fill(path: Path) -> None:
     store = SqliteKeyStore(path)
     for number in range(1000):
         store.put("t", str(number), b"v" * 100)
@@ -181,7 +181,7 @@ async def filled(path: Path) -> None:
     await store.close()
 
 
-def foreign(path: Path) -> None:
+def create_foreign(path: Path) -> None:
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE theirs (a)")
     database.close()
@@ -189,13 +189,15 @@ def foreign(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [lambda path: path.write_bytes(b"hello " * 1000), damaged, foreign, Path.mkdir],
+    [lambda path: path.write_bytes(b"hello " * 1000), damage, create_foreign, Path.mkdir],
     ids=["text", "damaged", "foreign", "folder"],
 )
-def test_a_file_that_is_not_ours_is_one_line(tmp_path: Path, spoil: Callable[[Path], object]):
+def test_a_foreign_or_damaged_file_is_reported_in_one_line_and_not_changed(
+    tmp_path: Path, spoil: Callable[[Path], object]
+):
     path = tmp_path / "records.sqlite"
     spoil(path)
-    before = path.read_bytes() if path.is_file() else b""
+    content = path.read_bytes() if path.is_file() else b""
     for use in (lambda store: store.get("t", "1"), lambda store: list(store.items("t")), put_and_flush):
         store = SqliteKeyStore(path)
         with pytest.raises(StorageError) as caught:
@@ -203,7 +205,7 @@ def test_a_file_that_is_not_ours_is_one_line(tmp_path: Path, spoil: Callable[[Pa
         assert str(caught.value).startswith(str(path))
         assert "\n" not in str(caught.value)
         asyncio.run(store.close())
-    assert (path.read_bytes() if path.is_file() else b"") == before
+    assert (path.read_bytes() if path.is_file() else b"") == content
 
 
 def put_and_flush(store: KeyStore) -> None:
@@ -211,11 +213,11 @@ def put_and_flush(store: KeyStore) -> None:
     asyncio.run(store.flush())
 
 
-def test_what_could_not_be_written_is_written_by_the_next_flush(tmp_path: Path):
-    """The limit on a file's size stands for a full disk."""
+def test_changes_that_could_not_be_written_are_written_by_the_next_flush(tmp_path: Path):
+    """The limit on the file size acts like a full disk."""
     path = tmp_path / "records.sqlite"
 
-    async def play():
+    async def scenario():
         store = SqliteKeyStore(path)
         store.put("t", "first", b"1")
         await store.flush()
@@ -236,7 +238,7 @@ def test_what_could_not_be_written_is_written_by_the_next_flush(tmp_path: Path):
         assert (store.get("t", "first"), len(store.get("t", "large"))) == (b"1", 3_000_000)
         await store.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 WRITER = """
@@ -258,21 +260,21 @@ WRITER = """
 """
 
 
-def test_killed_it_has_every_flush_as_a_whole(tmp_path: Path):
+def test_after_a_kill_every_flush_is_complete(tmp_path: Path):
     path = tmp_path / "records.sqlite"
     for _ in range(3):
         command = [sys.executable, "-c", textwrap.dedent(WRITER), path]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
-            told = [int(writer.stdout.readline()) for _ in range(200)][-1]
+            flushed = [int(writer.stdout.readline()) for _ in range(200)][-1]
             writer.kill()
-            told = max([told, *map(int, writer.stdout.read().splitlines())])
+            flushed = max([flushed, *map(int, writer.stdout.read().splitlines())])
 
-        async def look() -> set[bytes]:
+        async def read_values() -> set[bytes]:
             store = SqliteKeyStore(path)
             values = {value for _, value in store.items("t")}
             await store.close()
             return values
 
-        values = asyncio.run(look())
+        values = asyncio.run(read_values())
         assert len(values) == 1
-        assert int(values.pop()) in {told, told + 1}
+        assert int(values.pop()) in {flushed, flushed + 1}

@@ -1,7 +1,7 @@
-"""What the stream adds to the contract of sinks: keys, several writers, a server that is away, full or forgetful
-(C3, C8).
+r"""What the stream adds to the contract of sinks: keys, several writers, and servers that are unreachable, full or
+lose data (C3, C8).
 
-Real servers; those that are ended or paused are the test's own.
+The servers are real; those that are killed or paused belong to the test.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ pytestmark = pytest.mark.redis
 
 @dataclass
 class Stream:
-    """A stream on a server, and what was said about it."""
+    """A stream on a server, and the messages reported about it."""
 
     server: RedisServer
     name: str = field(default_factory=token_hex)
     options: str = ""
-    said: list[str] = field(default_factory=list)
-    heard: threading.Event = field(default_factory=threading.Event)
+    messages: list[str] = field(default_factory=list)
+    reported: threading.Event = field(default_factory=threading.Event)
 
-    def say(self, text: str) -> None:
-        self.said.append(text)
-        self.heard.set()
+    def report(self, text: str) -> None:
+        self.messages.append(text)
+        self.reported.set()
 
-    async def is_told(self) -> None:
-        """Wait until something was said."""
-        assert await asyncio.to_thread(self.heard.wait, 20)
+    async def wait_for_report(self) -> None:
+        """Wait until something is reported."""
+        assert await asyncio.to_thread(self.reported.wait, 20)
 
     @property
     def address(self) -> str:
         return f"{self.server.url}?stream={self.name}{self.options}"
 
     def sink(self, **options: Any) -> RedisStreamSink:
-        return RedisStreamSink(self.address, "crawl", self.say, **options)
+        return RedisStreamSink(self.address, "crawl", self.report, **options)
 
     def entries(self) -> list[dict[str, str]]:
         with redis.Redis.from_url(self.server.url, decode_responses=True) as client:
@@ -75,8 +75,8 @@ def stream(redis) -> Stream:
 
 
 @pytest.fixture
-def own() -> Iterator[Stream]:
-    """On a server that the test may end; it keeps what it answered for."""
+def own_stream() -> Iterator[Stream]:
+    """A stream on a server of the test's own, with a durable append-only file."""
     with redis_server(append="always") as server:
         yield Stream(server)
 
@@ -93,9 +93,9 @@ def put(sink: RedisStreamSink, *numbers: int) -> None:
 async def run(sink: RedisStreamSink, position: int | None, *numbers: int, keep: bool = False) -> int:
     await sink.open(position, keep=keep)
     put(sink, *numbers)
-    at = await sink.flush()
+    position_after = await sink.flush()
     await sink.close()
-    return at
+    return position_after
 
 
 def refused(sink: RedisStreamSink, position: int | None = None) -> LycosaError:
@@ -109,7 +109,7 @@ def refused(sink: RedisStreamSink, position: int | None = None) -> LycosaError:
 # ------------------------------------------------------------------------------------------------ what is in it
 
 
-def test_an_entry_says_whose_item_it_is(stream):
+def test_an_entry_has_the_key_segment_and_url_of_its_item(stream):
     async def write() -> None:
         sink = stream.sink()
         await sink.open(None)
@@ -120,14 +120,14 @@ def test_an_entry_says_whose_item_it_is(stream):
         await sink.close()
 
     asyncio.run(write())
-    one, two, three = stream.entries()
+    first, second, third = stream.entries()
     url = "http://a/171"
     key = "crawl/day/00000000000000ab/0"
-    assert one == {"key": key, "crawl": "crawl", "segment": "day", "url": url, "item": '{"n":0}'}
-    assert (two["key"], three["key"]) == ("crawl/day/00000000000000ab/1", "crawl/8000000000000000/0")
+    assert first == {"key": key, "crawl": "crawl", "segment": "day", "url": url, "item": '{"n":0}'}
+    assert (second["key"], third["key"]) == ("crawl/day/00000000000000ab/1", "crawl/8000000000000000/0")
 
 
-def test_a_page_that_is_fetched_again_has_the_same_keys_unless_that_is_meant(stream):
+def test_a_repeated_page_has_the_same_key_unless_it_is_repeated_on_purpose(stream):
     async def write() -> None:
         sink = stream.sink()
         await sink.open(None)
@@ -143,13 +143,13 @@ def test_a_page_that_is_fetched_again_has_the_same_keys_unless_that_is_meant(str
     assert list(keys.values()) == [1, 1, 1, 1], "what is asked for twice would be lost to who takes it for a repetition"
 
 
-def test_an_item_that_no_server_takes_is_refused(stream, monkeypatch):
+def test_an_item_that_is_too_large_is_refused(stream, monkeypatch):
     monkeypatch.setattr(redis_stream, "ITEM_MAX", 10)
     with pytest.raises(BadItem, match="an item of 14 bytes is too large for a stream"):
         stream.sink().prepare({"text": "xxx"})
 
 
-def test_the_name_has_no_secrets_and_no_options(stream):
+def test_the_name_contains_neither_secrets_nor_options(stream):
     plain, other = (Stream(stream.server, stream.name, options) for options in ("", "&maxlen=5"))
     assert plain.sink().name == other.sink().name == f"stream:{plain.address}"
     secret = RedisStreamSink("rediss://me:secret@host:1/2?stream=a b", "crawl", print)
@@ -159,8 +159,8 @@ def test_the_name_has_no_secrets_and_no_options(stream):
 # ---------------------------------------------------------------------------------------------- several writers
 
 
-def test_each_writer_cuts_off_its_own(stream):
-    async def both() -> None:
+def test_a_writer_truncates_only_its_own_entries(stream):
+    async def write_both() -> None:
         first, second = stream.sink(), stream.sink()
         await first.open(None)
         await second.open(None)
@@ -177,19 +177,19 @@ def test_each_writer_cuts_off_its_own(stream):
         await second.flush()
         await second.close()
 
-    asyncio.run(both())
+    asyncio.run(write_both())
     assert stream.items() == [1, *range(110, 120), 2, 3]
 
 
-def test_what_others_wrote_after_a_clean_end_stays(stream):
-    at = asyncio.run(run(stream.sink(), None, 1))
+def test_entries_of_other_writers_stay_when_a_run_continues(stream):
+    position = asyncio.run(run(stream.sink(), None, 1))
     asyncio.run(run(stream.sink(), None, 2))
-    at = asyncio.run(run(stream.sink(), at, 3, keep=True))
-    assert asyncio.run(run(stream.sink(), at)) == at
+    position = asyncio.run(run(stream.sink(), position, 3, keep=True))
+    assert asyncio.run(run(stream.sink(), position)) == position
     assert stream.items() == [1, 2, 3]
 
 
-def test_position_zero_empties_it_and_keeps_the_groups_of_consumers(stream):
+def test_position_zero_deletes_the_entries_and_keeps_the_consumer_groups(stream):
     asyncio.run(run(stream.sink(), None, 1))
     stream.cli("XGROUP", "CREATE", stream.name, "group", "0")
     asyncio.run(run(stream.sink(), 0, 2))
@@ -197,10 +197,10 @@ def test_position_zero_empties_it_and_keeps_the_groups_of_consumers(stream):
     assert "group" in stream.cli("XINFO", "GROUPS", stream.name)
 
 
-def test_one_writer_at_a_time(stream):
-    """A copied state, or a batch of a killed process that was still on its way, is refused."""
+def test_a_second_writer_with_the_same_state_makes_the_first_one_fail(stream):
+    """The first one may be a copied state, or a batch of a killed process that arrives late."""
 
-    async def both() -> None:
+    async def write_both() -> None:
         first = stream.sink()
         await first.open(None)
         put(first, 1)
@@ -215,40 +215,40 @@ def test_one_writer_at_a_time(stream):
         await first.close()
         await second.close()
 
-    asyncio.run(both())
+    asyncio.run(write_both())
     assert stream.items() == [1, 3]
 
 
-def test_who_wrote_nothing_leaves_nothing(stream):
-    at = asyncio.run(run(stream.sink(), None))
+def test_a_run_without_items_creates_no_keys(stream):
+    position = asyncio.run(run(stream.sink(), None))
     assert stream.cli("KEYS", f"*{stream.name}*") == ""
-    asyncio.run(run(stream.sink(), at, 1))
+    asyncio.run(run(stream.sink(), position, 1))
     assert stream.items() == [1]
 
 
-def test_what_is_remembered_to_be_cut_off_is_bounded(stream):
+def test_the_stored_positions_are_bounded(stream):
     async def write() -> list[int]:
         sink = stream.sink()
         positions = [await sink.open(None)]
         for number in range(5 * redis_stream.FLUSHES_KEPT):
             put(sink, number)
             positions.append(await sink.flush())
-        ours = sink._keys()[2]
-        assert int(stream.cli("LLEN", ours)) <= redis_stream.FLUSHES_KEPT + 1
+        key = sink._keys()[2]
+        assert int(stream.cli("LLEN", key)) <= redis_stream.FLUSHES_KEPT + 1
         await sink.close()
         return positions
 
     positions = asyncio.run(write())
-    said = str(refused(stream.sink(), positions[0]))
-    kept = redis_stream.FLUSHES_KEPT
-    assert f"has {5 * kept} items that the state of this crawl does not know, an old copy" in said
-    assert len(stream.items()) == 5 * kept, "refused, and cut all the same"
-    asyncio.run(run(stream.sink(), positions[-kept]))
-    assert stream.items() == list(range(5 * kept - kept + 1))
+    message = str(refused(stream.sink(), positions[0]))
+    flushes_kept = redis_stream.FLUSHES_KEPT
+    assert f"has {5 * flushes_kept} items that the state of this crawl does not know, an old copy" in message
+    assert len(stream.items()) == 5 * flushes_kept, "refused, and cut all the same"
+    asyncio.run(run(stream.sink(), positions[-flushes_kept]))
+    assert stream.items() == list(range(5 * flushes_kept - flushes_kept + 1))
 
 
-def test_a_frontier_that_has_lost_some_seconds_is_followed(stream):
-    """Its replica may have been as far behind as links between partitions are kept for: five seconds."""
+def test_a_state_that_is_a_few_seconds_old_is_accepted(stream):
+    """After a failover the frontier may be as far behind as links between partitions are kept for: five seconds."""
     commits = round(5.0 / Settings().commit_every)
 
     async def write() -> int:
@@ -265,8 +265,8 @@ def test_a_frontier_that_has_lost_some_seconds_is_followed(stream):
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_random_histories(stream, monkeypatch, round_):
-    """Three workers that share pages; each may die at any flush. In the end each page is there once."""
+def test_every_item_is_there_once_after_random_kills(stream, monkeypatch, round_):
+    """Three workers share the pages, and each may be killed at any flush."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -281,11 +281,11 @@ def test_random_histories(stream, monkeypatch, round_):
             fresh = [number for number in pages if number not in done]
             put(sink, *fresh)
             if rng.random() < 0.1:
-                break  # killed before, or in the middle of a flush
-            at = await sink.flush()
+                break  # killed before or during a flush
+            position = await sink.flush()
             if rng.random() < 0.2:
                 break  # killed before the commit
-            committed, _ = at, done.update(fresh)
+            committed, _ = position, done.update(fresh)
         await asyncio.to_thread(sink._server.close)
         return committed
 
@@ -305,7 +305,7 @@ def test_random_histories(stream, monkeypatch, round_):
 # --------------------------------------------------------------------------------------------- bounds and order
 
 
-def test_memory_is_bounded_and_batches_are_too(stream, monkeypatch):
+def test_memory_and_batches_are_bounded(stream, monkeypatch):
     monkeypatch.setattr(redis_stream, "BUFFER_MAX", 10_000)
     monkeypatch.setattr(redis_stream, "BATCH_BYTES", 1_000)
 
@@ -322,104 +322,104 @@ def test_memory_is_bounded_and_batches_are_too(stream, monkeypatch):
     assert stream.items() == []
 
 
-def test_one_round_trip_for_many_items(own):
+def test_many_items_take_one_round_trip(own_stream):
     async def write() -> None:
-        sink = own.sink()
+        sink = own_stream.sink()
         await sink.open(None)
         put(sink, 0)
-        await sink.flush()  # which may have to bring the script
-        before = calls()
+        await sink.flush()  # this flush may have to load the script
+        calls_before = calls()
         put(sink, *range(1, 201))
         await sink.flush()
-        assert calls() - before == 1
+        assert calls() - calls_before == 1
         await sink.close()
 
     def calls() -> int:
-        return int(re.findall(r"cmdstat_evalsha:calls=(\d+)", own.cli("INFO", "commandstats"))[0])
+        return int(re.findall(r"cmdstat_evalsha:calls=(\d+)", own_stream.cli("INFO", "commandstats"))[0])
 
     asyncio.run(write())
-    assert own.items() == list(range(201))
+    assert own_stream.items() == list(range(201))
 
 
-def test_maxlen_is_kept_nearly(stream):
+def test_maxlen_is_approximate(stream):
     stream.options = "&maxlen=1000"
     asyncio.run(run(stream.sink(), None, *range(5000)))
-    left = stream.items()
-    assert 1000 <= len(left) <= 1300
-    assert left == list(range(5000 - len(left), 5000)), "the oldest go first"
+    remaining = stream.items()
+    assert 1000 <= len(remaining) <= 1300
+    assert remaining == list(range(5000 - len(remaining), 5000)), "the oldest go first"
 
 
-def test_what_was_trimmed_needs_not_be_cut_off(stream):
+def test_trimmed_entries_need_not_be_truncated(stream):
     stream.options = "&maxlen=1"
-    at = asyncio.run(run(stream.sink(), None, 1))
-    asyncio.run(run(stream.sink(), at, *range(500)))
+    position = asyncio.run(run(stream.sink(), None, 1))
+    asyncio.run(run(stream.sink(), position, *range(500)))
     stream.cli("XTRIM", stream.name, "MAXLEN", "0")
-    asyncio.run(run(stream.sink(), at, 2))
+    asyncio.run(run(stream.sink(), position, 2))
     assert stream.items() == [2]
 
 
 # ------------------------------------------------------------------------------------ servers and their ills
 
 
-async def write_while(own: Stream, away: Callable[[], None], back: Callable[[], None]) -> None:
-    """Flush an item, then two more while the server is away, which is back when that was told."""
-    sink = own.sink()
+async def write_during_outage(own_stream: Stream, interrupt: Callable[[], None], restore: Callable[[], None]) -> None:
+    """Flush an item, interrupt the server, and flush two more; restore the server once the outage was reported."""
+    sink = own_stream.sink()
     await sink.open(None)
     put(sink, 1)
     await sink.flush()
-    away()
+    interrupt()
     put(sink, 2, 3)
     flushing = asyncio.create_task(sink.flush())
-    await own.is_told()
-    back()
+    await own_stream.wait_for_report()
+    restore()
     await flushing
     await sink.close()
 
 
-def test_a_server_that_is_restarted_is_waited_for(own):
-    asyncio.run(write_while(own, own.server.kill, own.server.start))
-    assert own.items() == [1, 2, 3]
-    waits, goes_on = own.said
-    assert "trying again for at most 60 s" in waits
-    assert goes_on == f"{own.address}: the server answers again"
+def test_writing_waits_for_a_restarted_server(own_stream):
+    asyncio.run(write_during_outage(own_stream, own_stream.server.kill, own_stream.server.start))
+    assert own_stream.items() == [1, 2, 3]
+    outage_message, recovery_message = own_stream.messages
+    assert "trying again for at most 60 s" in outage_message
+    assert recovery_message == f"{own_stream.address}: the server answers again"
 
 
-def test_a_batch_whose_answer_was_lost_is_taken_once(own, monkeypatch):
+def test_a_batch_whose_reply_was_lost_is_written_once(own_stream, monkeypatch):
     monkeypatch.setattr(limits, "BLOCKING_TIMEOUT_S", 0.2)
-    asyncio.run(write_while(own, own.server.pause, own.server.resume))
-    assert own.items() == [1, 2, 3]
+    asyncio.run(write_during_outage(own_stream, own_stream.server.pause, own_stream.server.resume))
+    assert own_stream.items() == [1, 2, 3]
 
 
-def test_a_flush_that_is_given_up_is_taken_up_by_the_next(own, monkeypatch):
+def test_a_cancelled_flush_is_completed_by_the_next_one(own_stream, monkeypatch):
     monkeypatch.setattr(limits, "BLOCKING_TIMEOUT_S", 0.2)
 
     async def write() -> None:
-        sink = own.sink()
+        sink = own_stream.sink()
         await sink.open(None)
-        own.server.pause()
+        own_stream.server.pause()
         put(sink, 1, 2)
         flushing = asyncio.create_task(sink.flush())
-        await own.is_told()
+        await own_stream.wait_for_report()
         flushing.cancel()
         with suppress(asyncio.CancelledError):
             await flushing
-        own.server.resume()
+        own_stream.server.resume()
         put(sink, 3)
         await sink.flush()
         await sink.close()
 
     asyncio.run(write())
-    assert own.items() == [1, 2, 3]
+    assert own_stream.items() == [1, 2, 3]
 
 
-def test_who_gives_up_on_a_server_needs_not_wait_for_it(own):
+def test_closing_after_a_cancelled_flush_does_not_wait_for_the_server(own_stream):
     async def write() -> None:
-        sink = own.sink()
+        sink = own_stream.sink()
         await sink.open(None)
-        own.server.kill()
+        own_stream.server.kill()
         put(sink, 1)
         flushing = asyncio.create_task(sink.flush())
-        await own.is_told()
+        await own_stream.wait_for_report()
         flushing.cancel()
         with suppress(asyncio.CancelledError):
             await flushing
@@ -428,146 +428,148 @@ def test_who_gives_up_on_a_server_needs_not_wait_for_it(own):
     asyncio.run(write())
 
 
-def test_what_the_server_lost_is_sent_again(own):
-    """As after a failover, or a restart of one that writes once a second."""
+def test_entries_lost_by_the_server_are_sent_again(own_stream):
+    """As after a failover, or a restart of a server that syncs once a second."""
 
     async def write() -> int:
-        sink = own.sink()
+        sink = own_stream.sink()
         await sink.open(None)
         put(sink, *range(300))
         await sink.flush()
-        own.cli("CONFIG", "SET", "appendonly", "no")  # the rest is never on the disk
+        own_stream.cli("CONFIG", "SET", "appendonly", "no")  # the following entries never reach the disk
         put(sink, *range(300, 1000))
         await sink.flush()
-        own.server.kill()
-        own.server.start()
+        own_stream.server.kill()
+        own_stream.server.start()
         put(sink, 1000)
-        at = await sink.flush()
+        position = await sink.flush()
         await sink.close()
-        return at
+        return position
 
-    at = asyncio.run(write())
-    assert own.items() == list(range(1001))
-    assert "the server has lost its last 700 items; they are sent again" in own.said[-1]
-    assert asyncio.run(run(own.sink(), at)) == at
+    position = asyncio.run(write())
+    assert own_stream.items() == list(range(1001))
+    assert "the server has lost its last 700 items; they are sent again" in own_stream.messages[-1]
+    assert asyncio.run(run(own_stream.sink(), position)) == position
 
 
 @pytest.mark.parametrize("kept", [0, 50_000])
-def test_what_the_server_lost_and_is_not_kept_ends_the_crawl(own, monkeypatch, kept):
+def test_lost_entries_that_are_not_kept_end_the_crawl(own_stream, monkeypatch, kept):
     monkeypatch.setattr(redis_stream, "SENT_MAX", kept)
 
     async def write() -> int:
-        sink = own.sink()
+        sink = own_stream.sink()
         await sink.open(None)
         put(sink, *range(2000))
-        at = await sink.flush()
-        own.server.kill()
-        own.server.start(keep=False)
+        position = await sink.flush()
+        own_stream.server.kill()
+        own_stream.server.start(keep=False)
         put(sink, 0)
         with pytest.raises(StorageError, match=r"the server has lost 2,000 of 2,000 items that this crawl wrote: give"):
             await sink.flush()
         await sink.close()
-        return at
+        return position
 
-    at = asyncio.run(write())
-    assert "the server has lost 2,000 of 2,000 items" in str(refused(own.sink(), at))
-    own.name = "another"
-    asyncio.run(run(own.sink(), None, 1))
-    assert own.items() == [1]
+    position = asyncio.run(write())
+    assert "the server has lost 2,000 of 2,000 items" in str(refused(own_stream.sink(), position))
+    own_stream.name = "another"
+    asyncio.run(run(own_stream.sink(), None, 1))
+    assert own_stream.items() == [1]
 
 
-def test_a_server_that_is_full_is_waited_for(monkeypatch):
+def test_writing_waits_for_a_full_server(monkeypatch):
     with redis_server(maxmemory="3mb") as server:
-        own = Stream(server)
+        own_stream = Stream(server)
 
         async def write() -> tuple[int, int]:
-            sink = own.sink()
+            sink = own_stream.sink()
             committed = await sink.open(None)
-            own.cli("SET", "filler", "x" * 60_000)
-            own.cli("CONFIG", "SET", "maxmemory", "1mb")
+            own_stream.cli("SET", "filler", "x" * 60_000)
+            own_stream.cli("CONFIG", "SET", "maxmemory", "1mb")
             put(sink, 1, 2)
             flushing = asyncio.create_task(sink.flush())
-            await own.is_told()
-            own.cli("CONFIG", "SET", "maxmemory", "0")
-            at = await flushing
-            own.cli("CONFIG", "SET", "maxmemory", "1mb")
+            await own_stream.wait_for_report()
+            own_stream.cli("CONFIG", "SET", "maxmemory", "0")
+            position = await flushing
+            own_stream.cli("CONFIG", "SET", "maxmemory", "1mb")
             monkeypatch.setattr(limits, "FULL_MAX_S", 0.3)
             put(sink, 3)
             with pytest.raises(StorageFull, match="has reached its maxmemory"):
                 await sink.flush()
             await sink.close()
-            return committed, at
+            return committed, position
 
-        committed, at = asyncio.run(write())
-        assert "trying again for at most 600 s" in own.said[0]
-        assert own.items() == [1, 2]
-        asyncio.run(run(own.sink(), at))
-        asyncio.run(run(own.sink(), committed))
-        assert own.items() == [], "a full server is no reason not to cut off"
+        committed, position = asyncio.run(write())
+        assert "trying again for at most 600 s" in own_stream.messages[0]
+        assert own_stream.items() == [1, 2]
+        asyncio.run(run(own_stream.sink(), position))
+        asyncio.run(run(own_stream.sink(), committed))
+        assert own_stream.items() == [], "a full server is no reason not to cut off"
 
 
-def heard_by_replica(master: RedisServer) -> None:
-    """Wait until a replica has all that was written so far: WAIT means what the same connection wrote."""
-    with redis.Redis.from_url(master.url) as client, client.pipeline(transaction=False) as asked:
-        asked.set("{s}waits", 1)
-        asked.execute_command("WAIT", 1, 10_000)
-        assert asked.execute() == [True, 1]
+def wait_for_replication(master: RedisServer) -> None:
+    """Wait until a replica has all previous writes. WAIT only covers writes of its own connection, so write once
+    more.
+    """
+    with redis.Redis.from_url(master.url) as client, client.pipeline(transaction=False) as pipeline:
+        pipeline.set("{s}waits", 1)
+        pipeline.execute_command("WAIT", 1, 10_000)
+        assert pipeline.execute() == [True, 1]
 
 
 @contextmanager
 def sentinels() -> Iterator[tuple[str, RedisServer, RedisServer]]:
-    """Give the address of a stream, its master and the replica."""
+    """Yield the URL of a stream, its master and the replica."""
     with redis_sentinels(count=1) as watched:
         yield f"{watched.url}?stream=s", *watched.nodes
 
 
 @contextmanager
 def masters() -> Iterator[tuple[str, RedisServer, RedisServer]]:
-    """The same on a cluster."""
+    """Like `sentinels`, on a cluster."""
     with redis_cluster() as cluster:
         master = cluster.owner("s")
         yield f"{cluster.url}?stream=s", master, cluster.replica_of(master)
 
 
 @pytest.mark.parametrize("failing", [sentinels, pytest.param(masters, marks=pytest.mark.prove)])
-def test_what_a_replica_that_takes_over_has_not_heard_of_is_sent_again(failing):
+def test_entries_that_a_new_master_lacks_are_sent_again(failing):
     async def write(address: str, master: RedisServer, replica: RedisServer) -> list[str]:
-        said: list[str] = []
-        sink = RedisStreamSink(address, "crawl", said.append)
+        messages: list[str] = []
+        sink = RedisStreamSink(address, "crawl", messages.append)
         await sink.open(None)
         put(sink, *range(1000))
         await sink.flush()
-        await asyncio.to_thread(heard_by_replica, master)
+        await asyncio.to_thread(wait_for_replication, master)
         with master.losing(replica):
             put(sink, *range(1000, 1600))
             await sink.flush()
         put(sink, *range(1600, 1700))
-        at = await sink.flush()
+        position = await sink.flush()
         await sink.close()
-        assert await run(RedisStreamSink(address, "crawl", said.append), at, 1700) == at + 1
-        return said
+        assert await run(RedisStreamSink(address, "crawl", messages.append), position, 1700) == position + 1
+        return messages
 
     with failing() as (address, master, replica):
-        said = asyncio.run(write(address, master, replica))
+        messages = asyncio.run(write(address, master, replica))
         assert Stream(replica, "s").items() == list(range(1701))
-        assert "trying again for at most 60 s" in said[0]
-        assert f"{address}: the server has lost its last 600 items; they are sent again" in said
+        assert "trying again for at most 60 s" in messages[0]
+        assert f"{address}: the server has lost its last 600 items; they are sent again" in messages
 
 
-def test_sync_wants_a_server_that_writes_at_once(own, stream):
-    asyncio.run(run(own.sink(sync=True), None, 1))
-    assert own.items() == [1]
+def test_sync_needs_a_server_that_syncs(own_stream, stream):
+    asyncio.run(run(own_stream.sink(sync=True), None, 1))
+    assert own_stream.items() == [1]
     assert "--sync needs a server with appendonly yes" in str(refused(stream.sink(sync=True)))
 
 
-def test_what_is_no_stream_is_left_alone(stream):
+def test_a_key_that_is_not_a_stream_is_refused_and_not_changed(stream):
     stream.cli("SET", stream.name, "mine")
     assert "a string has this name, no stream; give another stream=" in str(refused(stream.sink()))
     assert stream.cli("GET", stream.name) == "mine"
 
 
 @pytest.mark.parametrize(
-    ("server", "address", "says"),
+    ("server", "address", "message"),
     [
         (
             {},
@@ -587,15 +589,15 @@ def test_what_is_no_stream_is_left_alone(stream):
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_line(server, address, says, monkeypatch):
-    monkeypatch.setattr(limits, "BLOCKING_TIMEOUT_S", 1.0)  # what is no TLS does not answer
+def test_an_unusable_server_is_reported_in_one_line(server, address, message, monkeypatch):
+    monkeypatch.setattr(limits, "BLOCKING_TIMEOUT_S", 1.0)  # a server without TLS does not respond
     monkeypatch.setattr(limits, "JOIN_MAX_S", 0.2)
     with redis_server(**server) as running:
         sink = RedisStreamSink(address.format(port=running.port) + "?stream=s", "crawl", print)
-        assert says in str(refused(sink))
+        assert message in str(refused(sink))
 
 
-def test_an_authority_that_is_no_file(stream):
+def test_a_missing_ca_file_is_refused(stream):
     address = f"{stream.address}&ca=/nowhere.pem".replace("redis:", "rediss:")
     assert "ca=/nowhere.pem is no file" in str(refused(RedisStreamSink(address, "crawl", print)))
 
@@ -609,7 +611,7 @@ def test_password_and_tls():
         assert "secret" not in secure.sink().name
 
 
-def test_without_the_package(stream, monkeypatch):
+def test_missing_packages_are_reported(stream, monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     found = refused(stream.sink())
     assert isinstance(found, UsageError)
@@ -617,7 +619,7 @@ def test_without_the_package(stream, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["redis://127.0.0.1:{}", "redis+cluster://127.0.0.1:{}"])
-def test_a_cluster(cluster, form):
+def test_a_stream_on_a_cluster(cluster, form):
     name = token_hex(4)
     address = f"{form.format(cluster.nodes[0].port)}?stream={name}"
     committed = asyncio.run(run(RedisStreamSink(address, "crawl", print), None, *range(1000)))

@@ -1,6 +1,6 @@
-"""The contract of the `Sink` port: exactly once through position and rewind, and what each sink adds to it (C8).
+r"""The contract of the `Sink` port: exactly once by position and rewind, and what each sink adds to it (C8).
 
-Every sink is written to and read back; `read` of a harness returns the items as a reader of the output finds them.
+Items are written to every sink and read back: `read` of a harness returns them as a reader of the output finds them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KEY = ItemKey("http://a/", 1)
 
 
 class Harness(NamedTuple):
-    """One output, which is opened again and again as a crawl does that starts again."""
+    """One output, which can be opened several times, as by a crawl that is resumed."""
 
     make: Callable[[], Sink]
     read: Callable[[], list[Any]]
@@ -56,7 +56,7 @@ STREAMS = ["stream on redis", "stream on valkey"]
 
 
 def stream(server: RedisServer) -> Harness:
-    """A stream of its own."""
+    """Return a harness with a stream of its own."""
     name = token_hex(4)
 
     def read() -> list[Any]:
@@ -98,35 +98,35 @@ def put(sink: Any, item: Any) -> None:
 
 async def run(sink: Sink, position: int | None, *items: Any, flush: bool = True) -> int:
     """One run of a crawl: open, write, flush, close. Return the position to commit."""
-    at = await sink.open(position)
+    position_after = await sink.open(position)
     for item in items:
         put(sink, item)
-    at = await sink.flush() if flush else at
+    position_after = await sink.flush() if flush else position_after
     await sink.close()
-    return at
+    return position_after
 
 
 # ------------------------------------------------------------------------------------------------- every sink
 
 
-def test_items_come_out_as_they_went_in(harness):
+def test_items_are_read_back_unchanged(harness):
     asyncio.run(run(harness.make(), None, {"n": 1}, {"n": 2, "text": "ä\n\u2028😀"}))
     assert harness.read() == [{"n": 1}, {"n": 2, "text": "ä\n\u2028😀"}]
 
 
-def test_what_was_not_flushed_is_dropped_by_close(harness):
+def test_closing_drops_unflushed_items(harness):
     asyncio.run(run(harness.make(), None, {"n": 1}, flush=False))
     assert harness.read() == []
 
 
 def test_a_check_changes_nothing(harness, tmp_path):
-    there = sorted(tmp_path.iterdir())
+    files = sorted(tmp_path.iterdir())
     asyncio.run(harness.make().check())
-    assert sorted(tmp_path.iterdir()) == there
+    assert sorted(tmp_path.iterdir()) == files
     sink = harness.make()
-    at = asyncio.run(run(sink, None, {"n": 1}))
+    position = asyncio.run(run(sink, None, {"n": 1}))
     asyncio.run(harness.make().check())
-    asyncio.run(run(harness.make(), at, {"n": 2}))
+    asyncio.run(run(harness.make(), position, {"n": 2}))
     assert harness.read() == [{"n": 1}, {"n": 2}]
 
 
@@ -136,8 +136,8 @@ def test_a_second_run_appends(harness):
     assert harness.read() == [{"n": 1}, {"n": 2}]
 
 
-def test_a_flush_of_nothing_changes_nothing(harness):
-    async def twice() -> None:
+def test_a_flush_without_new_items_keeps_the_position(harness):
+    async def flush_twice() -> None:
         sink = harness.make()
         start = await sink.open(None)
         assert await sink.flush() == start
@@ -145,17 +145,17 @@ def test_a_flush_of_nothing_changes_nothing(harness):
         assert await sink.flush() == await sink.flush()
         await sink.close()
 
-    asyncio.run(twice())
+    asyncio.run(flush_twice())
     assert harness.read() == [{"n": 1}]
 
 
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("written", [False, True])
-def test_what_is_not_open_has_no_position(harness, closed, written):
-    """A position of 0 would cut off, with the next run, everything there is."""
+def test_a_sink_that_is_not_open_has_no_position(harness, closed, written):
+    """If it returned 0, the next run would delete all items."""
     asyncio.run(run(harness.make(), None, {"n": 1}))
 
-    async def flushed() -> None:
+    async def flush_unopened() -> None:
         sink = harness.make()
         if closed:
             await sink.open(None)
@@ -166,12 +166,12 @@ def test_what_is_not_open_has_no_position(harness, closed, written):
             await sink.flush()
         await sink.close()
 
-    asyncio.run(flushed())
+    asyncio.run(flush_unopened())
     assert harness.read() == [{"n": 1}]
 
 
 @pytest.mark.parametrize("module", [jsonl, stdout])
-def test_more_than_memory_may_hold_has_nowhere_to_go_when_it_is_not_open(tmp_path, monkeypatch, module):
+def test_a_full_buffer_of_a_sink_that_is_not_open_is_an_error(tmp_path, monkeypatch, module):
     monkeypatch.setattr(module, "BUFFER_MAX", 10)
     with (tmp_path / "items.jsonl").open("ab") as file:
         sink = JsonlSink(file.name) if module is jsonl else StdoutSink(file.fileno())
@@ -180,28 +180,28 @@ def test_more_than_memory_may_hold_has_nowhere_to_go_when_it_is_not_open(tmp_pat
     assert (tmp_path / "items.jsonl").read_bytes() == b""
 
 
-def test_it_has_a_name_that_stays(harness):
+def test_the_name_of_a_sink_is_stable(harness):
     assert harness.make().name == harness.make().name != ""
 
 
 # ------------------------------------------------------------------------------------------ sinks that rewind
 
 
-def test_what_is_behind_the_committed_position_is_cut_off(rewindable):
+def test_items_after_the_committed_position_are_removed(rewindable):
     committed = asyncio.run(run(rewindable.make(), None, {"n": 1}, {"n": 2}))
     asyncio.run(run(rewindable.make(), committed, {"lost": 1}, {"lost": 2}))
     assert asyncio.run(run(rewindable.make(), committed, {"n": 3})) > committed
     assert rewindable.read() == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
-def test_position_zero_starts_the_output_over(rewindable):
+def test_position_zero_deletes_all_items(rewindable):
     asyncio.run(run(rewindable.make(), None, {"n": 1}))
     asyncio.run(run(rewindable.make(), 0, {"n": 2}))
     assert rewindable.read() == [{"n": 2}]
 
 
-def test_every_flush_is_a_position_one_can_return_to(rewindable):
-    async def many() -> list[int]:
+def test_every_flushed_position_can_be_resumed(rewindable):
+    async def write_several() -> list[int]:
         sink = rewindable.make()
         positions = [await sink.open(None)]
         for n in range(5):
@@ -210,7 +210,7 @@ def test_every_flush_is_a_position_one_can_return_to(rewindable):
         await sink.close()
         return positions
 
-    positions = asyncio.run(many())
+    positions = asyncio.run(write_several())
     assert positions == sorted(set(positions))
     for kept in reversed(range(6)):
         assert asyncio.run(run(rewindable.make(), positions[kept])) == positions[kept]
@@ -241,8 +241,8 @@ class Colour(Enum):
     RED = "red"
 
 
-class Whole:
-    """A number of another library."""
+class Foreign:
+    """A number type of another library."""
 
 
 def page(text: str = "text") -> PageItem:
@@ -268,42 +268,42 @@ def page(text: str = "text") -> PageItem:
         ({"path": Path("a/b"), "range": range(3)}, '{"path":"a/b","range":[0,1,2]}'),
     ],
 )
-def test_what_an_item_may_be(tmp_path, item, line):
+def test_items_of_many_types_are_written_as_json(tmp_path, item, line):
     asyncio.run(run(JsonlSink(tmp_path / "i.jsonl"), None, item))
     assert (tmp_path / "i.jsonl").read_text() == line + "\n"
 
 
-def circle() -> dict[str, Any]:
+def cyclic_item() -> dict[str, Any]:
     item: dict[str, Any] = {}
     item["self"] = item
     return item
 
 
 @pytest.mark.parametrize(
-    ("item", "says"),
+    ("item", "message"),
     [
         (
-            {"a": 1, "price": Whole()},
-            "price: a 'Whole' cannot be written, only text, numbers, dates, bytes, lists, dicts and items (dict)",
+            {"a": 1, "price": Foreign()},
+            "price: a 'Foreign' cannot be written, only text, numbers, dates, bytes, lists, dicts and items (dict)",
         ),
-        ({"a": [{"b": 1}, {"b": Whole()}]}, "a[1].b: "),
-        (Film("t", Whole()), "year: "),  # type: ignore[arg-type]
-        (Book("t", Whole()), "price: "),  # type: ignore[arg-type]
-        (page(Whole()), "text: "),  # type: ignore[arg-type]
+        ({"a": [{"b": 1}, {"b": Foreign()}]}, "a[1].b: "),
+        (Film("t", Foreign()), "year: "),  # type: ignore[arg-type]
+        (Book("t", Foreign()), "price: "),  # type: ignore[arg-type]
+        (page(Foreign()), "text: "),  # type: ignore[arg-type]
         ({"a": {(1, 2): 3}}, "a: cannot be written, the keys of a dict must be text or numbers (dict)"),
-        ({"a": "\ud800", "b": Whole()}, "b: "),
-        (Whole(), "a 'Whole' cannot be written, only"),
-        (circle(), "cannot be written"),
+        ({"a": "\ud800", "b": Foreign()}, "b: "),
+        (Foreign(), "a 'Foreign' cannot be written, only"),
+        (cyclic_item(), "cannot be written"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_item_that_cannot_be_written_names_the_field_and_leaves_no_trace(tmp_path, item, says):
+def test_an_invalid_item_is_refused_with_its_field_and_not_written(tmp_path, item, message):
     async def write() -> None:
         sink = JsonlSink(tmp_path / "i.jsonl")
         await sink.open(None)
         with pytest.raises(BadItem) as caught:
             put(sink, item)
-        assert says in str(caught.value)
+        assert message in str(caught.value)
         assert "\n" not in str(caught.value)
         put(sink, {"next": 1})
         await sink.flush()
@@ -313,7 +313,7 @@ def test_an_item_that_cannot_be_written_names_the_field_and_leaves_no_trace(tmp_
     assert lines(tmp_path / "i.jsonl") == [{"next": 1}]
 
 
-def test_an_item_is_written_as_it_was_when_it_was_written(tmp_path):
+def test_later_changes_of_an_item_are_not_written(tmp_path):
     async def write() -> None:
         sink = JsonlSink(tmp_path / "i.jsonl")
         await sink.open(None)
@@ -330,94 +330,94 @@ def test_an_item_is_written_as_it_was_when_it_was_written(tmp_path):
 # ---------------------------------------------------------------------------------------- files and their ills
 
 
-def opening(sink: Sink, position: int | None = None) -> str:
-    """Return why it cannot be opened, which a check has told before unless it is about the position."""
+def open_error(sink: Sink, position: int | None = None) -> str:
+    """Return the error of opening the sink. `check` must raise the same one, unless it is about the position."""
     if position is None:
-        with pytest.raises(StorageError) as told:
+        with pytest.raises(StorageError) as caught:
             asyncio.run(sink.check())
-        assert str(told.value) == refusal(sink, None)
-    return refusal(sink, position)
+        assert str(caught.value) == run_error(sink, None)
+    return run_error(sink, position)
 
 
-def refusal(sink: Sink, position: int | None) -> str:
+def run_error(sink: Sink, position: int | None) -> str:
     with pytest.raises(StorageError) as caught:
         asyncio.run(run(sink, position))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_a_last_line_without_its_end_gets_one(tmp_path):
+def test_an_incomplete_last_line_is_ended(tmp_path):
     path = tmp_path / "i.jsonl"
     path.write_text('{"other": 1}\n{"half')
     asyncio.run(run(JsonlSink(path), None, {"n": 1}))
     assert path.read_text() == '{"other": 1}\n{"half\n{"n":1}\n'
 
 
-def test_the_name_is_the_file_whatever_the_way_to_it(tmp_path, monkeypatch):
+def test_the_name_has_the_resolved_path(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     names = {JsonlSink(path).name for path in ("i.jsonl", "./i.jsonl", tmp_path / "link" / "i.jsonl")}
     assert names == {f"jsonl:{tmp_path.resolve()}/i.jsonl"}
 
 
-def test_a_file_that_was_cut_edited_or_moved_is_refused(tmp_path):
+def test_a_truncated_edited_or_missing_file_is_refused(tmp_path):
     path = tmp_path / "i.jsonl"
     committed = asyncio.run(run(JsonlSink(path), None, {"n": 1}, {"n": 2}))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-3])
-    assert f"holds {committed - 3} bytes, but the crawl wrote {committed}" in opening(JsonlSink(path), committed)
-    assert path.read_bytes() == whole[:-3], "refused, and changed all the same"
+    content = path.read_bytes()
+    path.write_bytes(content[:-3])
+    assert f"holds {committed - 3} bytes, but the crawl wrote {committed}" in open_error(JsonlSink(path), committed)
+    assert path.read_bytes() == content[:-3], "refused, and changed all the same"
     path.write_bytes(b"x" * 100)
-    assert "other content" in opening(JsonlSink(path), committed)
+    assert "other content" in open_error(JsonlSink(path), committed)
     path.unlink()
-    assert "does not exist any more" in opening(JsonlSink(path), committed)
+    assert "does not exist any more" in open_error(JsonlSink(path), committed)
     assert not path.exists()
 
 
-def test_places_where_no_file_can_be(tmp_path):
-    assert "there is no folder" in opening(JsonlSink(tmp_path / "no" / "i.jsonl"))
+def test_impossible_paths_are_refused(tmp_path):
+    assert "there is no folder" in open_error(JsonlSink(tmp_path / "no" / "i.jsonl"))
     (tmp_path / "folder.jsonl").mkdir()
-    assert "Is a directory" in opening(JsonlSink(tmp_path / "folder.jsonl"))
+    assert "Is a directory" in open_error(JsonlSink(tmp_path / "folder.jsonl"))
     os.mkfifo(tmp_path / "pipe.jsonl")
-    assert "not a regular file" in opening(JsonlSink(tmp_path / "pipe.jsonl"))
-    assert "File name too long" in opening(JsonlSink(tmp_path / ("n" * 300 + ".jsonl")))
+    assert "not a regular file" in open_error(JsonlSink(tmp_path / "pipe.jsonl"))
+    assert "File name too long" in open_error(JsonlSink(tmp_path / ("n" * 300 + ".jsonl")))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_no_permission(tmp_path):
+def test_missing_permissions_are_reported(tmp_path):
     (tmp_path / "i.jsonl").touch(mode=0o400)
-    assert "Permission denied" in opening(JsonlSink(tmp_path / "i.jsonl"))
+    assert "Permission denied" in open_error(JsonlSink(tmp_path / "i.jsonl"))
     (tmp_path / "folder").mkdir(mode=0o500)
-    assert "Permission denied" in opening(JsonlSink(tmp_path / "folder" / "i.jsonl"))
+    assert "Permission denied" in open_error(JsonlSink(tmp_path / "folder" / "i.jsonl"))
 
 
-def test_two_crawls_cannot_write_one_file(tmp_path):
+def test_two_crawls_cannot_write_to_the_same_file(tmp_path):
     async def both() -> None:
         first = JsonlSink(tmp_path / "i.jsonl")
         await first.open(None)
         put(first, {"n": 1})
-        at = await first.flush()
+        position = await first.flush()
         with pytest.raises(StorageError, match="another process writes to it"):
             await JsonlSink(tmp_path / "i.jsonl").open(0)
-        assert (tmp_path / "i.jsonl").stat().st_size == at
+        assert (tmp_path / "i.jsonl").stat().st_size == position
         await first.close()
-        assert await run(JsonlSink(tmp_path / "i.jsonl"), at) == at
+        assert await run(JsonlSink(tmp_path / "i.jsonl"), position) == position
 
     asyncio.run(both())
 
 
 @contextmanager
 def file_size_limit(size_bytes: int):
-    """A real disk that is full at this size: the system call writes what fits, then fails."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    """Emulate a full disk: a system call writes what fits, then fails."""
+    old_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, old_limit[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, old_limit)
 
 
-def test_a_full_disk_leaves_whole_lines_and_the_next_flush_loses_nothing(tmp_path):
+def test_a_full_disk_leaves_complete_lines_and_the_next_flush_writes_the_rest(tmp_path):
     async def fill() -> None:
         sink = JsonlSink(tmp_path / "i.jsonl")
         await sink.open(None)
@@ -435,22 +435,22 @@ def test_a_full_disk_leaves_whole_lines_and_the_next_flush_loses_nothing(tmp_pat
     assert [item["n"] for item in lines(tmp_path / "i.jsonl")] == [1, *range(100)]
 
 
-def test_writes_that_take_only_a_part_are_carried_on(tmp_path, monkeypatch):
-    whole = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: whole(fd, bytes(data)[:7], at))
+def test_partial_writes_are_continued(tmp_path, monkeypatch):
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:7], at))
     asyncio.run(run(JsonlSink(tmp_path / "i.jsonl"), None, *({"n": n} for n in range(20))))
     assert [item["n"] for item in lines(tmp_path / "i.jsonl")] == list(range(20))
 
 
-def test_sync_reaches_the_disk_and_its_failure_is_told(tmp_path, monkeypatch):
-    def fails(fd: int) -> None:
+def test_sync_calls_fsync_and_reports_its_error(tmp_path, monkeypatch):
+    def fail(fd: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     async def write() -> None:
         sink = JsonlSink(tmp_path / "i.jsonl", sync=True)
         await sink.open(None)
         put(sink, {"n": 1})
-        monkeypatch.setattr(os, "fsync", fails)
+        monkeypatch.setattr(os, "fsync", fail)
         with pytest.raises(StorageError, match="Input/output error"):
             await sink.flush()
         await sink.close()
@@ -459,8 +459,8 @@ def test_sync_reaches_the_disk_and_its_failure_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("module", [jsonl, stdout])
-def test_memory_is_bounded(tmp_path, monkeypatch, module):
-    """What is written between two flushes goes out before it fills the memory."""
+def test_buffers_are_bounded(tmp_path, monkeypatch, module):
+    """Items between two flushes are written before they fill the memory."""
 
     async def write() -> None:
         with (tmp_path / "out.jsonl").open("ab") as file:
@@ -480,7 +480,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch, module):
 # --------------------------------------------------------------------------------------------- standard output
 
 
-def test_a_slow_reader_is_waited_for_while_the_loop_runs_on():
+def test_flushing_to_a_slow_reader_does_not_block_the_loop():
     async def write() -> tuple[bytes, int]:
         reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
@@ -490,27 +490,27 @@ def test_a_slow_reader_is_waited_for_while_the_loop_runs_on():
             put(sink, {"n": n, "text": "x" * 100})
         flushing = asyncio.create_task(sink.flush())
         received = b""
-        turns = 0
+        iterations = 0
         while not flushing.done():
             await asyncio.sleep(0)
-            turns += 1
-            if turns == 5:
+            iterations += 1
+            if iterations == 5:
                 put(sink, {"n": 1000, "text": ""})
-            if turns % 3 == 0 and not flushing.done():
+            if iterations % 3 == 0 and not flushing.done():
                 received += os.read(reader, 4096)
         await flushing
         os.close(writer)
         while more := os.read(reader, 1 << 16):
             received += more
         os.close(reader)
-        return received, turns
+        return received, iterations
 
-    received, turns = asyncio.run(write())
-    assert turns > 20
+    received, iterations = asyncio.run(write())
+    assert iterations > 20
     assert [msgspec.json.decode(line)["n"] for line in received.splitlines()] == list(range(1001))
 
 
-def test_more_than_memory_may_hold_waits_for_the_reader_even_if_others_made_the_pipe_nonblocking(monkeypatch):
+def test_a_full_buffer_waits_for_the_reader_also_on_a_nonblocking_pipe(monkeypatch):
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     os.set_blocking(writer, False)
@@ -535,7 +535,7 @@ def test_more_than_memory_may_hold_waits_for_the_reader_even_if_others_made_the_
     assert msgspec.json.decode(bytes(received)) == {"text": "x" * 100_000}
 
 
-def test_a_reader_that_goes_away_ends_it_in_one_line():
+def test_a_closed_reader_is_reported_in_one_line():
     async def write() -> None:
         reader, writer = os.pipe()
         sink = StdoutSink(writer)
@@ -550,7 +550,7 @@ def test_a_reader_that_goes_away_ends_it_in_one_line():
     asyncio.run(write())
 
 
-def test_standard_output_that_is_closed_from_the_start():
+def test_a_closed_standard_output_is_reported():
     with Path(os.devnull).open("rb") as unwritable:
-        assert "standard output is closed" in opening(StdoutSink(unwritable.fileno()))
-    assert "standard output is closed" in opening(StdoutSink(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1))
+        assert "standard output is closed" in open_error(StdoutSink(unwritable.fileno()))
+    assert "standard output is closed" in open_error(StdoutSink(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1))

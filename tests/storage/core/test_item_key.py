@@ -1,11 +1,11 @@
-"""Keys of items (C8): no two items of a crawl have the same."""
+"""Keys of items (C8): all items of a crawl have different keys."""
 
 from __future__ import annotations
 
 from lycosa.storage.core.item_key import ItemKey
 
 
-def test_keys_tell_pages_segments_and_items_apart():
+def test_keys_differ_by_page_segment_and_item():
     pages = [
         (segment, fingerprint, number)
         for segment in ("", "day", "day/1")

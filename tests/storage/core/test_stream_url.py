@@ -1,4 +1,4 @@
-"""Addresses of streams, read or refused; the key of an item (C3, C8)."""
+"""URLs of streams, parsed or refused (C3, C8)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lycosa.core.errors import UsageError
 from lycosa.storage.core.stream_url import is_address, read_address
 
 
-def test_all_that_an_address_may_say():
+def test_a_url_with_all_options():
     found = read_address("rediss://me:p%40ss@host:7000/3?stream=items&maxlen=1000&ca=a.pem")
     server = redis_url.parse_redis_url("rediss://me:p%40ss@host:7000/3?ca=a.pem")
     assert found.server._replace(extra={}) == server
@@ -17,7 +17,7 @@ def test_all_that_an_address_may_say():
 
 
 @pytest.mark.parametrize(
-    ("address", "place"),
+    ("address", "text"),
     [
         ("redis://host?stream=items", "redis://host?stream=items"),
         ("redis+cluster://:secret@a:1,b?stream=a%20b&maxlen=7", "redis+cluster://a:1,b?stream=a b"),
@@ -26,12 +26,12 @@ def test_all_that_an_address_may_say():
         ("unix:///run/r.sock?db=3&stream=s", "unix:///run/r.sock?db=3&stream=s"),
     ],
 )
-def test_its_place_has_no_secrets(address, place):
-    assert read_address(address).text == place
+def test_the_text_of_a_url_has_no_secrets(address, text):
+    assert read_address(address).text == text
 
 
 @pytest.mark.parametrize(
-    ("address", "says"),
+    ("address", "message"),
     [
         ("http://:secret@host/x", "http://host/x: items go to a file, or to a stream in Redis: redis://HOST:6379/0?"),
         ("file:///items.jsonl", "file:///items.jsonl: items go to a file"),
@@ -49,21 +49,21 @@ def test_its_place_has_no_secrets(address, place):
         ("redis://host?stream=a&maxlen=" + "9" * 5000, "is no number"),
     ],
 )
-def test_what_is_refused(address, says):
+def test_invalid_urls_are_refused_without_secrets(address, message):
     with pytest.raises(UsageError) as caught:
         read_address(address)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("output", "yes"), [("redis://a", True), ("items.jsonl", False), (None, False), ("c:/x.jsonl", False)]
+    ("output", "expected"), [("redis://a", True), ("items.jsonl", False), (None, False), ("c:/x.jsonl", False)]
 )
-def test_what_is_an_address(output, yes):
-    assert is_address(output) is yes
+def test_redis_urls_are_distinguished_from_files(output, expected):
+    assert is_address(output) is expected
 
 
-def test_a_stream_is_none_of_the_keys_of_a_crawl():
+def test_a_stream_name_of_crawl_keys_is_refused():
     with pytest.raises(UsageError, match="names that begin with lycosa: are for crawls"):
         read_address("redis://127.0.0.1/0?stream=lycosa:crawls")

@@ -1,8 +1,9 @@
-"""A crawl that several workers share as its contract tells it, for `test_redis_history`: nothing of the package.
+r"""A model of a shared crawl, written from its contract, for `test_redis_history`. It imports nothing from the
+package.
 
-A partition does one call at a time. It hears from the history what a call meant (`Effect`), and checks what was lent.
-Records are told apart by a number of their own, so that a record that is lent is the one that was taken in first, and
-in its turn. Whether what was acked is committed is decided in one place for all partitions (`Crawl.decided`).
+A partition executes one call at a time. The history passes the effects of each call (`Effect`), and the model checks
+the leases. Every push of a URL has a number of its own, so that the order of equal records can be checked. Whether
+acks are committed is decided in one place for all partitions (`Crawl.decided`).
 """
 
 from __future__ import annotations
@@ -13,26 +14,26 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from tests.frontier.sim.redis.turns import PAGE, Host, Limits, Transfer, Turns
+from tests.frontier.sim.redis.host_schedule import PAGE, Host, HostSchedule, Limits, Transfer
 
-SILENT_S, AWAY_S = 2.0, 1.0
+SILENT_S, OUTAGE_S = 2.0, 1.0
 
 Key = tuple[str, int]
-"""Segment and page: what a record is known by."""
+"""Segment and page, which identify a record."""
 
 
 class Effect(NamedTuple):
-    """What a verb of an exchange means: `what` it does, and to what."""
+    """The effect of a verb of an exchange."""
 
-    what: str
+    verb: str
     arguments: tuple[Any, ...] = ()
 
 
 @dataclass(eq=False)
 class Record(Transfer):
-    """One push of a URL. `key` is None for one that is never a duplicate; `rank` is when its segment begins.
+    r"""One push of a URL. `key` is None if it is never a duplicate; `rank` is the start of its segment.
 
-    `order` is its place in its lane, `commit` the number of the commit that it is prepared for.
+    `order` is its position within its priority, `commit` the number of the commit that it is prepared for.
     """
 
     number: int
@@ -48,17 +49,17 @@ class Record(Transfer):
 
     @property
     def lane(self) -> tuple[float, int, str]:
-        """What comes first."""
+        """Its sort key, apart from the order of arrival."""
         return self.rank, -self.priority, self.segment
 
     @property
     def place(self) -> tuple[tuple[float, int, str], int]:
-        """Its lane, and its place there."""
+        """Its sort key."""
         return self.lane, self.order
 
 
-class Lent(NamedTuple):
-    """What a worker is told of a lease: of a page which `record`, None of a question."""
+class LeaseGrant(NamedTuple):
+    """A lease as a worker receives it: of a page with this `record`, or of a question (None)."""
 
     token: int
     kind: int
@@ -72,7 +73,9 @@ class Lent(NamedTuple):
 
 @dataclass
 class Crawl:
-    """What all partitions agree on. `decided` is the last commit of each worker, `records` all that was ever pushed."""
+    """What all partitions share. `decided` is the last commit of each worker, `records` are all records ever
+    created.
+    """
 
     partitions: int
     limits: Limits
@@ -84,107 +87,107 @@ class Crawl:
 
     @property
     def is_over(self) -> bool:
-        """Nothing is left anywhere, and nothing can come."""
+        """Whether no work is left anywhere."""
         return all(part.is_over for part in self.parts)
 
 
-class Part(Turns):
-    """One partition. `live` are the records that are neither done nor dead, `over` counts the others."""
+class Part(HostSchedule):
+    """One partition. `live` are the records that are neither done nor dead, `ended` counts the others."""
 
     def __init__(self, crawl: Crawl, number: int) -> None:
         super().__init__(crawl.limits)
         self.crawl, self.number = crawl, number
         self.known: set[Key] = set()
         self.live: dict[int, Record] = {}
-        self.over: Counter[tuple[str, str]] = Counter()
-        self.heard: dict[str, float] = {}
+        self.ended: Counter[tuple[str, str]] = Counter()
+        self.last_call: dict[str, float] = {}
         self.seen: float | None = None
         self.refused: set[str] = set()
         self.serials: dict[str, int] = {}
         self.expired: set[str] = set()
-        self.kept: list[tuple[Record, int, Record]] = []
+        self.waiting_links: list[tuple[Record, int, Record]] = []
         self.outboxes: dict[int, list[Record]] = {}
-        self.brought: Counter[int] = Counter()
-        self.taken: Counter[int] = Counter()
+        self.delivered: Counter[int] = Counter()
+        self.received: Counter[int] = Counter()
         self.arrived = 0
         self.last = self.first = 0
 
     # ---------------------------------------------------------------------------------------------------- who lives
 
     def open(self, now: float, slot: str, worker: str, joined: str) -> bool:
-        """Join, under a name that was given before, or as `joined`: then whoever had the slot is buried."""
+        """Join with a known name, or with the new name `joined`, which expires the previous worker of the slot."""
         self.watch(now)
         if worker:
             if worker in self.refused:
                 return False
         else:
-            for other in [other for other in self.by_silence() if other.partition("#")[0] == slot]:
-                self.bury_here(other, now)
-        self.heard[worker or joined] = now
+            for other in [other for other in self.longest_silent_first() if other.partition("#")[0] == slot]:
+                self.expire_here(other, now)
+        self.last_call[worker or joined] = now
         return True
 
-    def hear(self, now: float, worker: str) -> bool:
-        """Return whether it is known: then it lives."""
-        if worker not in self.heard:
+    def touch(self, now: float, worker: str) -> bool:
+        """Record a call of the worker. Return whether the worker is known."""
+        if worker not in self.last_call:
             return False
-        self.heard[worker] = now
+        self.last_call[worker] = now
         self.watch(now)
         return True
 
     def watch(self, now: float) -> None:
-        """Bury who was silent; a silence of everybody, and a clock that jumps, is nobody's."""
+        """Expire silent workers. Time in which nobody called, and clock jumps, do not count."""
         if self.number:
             return
-        away = now - (now if self.seen is None else self.seen)
+        gap = now - (now if self.seen is None else self.seen)
         self.seen = now
-        if away > AWAY_S or away < 0:
-            self.heard = {worker: min(now, at + away) for worker, at in self.heard.items()}
+        if gap > OUTAGE_S or gap < 0:
+            self.last_call = {worker: min(now, time_s + gap) for worker, time_s in self.last_call.items()}
             return
-        for worker in [worker for worker in self.by_silence() if self.heard[worker] < now - SILENT_S]:
-            self.bury_here(worker, now)
+        for worker in [worker for worker in self.longest_silent_first() if self.last_call[worker] < now - SILENT_S]:
+            self.expire_here(worker, now)
 
-    def by_silence(self) -> list[str]:
-        """Return who lives, whoever was silent for longest first."""
-        return sorted(self.heard, key=lambda worker: (self.heard[worker], worker))
+    def longest_silent_first(self) -> list[str]:
+        """Return the live workers, the longest silent one first."""
+        return sorted(self.last_call, key=lambda worker: (self.last_call[worker], worker))
 
     def give_up(self, worker: str, now: float) -> None:
-        """Hear nothing more of it. Only the first partition knows what it has committed."""
+        """Accept no more calls of the worker. Only the first partition knows what it has committed."""
         if self.number:
             self.serials[worker] = 1 << 53
         else:
-            self.bury_here(worker, now)
+            self.expire_here(worker, now)
 
-    def bury_here(self, worker: str, now: float) -> None:
-        """Bury it, and let the others be told."""
+    def expire_here(self, worker: str, now: float) -> None:
+        """Expire the worker, and have the other partitions do so, too."""
         if self.crawl.partitions > 1:
             self.expired.add(worker)
-        self.bury(worker, now)
+        self.expire(worker, now)
 
-    def bury(self, worker: str, now: float) -> None:
-        """What it has goes back, unless it is committed."""
-        self.heard.pop(worker, None)
+    def expire(self, worker: str, now: float) -> None:
+        """Requeue what the worker has, unless it is committed."""
+        self.last_call.pop(worker, None)
         self.serials.pop(worker, None)
         self.first -= 1
         decided = self.crawl.decided.get(worker, 0)
-        self.done([each for each in self.acked(worker) if each.commit is not None and each.commit <= decided])
+        self.mark_done([each for each in self.acked(worker) if each.commit is not None and each.commit <= decided])
         for record in [record for record in self.live.values() if record.worker == worker]:
             if record.state == "leased":
-                self.lost(record, now)
+                self.lose_transfer(record, now)
             self.put_back(record)
         for question in self.questions(worker):
-            self.lost(question, now)
-            self.host(question.host).asked = None
-        self.bury_claims(worker, now)
+            self.lose_transfer(question, now)
+            self.host(question.host).pending_question = None
+        self.expire_claims(worker, now)
 
     # -------------------------------------------------------------------------------------------------- what is told
 
     def apply(self, worker: str, effect: Effect, now: float) -> int:
-        """Do what a verb means; return how many records were new."""
-        method = getattr(self, "on_" + effect.what)
+        """Apply the effect of a verb. Return the number of new records."""
+        method = getattr(self, "on_" + effect.verb)
         return method(worker, now, *effect.arguments) or 0
 
     def on_push(self, worker: str, now: float, record: Record) -> int:
-        """From outside."""
+        """A record from outside."""
         self.arrived += 1
         return self.add(record)
 
@@ -195,88 +198,89 @@ class Part(Turns):
         record: Record,
         contacted: bool,
         links: Sequence[tuple[int, Record]],
-        not_told: Sequence[Record],
+        not_sent: Sequence[Record],
     ) -> int:
-        """Done, for now. What the worker knew to be known is not told; what may be a duplicate waits for the commit."""
+        """Done until the commit. Links that the worker knows as duplicates are not sent; unfiltered ones wait for
+        the commit.
+        """
         new = 0
-        record.links = (*(link for _, link in links), *not_told)
-        for home, link in links:
+        record.links = (*(link for _, link in links), *not_sent)
+        for partition, link in links:
             if link.key is None:
-                self.kept.append((record, home, link))
+                self.waiting_links.append((record, partition, link))
             else:
-                new += self.found(home, link)
-        self.ended(record, contacted)
+                new += self.add_link(partition, link)
+        self.finish_transfer(record, contacted)
         record.state = "uncommitted"
         return new
 
-    def on_nack(self, worker: str, now: float, record: Record, contacted: bool, again: float | None) -> None:
+    def on_nack(self, worker: str, now: float, record: Record, contacted: bool, retry_at: float | None) -> None:
         """Failed, for now or for good."""
-        self.ended(record, contacted)
+        self.finish_transfer(record, contacted)
         record.worker = ""
-        if again is None:
+        if retry_at is None:
             self.end(record, "dead")
         else:
-            record.state, record.due = "delayed", again
+            record.state, record.due = "delayed", retry_at
             self.last += 1
             record.order = self.last
 
     def on_release(self, worker: str, now: float, record: Record) -> None:
-        """Not done."""
-        self.ended(record, contacted=True)
+        self.finish_transfer(record, contacted=True)
         self.first -= 1
         self.put_back(record)
 
     def on_prepare(self, worker: str, now: float, commit: int) -> int:
-        """What is acked goes with this commit."""
+        """Prepare all acks for this commit."""
         new = self.on_commit_prepared(worker, now)
         for record in self.acked(worker):
             record.commit = commit
         return new
 
     def on_commit_prepared(self, worker: str, now: float) -> int:
-        """The commit was decided, if there was one."""
+        """Apply the prepared commit, if there is one."""
         prepared = [record for record in self.acked(worker) if record.commit is not None]
         assert all((record.commit or 0) <= self.crawl.decided.get(worker, 0) for record in prepared), "not committed"
-        return self.done(prepared)
+        return self.mark_done(prepared)
 
     def on_commit(self, worker: str, now: float, commit: int) -> int:
-        """It is decided."""
+        """Decide the commit."""
         self.crawl.decided[worker] = commit
-        return self.done(self.acked(worker))
+        return self.mark_done(self.acked(worker))
 
-    def done(self, records: Sequence[Record]) -> int:
-        """They are done for good, and what was kept back is queued."""
-        let_go = [each for each in self.kept if each[0] in records]
+    def mark_done(self, records: Sequence[Record]) -> int:
+        """The records are done for good; links that waited for it are added."""
+        released = [each for each in self.waiting_links if each[0] in records]
         for record in records:
             self.end(record, "done")
-        self.kept = [each for each in self.kept if each not in let_go]
-        return sum(self.found(home, link) for _, home, link in let_go)
+        self.waiting_links = [each for each in self.waiting_links if each not in released]
+        return sum(self.add_link(partition, link) for _, partition, link in released)
 
-    def found(self, home: int, link: Record) -> int:
-        """A link is queued, or waits to be brought to its partition."""
-        if home == self.number:
+    def add_link(self, partition: int, link: Record) -> int:
+        """Queue a link, or put it into the outbox for its partition."""
+        if partition == self.number:
             return self.add(link)
-        self.outboxes.setdefault(home, []).append(link)
+        self.outboxes.setdefault(partition, []).append(link)
         return 0
 
     def acked(self, worker: str) -> list[Record]:
-        """Return what it has acked, and not committed."""
+        """Return the records of uncommitted acks."""
         return [each for each in self.live.values() if each.worker == worker and each.state == "uncommitted"]
 
-    def bring(self, source: int, first: int, count: int) -> None:
-        """Take what another partition sends, as far as it is new."""
-        box = self.crawl.parts[source].outboxes.get(self.number, [])
-        if first > self.taken[source] + 1:
+    def receive(self, source: int, first: int, count: int) -> None:
+        """Add the new ones of the records that another partition sent."""
+        outbox = self.crawl.parts[source].outboxes.get(self.number, [])
+        if first > self.received[source] + 1:
             return
-        for number in range(self.taken[source] + 1, first + count):
-            self.taken[source] = number
+        for number in range(self.received[source] + 1, first + count):
+            self.received[source] = number
             self.arrived += 1
-            self.add(box[number - 1])
+            self.add(outbox[number - 1])
 
     # ------------------------------------------------------------------------------------------------------- records
 
     def add(self, record: Record) -> int:
-        """Take it in, if it is new."""
+        """Queue the record if it is new. Return the number of new ones."""
         if record.key is not None:
             if record.key in self.known:
                 return 0
@@ -288,19 +292,19 @@ class Part(Turns):
         return 1
 
     def put_back(self, record: Record) -> None:
-        """To the front of its lane."""
-        self.kept = [each for each in self.kept if each[0] is not record]
+        """Requeue the record at the front of its priority."""
+        self.waiting_links = [each for each in self.waiting_links if each[0] is not record]
         record.state, record.worker, record.order, record.commit = "queued", "", self.first, None
 
     def end(self, record: Record, state: str) -> None:
-        """Neither lent nor reverted any more."""
+        """Record the final state of a record."""
         assert record.number in self.live, f"{record} ends twice"
         del self.live[record.number]
         record.state, record.commit = state, None
-        self.over[record.segment, state] += 1
+        self.ended[record.segment, state] += 1
 
-    def wake(self, now: float) -> None:
-        """What is due is queued."""
+    def promote_due(self, now: float) -> None:
+        """Queue the delayed records that are due."""
         due = [record for record in self.live.values() if record.state == "delayed" and record.due <= now]
         for record in sorted(due, key=lambda record: (record.due, record.order)):
             self.last += 1
@@ -309,115 +313,116 @@ class Part(Turns):
     # -------------------------------------------------------------------------------------------------------- leases
 
     def heads(self) -> dict[str, Record]:
-        """Return the first record of each host that has one and may be lent it, were it its turn."""
+        """Return the first record of each host that only waits for its time."""
         heads: dict[str, Record] = {}
         for record in self.live.values():
-            if record.state == "queued" and self.may_be_lent(self.host(record.host)):
+            if record.state == "queued" and self.may_be_leased(self.host(record.host)):
                 head = heads.get(record.host)
                 if head is None or record.place < head.place:
                     heads[record.host] = record
         return heads
 
     def has_work(self, host: Host) -> bool:
-        """Whether something is queued for it."""
+        """Whether the host has queued records."""
         return any(each.state == "queued" and self.hosts.get(each.host) is host for each in self.live.values())
 
     def ready(self, now: float) -> dict[str, Record]:
-        """Return those whose turn it is."""
+        """Return the heads that may be leased now."""
         heads = self.heads().items()
         return {name: head for name, head in heads if max(self.lease_at(self.host(name)), head.rank) <= now}
 
-    def unit(self, name: str) -> str:
-        """Return with which hosts it takes turns: those of its address, or only itself."""
+    def turn_taker(self, name: str) -> str:
+        """Return what the host takes turns as: its address, or itself."""
         host = self.host(name)
         return host.address if self.group(host) else name
 
-    def lend(self, worker: str, lent: Sequence[Lent], limit: int, now: float) -> None:
-        """Check what was lent, one after the other, and that nothing was held back."""
-        self.wake(now)
-        before = self.ready(now)
-        units = {self.unit(each.host) for each in lent}
-        ranks = [self.lend_one(worker, each, now) for each in lent]
+    def check_leases(self, worker: str, grants: Sequence[LeaseGrant], limit: int, now: float) -> None:
+        """Check the leases one after the other, and that nothing leasable was withheld."""
+        self.promote_due(now)
+        ready_before = self.ready(now)
+        units = {self.turn_taker(each.host) for each in grants}
+        ranks = [self.check_lease(worker, each, now) for each in grants]
         for rank in ranks:
-            passed = [head for name, head in before.items() if self.unit(name) not in units and head.rank < rank]
-            assert not passed, f"{lent} are lent before {passed}"
-        if len(lent) < limit:
-            self.want(now)
-            back = [(head, self.host(name)) for name, head in self.ready(now).items()]
-            assert not back, f"at {now} these are held back: {back}, {self.groups}"
+            overtaken = [
+                head for name, head in ready_before.items() if self.turn_taker(name) not in units and head.rank < rank
+            ]
+            assert not overtaken, f"{grants} are leased before {overtaken}"
+        if len(grants) < limit:
+            self.want_leases(now)
+            withheld = [(head, self.host(name)) for name, head in self.ready(now).items()]
+            assert not withheld, f"at {now} these are withheld: {withheld}, {self.groups}"
 
-    def lend_one(self, worker: str, lent: Lent, now: float) -> float:
-        """Check that it may be lent. Return its rank."""
-        host, record = self.host(lent.host), lent.record
-        first = self.heads().get(lent.host)
-        assert first, f"{lent} is lent: there is nothing to be lent of {host}"
-        assert first.rank <= self.latest, f"{lent}: its segment has not begun"
-        assert not self.is_promised(host), f"{lent} is lent at {now} before a claim: {host}"
-        assert (lent.address, lent.paced) == (host.address, self.delay(host) > 0)
-        assert lent.known_until == host.known_until
+    def check_lease(self, worker: str, grant: LeaseGrant, now: float) -> float:
+        """Check one lease. Return its rank."""
+        host, record = self.host(grant.host), grant.record
+        first = self.heads().get(grant.host)
+        assert first, f"{grant} is leased, but nothing is leasable of {host}"
+        assert first.rank <= self.latest_now, f"{grant}: its segment has not started"
+        assert not self.is_promised(host), f"{grant} is leased at {now} before a claim: {host}"
+        assert (grant.address, grant.paced) == (host.address, self.delay(host) > 0)
+        assert grant.known_until == host.known_until
         if record is None:
-            assert lent.tries == host.tries[lent.kind]
-            transfer = self.ask(worker, lent.host, lent.kind, now)
+            assert grant.tries == host.tries[grant.kind]
+            transfer = self.lease_question(worker, grant.host, grant.kind, now)
         else:
             transfer = record
-            self.lend_page(worker, record, first, now)
-        transfer.token, self.lent[lent.token] = lent.token, transfer
+            self.check_page_lease(worker, record, first, now)
+        transfer.token, self.leased[grant.token] = grant.token, transfer
         return first.rank
 
-    def lend_page(self, worker: str, record: Record, first: Record, now: float) -> None:
-        """Check that it is the first one."""
+    def check_page_lease(self, worker: str, record: Record, first: Record, now: float) -> None:
+        """Check that the record is the first one of its host."""
         host = self.host(record.host)
         group = self.group(host)
-        assert self.question(host, now) == PAGE, f"{record} is lent at {now}, and nobody knows: {host}"
-        assert self.live.get(record.number) is record, f"{record} is lent, and over"
-        assert record.state == "queued", f"{record} is lent"
-        assert record.place == first.place, f"{record} is lent before {first}"
-        record.state, record.worker, record.over = "leased", worker, False
-        self.starts(record, now)
-        host.row, host.yields_until = 0, 0.0
+        assert self.question(host, now) == PAGE, f"{record} is leased at {now} before a question: {host}"
+        assert self.live.get(record.number) is record, f"{record} is leased, but has ended"
+        assert record.state == "queued", f"{record} is already leased"
+        assert record.place == first.place, f"{record} is leased before {first}"
+        record.state, record.worker, record.ended = "leased", worker, False
+        self.start_transfer(record, now)
+        host.claims_in_row, host.yields_until = 0, 0.0
         if group:
-            group.row = 0
+            group.claims_in_row = 0
 
     # ------------------------------------------------------------------------------------------------- what it tells
 
     @property
     def is_over(self) -> bool:
-        """Nothing is live here."""
-        return not self.live and not any(self.waiting(to) for to in self.outboxes)
+        """Whether nothing is live in this partition."""
+        return not self.live and not any(self.waiting(target) for target in self.outboxes)
 
-    def waiting(self, to: int) -> int:
-        """Return how many records for another partition it says it has."""
-        return len(self.outboxes[to]) - self.brought[to]
+    def waiting(self, target: int) -> int:
+        """Return the number of unconfirmed records for another partition."""
+        return len(self.outboxes[target]) - self.delivered[target]
 
     def counts(self) -> dict[str, Counter[str]]:
-        """Return how much there is of what, for each segment; "" has what is in outboxes too."""
+        """Return the counts by segment and state; "" includes the outboxes."""
         counts: dict[str, Counter[str]] = {}
         for record in self.live.values():
-            of = counts.setdefault(record.segment, Counter())
-            of[record.state] += 1
-            of["done"] += record.state == "uncommitted"
-        for (segment, state), number in self.over.items():
+            of_segment = counts.setdefault(record.segment, Counter())
+            of_segment[record.state] += 1
+            of_segment["done"] += record.state == "uncommitted"
+        for (segment, state), number in self.ended.items():
             counts.setdefault(segment, Counter())[state] += number
         counts.setdefault("", Counter())["outgoing"] += sum(map(self.waiting, self.outboxes))
         return counts
 
     def due_at(self, now: float) -> float:
-        """Return when something can be lent, as far as the clock decides that."""
+        """Return when the next lease is possible, as far as only time matters."""
         times = [max(self.lease_at(self.host(name)), head.rank) for name, head in self.heads().items()]
         times += [record.due for record in self.live.values() if record.state == "delayed"]
         return min(times, default=inf)
 
 
-def told(segments: dict[str, dict[str, int]]) -> dict[str, Counter[str]]:
-    """Return what a partition tells, as `Part.counts` does: without what is 0."""
-    return trimmed({segment: Counter(counts) for segment, counts in segments.items()})
+def nonzero_counts(segments: dict[str, dict[str, int]]) -> dict[str, Counter[str]]:
+    """Convert reported counts to the form of `Part.counts`, without zeros."""
+    return without_zeros({segment: Counter(counts) for segment, counts in segments.items()})
 
 
-def trimmed(counts: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
-    """Leave out what is 0."""
-    return {segment: +of for segment, of in counts.items() if +of}
+def without_zeros(counts: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
+    return {segment: +counter for segment, counter in counts.items() if +counter}
 
 
-def unknown(links: Iterable[Record], parts: Sequence[Part]) -> list[Record]:
-    """Return those that no partition knows."""
+def unknown_links(links: Iterable[Record], parts: Sequence[Part]) -> list[Record]:
+    """Return the links that no partition knows."""
     return [link for link in links if link.key is not None and not any(link.key in part.known for part in parts)]

@@ -1,9 +1,9 @@
-"""Claims among the leases of several workers on one Redis, in virtual time (C5, C6, F8).
+r"""Claims and leases of several workers on one Redis, in virtual time (C5, C6, F8).
 
-Workers lend, their callbacks claim turns, hosts are throttled, blocked and move to other addresses, workers die while
-they hold or wait for turns. The test keeps its own record of all starts and ends and checks it against the definitions:
-the gap between two starts, the transfers at one time, who came first, and that all of it ends. Nobody is woken by what
-another worker does: so each wait may last LATE_S longer.
+Workers lease, their callbacks claim, hosts are throttled, blocked and move to other addresses, and workers die while
+they have or wait for turns. The test keeps its own record of all starts and ends, and checks it against the
+definitions: the gap between two starts, the number of simultaneous transfers, the order of the claims, and that
+everything ends. A worker is not woken by what another one does, so each wait may last LATE_S longer.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ pytestmark = pytest.mark.redis
 
 SEEDS = range(40) if PROVE else range(1)
 SLOW_S = 1.0
-POLL_S, TELL_S, COMMIT_S = 0.1, 0.005, 0.5
+POLL_S, SEND_S, COMMIT_S = 0.1, 0.005, 0.5
 SILENT_S = 2.0
 LATE_S = 0.3
-"""A worker asks again after a quarter of what the transfer has lasted that it waits for."""
+"""A worker polls again after a quarter of the duration of the transfer that it waits for."""
 
 Visit = Callable[["Crawl", Lease | None], Generator[list[str], None, None]]
 
 
 @dataclass(repr=False, eq=False)
 class Worker:
-    """One process. Its `life` ends what it had planned."""
+    """One process. It does nothing any more once `alive` is False."""
 
     number: int
     frontier: Any
     places: int
     busy: int = 0
     alive: bool = True
-    telling: bool = False
+    is_sending: bool = False
 
 
 @dataclass(repr=False, eq=False)
 class Crawl(Transfers):
-    """A crawl of several workers, all on one clock."""
+    """A crawl of several workers that share one clock."""
 
     url: str
     policy: Policy
@@ -91,14 +91,14 @@ class Crawl(Transfers):
         self.loop = asyncio.new_event_loop()
         self.left = sum(self.counts.values())
 
-    def do(self, story: Any) -> Any:
+    def do(self, coroutine: Any) -> Any:
         self.calls += 1
-        return self.loop.run_until_complete(story)
+        return self.loop.run_until_complete(coroutine)
 
     def join(self, places: int = 8) -> Worker:
         name = f"w{len(self.workers)}"
-        made = simulated_frontier(LooplessClient(self.url), self.name, self.policy, self.now, worker=name)
-        worker = Worker(len(self.workers), self.do(made), places)
+        frontier = simulated_frontier(LooplessClient(self.url), self.name, self.policy, self.now, worker=name)
+        worker = Worker(len(self.workers), self.do(frontier), places)
         if not self.workers:
             for host, address in self.addresses.items():
                 self.do(worker.frontier.set_address(host, address, math.inf, self.now))
@@ -109,14 +109,14 @@ class Crawl(Transfers):
         self.after(COMMIT_S, worker, lambda: self.commit(worker))
         return worker
 
-    def after(self, seconds: float, worker: Worker | None, do: Callable[[], None]) -> None:
+    def after(self, seconds: float, worker: Worker | None, callback: Callable[[], None]) -> None:
         self.number += 1
-        heapq.heappush(self.events, (self.now + seconds, self.number, worker, do))
+        heapq.heappush(self.events, (self.now + seconds, self.number, worker, callback))
 
     def poll(self, worker: Worker) -> None:
         if worker.busy < worker.places:
             for lease in self.do(worker.frontier.lease(worker.places - worker.busy, self.now)):
-                self.lent(worker, lease)
+                self.start_page(worker, lease)
         self.after(POLL_S, worker, lambda: self.poll(worker))
 
     def commit(self, worker: Worker) -> None:
@@ -124,24 +124,24 @@ class Crawl(Transfers):
         self.do(worker.frontier.commit({}))
         self.after(COMMIT_S, worker, lambda: self.commit(worker))
 
-    def tell(self, worker: Worker) -> None:
-        """What a worker does on a real loop after the end of a claim."""
-        if not worker.telling:
-            worker.telling = True
-            self.after(TELL_S, worker, lambda: self.told(worker))
+    def send_soon(self, worker: Worker) -> None:
+        """Send the end of a claim, as a worker on a real loop does."""
+        if not worker.is_sending:
+            worker.is_sending = True
+            self.after(SEND_S, worker, lambda: self.send(worker))
 
-    def told(self, worker: Worker) -> None:
-        worker.telling = False
+    def send(self, worker: Worker) -> None:
+        worker.is_sending = False
         worker.frontier.session.now = self.now
         self.do(worker.frontier.session.send())
 
-    def lent(self, worker: Worker, lease: Lease) -> None:
+    def start_page(self, worker: Worker, lease: Lease) -> None:
         worker.busy += 1
         end = self.transfer(worker, lease.record.host, self.now, claim=False)
         visit = self.visit(self, lease)
-        self.after(end - self.now, worker, lambda: self.go_on(worker, lease, visit))
+        self.after(end - self.now, worker, lambda: self.continue_visit(worker, lease, visit))
 
-    def go_on(self, worker: Worker, lease: Lease, visit: Generator[list[str], None, None]) -> None:
+    def continue_visit(self, worker: Worker, lease: Lease, visit: Generator[list[str], None, None]) -> None:
         hosts = next(visit, None)
         if hosts is None:
             worker.busy -= 1
@@ -154,7 +154,7 @@ class Crawl(Transfers):
             nonlocal waiting
             waiting -= 1
             if not waiting:
-                self.go_on(worker, lease, visit)
+                self.continue_visit(worker, lease, visit)
 
         for host in hosts:
             Claimer(self, worker, host, lease, done)
@@ -163,27 +163,27 @@ class Crawl(Transfers):
         return self.record_start(host, self.now, claimed_at, claim=claim, worker=worker.number)
 
     def kill(self, worker: Worker) -> None:
-        """What it held goes back when the others notice; until then the hosts may still work for it."""
+        """Its leases go back when the others notice; until then the hosts may still be busy with its requests."""
         worker.alive = False
         self.do(worker.frontier.session.calls.client.aclose())
 
     def run(self, until: float = math.inf) -> Crawl:
         while (self.left or self.outstanding) and self.events and self.events[0][0] <= until:
-            self.now, _, worker, do = heapq.heappop(self.events)
+            self.now, _, worker, callback = heapq.heappop(self.events)
             if worker is None or worker.alive:
-                do()
+                callback()
         return self
 
     def assert_finished(self) -> None:
-        """All was fetched, and nothing is left of the claims in Redis."""
-        assert (self.left, self.outstanding) == (0, 0), "somebody waits for ever"
+        """Check that everything was fetched, and that no claims are left in Redis."""
+        assert (self.left, self.outstanding) == (0, 0), "a worker waits for ever"
         client = self.workers[-1].frontier.session.calls.client
         for worker in self.workers:
             if worker.alive:
-                self.told(worker)
+                self.send(worker)
         names = [name.decode().rpartition(":")[2] for name in client.blocking.keys(f"lycosa:{{{self.name}.0}}:*")]
-        left = [name for name in names if name.startswith(("claims", "claimed"))]
-        assert not left
+        remaining = [name for name in names if name.startswith(("claims", "claimed"))]
+        assert not remaining
 
     def close(self) -> None:
         for worker in self.workers:
@@ -193,42 +193,42 @@ class Crawl(Transfers):
 
 
 class Claimer:
-    """What an engine does for a claim."""
+    """What an engine does with a claim."""
 
     def __init__(self, crawl: Crawl, worker: Worker, host: str, lease: Lease | None, done: Callable[[], None]) -> None:
         self.crawl, self.worker, self.host, self.done = crawl, worker, host, done
         self.claimed_at = crawl.now
-        self.asked = self.questions = 0
+        self.plan = self.polls = 0
         crawl.outstanding += 1
         self.claim = crawl.do(worker.frontier.claim(host, self.wake, crawl.now, lease))
-        self.ask_in(0.0)
+        self.poll_in(0.0)
 
     def wake(self) -> None:
-        self.ask_in(0.0)
+        self.poll_in(0.0)
 
-    def ask_in(self, seconds: float) -> None:
-        self.asked += 1
-        number = self.asked
-        self.crawl.after(seconds, self.worker, lambda: self.ask() if number == self.asked else None)
+    def poll_in(self, seconds: float) -> None:
+        self.plan += 1
+        number = self.plan
+        self.crawl.after(seconds, self.worker, lambda: self.poll() if number == self.plan else None)
 
-    def ask(self) -> None:
+    def poll(self) -> None:
         crawl = self.crawl
-        self.questions += 1
-        at = crawl.do(self.worker.frontier.try_start(self.claim, crawl.now))
-        if not at:
-            self.asked += 1
+        self.polls += 1
+        retry_at = crawl.do(self.worker.frontier.try_start(self.claim, crawl.now))
+        if not retry_at:
+            self.plan += 1
             end = crawl.transfer(self.worker, self.host, self.claimed_at, claim=True)
             crawl.after(end - crawl.now, self.worker, self.end)
-        elif not math.isinf(at):
-            assert at > crawl.now
-            self.ask_in(at - crawl.now + TOLERANCE_S / 10)
+        elif not math.isinf(retry_at):
+            assert retry_at > crawl.now
+            self.poll_in(retry_at - crawl.now + TOLERANCE_S / 10)
 
     def end(self) -> None:
         crawl = self.crawl
-        self.asked += 1
+        self.plan += 1
         crawl.outstanding -= 1
         crawl.do(self.worker.frontier.release_claim(self.claim, crawl.now))
-        crawl.tell(self.worker)
+        crawl.send_soon(self.worker)
         self.done()
 
 
@@ -246,7 +246,7 @@ def crawling(*arguments: Any, **fields: Any) -> Iterator[Crawl]:
 
 
 @pytest.mark.parametrize("seed", range(5 * len(SEEDS)))
-def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
+def test_crawl_stays_polite_and_ends_under_disturbances(redis, seed: int) -> None:
     rng = random.Random(seed)
     counts = numbered([rng.choice([0, 1, 5, 15]) for _ in range(5)])
     policy = Policy(
@@ -262,7 +262,7 @@ def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
         for _ in range(3):
             crawl.join(rng.choice([1, 4]))
 
-        def trouble() -> None:
+        def disturb() -> None:
             worker, host = rng.choice(crawl.workers), rng.choice(list(counts))
             if rng.random() < 0.5:
                 crawl.delays[host] = max(policy.delay_s, rng.choice([0.0, 0.3, 2.0]))
@@ -272,10 +272,10 @@ def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
                 crawl.do(worker.frontier.set_address(host, addresses[host], math.inf, crawl.now))
             else:
                 crawl.do(worker.frontier.block_host(host, crawl.now + rng.uniform(0, 5)))
-            crawl.told(worker)
+            crawl.send(worker)
 
         for _ in range(10):
-            crawl.after(rng.uniform(0, 20), None, trouble)
+            crawl.after(rng.uniform(0, 20), None, disturb)
         crawl.run(crawl.now + 1000.0)
         crawl.assert_polite()
         crawl.assert_finished()
@@ -294,15 +294,17 @@ def test_callbacks_that_claim_from_each_other_do_not_block_each_other(redis, see
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("delay", "places"), [(0.5, 8), (0.0, 1), (0.0, 3)])
-def test_claims_are_first_come_first_served_and_before_leases(redis, seed: int, delay: float, places: int) -> None:
-    """Of all workers together: with many records queued, a claim waits for those before it, and every ninth turn."""
+def test_claims_are_first_come_first_served_and_precede_leases(redis, seed: int, delay: float, places: int) -> None:
+    """Over all workers: with many records queued, a claim waits for those before it, and every ninth turn is a
+    lease.
+    """
 
-    def one(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
+    def claim_sometimes(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
         if crawl.rng.random() < 0.2:
             yield [BIG_HOST] * crawl.rng.choice([1, 4, 12])
 
     policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places)
-    with crawling(redis.url, policy, numbered([60]), seed, one) as crawl:
+    with crawling(redis.url, policy, numbered([60]), seed, claim_sometimes) as crawl:
         for _ in range(3):
             crawl.join()
         crawl.run(crawl.now + 2000.0)
@@ -311,7 +313,7 @@ def test_claims_are_first_come_first_served_and_before_leases(redis, seed: int, 
     claims = crawl.claims(BIG_HOST)
     latest = 0.0
     for start in claims:
-        assert start.claimed_at >= latest - POLL_S - TOLERANCE_S, "somebody passed"
+        assert start.claimed_at >= latest - POLL_S - TOLERANCE_S, "a claim was overtaken"
         latest = max(latest, start.claimed_at)
     pace = delay or SLOW_S / places + LATE_S
     assert_bounded_waits(claims, pace, SLOW_S + LATE_S)
@@ -320,37 +322,39 @@ def test_claims_are_first_come_first_served_and_before_leases(redis, seed: int, 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("delay", "places", "per_ip"), [(0.5, 8, 0), (0.0, 2, 0), (0.5, 2, 1)])
 def test_leases_do_not_starve_behind_endless_claims(redis, seed: int, delay: float, places: int, per_ip: int) -> None:
-    """Somebody always claims, more than the host can take."""
+    """There are always more claims than the host can take."""
     policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places, concurrency_per_ip=per_ip)
     counts = numbered([5, 5])
     addresses = dict.fromkeys(counts, "10.0.0.1") if per_ip else {}
     with crawling(redis.url, policy, counts, seed, no_claims, addresses) as crawl:
-        began = crawl.now
+        started = crawl.now
         for _ in range(2):
             crawl.join(4)
 
-        def again(worker: Worker, host: str) -> Callable[[], None]:
-            return lambda: Claimer(crawl, worker, host, None, again(worker, host)) and None if crawl.left else None
+        def claim_again(worker: Worker, host: str) -> Callable[[], None]:
+            return lambda: (
+                Claimer(crawl, worker, host, None, claim_again(worker, host)) and None if crawl.left else None
+            )
 
         for host in counts:
             for number in range(12):
-                again(crawl.workers[number % 2], host)()
-        crawl.run(began + 500.0)
+                claim_again(crawl.workers[number % 2], host)()
+        crawl.run(started + 500.0)
         crawl.assert_polite()
         crawl.assert_finished()
     pace = max(delay, SLOW_S / places + LATE_S) * (len(counts) if per_ip else 1)
     leases = sum(counts.values()) / (1 if per_ip else len(counts))
-    assert crawl.now - began <= (leases + 2) * (CLAIMS_ROW + 1) * pace + 20 * SLOW_S
+    assert crawl.now - started <= (leases + 2) * (CLAIMS_ROW + 1) * pace + 20 * SLOW_S
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_claims_lose_nothing_to_leases_that_nobody_wants(redis, seed: int) -> None:
-    def many(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
+def test_claims_do_not_wait_for_leases_that_no_worker_wants(redis, seed: int) -> None:
+    def claim_repeatedly(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
         for _ in range(40):
             yield [BIG_HOST]
 
     policy = Policy(robots=False, concurrency_per_host=1)
-    with crawling(redis.url, policy, numbered([3]), seed, many) as crawl:
+    with crawling(redis.url, policy, numbered([3]), seed, claim_repeatedly) as crawl:
         crawl.join(1)
         crawl.run(crawl.now + 500.0)
         crawl.assert_finished()
@@ -360,67 +364,69 @@ def test_claims_lose_nothing_to_leases_that_nobody_wants(redis, seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_a_worker_claimed_goes_with_it(redis, seed: int) -> None:
-    """It dies with a transfer and a line; the others wait until that is noticed, and no longer; a pause stays."""
+def test_the_claims_of_a_dead_worker_end_with_it(redis, seed: int) -> None:
+    """It dies with a transfer and waiting claims. The others wait until it expires, no longer; the delay of the host
+    is kept.
+    """
     policy = Policy(robots=False, delay_s=0.5, concurrency_per_host=1)
     with crawling(redis.url, policy, numbered([3]), seed, no_claims) as crawl:
-        lost, other = crawl.join(0), crawl.join()
+        dead, other = crawl.join(0), crawl.join()
         for _ in range(20):
-            Claimer(crawl, lost, BIG_HOST, None, lambda: None)
+            Claimer(crawl, dead, BIG_HOST, None, lambda: None)
         Claimer(crawl, other, BIG_HOST, None, lambda: None)
-        began = crawl.now
-        crawl.run(began + 0.2)
+        started = crawl.now
+        crawl.run(started + 0.2)
         assert [start.worker for start in crawl.starts[BIG_HOST]] == [0]
-        crawl.kill(lost)
-        died, crawl.outstanding = crawl.now, 1
-        crawl.run(began + 100.0)
+        crawl.kill(dead)
+        died_at, crawl.outstanding = crawl.now, 1
+        crawl.run(started + 100.0)
         crawl.assert_finished()
         first, second = crawl.starts[BIG_HOST][:2]
         assert (second.worker, second.claim) == (1, True)
-        if first.end > died:
-            assert died + SILENT_S - COMMIT_S <= second.at <= died + SILENT_S + 1.0 + LATE_S
-        else:  # only its line is left of it: its next turn is kept for it for `COMES_S`
-            assert began + 1.0 <= second.at <= began + 1.0 + LATE_S
+        if first.end > died_at:
+            assert died_at + SILENT_S - COMMIT_S <= second.at <= died_at + SILENT_S + 1.0 + LATE_S
+        else:  # only its waiting claims are left: its next turn is kept for PROMISE_S
+            assert started + 1.0 <= second.at <= started + 1.0 + LATE_S
         assert len(crawl.starts[BIG_HOST]) == 5
 
 
-def test_nobody_knows_when_the_last_request_of_a_dead_worker_was_heard(redis) -> None:
-    """It had its turn, and has not said yet that it has used it: the next one is a pause after its end."""
+def test_the_unreported_last_start_of_a_dead_worker_counts_as_late_as_possible(redis) -> None:
+    """Its claim was granted, but the start not reported: the next start is one delay after its expiry."""
     policy = Policy(robots=False, delay_s=5.0)
     with crawling(redis.url, policy, numbered([1]), 1, no_claims) as crawl:
-        lost, other = crawl.join(0), crawl.join()
+        dead, other = crawl.join(0), crawl.join()
         client = other.frontier.session.calls.client.blocking
         client.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
-        claim = crawl.do(lost.frontier.claim(BIG_HOST, lambda: None, crawl.now))
-        assert crawl.do(lost.frontier.try_start(claim, crawl.now)) == 0.0
+        claim = crawl.do(dead.frontier.claim(BIG_HOST, lambda: None, crawl.now))
+        assert crawl.do(dead.frontier.try_start(claim, crawl.now)) == 0.0
         crawl.run(crawl.now + 4.0)
-        crawl.kill(lost)
-        died = crawl.now
-        crawl.run(died + 30.0)
-        assert crawl.starts[BIG_HOST][0].at >= died + SILENT_S - COMMIT_S + policy.delay_s
+        crawl.kill(dead)
+        died_at = crawl.now
+        crawl.run(died_at + 30.0)
+        assert crawl.starts[BIG_HOST][0].at >= died_at + SILENT_S - COMMIT_S + policy.delay_s
 
 
-def test_who_does_not_ask_is_passed_and_joins_anew(redis) -> None:
-    """A loop that is blocked holds up its host for half a second, not longer."""
+def test_a_claim_that_is_not_used_is_overtaken_and_queued_again(redis) -> None:
+    """A blocked event loop delays its host for half a second at most."""
     policy = Policy(robots=False, delay_s=1.0)
     with crawling(redis.url, policy, numbered([2]), 1, no_claims) as crawl:
         blocked, other = crawl.join(0), crawl.join(0)
-        began = crawl.now
+        started = crawl.now
         for _ in range(3):
             Claimer(crawl, blocked, BIG_HOST, None, lambda: None)
         Claimer(crawl, other, BIG_HOST, None, lambda: None)
-        crawl.run(began + 0.5)
-        blocked.alive = False  # it stands still, but its heart beats
-        for beat in range(20):
-            crawl.after(beat * 0.5, None, lambda: crawl.do(blocked.frontier.session.refresh()))
+        crawl.run(started + 0.5)
+        blocked.alive = False  # it is blocked, but its heartbeat goes on
+        for number in range(20):
+            crawl.after(number * 0.5, None, lambda: crawl.do(blocked.frontier.session.refresh()))
         crawl.after(3.0, None, lambda: setattr(blocked, "alive", True))
-        crawl.run(began + 3.4)
+        crawl.run(started + 3.4)
         assert [start.worker for start in crawl.starts[BIG_HOST]] == [0, 1]
-        assert crawl.starts[BIG_HOST][1].at - began == pytest.approx(1.5, abs=0.6)
+        assert crawl.starts[BIG_HOST][1].at - started == pytest.approx(1.5, abs=0.6)
 
 
-def test_few_questions(redis) -> None:
-    """Two workers with lines at a host that keeps a pause ask a few times for each turn."""
+def test_claims_are_polled_a_few_times_per_turn(redis) -> None:
+    """Two workers with waiting claims on a host with a delay poll a few times for each turn."""
     policy = Policy(robots=False, delay_s=1.0)
     with crawling(redis.url, policy, numbered([1]), 1, no_claims) as crawl:
         workers = [crawl.join(0), crawl.join(0)]
@@ -429,11 +435,11 @@ def test_few_questions(redis) -> None:
         crawl.run(crawl.now + 100.0)
         assert len(crawl.starts[BIG_HOST]) == len(claimers)
         assert crawl.starts[BIG_HOST][-1].at - crawl.starts[BIG_HOST][0].at == pytest.approx(19.0, abs=0.5)
-        assert sum(each.questions for each in claimers) <= 5 * len(claimers)
+        assert sum(each.polls for each in claimers) <= 5 * len(claimers)
 
 
-def test_a_start_that_was_not_told_keeps_no_other_host_of_the_address(redis) -> None:
-    """Seed 43 of `test_redis_history`: leases of the address waited for a claim that only its own host held up."""
+def test_an_unreported_start_does_not_delay_other_hosts_of_the_address(redis) -> None:
+    """Seed 43 of `test_redis_history`: leases of the address waited for a claim that only its own host delayed."""
     policy = Policy(robots=False, delay_s=0.5, concurrency_per_ip=4)
     counts = numbered([0, 1])
     with crawling(redis.url, policy, counts, 1, no_claims, dict.fromkeys(counts, "10.0.0.1")) as crawl:

@@ -1,10 +1,9 @@
-"""Failovers in the middle of anything: a partition goes back to what it was a moment ago, the others stand (C3, C6).
+r"""Failovers at any time: single partitions go back to an earlier state, the others do not (C3, C6).
 
-Workers crawl a tree of URLs over three partitions of a real Redis, and write items to files of their own, which are cut
-back to the committed position when a worker takes part again. Before or after any call a replica may take over one
-partition, or two, that had not everything yet; a call may be made twice, since its answer was lost; a worker may be
-killed. However it goes: when somebody finds that the crawl is over, every URL has its item, and in the end somebody
-does. Items may be there twice.
+Workers crawl a tree of URLs over three partitions of a real Redis. Each writes items to its own file, which is
+truncated to the committed position when the worker joins again. Before or after any call, replicas without the last
+writes may take over one or two partitions, a call may be repeated because its response was lost, and a worker may be
+killed. In every history some worker finishes the crawl, and then every URL has its item. Items may be duplicated.
 """
 
 from __future__ import annotations
@@ -40,43 +39,43 @@ POLICY = Policy(0.0, 8, 1e6, robots=False)
 
 
 class Killed(Exception):
-    """The worker is no more."""
+    """The worker is killed."""
 
 
-class Meddling(LooplessClient):
-    """A client between whose calls the world may change."""
+class FaultyClient(LooplessClient):
+    """A client with failovers, kills and repeated commands."""
 
-    def __init__(self, url: str, world: World) -> None:
+    def __init__(self, url: str, simulation: Simulation) -> None:
         super().__init__(url)
-        self._world = world
+        self._simulation = simulation
 
     async def execute_command(self, *arguments: Any) -> Any:
         """Run a command, perhaps twice."""
-        self._world.meddle()
-        said = self.blocking.execute_command(*arguments)
-        if self._world.rng.random() < self._world.unrest:
-            self._world.meddle()
-            said = self.blocking.execute_command(*arguments)
-        return said
+        self._simulation.maybe_fail()
+        response = self.blocking.execute_command(*arguments)
+        if self._simulation.rng.random() < self._simulation.fault_rate:
+            self._simulation.maybe_fail()
+            response = self.blocking.execute_command(*arguments)
+        return response
 
 
 @dataclass
 class Worker:
-    """A worker, what it holds and what it has written."""
+    """A worker with its leases and its items."""
 
     name: str
     frontier: Any = None
-    held: list[Lease] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
     items: list[int] = field(default_factory=list)
     member: Membership = field(default_factory=lambda: Membership("w"))
 
 
-class World:
-    """One history. `now` is everybody's clock."""
+class Simulation:
+    """One history. All clocks show `now`."""
 
     def __init__(self, url: str, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.unrest = 0.0
+        self.fault_rate = 0.0
         self.url, self.crawl = url, f"failover-{seed}-{token_hex(4)}"
         self.server = driver.Redis.from_url(url)
         self.children: dict[int, list[int]] = {number: [] for number in range(URLS)}
@@ -89,10 +88,10 @@ class World:
         self.join(self.workers[0])
         for number in range(PARTITIONS):
             self.replicate(number)
-        self.unrest = 0.003
+        self.fault_rate = 0.003
 
-    def do(self, story: Awaitable[Any]) -> Any:
-        return asyncio.run(story)  # type: ignore[arg-type]
+    def do(self, coroutine: Awaitable[Any]) -> Any:
+        return asyncio.run(coroutine)  # type: ignore[arg-type]
 
     # The servers.
 
@@ -100,11 +99,11 @@ class World:
         return list(self.server.scan_iter(f"lycosa:{{{self.crawl}.{number}}}:*", 1000))
 
     def replicate(self, number: int) -> None:
-        """The replica of a partition has all now."""
+        """The replica of a partition catches up."""
         self.replicas[number] = {key: self.server.dump(key) for key in self.keys(number)}
 
     def fail_over(self, numbers: list[int]) -> None:
-        """Replicas take over: what they did not have is gone."""
+        """Replicas take over; what they lack is lost."""
         self.failovers += 1
         for number in numbers:
             if keys := self.keys(number):
@@ -113,11 +112,11 @@ class World:
                 self.server.restore(key, 0, value)
         self.server.execute_command("DEBUG", "CHANGE-REPL-ID")
 
-    def meddle(self) -> None:
+    def maybe_fail(self) -> None:
         rng = self.rng.random()
-        if rng < self.unrest:
+        if rng < self.fault_rate:
             self.fail_over(self.rng.sample(range(PARTITIONS), self.rng.choice([1, 1, 2])))
-        elif rng < 1.3 * self.unrest:
+        elif rng < 1.3 * self.fault_rate:
             raise Killed
 
     # The workers.
@@ -127,11 +126,11 @@ class World:
         return UrlRecord(1, (number + 1) * 0x9E3779B97F4A7C15 % 2**64, f"{host}/{number}", host)
 
     def join(self, worker: Worker) -> None:
-        """As a process does: join, cut its file back, say where it starts, push the seeds."""
-        client = Meddling(self.url, self)
-        worker.held.clear()
-        made = simulated_frontier(client, self.crawl, POLICY, self.now, worker=worker.name, partitions=PARTITIONS)
-        worker.frontier = self.do(made)
+        """Do what a process does: join, truncate the file, commit the position, push the seeds."""
+        client = FaultyClient(self.url, self)
+        worker.leases.clear()
+        frontier = simulated_frontier(client, self.crawl, POLICY, self.now, worker=worker.name, partitions=PARTITIONS)
+        worker.frontier = self.do(frontier)
         worker.frontier.commits.member = worker.member
         position = self.do(worker.frontier.positions()).get("items")
         if position is not None:
@@ -142,12 +141,12 @@ class World:
         self.do(worker.frontier.commit({"items": len(worker.items)}))
 
     def lease(self, worker: Worker) -> None:
-        worker.held += self.do(worker.frontier.lease(self.rng.choice([1, 6]), self.now))
+        worker.leases += self.do(worker.frontier.lease(self.rng.choice([1, 6]), self.now))
 
     def settle(self, worker: Worker) -> None:
-        if not worker.held:
+        if not worker.leases:
             return
-        lease = worker.held.pop(self.rng.randrange(len(worker.held)))
+        lease = worker.leases.pop(self.rng.randrange(len(worker.leases)))
         number = int(lease.record.url.rpartition("/")[2])
         children = [self.record(child) for child in self.children[number]]
         if self.rng.random() < 0.1:
@@ -158,14 +157,14 @@ class World:
     def commit(self, worker: Worker) -> None:
         self.do(worker.frontier.commit({"items": len(worker.items)}))
 
-    def look(self, worker: Worker) -> None:
+    def exchange(self, worker: Worker) -> None:
         session = worker.frontier.session
         self.do(session.refresh())
         self.do(session.announce_expired())
         self.do(session.deliver())
 
-    def act(self, worker: Worker, *actions: Any) -> bool:
-        """Let a worker do something; it may be killed in the middle, or hear that it is not known and begin anew."""
+    def run_actions(self, worker: Worker, *actions: Any) -> bool:
+        """Run actions of a worker. It may be killed in between, or find that it has expired and join again."""
         try:
             if worker.frontier is None:
                 self.join(worker)
@@ -186,11 +185,11 @@ class World:
 
     def step(self) -> None:
         worker = self.rng.choice(self.workers)
-        happen = [self.lease, self.settle, self.settle, self.settle, self.commit, self.commit, self.is_over]
-        self.act(worker, *self.rng.sample(happen, 3))
+        actions = [self.lease, self.settle, self.settle, self.settle, self.commit, self.commit, self.is_over]
+        self.run_actions(worker, *self.rng.sample(actions, 3))
         for other in self.workers:
             if other.frontier is not None and self.rng.random() < 0.6:
-                self.act(other, self.look)
+                self.run_actions(other, self.exchange)
         if self.rng.random() < 0.4:
             self.replicate(self.rng.randrange(PARTITIONS))
         self.now += self.rng.choice([0.0, 0.1, 0.9])
@@ -198,53 +197,55 @@ class World:
     # What must be true.
 
     def is_over(self, worker: Worker) -> bool:
-        """Whoever finds that it is over is right: every URL has an item in a file."""
-        if worker.held:
+        """Check that every URL has an item if the worker finds that the crawl is finished."""
+        if worker.leases:
             return False
-        over = bool(self.do(worker.frontier.session.is_finished()))
-        if over:
+        finished = bool(self.do(worker.frontier.session.is_finished()))
+        if finished:
             missing = set(range(URLS)) - {number for each in self.workers for number in each.items}
-            assert not missing, f"over, and {missing} have no items"
-        return over
+            assert not missing, f"finished, but {missing} have no items"
+        return finished
 
     def end(self) -> None:
-        """No more failovers: the rest is done in bounded time, even by one worker alone."""
-        self.unrest = 0.0
+        """Without more failovers the rest is done in bounded time, even by a single worker."""
+        self.fault_rate = 0.0
         alone = self.rng.random() < 0.5
         workers = self.workers[:1] if alone else self.workers
         for _ in range(ROUNDS_MAX):
             for worker in workers:
-                self.act(worker, self.lease)
-                while worker.held and self.act(worker, self.settle):
+                self.run_actions(worker, self.lease)
+                while worker.leases and self.run_actions(worker, self.settle):
                     pass
-                self.act(worker, self.commit, self.look)
+                self.run_actions(worker, self.commit, self.exchange)
                 if worker.frontier is not None:
                     worker.frontier.session._repaired_at = -1e9
-                    over = []
-                    if self.act(worker, lambda each, over=over: over.append(self.is_over(each))) and over == [True]:
+                    finished = []
+                    if self.run_actions(
+                        worker, lambda each, finished=finished: finished.append(self.is_over(each))
+                    ) and finished == [True]:
                         return
             self.now += 0.9
-        raise AssertionError("it never ends")
+        raise AssertionError("the crawl does not finish")
 
-    def forget(self) -> None:
+    def delete_keys(self) -> None:
         for number in range(PARTITIONS):
             if keys := self.keys(number):
                 self.server.delete(*keys)
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_failovers(redis, part: int) -> None:
-    failovers = rejoins = twice = 0
+def test_every_url_has_an_item_after_random_failovers(redis, part: int) -> None:
+    failovers = rejoins = duplicates = 0
     for number in range(HISTORIES // 2):
         seed = random.randrange(1 << 32)
         print("seed", seed, "of part", part, "number", number)
-        world = World(redis.url, seed)
+        simulation = Simulation(redis.url, seed)
         for _ in range(STEPS):
-            world.step()
-        world.end()
-        failovers, rejoins = failovers + world.failovers, rejoins + world.rejoins
-        items = [item for each in world.workers for item in each.items]
-        twice += len(items) - len(set(items))
-        world.forget()
-    print(f"{failovers} failovers, {rejoins} rejoins, {twice} items twice")
+            simulation.step()
+        simulation.end()
+        failovers, rejoins = failovers + simulation.failovers, rejoins + simulation.rejoins
+        items = [item for each in simulation.workers for item in each.items]
+        duplicates += len(items) - len(set(items))
+        simulation.delete_keys()
+    print(f"{failovers} failovers, {rejoins} rejoins, {duplicates} duplicate items")
     assert failovers or not PROVE

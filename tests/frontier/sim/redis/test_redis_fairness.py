@@ -1,7 +1,7 @@
-"""Fairness of hosts on Redis in virtual time (C6, F8): the shapes of `test_fairness`, with fewer hosts.
+r"""Fairness of hosts on Redis in virtual time (C6, F8): the cases of `test_fairness`, with fewer hosts.
 
-The order is not that of `frontier.core.fair_queue` but has its bounds: a crawl takes little longer than the ideal, and
-whoever is at the end of the queue has its turn.
+The order is not that of `frontier.core.fair_queue`, but the bounds are the same: a crawl takes little longer than
+the ideal, and the last host of the queue has its turn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEEDS = range(5) if PROVE else range(1)
 
 
 class RedisLeases:
-    """The methods of a `LeaseManager` that `test_fairness` needs, of a frontier on Redis."""
+    """The methods of a `LeaseManager` that `test_fairness` needs, for a frontier on Redis."""
 
     def __init__(self, url: str, policy: Policy, addresses: dict[str, str]) -> None:
         self.runner = asyncio.Runner()
@@ -58,10 +58,10 @@ class RedisLeases:
         assert self.do(self.frontier.ack(lease, "200", (), self.now, contacted=contacted))
 
 
-class Shared(Crawl):
+class RedisCrawl(Crawl):
     """A crawl on Redis."""
 
-    def on(self, redis: Any) -> Shared:
+    def run_on(self, redis: Any) -> RedisCrawl:
         print(f"seed {self.seed}")
         self.rng = random.Random(self.seed)
         leases = RedisLeases(redis.url, self.policy, self.addresses)
@@ -79,9 +79,9 @@ class Shared(Crawl):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("delay", [1.0, 0.0])
-def test_one_host_with_most_of_all_urls(redis, seed: int, delay: float) -> None:
+def test_huge_host_does_not_slow_down_small_ones(redis, seed: int, delay: float) -> None:
     policy, workers = Policy(robots=False, delay_s=delay), 32
-    crawl = Shared(numbered([3 * HOSTS] + [1] * (HOSTS - 1)), policy, workers, seed).on(redis)
+    crawl = RedisCrawl(numbered([3 * HOSTS] + [1] * (HOSTS - 1)), policy, workers, seed).run_on(redis)
     assert crawl.now <= IDEAL_FACTOR * crawl.ideal() + SHORT_S
     last = max(crawl.finished_at(host) for host in crawl.counts if host != BIG_HOST)
     assert last <= turn_bound(HOSTS, workers, delay)
@@ -89,41 +89,47 @@ def test_one_host_with_most_of_all_urls(redis, seed: int, delay: float) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("workers", "exponent", "most"), [(3, 1.0, HOSTS // 2), (12, 1.0, HOSTS), (8, 0.6, HOSTS // 10)]
+    ("workers", "exponent", "largest"), [(3, 1.0, HOSTS // 2), (12, 1.0, HOSTS), (8, 0.6, HOSTS // 10)]
 )
-def test_zipf(redis, seed: int, workers: int, exponent: float, most: int) -> None:
-    """The work of all takes longest, the largest host does, or both take the same time, and none may be wasted."""
-    counts = numbered([max(1, int(most / rank**exponent)) for rank in range(1, HOSTS + 1)])
-    crawl = Shared(counts, Policy(robots=False, delay_s=1.0), workers, seed).on(redis)
+def test_zipf_distributed_hosts_finish_in_near_ideal_time(
+    redis, seed: int, workers: int, exponent: float, largest: int
+) -> None:
+    """The limit is the sum of all work, the largest host, or both."""
+    counts = numbered([max(1, int(largest / rank**exponent)) for rank in range(1, HOSTS + 1)])
+    crawl = RedisCrawl(counts, Policy(robots=False, delay_s=1.0), workers, seed).run_on(redis)
     assert crawl.now <= IDEAL_FACTOR * crawl.ideal() + SHORT_S
     for host, count in counts.items():
         assert crawl.finished_at(host) <= count * turn_bound(HOSTS, workers, 1.0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_all_alike(redis, seed: int) -> None:
-    crawl = Shared(numbered([4] * HOSTS), Policy(robots=False, delay_s=2.0), 20, seed).on(redis)
+def test_equal_hosts_finish_together(redis, seed: int) -> None:
+    crawl = RedisCrawl(numbered([4] * HOSTS), Policy(robots=False, delay_s=2.0), 20, seed).run_on(redis)
     assert crawl.now <= IDEAL_FACTOR * crawl.ideal()
     assert min(map(crawl.finished_at, crawl.counts)) >= 0.7 * crawl.now
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("delay_per_ip", "places_per_ip"), [(0.5, 0), (0.0, 2)])
-def test_hosts_that_share_addresses(redis, seed: int, delay_per_ip: float, places_per_ip: int) -> None:
+def test_hosts_that_share_addresses_finish_in_near_ideal_time(
+    redis, seed: int, delay_per_ip: float, places_per_ip: int
+) -> None:
     rng = random.Random(seed)
     counts = numbered([HOSTS // 4] + [rng.randint(1, 5) for _ in range(HOSTS - 1)])
     addresses = {host: f"10.0.0.{rng.randrange(10 if rng.random() < 0.6 else 100)}" for host in counts}
     policy = Policy(robots=False, delay_s=1.0, delay_per_ip_s=delay_per_ip, concurrency_per_ip=places_per_ip)
-    crawl = Shared(counts, policy, 24, seed, addresses).on(redis)
+    crawl = RedisCrawl(counts, policy, 24, seed, addresses).run_on(redis)
     assert crawl.now <= IDEAL_FACTOR * crawl.ideal() + SHORT_S
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_worst_mix_of_large_and_tiny_hosts(redis, seed: int) -> None:
-    """A turn of the tiny ones costs the large ones theirs, one way or the other: an eighth of the time at most."""
+def test_worst_mix_of_large_and_tiny_hosts_costs_little(redis, seed: int) -> None:
+    """The turns of tiny hosts delay the large ones by at most an eighth of the time."""
     workers, length, transfer_s = 12, HOSTS // 3, (FAST_S + SLOW_S) / 2
-    turns = length * workers / transfer_s
-    large, tiny = int(turns * (1 - 1 / 16) / length), int(turns / 16)
-    crawl = Shared(numbered([length] * large + [1] * tiny), Policy(robots=False, delay_s=1.0), workers, seed).on(redis)
+    turn_count = length * workers / transfer_s
+    large, tiny = int(turn_count * (1 - 1 / 16) / length), int(turn_count / 16)
+    crawl = RedisCrawl(
+        numbered([length] * large + [1] * tiny), Policy(robots=False, delay_s=1.0), workers, seed
+    ).run_on(redis)
     assert crawl.now <= FAIR_TURN / (FAIR_TURN - 1) * crawl.ideal() + SHORT_S
     assert crawl.now <= (1 + 1 / 20) * crawl.ideal() + SHORT_S + length * transfer_s / workers

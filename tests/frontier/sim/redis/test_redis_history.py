@@ -1,4 +1,4 @@
-"""Random histories of five workers on one crawl in a real Redis, beside a model of it: see `history`."""
+"""Random histories of five workers on one crawl in a real Redis, compared with a model of it: see `history`."""
 
 from __future__ import annotations
 
@@ -18,37 +18,39 @@ pytestmark = pytest.mark.redis
 
 HISTORIES = 2000 if PROVE else 8
 PARTS = 8
-SMALLER = {
+SMALL_LIMITS = {
     "SEEN_SET_MEAN = 256": "SEEN_SET_MEAN = 4",
     "RETAINED = 1000": "RETAINED = 3",
     "RETAINED_S = 5 ": "RETAINED_S = 0.5 ",
     "CLAIMS_IN_ROW_MAX = 8": "CLAIMS_IN_ROW_MAX = 2",
 }
-"""What the script does with many records, done with few."""
+"""Smaller limits, so that the script does with few records what it otherwise does with many."""
 
 SLICE = 3
-AT_ONCE = 2
+PROCESSES = 2
 
 
-def shrunk(url: str, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> None:
-    """Let the script split its sets, trim its outboxes and slice them with few records; change it so beside."""
+def shrink_script(url: str, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> None:
+    """Reduce the limits of the script, so that it splits sets, trims outboxes and slices deliveries with few
+    records.
+    """
     text = WORKER_SCRIPT.text.decode()
-    for what, _ in (*SMALLER.items(), *changes):
-        assert text.count(what) == 1, f"{what!r} is not in the script"
+    for old, _ in (*SMALL_LIMITS.items(), *changes):
+        assert text.count(old) == 1, f"{old!r} is not in the script"
     monkeypatch.setattr(calls, "DELIVERED_AT_ONCE", SLICE)
     with real_redis.Redis.from_url(url) as client:
         for script in (WORKER_SCRIPT, OPERATIONS_SCRIPT):
             text = script.text.decode()
-            for what, instead in (*SMALLER.items(), *changes):
-                text = text.replace(what, instead)
+            for old, new in (*SMALL_LIMITS.items(), *changes):
+                text = text.replace(old, new)
             monkeypatch.setattr(script, "text", text.encode())
             monkeypatch.setattr(script, "checksum", client.script_load(text))
 
 
-def play(url: str, seeds: list[int]) -> None:
-    """Play a history of each seed."""
+def run_histories(url: str, seeds: list[int]) -> None:
+    """Run the history of each seed."""
     with pytest.MonkeyPatch.context() as patch:
-        shrunk(url, patch)
+        shrink_script(url, patch)
         for seed in seeds:
             print("seed", seed)
             try:
@@ -62,8 +64,10 @@ def play(url: str, seeds: list[int]) -> None:
 def test_histories(redis, part: int) -> None:
     seeds = [random.randrange(1 << 32) for _ in range(HISTORIES // PARTS)]
     if not PROVE:
-        play(redis.url, seeds)
+        run_histories(redis.url, seeds)
         return
-    with ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:  # a history waits for Redis a third of its time
-        for _ in pool.map(play, [redis.url] * AT_ONCE, [seeds[n::AT_ONCE] for n in range(AT_ONCE)]):
+    with ProcessPoolExecutor(
+        PROCESSES, get_context("spawn")
+    ) as pool:  # a history waits for Redis for a third of its time
+        for _ in pool.map(run_histories, [redis.url] * PROCESSES, [seeds[n::PROCESSES] for n in range(PROCESSES)]):
             pass

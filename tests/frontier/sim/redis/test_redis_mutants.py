@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.frontier.sim.redis.history import History
-from tests.frontier.sim.redis.test_redis_history import shrunk
+from tests.frontier.sim.redis.test_redis_history import shrink_script
 
 HISTORIES_MAX = 800
 
@@ -150,7 +150,7 @@ MUTANTS = {
 @pytest.mark.redis
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_found(redis, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    shrunk(redis.url, monkeypatch, MUTANTS[name])
+    shrink_script(redis.url, monkeypatch, MUTANTS[name])
     for seed in range(HISTORIES_MAX):
         try:
             History(redis.url, seed).run()

@@ -1,4 +1,4 @@
-"""Calls of a frontier on Redis that come once more (C3, C6): what `test_redis_history` found, each by itself."""
+"""Repeated and lost calls of a frontier on Redis (C3, C6): cases that `test_redis_history` found, one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.repair import expire_unknown_workers
 from tests.frontier.contracts.redis.redis_client import LooplessClient
-from tests.frontier.sim.redis.test_redis_history import shrunk
+from tests.frontier.sim.redis.test_redis_history import shrink_script
 from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
@@ -26,12 +26,12 @@ RECORDS = [UrlRecord(1, n, f"http://h{n}.example:80/", f"http://h{n}.example:80"
 
 
 async def joined(url: str, crawl: str, worker: str) -> Any:
-    """Return a worker's frontier."""
+    """Join the crawl as this worker, and return its frontier."""
     return await simulated_frontier(LooplessClient(url), crawl, POLICY, NOW, worker=worker, partitions=3)
 
 
 async def work(frontier: Any) -> None:
-    """Lend, ack and commit everything; the other partitions are not told yet."""
+    """Lease, ack and commit everything. The other partitions have not applied the commit yet."""
     await frontier.push(RECORDS)
     for lease in await frontier.lease(10, NOW):
         await frontier.ack(lease, "200", [], NOW)
@@ -39,7 +39,7 @@ async def work(frontier: Any) -> None:
 
 
 async def counts(frontier: Any) -> dict[str, int]:
-    """Return how much there is of what, when everybody knows who is gone."""
+    """Return the counts by state, once all partitions know which workers expired."""
     session = frontier.session
     await session.refresh()
     await session.announce_expired()
@@ -47,53 +47,53 @@ async def counts(frontier: Any) -> dict[str, int]:
     return {name: session.total(name) for name in ("queued", "leased", "uncommitted", "done") if session.total(name)}
 
 
-def test_who_leaves_twice_has_committed_what_it_has(redis):
-    async def play() -> None:
+def test_a_worker_that_leaves_twice_keeps_its_commit(redis):
+    async def scenario() -> None:
         crawl = token_hex(4)
-        one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
-        await work(one)
-        await one.session.calls.run(one.session.partitions[0], "leave")
-        await one.session.calls.run(one.session.partitions[0], "leave")
-        assert await counts(other) == {"done": 3}
-        assert await other.session.is_finished()
+        first, second = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
+        await work(first)
+        await first.session.calls.run(first.session.partitions[0], "leave")
+        await first.session.calls.run(first.session.partitions[0], "leave")
+        assert await counts(second) == {"done": 3}
+        assert await second.session.is_finished()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("partition", [0, 1, 2])
-def test_a_late_exchange_buries_nobody(redis, partition):
-    async def play() -> None:
-        one = await joined(redis.url, token_hex(4), "one")
-        await work(one)
+def test_a_late_exchange_expires_no_worker(redis, partition):
+    async def scenario() -> None:
+        frontier = await joined(redis.url, token_hex(4), "one")
+        await work(frontier)
         with pytest.raises(WorkerLost):
-            await one.session.calls.run(one.session.partitions[partition], "exchange", 1, 0, 0, 0)
-        assert await counts(one) == {"done": 3}
+            await frontier.session.calls.run(frontier.session.partitions[partition], "exchange", 1, 0, 0, 0)
+        assert await counts(frontier) == {"done": 3}
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("partition", [1, 2])
-def test_a_missing_exchange_takes_back_nothing_that_was_committed(redis, partition):
-    async def play() -> None:
+def test_a_missing_exchange_reverts_no_commit(redis, partition):
+    async def scenario() -> None:
         crawl = token_hex(4)
-        one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
-        await work(one)
+        first, second = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
+        await work(first)
         with pytest.raises(WorkerLost):
-            await one.session.calls.run(one.session.partitions[partition], "exchange", 99, 0, 0, 0)
+            await first.session.calls.run(first.session.partitions[partition], "exchange", 99, 0, 0, 0)
         with pytest.raises(WorkerLost):
-            await one.session.refresh()
-        await one.session.leave()
-        assert await counts(other) == {"done": 3}
+            await first.session.refresh()
+        await first.session.leave()
+        assert await counts(second) == {"done": 3}
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_repeated_exchange_keeps_what_it_took_from_the_silent(redis):
-    async def play() -> None:
+def test_a_repeated_exchange_keeps_the_leases_of_an_expired_worker(redis):
+    async def scenario() -> None:
         crawl = token_hex(4)
-        one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
-        await one.push(RECORDS)
-        assert len(await one.lease(10, NOW)) == 3
+        silent, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
+        await silent.push(RECORDS)
+        assert len(await silent.lease(10, NOW)) == 3
         for late_s in (0.9, 1.8):
             other.session.now = NOW + late_s
             await other.session.refresh()
@@ -104,39 +104,39 @@ def test_a_repeated_exchange_keeps_what_it_took_from_the_silent(redis):
         first.serial += 1
         assert await counts(other) == {"queued": 3}
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_who_all_partitions_have_lost_is_given_up(redis):
-    """Replicas took over: the first has lost that it joined, the others some exchange. It never comes back."""
+def test_a_worker_that_all_partitions_lost_is_expired(redis):
+    """After failovers the first partition has lost that it joined, the others some exchange. It never comes back."""
 
-    async def play() -> None:
+    async def scenario() -> None:
         crawl = token_hex(4)
-        one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
-        await one.push(RECORDS)
-        assert len(await one.lease(10, NOW)) == 3
-        first, *others = one.session.partitions
+        lost, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
+        await lost.push(RECORDS)
+        assert len(await lost.lease(10, NOW)) == 3
+        first, *others = lost.session.partitions
         for partition in others:
             with pytest.raises(WorkerLost):
-                await one.session.calls.run(partition, "exchange", 99, 0, 0, 0)
-        one.session.calls.client.blocking.zrem(first.key + Key.WORKERS, first.worker)
-        one.session.calls.client.blocking.hdel(first.key + Key.SERIALS, first.worker)
+                await lost.session.calls.run(partition, "exchange", 99, 0, 0, 0)
+        lost.session.calls.client.blocking.zrem(first.key + Key.WORKERS, first.worker)
+        lost.session.calls.client.blocking.hdel(first.key + Key.SERIALS, first.worker)
         await expire_unknown_workers(other.session.calls, other.session.partitions)
         await other.session.announce_expired()
         await other.session.refresh()
         assert [each.counts["leased"] for each in other.session.partitions[1:]] == [0, 0]
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
-    """By others that bring so many that the first of them are not kept any more."""
-    shrunk(redis.url, monkeypatch, ("RETAINED_MAX = 100000", "RETAINED_MAX = 100"))
+def test_a_slow_delivery_is_overtaken_by_a_faster_one(redis, monkeypatch):
+    """The other worker delivers so many records that the first of them are trimmed."""
+    shrink_script(redis.url, monkeypatch, ("RETAINED_MAX = 100000", "RETAINED_MAX = 100"))
 
-    async def play() -> None:
+    async def scenario() -> None:
         crawl = token_hex(4)
         slow, fast = await joined(redis.url, crawl, "slow"), await joined(redis.url, crawl, "fast")
-        wire, (source, target, _) = slow.session.calls, slow.session.partitions
+        calls, (source, target, _) = slow.session.calls, slow.session.partitions
         parent, child = (
             each for part in (source, target) for each in RECORDS if slow.session.partition_of(each.host) is part
         )
@@ -145,81 +145,83 @@ def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
         (lease,) = await slow.lease(1, NOW)
         await slow.ack(lease, "200", children, NOW)
         await slow.session.send()
-        run, asked = wire.run, []
+        run, commands = calls.run, []
 
-        async def overtaken(partition: Any, command: str, *arguments: Any) -> Any:
-            asked.append(command)
-            if asked.count("read_outbox") == 2 and command == "read_outbox":
+        async def overtake(partition: Any, command: str, *arguments: Any) -> Any:
+            commands.append(command)
+            if commands.count("read_outbox") == 2 and command == "read_outbox":
                 await fast.session.calls.deliver(*fast.session.partitions[:2])
             return await run(partition, command, *arguments)
 
-        monkeypatch.setattr(wire, "run", overtaken)
-        await wire.deliver(source, target)
-        assert wire.client.blocking.llen(f"{source.key}{Key.OUTBOX}{target.number}") == 100
+        monkeypatch.setattr(calls, "run", overtake)
+        await calls.deliver(source, target)
+        assert calls.client.blocking.llen(f"{source.key}{Key.OUTBOX}{target.number}") == 100
         await slow.session.refresh()
         assert (source.counts["outgoing"], target.counts["queued"]) == (0, 300)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_a_commit_that_was_lost_before_replicas_had_it_goes_no_further(redis, partition):
-    """The replica of one partition takes over while the worker waits for it: all pages of the commit go back."""
+def test_a_commit_that_no_replica_has_is_not_decided(redis, partition):
+    """The replica of one partition takes over while the worker waits for replication: all pages of the commit go
+    back.
+    """
 
-    class TakesOver:
-        """Waits for replicas."""
+    class ReplicaTakesOver:
+        """Replaces the wait for replicas."""
 
         async def wait(self, partitions: Any) -> None:
-            """Let one take over that lacks what was written last."""
+            """Fail over to a replica that lacks the last writes."""
             if any(each.number == partition for each in partitions):
                 server.delete(*server.scan_iter(key + "*"))
                 for each, value in replica.items():
                     server.restore(each, 0, value)
 
-    async def play() -> None:
+    async def scenario() -> None:
         nonlocal server, key
         crawl = token_hex(4)
-        one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
-        server, key = one.session.calls.client.blocking, one.session.partitions[partition].key
-        await one.push(RECORDS)
-        for lease in await one.lease(10, NOW):
-            await one.ack(lease, "200", [], NOW)
-        await one.session.send()
+        first, second = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
+        server, key = first.session.calls.client.blocking, first.session.partitions[partition].key
+        await first.push(RECORDS)
+        for lease in await first.lease(10, NOW):
+            await first.ack(lease, "200", [], NOW)
+        await first.session.send()
         replica.update({each: server.dump(each) for each in server.scan_iter(key + "*")})
-        one.commits.replicas = TakesOver()
+        first.commits.replicas = ReplicaTakesOver()
         with pytest.raises(WorkerLost):
-            await one.commit({"items": 3})
-        await one.session.leave()
-        assert await counts(other) == {"queued": 3}
-        assert await other.commits.positions() == {}
-        assert await one.commits.positions() == {}
+            await first.commit({"items": 3})
+        await first.session.leave()
+        assert await counts(second) == {"queued": 3}
+        assert await second.commits.positions() == {}
+        assert await first.commits.positions() == {}
 
     replica: dict[bytes, bytes] = {}
     server: Any = None
     key = ""
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_commit_that_went_with_a_lost_exchange_is_not_answered(redis, monkeypatch):
-    """Somebody else in the process was about to send, took it along, and had no answer; nobody heard of that."""
+def test_a_commit_in_a_lost_exchange_is_not_confirmed(redis, monkeypatch):
+    """Another task of the process sent the commit together with its own call, and got no response."""
 
-    async def play() -> None:
-        one = await simulated_frontier(LooplessClient(redis.url), token_hex(4), POLICY, NOW, worker="one")
-        await one.push(RECORDS)
-        for lease in await one.lease(10, NOW):
-            await one.ack(lease, "200", [], NOW)
-        wire, (first,) = one.session.calls, one.session.partitions
-        run = wire.run
+    async def scenario() -> None:
+        frontier = await simulated_frontier(LooplessClient(redis.url), token_hex(4), POLICY, NOW, worker="one")
+        await frontier.push(RECORDS)
+        for lease in await frontier.lease(10, NOW):
+            await frontier.ack(lease, "200", [], NOW)
+        calls, (first,) = frontier.session.calls, frontier.session.partitions
+        run = calls.run
 
-        async def away(*_: Any) -> Any:
-            monkeypatch.setattr(wire, "run", run)
+        async def fail(*_: Any) -> Any:
+            monkeypatch.setattr(calls, "run", run)
             raise StorageError("no answer")
 
-        monkeypatch.setattr(wire, "run", away)
-        async with wire._exchange_lock:
-            other = asyncio.create_task(one.session.refresh())
+        monkeypatch.setattr(calls, "run", fail)
+        async with calls._exchange_lock:
+            other = asyncio.create_task(frontier.session.refresh())
             await asyncio.sleep(0)
-            commit = asyncio.create_task(one.commit({}))
+            commit = asyncio.create_task(frontier.commit({}))
             await asyncio.sleep(0)
         with pytest.raises(StorageError):
             await other
@@ -227,4 +229,4 @@ def test_a_commit_that_went_with_a_lost_exchange_is_not_answered(redis, monkeypa
             await commit
         assert first.waiting_verbs == 0
 
-    asyncio.run(play())
+    asyncio.run(scenario())
