@@ -99,13 +99,13 @@ class Checker:
         if not seen:
             finding = Finding(proxy, changes=tuple(sorted(changes)), problem=plain.problem or secure.problem)
             return await self._try_other_kinds(judge, finding) if self.checks.other_kinds and not changes else finding
-        if plain.seen is not None:
+        if plain.seen is not None:  # the page is fetched without TLS, where it can be altered
             changes.update(await self._check_page(judge, proxy))
         levels = [anonymity(each, judge.direct, self.checks.own_addresses) for each in seen]
         return Finding(
             proxy,
             tuple(name for name, each in (("http", plain), ("https", secure)) if each.seen is not None),
-            secure.latency_s or plain.latency_s,
+            secure.latency_s or plain.latency_s,  # that of TLS includes the way through the proxy
             next(level for level in Anonymity if level in levels),
             exit_ip(*seen),
             tuple(sorted({*changes, *request_changes(seen[0], judge.direct)})),

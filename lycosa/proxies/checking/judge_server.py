@@ -156,7 +156,7 @@ async def run_judge(
 
 
 async def _listen(server: HttpServer, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
-    handshake_s = None if context is None else REQUEST_MAX_S
+    handshake_s = None if context is None else REQUEST_MAX_S  # asyncio refuses it without TLS
     try:
         return await asyncio.start_server(
             server.on_connect, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=handshake_s

@@ -101,7 +101,7 @@ class Judges:
 
     async def _probe_directly(self, address: JudgeAddress) -> str:
         """Probe a judge without a proxy. Return why it cannot be used, "" if it can."""
-        self._ready.pop(address.url, None)
+        self._ready.pop(address.url, None)  # until it answers again
         try:
             seen, _ = await self.probe(address, NO_PROXY)
             if seen is not None and address.tls_port:

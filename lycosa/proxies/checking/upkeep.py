@@ -35,7 +35,7 @@ JUDGE_S = 10.0
 
 
 class Upkeep:
-    """Checks a pool until cancelled. `retry_s`, `judge_s`: the pause after a first failed check, and without a judge."""
+    """Checks a pool until cancelled. `retry_s`, `judge_s`: pauses after a first failed check, and without a judge."""
 
     def __init__(
         self,

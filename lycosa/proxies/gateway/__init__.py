@@ -1,1 +1,1 @@
-"""The rotating forward proxy: HTTP, CONNECT and SOCKS 5 in, through a proxy of the pool out."""
+"""A rotating forward proxy: accepts HTTP, CONNECT and SOCKS 5, and forwards through the proxies of a pool."""

@@ -18,7 +18,7 @@ from lycosa.proxies.gateway.routing import GatewayContext
 REPORT, CHOICES = b"/v1/report", b"/v1/choices"
 METHODS = {REPORT: b"POST", CHOICES: b"GET"}
 JSON = "application/json"
-HELP = "this is a proxy: send requests through it, and reports to POST /v1/report; GET /v1/choices?site=SITE says why\n"
+HELP = "this is a proxy: send requests through it; POST /v1/report for reports, GET /v1/choices?site=SITE for reasons\n"
 
 
 class EndpointResponse(NamedTuple):

@@ -104,7 +104,7 @@ class HttpProtocol:
             raise BadMessage("an expectation other than 100-continue", 417)
         self._keep_alive = is_kept(head)
         self._is_busy = True
-        if head.target[:1] in (b"/", b"*"):
+        if head.target[:1] in (b"/", b"*"):  # not in absolute form: meant for the gateway itself (RFC 9112 §3.2)
             self._own_request = OwnRequest(head, body)
             self._client.set_deadline(self._context.limits.head_s)
             self._respond_if_complete(self._own_request)
@@ -115,7 +115,7 @@ class HttpProtocol:
                 self._refuse(error, body, rest)
                 return
             if head.method == b"CONNECT":
-                return
+                return  # the tunnel has `rest`
         if rest:
             self.on_data(rest)
 

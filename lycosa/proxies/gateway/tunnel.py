@@ -46,7 +46,7 @@ class Tunnel:
         proxy = lease.proxy_lease.proxy
         to = await destination_for(self._context, route, proxy)
         upstream, received = await self._context.dialer.connect_through(proxy, to)
-        if lease.ended:
+        if lease.ended:  # reported, or taken back by the pool, during the handshake
             upstream.abort()
             raise ProxyFailed("the lease ended before the tunnel was open", behind=True)
         self._upstream = upstream
@@ -119,7 +119,7 @@ class Tunnel:
         reply, early = self._on_open(lease)
         self._early_size = len(early)
         upstream.forwarded += len(received)
-        self._client.send(reply + received)
+        self._client.send(reply + received)  # before `join`, which lets the next bytes follow
         if early:
             upstream.send(early)
         self._client.join(upstream)

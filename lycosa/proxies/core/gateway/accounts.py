@@ -44,7 +44,7 @@ class Accounts:
         """Check a login, and return what its user name requests. Raises `Forbidden` (407)."""
         if not self._passwords:
             return parse_username(name)
-        user = parse_username(name, self._passwords)
+        user = parse_username(name, self._passwords)  # an unknown account is refused here
         if not hmac.compare_digest(password.encode(), self._passwords[user.account].encode()):
             raise Forbidden(LOGIN_FAILED, LOGIN_STATUS)
         return user

@@ -126,6 +126,7 @@ class Socks5Handshake(Handshake):
     def __init__(self, to: Destination, user: str, password: str) -> None:
         self._to = to
         self._login = (user.encode()[:255], password.encode()[:255]) if user or password else None
+        # The proxy chooses. It may accept this address without the login.
         methods = (socks.NO_LOGIN, socks.LOGIN) if self._login else (socks.NO_LOGIN,)
         super().__init__(bytes((socks.VERSION, len(methods), *methods)))
         self._step = self._read_method
@@ -133,7 +134,7 @@ class Socks5Handshake(Handshake):
     def receive(self, data: bytes) -> bytes:
         self._received += data
         out = b""
-        while not self.done:
+        while not self.done:  # one read may bring several messages
             before = self._received
             out += self._step()
             if self._received == before:

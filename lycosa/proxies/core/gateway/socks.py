@@ -58,14 +58,14 @@ def read_request(data: bytes) -> tuple[tuple[int, Destination], int] | None:
         return None
     if data[0] != VERSION or data[2] or data[3] not in (IPV4, NAME, IPV6):
         raise BadMessage("not a request of SOCKS 5")
-    kind = data[3]
+    kind = data[3]  # a name starts with its length, an address does not
     start = 5 if kind == NAME else 4
     end = start + {IPV4: 4, IPV6: 16, NAME: data[4]}[kind]
     if len(data) < end + 2:
         return None
     address, port = bytes(data[start:end]), int.from_bytes(data[end : end + 2])
     if kind == IPV4:
-        address = str(IPv4Address(address)).encode()
+        address = str(IPv4Address(address)).encode()  # as text, so that one parser checks all destinations
     elif kind == IPV6:
         address = f"[{IPv6Address(address)}]".encode()
     return (data[1], parse_authority(address + b":%d" % port)), end + 2

@@ -66,6 +66,7 @@ def parse_username(text: str, accounts: Collection[str] | None = None) -> Gatewa
     account, rest = _split_account(text, accounts)
     pieces = [each.replace(ESCAPED_DASH, "-") for each in rest.replace("--", ESCAPED_DASH).split("-")[1:]]
     values: dict[str, str] = {}
+    # The "" pairs with a last key without a value: no pattern matches it.
     for key, value in zip(pieces[::2], [*pieces[1::2], ""], strict=False):
         if key not in KEYS:
             keys = ", ".join(KEYS)
@@ -119,7 +120,7 @@ class StickySessions:
         key = (user.account, user.session)
         start, count = self._started.get(key, (now, 0))
         if now >= start + user.sticky_s:
-            start, count = now, count + 1
+            start, count = now, count + 1  # the count distinguishes sessions that start within one second
         self._started[key] = (start, count)
         self._started.move_to_end(key)
         if len(self._started) > self._max:
