@@ -384,7 +384,7 @@ def test_explain_uses_the_fingerprint_rules_of_the_crawl(frontier):
     said = frontier("explain", f"{SITE}/?a=1&b=2", "--state", "t").out
     assert f"it counts as the same page as {SITE}/?b=2&a=1" in said
     a_state("u", sorted_, key=["it.key_resolver"], spider="it")
-    assert "only a run of its spider can say" in fails(frontier, "explain", f"{SITE}/", "--state", "u")
+    assert "only a run of its spider can call it" in fails(frontier, "explain", f"{SITE}/", "--state", "u")
 
 
 def test_control_characters_from_the_network_are_replaced(frontier):

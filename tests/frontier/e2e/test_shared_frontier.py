@@ -120,7 +120,7 @@ def test_a_crawl_may_start_with_imported_urls(tmp_path: Path, server, run_comman
     (tmp_path / "seeds.txt").write_text("http://127.0.0.1:9/a\nhttp://127.0.0.1:9/b\n")
     assert "give --crawl-name NAME to start one" in run_command("import", "seeds.txt", code=2).stderr
     done = run_command("import", "seeds.txt", "--crawl-name", "shop")
-    assert "started crawl" in done.stderr
+    assert "Started crawl" in done.stderr
     assert done.stdout == "2 URLs queued, 0 known already\n"
     assert (
         "no crawl has been started here: lycosa crawl START-URL --frontier"
