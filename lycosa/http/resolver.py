@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
@@ -22,6 +22,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from lycosa.core.errors import ConnectFailed
+from lycosa.core.recent_dict import RecentDict
 
 TTL_S = 300.0
 FAILURE_TTL_S = 30.0
@@ -59,7 +60,7 @@ class SystemResolver:
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._answers: OrderedDict[str, CachedAnswer] = OrderedDict()
+        self._answers: RecentDict[str, CachedAnswer] = RecentDict(ANSWERS_MAX)
         self._lookups: dict[str, asyncio.Future[CachedAnswer]] = {}
         self._waiting: deque[str] = deque()
         self._threads = 0
@@ -112,9 +113,6 @@ class SystemResolver:
     def _on_answer(self, name: str, addresses: Sequence[str], failure: str, ttl_s: float) -> None:
         self._threads -= 1
         answer = self._answers[name] = CachedAnswer(addresses, failure, asyncio.get_running_loop().time() + ttl_s)
-        self._answers.move_to_end(name)
-        if len(self._answers) > ANSWERS_MAX:
-            self._answers.popitem(last=False)
         lookup = self._lookups.pop(name)  # the answer is cached even if every waiting task has timed out
         if not lookup.done():
             lookup.set_result(answer)

@@ -9,10 +9,10 @@ cannot be reached. The fetcher must not resolve such a host by itself: its addre
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from typing import Protocol
 
 from lycosa.core.errors import ConnectFailed
+from lycosa.core.recent_dict import RecentDict
 from lycosa.core.url import host_key, host_name
 from lycosa.crawl.fetching.wrapper import FetcherWrapper
 from lycosa.frontier.core.model import Lease
@@ -51,7 +51,7 @@ class HostAddresses:
         self._frontier = frontier
         self._resolver = resolver
         self._clock = clock
-        self._errors: OrderedDict[str, str] = OrderedDict()
+        self._errors: RecentDict[str, str] = RecentDict(ERRORS_MAX)
 
     async def resolve(self, lease: Lease) -> None:
         """Update the address of the lease's host, and ack the lease."""
@@ -64,7 +64,7 @@ class HostAddresses:
             addresses, ttl_s = await self._resolver.resolve(host_name(host))
         except ConnectFailed as error:
             log.info("no address for %s: %s", host, error)
-            self._remember(host, str(error))
+            self._errors[host] = str(error)
             address, ttl_s = "", UNRESOLVED_S
         else:
             self._errors.pop(host, None)
@@ -75,11 +75,6 @@ class HostAddresses:
     def lookup_error(self, url: str) -> str:
         """Return why the host of a URL could not be resolved; "" when it was, or was never looked up."""
         return self._errors.get(host_key(url), "") if self._errors else ""
-
-    def _remember(self, host: str, why: str) -> None:
-        self._errors[host] = why
-        if len(self._errors) > ERRORS_MAX:
-            self._errors.popitem(last=False)
 
 
 class ResolvedHostFetcher(FetcherWrapper):

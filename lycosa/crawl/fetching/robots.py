@@ -7,7 +7,6 @@ RFC 9309: 2xx is parsed, 4xx allows everything. A host that cannot be reached or
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from lycosa.core.errors import CloseSpider, FetchError, NoProxyYet, PrivateAddress
+from lycosa.core.recent_dict import RecentDict
 from lycosa.core.retry import RetryDecision, RetryPolicy, decide_error, decide_status
 from lycosa.core.url import canonicalize, host_key, redirect_target
 from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, reason_text
@@ -76,7 +76,7 @@ class RobotsGate:
     guard: PublicOnlyGuard = NO_GUARD
 
     def __post_init__(self) -> None:
-        self._parsed: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
+        self._parsed: RecentDict[str, tuple[Robots, float]] = RecentDict(PARSED_MAX)
         self.peers: Sequence[HostFactsListener] = ()
         """Others that receive what this gate fetches: the gates of spiders with other user agents, for example."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
@@ -215,6 +215,4 @@ class RobotsGate:
             self._parsed.pop(host, None)
             return rules
         self._parsed[host] = rules, max(facts.robots_at + ROBOTS_TTL_S, self.now() + REREAD_S)
-        if len(self._parsed) > PARSED_MAX:
-            self._parsed.popitem(last=False)
         return rules

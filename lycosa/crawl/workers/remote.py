@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import count
 from math import inf
 from typing import Any
 
+from lycosa.core.recent_dict import RecentDict
 from lycosa.core.url import host_key
 from lycosa.crawl.workers import messages
 from lycosa.crawl.workers.messages import LOG_TEXT_MAX, OWNER_METHODS, CookieUpdate, HostAccess, LogLine
@@ -43,7 +43,7 @@ class RemoteFrontier:
         self._addresses = addresses
         self._claim_numbers = count(1)
         self._claims: dict[int, asyncio.Future[HostAccess]] = {}
-        self._paced: OrderedDict[str, None] = OrderedDict()
+        self._paced: RecentDict[str, None] = RecentDict(HOSTS_MAX)
 
     push = remote(VisitFrontier.push)
     host_facts = remote(VisitFrontier.host_facts)
@@ -101,15 +101,13 @@ class RemoteFrontier:
         self._addresses.set_error(host, access.error)
         if access.is_paced:
             self._paced[host] = None
-            if len(self._paced) > HOSTS_MAX:
-                self._paced.popitem(last=False)
 
 
 class RemoteAddresses:
     """See `crawl.fetching.addresses.HostLookup`: the owner looks up addresses, and says which it could not find."""
 
     def __init__(self) -> None:
-        self._errors: OrderedDict[str, str] = OrderedDict()
+        self._errors: RecentDict[str, str] = RecentDict(HOSTS_MAX)
 
     def lookup_error(self, url: str) -> str:
         """Return why the host of a URL has no address, "" if it has one."""
@@ -122,8 +120,6 @@ class RemoteAddresses:
         """Remember why the host has no address, "" if it has one."""
         if error:
             self._errors[host] = error
-            if len(self._errors) > HOSTS_MAX:
-                self._errors.popitem(last=False)
         elif self._errors:
             self._errors.pop(host, None)
 
@@ -134,7 +130,7 @@ class RemoteStore:
     def __init__(self, committed: KeyStore, send: Send) -> None:
         self._committed = committed
         self._send = send
-        self._recent: OrderedDict[tuple[str, str], bytes | None] = OrderedDict()
+        self._recent: RecentDict[tuple[str, str], bytes | None] = RecentDict(VALUES_MAX)
 
     def get(self, table: str, key: str) -> bytes | None:
         if (table, key) in self._recent:
@@ -143,9 +139,6 @@ class RemoteStore:
 
     def put(self, table: str, key: str, value: bytes | None) -> None:
         self._recent[table, key] = value
-        self._recent.move_to_end((table, key))
-        if len(self._recent) > VALUES_MAX:
-            self._recent.popitem(last=False)
         self._send(messages.KeyStored(table, key, value))
 
     def items(self, table: str) -> Iterator[tuple[str, bytes]]:

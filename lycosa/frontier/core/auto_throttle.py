@@ -13,8 +13,9 @@ dropped. The frontier keeps the Crawl-delay as the minimum.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
+
+from lycosa.core.recent_dict import RecentDict
 
 HOSTS_MAX = 20_000
 OVERLOADED = frozenset({429, 503})
@@ -59,7 +60,7 @@ class AutoThrottle:
 
     def __init__(self, settings: ThrottleSettings) -> None:
         self._settings = settings
-        self._hosts: OrderedDict[str, HostThrottle] = OrderedDict()
+        self._hosts: RecentDict[str, HostThrottle] = RecentDict(HOSTS_MAX)
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -109,9 +110,6 @@ class AutoThrottle:
         throttle = self._hosts.get(host)
         if throttle is None:
             start_s = max(self._settings.start_delay_s, self._settings.min_delay_s)
-            throttle = self._hosts[host] = HostThrottle(start_s, start_s)
-            if len(self._hosts) > HOSTS_MAX:
-                self._hosts.popitem(last=False)
-        else:
-            self._hosts.move_to_end(host)
+            throttle = HostThrottle(start_s, start_s)
+        self._hosts[host] = throttle
         return throttle

@@ -6,10 +6,10 @@ none of its retries: it says something about the proxies, not about the page. Af
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
+from lycosa.core.recent_dict import RecentDict
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 
 FAILED = frozenset({Blame.MISS, Blame.SITE, Blame.PROXY})
@@ -41,8 +41,7 @@ class Attempts:
 
     def __init__(self, most: int, requests_max: int = REQUESTS_MAX) -> None:
         self._most = most
-        self._requests_max = requests_max
-        self._failed: OrderedDict[Hashable, FailedAttempts] = OrderedDict()
+        self._failed: RecentDict[Hashable, FailedAttempts] = RecentDict(requests_max)
 
     def __len__(self) -> int:
         return len(self._failed)
@@ -66,8 +65,6 @@ class Attempts:
         if failed.count >= self._most:
             return failed.count
         self._failed[request] = failed
-        if len(self._failed) > self._requests_max:
-            self._failed.popitem(last=False)
         return 0
 
     def forget(self, request: Hashable) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Any
+from lycosa.core.recent_dict import RecentDict
 
 KNOWN_HOSTS_MAX = 100_000
 
@@ -12,15 +11,15 @@ class KnownHosts:
     """Times are those of the script's clock. The last KNOWN_HOSTS_MAX hosts are kept."""
 
     def __init__(self) -> None:
-        self._with_delay: OrderedDict[str, bool] = OrderedDict()
-        self._addresses: OrderedDict[str, float] = OrderedDict()
+        self._with_delay: RecentDict[str, bool] = RecentDict(KNOWN_HOSTS_MAX)
+        self._addresses: RecentDict[str, float] = RecentDict(KNOWN_HOSTS_MAX)
 
     def update(self, host: str, address_until: float, *, has_delay: bool = False) -> None:
         """Note whether the host keeps a delay, and until when its address is known; 0 when that was not said."""
         if has_delay:
-            _put(self._with_delay, host, True)
+            self._with_delay[host] = True
         if address_until:
-            _put(self._addresses, host, address_until)
+            self._addresses[host] = address_until
 
     def has_delay(self, host: str) -> bool:
         """Return True if the host keeps a delay between two starts."""
@@ -29,9 +28,3 @@ class KnownHosts:
     def address_until(self, host: str) -> float:
         """Return until when the address of the host is known; 0 when it is not."""
         return self._addresses.get(host, 0.0)
-
-
-def _put(hosts: OrderedDict[str, Any], host: str, value: Any) -> None:
-    hosts[host] = value
-    if len(hosts) > KNOWN_HOSTS_MAX:
-        hosts.popitem(last=False)

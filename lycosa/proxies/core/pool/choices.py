@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lycosa.core.recent_dict import RecentDict
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 
@@ -70,16 +71,14 @@ class Choices:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._targets: OrderedDict[str, deque[LeaseChoice]] = OrderedDict()
+        self._targets: RecentDict[str, deque[LeaseChoice]] = RecentDict(TARGETS_MAX)
 
     def add(self, target: str, request: ProxyRequest, began: float, client: str = "", **fields: Any) -> LeaseChoice:
         """Keep the result of a request that waited since `began`: `fields` of a `LeaseChoice`."""
         now = self._now()
         choice = LeaseChoice(now, client, request, now - began, **fields)
-        self._targets.setdefault(target, deque(maxlen=CHOICES_MAX)).append(choice)
-        self._targets.move_to_end(target)
-        if len(self._targets) > TARGETS_MAX:
-            self._targets.popitem(last=False)
+        choices = self._targets[target] = self._targets.get(target) or deque(maxlen=CHOICES_MAX)
+        choices.append(choice)
         return choice
 
     def of(self, target: str, client: str = "") -> list[LeaseChoice]:

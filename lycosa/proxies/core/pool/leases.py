@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
+
+from lycosa.core.recent_dict import RecentDict
 
 SESSIONS_MAX = 100_000
 """Sessions of a target; beyond that the least recently used one is forgotten."""
@@ -122,7 +123,7 @@ class Sessions:
 
     def __init__(self, sticky_s: float) -> None:
         self.sticky_s = sticky_s
-        self._entries: OrderedDict[str, SessionEntry] = OrderedDict()
+        self._entries: RecentDict[str, SessionEntry] = RecentDict(SESSIONS_MAX)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -132,7 +133,7 @@ class Sessions:
         return list(self._entries.values())
 
     def restore(self, entries: Iterable[SessionEntry]) -> None:
-        self._entries = OrderedDict((each.session, each) for each in entries)
+        self._entries.update((each.session, each) for each in entries)
 
     def key(self, session: str, now: float) -> str | None:
         """Return the key of the proxy of a session."""
@@ -145,6 +146,3 @@ class Sessions:
     def bind(self, session: str, key: str, now: float) -> None:
         """Give a session this proxy, and start its `sticky_s` anew."""
         self._entries[session] = SessionEntry(session, key, now + self.sticky_s)
-        self._entries.move_to_end(session)
-        if len(self._entries) > SESSIONS_MAX:
-            self._entries.popitem(last=False)

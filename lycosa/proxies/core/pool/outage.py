@@ -10,11 +10,13 @@ when it lasts too long. A lease does not end it, as the leased proxy may be dead
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from lycosa.core.recent_dict import RecentDict
 
 NO_PROXY = "no proxy"
 """The reason for the end of a crawl after an outage that lasted too long."""
@@ -69,7 +71,7 @@ class WaitQueueStats:
     """Leases and waiting requests of each target. `which` stands for what a request asks for."""
 
     def __init__(self) -> None:
-        self._targets: OrderedDict[str, TargetWaitStats] = OrderedDict()
+        self._targets: RecentDict[str, TargetWaitStats] = RecentDict(TARGETS_MAX)
 
     def lease_granted(self, target: str, now: float) -> None:
         stats = self._of(target, now)
@@ -104,12 +106,7 @@ class WaitQueueStats:
         return min(max((now - self._of(target, began).since) / 4, RETRY_MIN_S), RETRY_MAX_S)
 
     def _of(self, target: str, now: float) -> TargetWaitStats:
-        stats = self._targets.get(target)
-        if stats is None:
-            stats = self._targets[target] = TargetWaitStats(now, now)
-        self._targets.move_to_end(target)
-        if len(self._targets) > TARGETS_MAX:
-            self._targets.popitem(last=False)
+        stats = self._targets[target] = self._targets.get(target) or TargetWaitStats(now, now)
         return stats
 
 
