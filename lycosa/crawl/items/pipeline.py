@@ -22,7 +22,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -99,6 +99,7 @@ class Pipelines:
         self._on_dropped = on_dropped
         self._on_error = on_error
         self._deliver = deliver
+        self._opened = AsyncExitStack()
         if self._parts and "itemadapter" in sys.modules:
             import lycosa.crawl.items.adapters  # noqa: F401  adds our items to the user's `itemadapter.ItemAdapter`
 
@@ -108,27 +109,15 @@ class Pipelines:
 
     async def open(self) -> None:
         """Call each `open_spider`. If one fails, close those opened before."""
-        for number, part in enumerate(self._parts):
-            try:
+        async with AsyncExitStack() as stack:
+            for part in self._parts:
                 await _call_method(part, "open_spider", self._spider)
-            except BaseException:
-                await self._close(self._parts[:number])
-                raise
+                stack.push_async_callback(_call_method, part, "close_spider", self._spider)
+            self._opened = stack.pop_all()
 
     async def close(self) -> None:
-        """Call each `close_spider` in reverse order, then raise the first exception."""
-        error = await self._close(self._parts)
-        if error is not None:
-            raise error
-
-    async def _close(self, parts: Sequence[Any]) -> Exception | None:
-        first = None
-        for part in reversed(parts):
-            try:
-                await _call_method(part, "close_spider", self._spider)
-            except Exception as error:  # noqa: BLE001  the others have to be closed, too
-                first = first or error
-        return first
+        """Call each `close_spider` in reverse order, all of them even if some fail. Raises the last exception."""
+        await self._opened.aclose()
 
     async def process_page(self, items: Sequence[Any], response: Any = None) -> PipelineResults:
         """Pass the items of a page through all pipelines.

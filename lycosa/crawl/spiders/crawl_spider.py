@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 from lycosa.core.errors import BadSpider
@@ -37,10 +38,9 @@ LINK_TEXT_MAX = 500
 PAGES = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"})
 """Content types of responses that are searched for links."""
 
-Method = Callable[..., Any] | str | None
-
 
 @public
+@dataclass(eq=False)
 class Rule:
     """Which links to follow, and how to handle their pages. Methods are names or functions.
 
@@ -50,23 +50,18 @@ class Rule:
     the requests.
     """
 
-    def __init__(
-        self,
-        link_extractor: Any = None,
-        callback: Method = None,
-        cb_kwargs: Mapping[str, Any] | None = None,
-        follow: bool | None = None,
-        process_links: Method = None,
-        process_request: Method = None,
-        errback: Method = None,
-    ) -> None:
-        self.link_extractor = LinkExtractor() if link_extractor is None else link_extractor
-        self.callback: Any = callback
-        self.cb_kwargs = dict(cb_kwargs or {})
-        self.follow = callback is None if follow is None else follow
-        self.process_links: Any = process_links
-        self.process_request: Any = process_request
-        self.errback: Any = errback
+    link_extractor: Any = None
+    callback: Any = None
+    cb_kwargs: Mapping[str, Any] | None = None
+    follow: bool | None = None
+    process_links: Any = None
+    process_request: Any = None
+    errback: Any = None
+
+    def __post_init__(self) -> None:
+        self.link_extractor = LinkExtractor() if self.link_extractor is None else self.link_extractor
+        self.cb_kwargs = dict(self.cb_kwargs or {})
+        self.follow = self.callback is None if self.follow is None else self.follow
 
 
 @public
@@ -126,7 +121,7 @@ class CrawlSpider(Spider):
     def _by_rule(self, response: Response, **cb_kwargs: Any) -> Any:
         """Handle a page that a rule led to."""
         rule = self._rule_of(response.request)
-        return self.parse_with_rules(response, rule.callback, {**rule.cb_kwargs, **cb_kwargs}, rule.follow)
+        return self.parse_with_rules(response, rule.callback, {**(rule.cb_kwargs or {}), **cb_kwargs}, bool(rule.follow))
 
     def _failed_by_rule(self, failure: Failure) -> Any:
         """Call the errback of the rule."""

@@ -135,7 +135,7 @@ class ImagesPipeline(MediaPipeline):
     def _write(self, image: Image) -> PartialFile:
         file = self.store.new_file(self.settings.max_size)
         try:
-            image.save(cast("IO[bytes]", _Writer(file)), "JPEG")
+            image.save(cast("IO[bytes]", file), "JPEG")
         except BaseException:
             file.discard()
             raise
@@ -158,17 +158,3 @@ def upright_and_opaque(image: Image) -> Image:
     opaque = Image.new("RGB", pixels.size, (255, 255, 255))
     opaque.paste(pixels, mask=pixels.getchannel("A"))
     return opaque
-
-
-class _Writer:
-    """The file object that Pillow needs."""
-
-    def __init__(self, file: PartialFile) -> None:
-        self._file = file
-
-    def write(self, piece: bytes) -> int:
-        self._file(piece)
-        return len(piece)
-
-    def flush(self) -> None:
-        pass

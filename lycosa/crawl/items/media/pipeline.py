@@ -193,12 +193,9 @@ class MediaPipeline:
             raise BadItem(f"more than {MEDIA_PER_ITEM_MAX} media of one item ({type(item).__name__})")
         results: list[Any] = [None] * len(requests)
         queue = iter(enumerate(requests))
-        if len(requests) == 1:
-            await self._process_requests(queue, results, item)
-        elif requests:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(min(self.settings.concurrency, len(requests))):
-                    workers.create_task(self._process_requests(queue, results, item))
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(min(self.settings.concurrency, len(requests))):
+                workers.create_task(self._process_requests(queue, results, item))
         failure = next((result for result in results if isinstance(result, Exception)), None)
         if failure is not None:
             raise failure

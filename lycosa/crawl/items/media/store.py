@@ -66,6 +66,14 @@ class PartialFile:
             raise
         self._md5.update(piece)
 
+    def write(self, piece: bytes) -> int:
+        """Do the same as a file object, for libraries that write into one."""
+        self(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """Do nothing: the file has no buffer."""
+
     @property
     def checksum(self) -> str:
         """The MD5 of the content, in hexadecimal."""
