@@ -74,7 +74,7 @@ IN_WORDS = {
     "http_cache_expiration", "media_max_size", "output", "state", "refresh", "fingerprint_rules", "free_space",
     "log_file",
 }  # fmt: skip
-"""Settings whose default is told in words."""
+"""Settings whose default is given in words."""
 
 
 def settings_page() -> str:
