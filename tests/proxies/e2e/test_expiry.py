@@ -11,24 +11,24 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.expiry import forget_dead
 from lycosa.proxies.memory.pool import LocalPool
 
-PARTS = 4
+BATCHES = 4
 
 
 def test_other_tasks_run_between_the_batches() -> None:
-    async def story() -> None:
+    async def main() -> None:
         pool = LocalPool(lambda _: TargetPolicy())
-        dead = (Proxy("http", "10.0.0.1", port) for port in range(1, PARTS * FORGOTTEN_MAX + 1))
+        dead = (Proxy("http", "10.0.0.1", port) for port in range(1, BATCHES * FORGOTTEN_MAX + 1))
         await pool.add(dead, unchecked=True)
-        turns, at = 0, []
+        steps, batch_steps = 0, []
 
-        def forgotten(keys: Sequence[str]) -> None:
-            at.append(turns)
+        def on_forgotten(keys: Sequence[str]) -> None:
+            batch_steps.append(steps)
 
-        forgetting = asyncio.create_task(forget_dead(pool, 0.0, forgotten))
+        forgetting = asyncio.create_task(forget_dead(pool, 0.0, on_forgotten))
         while await pool.count():
             await asyncio.sleep(0)
-            turns += 1
+            steps += 1
         forgetting.cancel()
-        assert len(set(at)) == len(at) == PARTS
+        assert len(set(batch_steps)) == len(batch_steps) == BATCHES
 
-    asyncio.run(story())
+    asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Pools for programs: leases as blocks, which are renewed, reported on, and released however they end."""
+"""Pools for programs: a lease is a `with` block; it is renewed, takes reports, and is always released."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ SITE = "a.example"
 LONG_S = 20.0
 
 
-def play(
-    story: Callable[[Pool, ManualClock], Awaitable[None]], count: int = 1, policies: Policies | None = None
+def run(
+    scenario: Callable[[Pool, ManualClock], Awaitable[None]], count: int = 1, policies: Policies | None = None
 ) -> None:
-    """Run a story on a pool with a manual clock."""
+    """Run a scenario on a pool with a manual clock."""
 
-    async def whole() -> None:
+    async def main() -> None:
         clock = ManualClock()
-        known = policies or Policies()
-        port = LocalPool(known.policy_of, clock)
-        pool = Pool(port, known)
+        used_policies = policies or Policies()
+        port = LocalPool(used_policies.policy_of, clock)
+        pool = Pool(port, used_policies)
         assert await pool.add(*(f"http://ann:secret@10.0.0.{number}:8080" for number in range(count))) == count
-        await story(pool, clock)
+        await scenario(pool, clock)
         await port.close()
 
-    asyncio.run(whole())
+    asyncio.run(main())
 
 
 def test_a_lease_lasts_for_a_block(tmp_path: Path) -> None:
-    async def story(pool: Pool, _: ManualClock) -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
         async with pool.lease(SITE) as proxy:
             assert (proxy.url, proxy.target) == ("http://ann:secret@10.0.0.0:8080", SITE)
             assert proxy.proxies == {"http": proxy.url, "https": proxy.url}
@@ -50,11 +50,11 @@ def test_a_lease_lasts_for_a_block(tmp_path: Path) -> None:
         async with pool.lease(SITE, wait_s=0.0):
             pass
 
-    play(story)
+    run(scenario)
 
 
 def test_each_request_of_a_lease_is_reported_and_counted() -> None:
-    async def story(pool: Pool, _: ManualClock) -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
         async with pool.lease(SITE) as proxy:
             assert proxy.report(200) == Outcome()
             assert proxy.report(404).blame == "nobody"
@@ -68,20 +68,20 @@ def test_each_request_of_a_lease_is_reported_and_counted() -> None:
         (view,) = await pool.proxies(SITE)
         assert (view.uses, view.state, view.reason) == (6, ProxyState.COOLING, "403")
 
-    play(story)
+    run(scenario)
 
 
 def test_the_rules_of_a_target_judge_responses() -> None:
-    async def story(pool: Pool, _: ManualClock) -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
         async with pool.lease("www.a.example") as proxy:
             assert proxy.report(200, body=b"<h1>Unusual traffic</h1>") == Outcome(leasing.Blame.SITE, "soft ban")
 
     rule = {"blame": "site", "reason": "soft ban", "body": "(?i)unusual traffic"}
-    play(story, policies=policies_from({"targets": {"a.example": {"rules": [rule]}}}))
+    run(scenario, policies=policies_from({"targets": {"a.example": {"rules": [rule]}}}))
 
 
 def test_an_exception_is_reported_if_it_is_about_the_proxy() -> None:
-    async def story(pool: Pool, _: ManualClock) -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
         with pytest.raises(ValueError, match="mine"):
             async with pool.lease(SITE):
                 raise ValueError("mine")
@@ -93,11 +93,11 @@ def test_an_exception_is_reported_if_it_is_about_the_proxy() -> None:
         (view,) = await pool.proxies(SITE)
         assert (view.state, view.reason) == (ProxyState.COOLING, "ConnectionRefusedError")
 
-    play(story)
+    run(scenario)
 
 
-def test_several_proxies_at_once() -> None:
-    async def story(pool: Pool, _: ManualClock) -> None:
+def test_several_proxies_can_be_leased_together() -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
         async with pool.lease(SITE, n=3) as proxies:
             assert len({each.url for each in proxies}) == 3
             proxies[0].report(403)
@@ -105,7 +105,7 @@ def test_several_proxies_at_once() -> None:
         assert states == [ProxyState.COOLING, ProxyState.READY, ProxyState.READY]
         with pytest.raises(ConnectionRefusedError):
             async with pool.lease(SITE, n=2):
-                raise ConnectionRefusedError  # of which of the two?
+                raise ConnectionRefusedError  # it may be about either of the two
         assert states == sorted(view.state for view in await pool.proxies(SITE))
         async with pool.lease(SITE, n=1) as proxies:
             assert len(proxies) == 1
@@ -113,16 +113,16 @@ def test_several_proxies_at_once() -> None:
             async with pool.lease(SITE, n=0):
                 pass
 
-    play(story, 3)
+    run(scenario, 3)
 
 
-def test_sessions_tags_and_excluded_proxies() -> None:
-    async def story(pool: Pool, _: ManualClock) -> None:
+def test_sessions_tags_and_avoided_proxies_select_the_proxy() -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
         await pool.add("http://10.1.0.1:1 country=de")
         async with pool.lease(SITE, session="s") as first:
             assert not first.rebound
-        async with pool.lease(SITE, session="s") as again:
-            assert again.url == first.url
+        async with pool.lease(SITE, session="s") as second:
+            assert second.url == first.url
         async with pool.lease(SITE, tags={"country": "de"}) as german:
             assert german.tags == {"country": "de"}
         async with pool.lease(SITE, avoid=[german.lease.proxy.key]) as other:
@@ -134,36 +134,36 @@ def test_sessions_tags_and_excluded_proxies() -> None:
         assert await pool.remove(german.lease.proxy.key) == 1
         assert [view.target for view in await pool.targets()] == [SITE]
 
-    play(story, 3)
+    run(scenario, 3)
 
 
 def test_a_lease_is_renewed_while_its_block_runs() -> None:
-    async def story(pool: Pool, clock: ManualClock) -> None:
+    async def scenario(pool: Pool, clock: ManualClock) -> None:
         async with pool.lease(SITE, lease_s=0.3) as proxy:
             for _ in range(4):
                 clock.now += 0.25
-                await until(lambda: ends(pool) > clock.now + 0.2)
+                await until(lambda: lease_deadline(pool) > clock.now + 0.2)
         assert not proxy.is_lost
         (view,) = await pool.targets()
         assert (view.leaked, view.stale) == (0, 0)
 
-    play(story)
+    run(scenario)
 
 
-def ends(pool: Pool) -> float:
+def lease_deadline(pool: Pool) -> float:
     """Return the deadline of the current lease."""
     assert isinstance(pool.port, LocalPool)
     return pool.port._pool.targets[SITE].parts()[1].next_deadline() or 0.0
 
 
-async def until(is_so: Callable[[], bool]) -> None:
+async def until(is_met: Callable[[], bool]) -> None:
     async with asyncio.timeout(LONG_S):
-        while not is_so():  # noqa: ASYNC110  the pool does not tell
+        while not is_met():  # noqa: ASYNC110  the pool has no event for it
             await asyncio.sleep(0.01)
 
 
 def test_a_lost_lease_is_reported() -> None:
-    async def story(pool: Pool, clock: ManualClock) -> None:
+    async def scenario(pool: Pool, clock: ManualClock) -> None:
         async with pool.lease(SITE, lease_s=0.3) as proxy:
             clock.now += 1.0
             await until(lambda: proxy.is_lost)
@@ -171,29 +171,29 @@ def test_a_lost_lease_is_reported() -> None:
                 assert other.url == proxy.url
             proxy.report(403)
         (view,) = await pool.proxies(SITE)
-        assert view.state is ProxyState.READY, "too late: it changes nothing"
+        assert view.state is ProxyState.READY, "a report after the deadline changes nothing"
 
-    play(story)
+    run(scenario)
 
 
-def test_renewals_have_a_limit() -> None:
-    async def story(pool: Pool, clock: ManualClock) -> None:
+def test_a_lease_is_renewed_up_to_a_maximum_time() -> None:
+    async def scenario(pool: Pool, clock: ManualClock) -> None:
         async with pool.lease(SITE, lease_s=0.3, max_hold_s=0.0) as proxy:
             clock.now += 1.0
             async with pool.lease(SITE, wait_s=0.0):
                 pass
         assert proxy.is_lost
 
-    play(story)
+    run(scenario)
 
 
-def test_reports_are_bounded_and_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_and_values_of_reports_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leasing, "REPORTS_MAX", 3)
 
-    async def story(pool: Pool, _: ManualClock) -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
         async with pool.lease(SITE) as proxy:
-            no_times = (-0.1, float("nan"), float("inf"), "1", True)
-            times = [{name: each} for name in ("latency_s", "rest_s") for each in no_times]
+            invalid_times = (-0.1, float("nan"), float("inf"), "1", True)
+            times = [{name: each} for name in ("latency_s", "rest_s") for each in invalid_times]
             for wrong in ({"blame": "me"}, {"result": "200"}, {}, *({"blame": "site", **each} for each in times)):
                 with pytest.raises(UsageError):
                     proxy.report(**wrong)
@@ -204,11 +204,11 @@ def test_reports_are_bounded_and_validated(monkeypatch: pytest.MonkeyPatch) -> N
         (view,) = await pool.proxies(SITE)
         assert view.uses == 3
 
-    play(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
-    ("target", "wanted"),
+    ("target", "options"),
     [
         ("", {}),
         ("x" * 256, {}),
@@ -218,31 +218,31 @@ def test_reports_are_bounded_and_validated(monkeypatch: pytest.MonkeyPatch) -> N
         (SITE, {"tags": {"": ""}}),
     ],
 )
-def test_targets_sessions_and_tags_are_validated(target: str, wanted: dict[str, object]) -> None:
-    async def story(pool: Pool, _: ManualClock) -> None:
+def test_targets_sessions_and_tags_are_validated(target: str, options: dict[str, object]) -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
         with pytest.raises(UsageError, match="write a text of 1 to 255 characters"):
-            async with pool.lease(target, **wanted):  # type: ignore[arg-type]
+            async with pool.lease(target, **options):  # type: ignore[arg-type]
                 pass
         for lease_s in (0.0, float("nan"), 1e6):
             with pytest.raises(UsageError, match=r"write 0\.1 to 86,400 seconds"):
                 async with pool.lease(SITE, lease_s=lease_s):
                     pass
 
-    play(story)
+    run(scenario)
 
 
-def test_policies_are_an_argument_or_those_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policies_come_from_an_argument_or_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lycosa.toml").write_text("[proxies.default]\nconcurrency = 2\n")
 
-    async def twice(**given: object) -> None:
-        async with open_pool("memory:", **given) as pool:  # type: ignore[arg-type]
+    async def lease_twice(**options: object) -> None:
+        async with open_pool("memory:", **options) as pool:  # type: ignore[arg-type]
             await pool.add("10.0.0.1:8080")
             async with pool.lease(SITE), pool.lease(SITE, wait_s=0.0):
                 pass
 
-    asyncio.run(twice())
+    asyncio.run(lease_twice())
     with pytest.raises(NoProxy):
-        asyncio.run(twice(policies={"default": {"concurrency": 1}}))
+        asyncio.run(lease_twice(policies={"default": {"concurrency": 1}}))
     with pytest.raises(BadSetting, match=r"proxies: there is no 'defaults': did you mean default\?"):
-        asyncio.run(twice(policies={"defaults": {}}))
+        asyncio.run(lease_twice(policies={"defaults": {}}))

@@ -1,5 +1,6 @@
-"""Proxies of a crawl and of one request (C2), over a real one: pages, robots.txt, tunnels, failures, and who gets to
-know the password."""
+"""A proxy for a crawl or for one request (C2), with a real server: pages, robots.txt, tunnels, failures, and where the
+password is stored.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +28,18 @@ HOSTS = {"www.example": "127.0.0.1", "other.example": "127.0.0.1"}
 QUICK = {"robots": False, "retries": 1, "backoff_base": 0, "commit_every": 0.01}
 
 
-def playing(play: Callable[[Server, Proxy], Any], **options: Any) -> None:
+def run(scenario: Callable[[Server, Proxy], Any], **options: Any) -> None:
     async def main() -> None:
         async with asyncio.timeout(60), serving(**options) as server, proxying(**LOGIN, hosts=HOSTS) as proxy:
-            await play(server, proxy)
+            await scenario(server, proxy)
 
     asyncio.run(main())
 
 
-class Asks(Spider):
-    """Asks for URLs with this meta, and says what it got."""
+class RequestsUrls(Spider):
+    """Requests URLs with this meta; records responses and failures."""
 
-    name = "asks"
+    name = "requests-urls"
 
     def __init__(self, urls: list[str], meta: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -61,7 +62,7 @@ class Asks(Spider):
         self.rows = found.rows
 
 
-async def crawl(spider: Asks, **settings: Any) -> Summary:
+async def crawl(spider: RequestsUrls, **settings: Any) -> Summary:
     async with lycosa.Crawl(spider, **{**QUICK, **settings}) as crawl:
         spider.crawl = crawl
         summary = await crawl.run()
@@ -75,7 +76,7 @@ def url_of(server: Server, path: str, host: str = "www.example") -> str:
 
 @pytest.fixture
 def silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Nothing that is logged has the password in it."""
+    """Asserts that no log message contains the password."""
     caplog.set_level(logging.DEBUG)
     yield
     for part in ("same:5", "same%3A5", SECRET):
@@ -83,103 +84,103 @@ def silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize("where", ["setting", "meta"])
-def test_pages_redirects_and_robots_txt(where):
-    """The robots.txt goes through the proxy of the settings; that of one request is for its own transfers."""
+@pytest.mark.parametrize("proxy_from", ["setting", "meta"])
+def test_pages_and_redirects_go_through_the_proxy(proxy_from):
+    """robots.txt goes through the proxy of the settings. The proxy of a request is used for that request only."""
 
-    async def play(server: Server, proxy: Proxy) -> None:
+    async def scenario(server: Server, proxy: Proxy) -> None:
         urls = [url_of(server, "/good"), url_of(server, "/redirect-good", "other.example"), url_of(server, "/private")]
-        if where == "setting":
-            spider = Asks(urls)
+        if proxy_from == "setting":
+            spider = RequestsUrls(urls)
             summary = await crawl(spider, robots=True, proxy=proxy.url_with_secrets)
             assert summary.reasons == {"200": 2, "redirect": 1, "robots": 1}
         else:
-            spider = Asks(urls[:2], {"proxy": proxy.url_with_secrets})
+            spider = RequestsUrls(urls[:2], {"proxy": proxy.url_with_secrets})
             summary = await crawl(spider)
             assert summary.reasons == {"200": 2, "redirect": 1}
         moved = url_of(server, "/good", "other.example")
-        robots = [url_of(server, "/robots.txt", host) for host in HOSTS] if where == "setting" else []
+        robots = [url_of(server, "/robots.txt", host) for host in HOSTS] if proxy_from == "setting" else []
         assert sorted(proxy.asked) == sorted(f"GET {url}" for url in [*urls[:2], moved, *robots])
         assert sorted(each["url"] for each in spider.items) == sorted([urls[0], moved])
-        assert {each["ip"] for each in spider.items} == {""}  # nobody here knows it
+        assert {each["ip"] for each in spider.items} == {""}  # only the proxy knows it
         assert "same" not in repr((spider.items, summary))
         assert all("via" in hit.headers and "proxy-authorization" not in hit.headers for hit in server.hits)
 
-    playing(play, robots="User-agent: *\nDisallow: /private\n")
+    run(scenario, robots="User-agent: *\nDisallow: /private\n")
 
 
 @pytest.mark.usefixtures("silent")
-def test_robots_txt_of_a_request_with_a_proxy_of_its_own():
-    """As with Scrapy, it is asked for as the settings say: here, directly."""
+def test_robots_txt_is_not_fetched_through_the_proxy_of_a_request():
+    """As with Scrapy, it is fetched as the settings say: here, directly."""
 
-    async def play(server: Server, proxy: Proxy) -> None:
-        summary = await crawl(Asks([server.url("/good")], {"proxy": proxy.url_with_secrets}), robots=True)
+    async def scenario(server: Server, proxy: Proxy) -> None:
+        summary = await crawl(RequestsUrls([server.url("/good")], {"proxy": proxy.url_with_secrets}), robots=True)
         assert (summary.reasons, proxy.asked) == ({"200": 1}, [f"GET {server.url('/good')}"])
         assert [(hit.path, "via" in hit.headers) for hit in server.hits] == [("/robots.txt", False), ("/good", True)]
 
-    playing(play)
+    run(scenario)
 
 
-def test_one_request_without_the_proxy_of_the_settings():
-    async def play(server: Server, proxy: Proxy) -> None:
+def test_a_request_may_bypass_the_proxy_of_the_settings():
+    async def scenario(server: Server, proxy: Proxy) -> None:
         for none in ("", None):
-            spider = Asks([server.url("/good")], {"proxy": none})
+            spider = RequestsUrls([server.url("/good")], {"proxy": none})
             await crawl(spider, proxy=proxy.url_with_secrets)
             assert (spider.items, proxy.asked) == ([{"url": server.url("/good"), "ip": "127.0.0.1"}], [])
 
-    playing(play)
+    run(scenario)
 
 
-def test_a_host_that_only_the_proxy_can_find():
-    async def play(server: Server, proxy: Proxy) -> None:
-        spider = Asks([url_of(server, "/good")], {"proxy": proxy.url_with_secrets})
+def test_a_host_that_only_the_proxy_resolves_is_reached():
+    async def scenario(server: Server, proxy: Proxy) -> None:
+        spider = RequestsUrls([url_of(server, "/good")], {"proxy": proxy.url_with_secrets})
         summary = await crawl(spider, delay_per_ip=0.001)
         assert (summary.reasons, summary.dead) == ({"200": 1}, [])
 
-    playing(play)
+    run(scenario)
 
 
 @pytest.mark.usefixtures("silent", "trusted")
-@pytest.mark.parametrize("where", ["setting", "meta"])
-def test_https_goes_through_a_tunnel(where, certificates):  # noqa: F811
-    async def play(server: Server, proxy: Proxy) -> None:
-        url, robots = server.url("/good"), where == "setting"
-        given = {"proxy": proxy.url_with_secrets}
-        spider = Asks([url], given if where == "meta" else None)
-        summary = await crawl(spider, robots=robots, **(given if robots else {}))
+@pytest.mark.parametrize("proxy_from", ["setting", "meta"])
+def test_https_goes_through_a_tunnel(proxy_from, certificates):  # noqa: F811
+    async def scenario(server: Server, proxy: Proxy) -> None:
+        url, robots = server.url("/good"), proxy_from == "setting"
+        setting = {"proxy": proxy.url_with_secrets}
+        spider = RequestsUrls([url], setting if proxy_from == "meta" else None)
+        summary = await crawl(spider, robots=robots, **(setting if robots else {}))
         assert (summary.reasons, summary.dead) == ({"200": 1}, [])
         assert set(proxy.asked) == {f"CONNECT {server.address}"}
         assert server.paths() == ["/robots.txt"] * robots + ["/good"]
         assert all("proxy-authorization" not in hit.headers for hit in server.hits)
 
-    playing(play, tls=certificates.context("good"))
+    run(scenario, tls=certificates.context("good"))
 
 
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        ("gone", "proxy refused the connection"),
-        ("lost", "proxy not found"),
+        ("closed", "proxy refused the connection"),
+        ("unknown", "proxy not found"),
         ("down", "connection (lost|closed without an answer)"),
         ("password", "407"),
         ("scheme", "not a supported proxy: write http://, https://, socks4:// or socks5h://host:port"),
     ],
 )
-def test_a_proxy_that_does_not_work(broken, reason):
-    """It is tried again as any page is, and then the page is dead for a reason that blames the right one."""
+def test_a_broken_proxy_is_retried_and_named_in_the_reason(broken, reason):
+    """The page is retried like any other, and then dead with a reason that names the proxy."""
 
-    async def play(server: Server, proxy: Proxy) -> None:
+    async def scenario(server: Server, proxy: Proxy) -> None:
         proxies = {
-            "gone": f"http://ann:{SECRET}@127.0.0.1:{closed_port()}",
-            "lost": f"http://ann:{SECRET}@no-such-proxy.invalid:1",
+            "closed": f"http://ann:{SECRET}@127.0.0.1:{closed_port()}",
+            "unknown": f"http://ann:{SECRET}@no-such-proxy.invalid:1",
             "down": proxy.url_with_secrets,
             "password": proxy.url_with_secrets.replace("ann", "bob"),
             "scheme": proxy.url_with_secrets.replace("http:", "ftp:"),
         }
         proxy.down = broken == "down"
         url = url_of(server, "/good")
-        spider = Asks([url], {"proxy": proxies[broken]})
+        spider = RequestsUrls([url], {"proxy": proxies[broken]})
         summary = await crawl(spider)
         if broken == "password":
             assert summary.reasons == {"407": 1}
@@ -187,43 +188,43 @@ def test_a_proxy_that_does_not_work(broken, reason):
             assert [dead for dead, _ in summary.dead] == [url]
             assert re.fullmatch(reason, summary.dead[0][1])
             assert summary.stats.get("retry/count", 0) == (broken != "scheme")
-        rescued = Asks([url], {"proxy": proxies[broken], "errback": True})
-        again = await crawl(rescued)
-        assert len(rescued.failures) == 1
-        assert "same" not in repr((summary, again, spider.items, rescued.failures, spider.rows[0].reason))
+        with_errback = RequestsUrls([url], {"proxy": proxies[broken], "errback": True})
+        second = await crawl(with_errback)
+        assert len(with_errback.failures) == 1
+        assert "same" not in repr((summary, second, spider.items, with_errback.failures, spider.rows[0].reason))
         assert server.connections == 0
 
-    playing(play)
+    run(scenario)
 
 
 @pytest.mark.usefixtures("silent", "trusted")
-def test_a_tunnel_that_is_refused(certificates):  # noqa: F811
-    async def play(server: Server, proxy: Proxy) -> None:
+def test_a_refused_tunnel_makes_the_page_dead(certificates):  # noqa: F811
+    async def scenario(server: Server, proxy: Proxy) -> None:
         urls = [server.url("/good"), server.url("/good").replace("127.0.0.1", "no-such-host.invalid")]
-        wrong = await crawl(Asks(urls[:1], {"proxy": proxy.url_with_secrets.replace("ann", "bob")}))
-        assert wrong.dead == [(urls[0], "proxy answered 407")]
-        lost = await crawl(Asks(urls[1:], {"proxy": proxy.url_with_secrets}))
-        assert lost.dead == [(urls[1], "proxy answered 502")]
+        wrong_login = await crawl(RequestsUrls(urls[:1], {"proxy": proxy.url_with_secrets.replace("ann", "bob")}))
+        assert wrong_login.dead == [(urls[0], "proxy answered 407")]
+        unknown_host = await crawl(RequestsUrls(urls[1:], {"proxy": proxy.url_with_secrets}))
+        assert unknown_host.dead == [(urls[1], "proxy answered 502")]
 
-    playing(play, tls=certificates.context("good"))
+    run(scenario, tls=certificates.context("good"))
 
 
-@pytest.mark.parametrize("where", ["setting", "meta"])
-def test_what_the_state_holds(tmp_path, where):
-    """The proxy of the settings is nowhere in it. That of a request is stored as the rest of its meta is."""
+@pytest.mark.parametrize("proxy_from", ["setting", "meta"])
+def test_the_state_has_the_proxy_of_a_request_but_not_that_of_the_settings(tmp_path, proxy_from):
+    """The proxy of the settings is not stored. That of a request is stored with the rest of its meta."""
 
-    async def play(server: Server, proxy: Proxy) -> None:
+    async def scenario(server: Server, proxy: Proxy) -> None:
         proxies = {"proxy": proxy.url_with_secrets}
-        spider = Asks([url_of(server, "/good")], proxies if where == "meta" else None)
-        kept = {"state": str(tmp_path / "state"), "output": str(tmp_path / "items.jsonl")}
-        summary = await crawl(spider, **kept, **(proxies if where == "setting" else {}))
+        spider = RequestsUrls([url_of(server, "/good")], proxies if proxy_from == "meta" else None)
+        options = {"state": str(tmp_path / "state"), "output": str(tmp_path / "items.jsonl")}
+        summary = await crawl(spider, **options, **(proxies if proxy_from == "setting" else {}))
         assert summary.reasons == {"200": 1}
-        stored = [path for path in tmp_path.rglob("*") if path.is_file() and b"sesame" in _plain(path)]
-        assert {path.name for path in stored} == ({"journal.1"} if where == "meta" else set())
-        assert (spider.rows[0].record.extras is not None) == (where == "meta")
+        stored = [path for path in tmp_path.rglob("*") if path.is_file() and b"sesame" in _without_at_signs(path)]
+        assert {path.name for path in stored} == ({"journal.1"} if proxy_from == "meta" else set())
+        assert (spider.rows[0].record.extras is not None) == (proxy_from == "meta")
 
-    playing(play)
+    run(scenario)
 
 
-def _plain(path: Path) -> bytes:
+def _without_at_signs(path: Path) -> bytes:
     return path.read_bytes().replace(b"%40", b"").replace(b"@", b"")

@@ -1,4 +1,4 @@
-"""Requests that wait for a proxy give their places in the crawl to hosts with free proxies."""
+"""Requests that wait for a proxy do not use up the concurrency of the crawl."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.servers.banning import Banning, banning
 from tests.servers.proxies import new_address
 from tests.servers.proxy import proxying
 
-PLACES = 24
+CONCURRENCY = 24
 PAGES = 80
 DELAY_S = 0.05
 
 
 class TwoSites(Spider):
-    """Site 0 needs German proxies."""
+    """Requests of site 0 need German proxies."""
 
-    name = "two"
+    name = "two-sites"
 
     def __init__(self, server: Banning) -> None:
         super().__init__()
@@ -35,10 +35,10 @@ class TwoSites(Spider):
         yield {"url": response.url}
 
 
-def test_a_site_with_few_proxies_leaves_the_places_to_others(tmp_path: Path) -> None:
-    """One proxy for a site of 80 pages, twelve for another, which is finished when the first has hardly started."""
+def test_a_site_with_few_proxies_does_not_slow_down_others(tmp_path: Path) -> None:
+    """One site has one proxy, another one twelve: it ends when the first has less than half of its pages."""
 
-    async def story() -> None:
+    async def main() -> None:
         async with (
             asyncio.timeout(120),
             banning(sites=2, pages=PAGES, delay_s=DELAY_S) as server,
@@ -51,15 +51,15 @@ def test_a_site_with_few_proxies_leaves_the_places_to_others(tmp_path: Path) -> 
                 TwoSites(server),
                 proxy_pool=str(file),
                 robots=False,
-                concurrency=PLACES,
-                concurrency_per_host=PLACES,
+                concurrency=CONCURRENCY,
+                concurrency_per_host=CONCURRENCY,
                 log_level="ERROR",
             )
             async with crawl:
                 summary = await crawl.run()
             assert summary.reasons == {"200": 2 * PAGES}
             order = [hit.site for hit in server.hits]
-            last = max(place for place, site in enumerate(order) if site == 1)
+            last = max(index for index, site in enumerate(order) if site == 1)
             assert order[:last].count(0) < PAGES / 2
 
-    asyncio.run(story())
+    asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Pools in programs: requests through real proxies, one of which is down, to a site that bans."""
+"""Pools in programs: requests through real proxies, one of them down, to a site that bans."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ ROUNDS = 20
 
 @asynccontextmanager
 async def site() -> AsyncIterator[int]:
-    """A site on this port that refuses /no."""
+    """Serve a site that forbids /no. Yield its port."""
 
-    async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
-        refused = b"/no " in line
-        head = b"403 Forbidden\r\nRetry-After: 600" if refused else b"200 OK"
+        is_refused = b"/no " in line
+        head = b"403 Forbidden\r\nRetry-After: 600" if is_refused else b"200 OK"
         writer.write(b"HTTP/1.1 " + head + b"\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(attend, "127.0.0.1", 0)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
 
 
-def test_requests_through_a_pool(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_requests_through_a_pool_report_failures_and_bans(tmp_path: Path) -> None:
+    async def main() -> None:
         hosts = {SITE: "127.0.0.1"}
         async with (
             site() as port,
@@ -50,14 +50,14 @@ def test_requests_through_a_pool(tmp_path: Path) -> None:
             await pool.add(first.url_with_secrets, second.url, dead)
             found = Counter[str]()
             for _ in range(ROUNDS):
-                found[await fetched(pool, f"http://{SITE}:{port}/yes")] += 1
-            assert 1 <= found["ProxyError"] < ROUNDS / 2, "it cools down now and then"
+                found[await fetch(pool, f"http://{SITE}:{port}/yes")] += 1
+            assert 1 <= found["ProxyError"] < ROUNDS / 2, "it cools down after failures"
             assert found["200"] == ROUNDS - found["ProxyError"] == len(first.asked) + len(second.asked)
             assert min(len(first.asked), len(second.asked)) > 0
             (down,) = [view for view in await pool.proxies(SITE) if view.proxy.url == dead]
             assert down.reason == "ProxyError"
             await pool.ban(SITE, down.proxy.key)
-            assert await fetched(pool, f"http://{SITE}:{port}/no") == "403"
+            assert await fetch(pool, f"http://{SITE}:{port}/no") == "403"
             states = [view.state for view in await pool.proxies(SITE) if view.reason == "403"]
             assert states == [ProxyState.COOLING]
             async with pool.lease("other.example", n=2), pool.lease(SITE):
@@ -65,10 +65,10 @@ def test_requests_through_a_pool(tmp_path: Path) -> None:
                     async with pool.lease(SITE, wait_s=0.0):
                         pass
 
-    asyncio.run(story())
+    asyncio.run(main())
 
 
-async def fetched(pool: object, url: str) -> str:
+async def fetch(pool: object, url: str) -> str:
     """Fetch a page through a proxy of the pool. Return the status, or the name of the error."""
     try:
         async with pool.lease(SITE) as proxy:  # type: ignore[attr-defined]

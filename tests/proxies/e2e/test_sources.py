@@ -1,4 +1,4 @@
-"""Sources of proxies: files, servers, providers and Python. A failing one removes nothing and delays nothing."""
+"""Sources of proxies: files, servers, providers and Python. A failing one removes no proxy and delays no other."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from tests.servers.ports import closed_port
 HANG = "hang"
 
 
-class Lists:
-    """A web server of lists: `answers` by path are a body, a response, or HANG; `asked` are the heads of requests."""
+class ListServer:
+    """A web server with lists: `answers` by path are a body, a response, or HANG; `requests` are the heads received."""
 
     def __init__(self) -> None:
         self.answers: dict[str, str] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.url = ""
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        self.asked.append(head)
+        self.requests.append(head)
         answer = self.answers.get(head.split(" ")[1], "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")
         if answer == HANG:
-            await reader.read()  # until the client has enough
+            await reader.read()  # until the client disconnects
         else:
-            whole = answer if answer.startswith("HTTP/") else f"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{answer}"
-            writer.write(whole.encode())
+            response = answer if answer.startswith("HTTP/") else f"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{answer}"
+            writer.write(response.encode())
         writer.close()
 
 
 @asynccontextmanager
-async def listing() -> AsyncIterator[Lists]:
-    lists = Lists()
+async def serve_lists() -> AsyncIterator[ListServer]:
+    lists = ListServer()
     async with await asyncio.start_server(lists.connected, "127.0.0.1", 0) as server:
         lists.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield lists
 
 
-class Clock:
+class ManualClock:
     def __init__(self) -> None:
         self.now = 1_000_000.0
 
@@ -66,7 +66,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def refreshing(pool: ProxyPool, sources: Sequence[ProxySource], **more: Any) -> AsyncIterator[Refresher]:
+async def open_refresher_for(pool: ProxyPool, sources: Sequence[ProxySource], **more: Any) -> AsyncIterator[Refresher]:
     fetcher = CurlFetcher(FetchSettings(timeout_s=20))
     try:
         async with asyncio.timeout(60):
@@ -76,8 +76,8 @@ async def refreshing(pool: ProxyPool, sources: Sequence[ProxySource], **more: An
 
 
 def source(name: str = "mine", **keys: object) -> ProxySource:
-    (made,) = sources_from([{"name": name, **keys}], {})
-    return made
+    (parsed,) = sources_from([{"name": name, **keys}], {})
+    return parsed
 
 
 async def hosts(pool: ProxyPool) -> list[str]:
@@ -88,13 +88,13 @@ async def dead(pool: ProxyPool) -> list[str]:
     return sorted(view.proxy.host for view in await pool.proxies() if view.state is ProxyState.DEAD)
 
 
-Story = Callable[[LocalPool, Lists], Awaitable[None]]
+Scenario = Callable[[LocalPool, ListServer], Awaitable[None]]
 
 
-def play(story: Story) -> None:
+def run(scenario: Scenario) -> None:
     async def main() -> None:
-        async with listing() as lists:
-            await story(LocalPool(), lists)
+        async with serve_lists() as lists:
+            await scenario(LocalPool(), lists)
 
     asyncio.run(main())
 
@@ -113,9 +113,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
 def test_every_kind_of_source_fills_the_pool(tmp_path: Path, module: Callable[[str], None]) -> None:
     (tmp_path / "list.txt").write_text("10.0.0.1:80 country=de\n# comment\nnonsense\n")
-    module("def every():\n    yield '10.0.0.4:80'\n    yield {'ip': '10.0.0.5', 'port': 80}\n")
+    module("def proxies():\n    yield '10.0.0.4:80'\n    yield {'ip': '10.0.0.5', 'port': 80}\n")
 
-    async def story(pool: LocalPool, lists: Lists) -> None:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
         lists.answers["/list"] = "10.0.0.2:80\n"
         lists.answers["/api?c=de"] = json.dumps({"data": [{"h": "10.0.0.3", "p": 80}]})
         lists.answers["/api?c=fr"] = json.dumps({"data": [{"h": "10.0.0.6", "p": 80}]})
@@ -124,10 +124,10 @@ def test_every_kind_of_source_fills_the_pool(tmp_path: Path, module: Callable[[s
             source("b", kind="url", url=f"{lists.url}/list"),
             source("c", kind="api", url=f"{lists.url}/api?c={{country}}", variables={"country": ["de", "fr"]},
                    items="data", fields={"host": "h", "port": "p"}, headers={"X-Key": "secret"}),
-            source("d", kind="python", iterator="my_proxies:every"),
+            source("d", kind="python", iterator="my_proxies:proxies"),
             source("e", kind="template", address="http://u-{session}:p@10.0.0.7:80", sessions=2),
         ]  # fmt: skip
-        async with refreshing(pool, sources, folder=tmp_path) as refresher:
+        async with open_refresher_for(pool, sources, folder=tmp_path) as refresher:
             reports = await refresher.refresh()
             assert [(each.source, each.listed, each.added, each.problem) for each in reports] == [
                 ("a", 1, 1, ""), ("b", 1, 1, ""), ("c", 2, 2, ""), ("d", 2, 2, ""), ("e", 2, 2, ""),
@@ -137,18 +137,18 @@ def test_every_kind_of_source_fills_the_pool(tmp_path: Path, module: Callable[[s
             tags = {view.proxy.host: dict(view.proxy.tags) for view in await pool.proxies()}
             assert tags["10.0.0.1"] == {"country": "de", "source": "a"}
             assert tags["10.0.0.6"] == {"country": "fr", "source": "c"}
-            assert sum("X-Key: secret" in each for each in lists.asked) == 2
+            assert sum("X-Key: secret" in each for each in lists.requests) == 2
             assert [each.added for each in await refresher.refresh()] == [0] * 5
 
-    play(story)
+    run(scenario)
 
 
 def test_a_failing_source_removes_nothing() -> None:
-    async def story(pool: LocalPool, lists: Lists) -> None:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
         lists.answers["/list"] = "10.0.0.1:80\n10.0.0.2:80\n"
-        clock = Clock()
+        clock = ManualClock()
         mine = source(kind="url", url=f"{lists.url}/list", keep=60)
-        async with refreshing(pool, [mine], now=clock) as refresher:
+        async with open_refresher_for(pool, [mine], now=clock) as refresher:
             await refresher.refresh()
             for answer, problem in (
                 ("", "holds no proxy"),
@@ -164,190 +164,190 @@ def test_a_failing_source_removes_nothing() -> None:
                 assert report.removed == 0
                 assert await hosts(pool) == ["10.0.0.1", "10.0.0.2"]
             lists.answers["/list"] = "10.0.0.2:80\n"
-            assert (await refresher.refresh())[0].removed == 0, "not at once"
+            assert (await refresher.refresh())[0].removed == 0, "proxies are kept for `keep` seconds"
             clock.now += 60
             assert (await refresher.refresh())[0].removed == 1
             assert await hosts(pool) == ["10.0.0.2"]
 
-    play(story)
+    run(scenario)
 
 
 def test_a_failing_part_of_a_source_removes_nothing() -> None:
-    async def story(pool: LocalPool, lists: Lists) -> None:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
         lists.answers |= {"/de": "10.0.0.1:80", "/fr": "10.0.0.2:80"}
         mine = source(kind="api", url=f"{lists.url}/{{country}}", variables={"country": ["de", "fr"]}, keep=0)
-        async with refreshing(pool, [mine]) as refresher:
+        async with open_refresher_for(pool, [mine]) as refresher:
             await refresher.refresh()
             lists.answers |= {"/de": "10.0.0.3:80", "/fr": "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"}
             (report,) = await refresher.refresh()
             assert (report.problem, report.added, report.removed) == ("fr: answered 500", 1, 0)
             assert await hosts(pool) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
-    play(story)
+    run(scenario)
 
 
-def test_proxies_added_by_hand_stay_and_those_of_an_earlier_run_expire() -> None:
-    async def story(pool: LocalPool, lists: Lists) -> None:
+def test_manually_added_proxies_stay_and_those_of_an_earlier_run_expire() -> None:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
         lists.answers["/list"] = "10.0.0.1:80\n10.0.0.2:80\n10.0.0.3:80"
         mine = source(kind="url", url=f"{lists.url}/list", keep=0)
-        async with refreshing(pool, [mine]) as refresher:
+        async with open_refresher_for(pool, [mine]) as refresher:
             await refresher.refresh()
             lists.answers["/list"] = "10.0.0.1:80\n10.0.0.2:80\n"
             await pool.add([parse_proxy("10.0.0.3:80"), parse_proxy("10.0.0.9:80")])
             assert (await refresher.refresh())[0].removed == 0
         lists.answers["/list"] = "10.0.0.2:80\n"
-        async with refreshing(pool, [mine]) as refresher:  # of the next process
+        async with open_refresher_for(pool, [mine]) as refresher:  # in the next process
             (report,) = await refresher.refresh()
             assert report.removed == 1
             assert await hosts(pool) == ["10.0.0.2", "10.0.0.3", "10.0.0.9"]
 
-    play(story)
+    run(scenario)
 
 
-def test_after_a_restart_new_proxies_are_checked_first_as_they_may_be_forgotten_dead_ones() -> None:
-    async def story(pool: LocalPool, lists: Lists) -> None:
+def test_after_a_restart_new_proxies_are_checked_before_use() -> None:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
         lists.answers |= {"/de": "10.0.0.1:80\n10.0.0.2:80", "/fr": "10.0.0.3:80"}
         mine = source(kind="api", url=f"{lists.url}/{{country}}", variables={"country": ["de", "fr"]})
-        async with refreshing(pool, [mine], checks_first=True) as refresher:
+        async with open_refresher_for(pool, [mine], checks_first=True) as refresher:
             await refresher.refresh()
-            assert await dead(pool) == [], "it was not usable before the check"
+            assert await dead(pool) == [], "the first list is not checked before use"
             lists.answers["/de"] += "\n10.0.0.4:80"
             await refresher.refresh()
-            assert await dead(pool) == [], "it is new"
+            assert await dead(pool) == [], "a new proxy is not checked before use"
         views = {view.proxy.host: view.proxy.key for view in await pool.proxies()}
-        await pool.remove([views["10.0.0.2"], views["10.0.0.3"]])  # as if forgotten
+        await pool.remove([views["10.0.0.2"], views["10.0.0.3"]])  # as `forget_dead` does
         lists.answers["/fr"] = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
-        async with refreshing(pool, [mine], checks_first=True) as refresher:  # of the next process
+        async with open_refresher_for(pool, [mine], checks_first=True) as refresher:  # in the next process
             assert (await refresher.refresh())[0].added == 1
             assert await dead(pool) == ["10.0.0.2"]
             lists.answers["/fr"] = "10.0.0.3:80"
             assert (await refresher.refresh())[0].added == 1
-            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"], "its first complete list"
+            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"], "it is in the first complete list"
             lists.answers["/fr"] += "\n10.0.0.5:80"
             await refresher.refresh()
             assert await dead(pool) == ["10.0.0.2", "10.0.0.3"]
 
-    play(story)
+    run(scenario)
 
 
 def test_after_a_restart_without_checks_new_proxies_are_used() -> None:
-    async def story(pool: LocalPool, lists: Lists) -> None:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
         lists.answers["/list"] = "10.0.0.1:80\n10.0.0.2:80"
         await pool.add([parse_proxy("10.0.0.1:80", tags={"source": "mine"})])
-        async with refreshing(pool, [source(kind="url", url=f"{lists.url}/list")]) as refresher:
+        async with open_refresher_for(pool, [source(kind="url", url=f"{lists.url}/list")]) as refresher:
             await refresher.refresh()
             assert await dead(pool) == []
 
-    play(story)
+    run(scenario)
 
 
 def test_redirects_are_followed_without_secrets() -> None:
-    async def story(pool: LocalPool, lists: Lists) -> None:
-        async with listing() as other:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
+        async with serve_lists() as other:
             other.answers["/new"] = "10.0.0.1:80"
             lists.answers["/old"] = f"HTTP/1.1 302 There\r\nLocation: {other.url}/new\r\nContent-Length: 0\r\n\r\n"
             lists.answers["/loop"] = "HTTP/1.1 302 There\r\nLocation: /loop\r\nContent-Length: 0\r\n\r\n"
             key = {"headers": {"Authorization": "secret"}}
             moved = source("moved", kind="url", url=f"{lists.url}/old", **key)
             loop = source("loop", kind="url", url=f"{lists.url}/loop", **key)
-            async with refreshing(pool, [moved, loop]) as refresher:
+            async with open_refresher_for(pool, [moved, loop]) as refresher:
                 reports = await refresher.refresh()
             assert [each.problem for each in reports] == ["", "more than 5 redirects"]
-            assert "Authorization: secret" in lists.asked[0]
-            assert "Authorization" not in other.asked[0]
+            assert "Authorization: secret" in lists.requests[0]
+            assert "Authorization" not in other.requests[0]
 
-    play(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("def every():\n    raise ValueError('no quota')", "my_proxies:every failed: ValueError: no quota"),
-        ("def every():\n    yield '10.0.0.1:80'\n    1 / 0", "failed: ZeroDivisionError"),
-        ("def every():\n    return 'text'", "returned a str: return an iterator of addresses"),
-        ("def every():\n    raise SystemExit(3)", "failed: SystemExit: 3"),
+        ("def proxies():\n    raise ValueError('no quota')", "my_proxies:proxies failed: ValueError: no quota"),
+        ("def proxies():\n    yield '10.0.0.1:80'\n    1 / 0", "failed: ZeroDivisionError"),
+        ("def proxies():\n    return 'text'", "returned a str: return an iterator of addresses"),
+        ("def proxies():\n    raise SystemExit(3)", "failed: SystemExit: 3"),
         ("def other(): pass", "failed: AttributeError"),
         ("import no_such_module", "failed: ModuleNotFoundError"),
-        ("def every():\n    yield 7", "holds no proxy (line 1: neither an address nor an object)"),
-        ("def every(", "failed: SyntaxError"),
+        ("def proxies():\n    yield 7", "holds no proxy (line 1: neither an address nor an object)"),
+        ("def proxies(", "failed: SyntaxError"),
         (
-            "from lycosa.core.errors import FetchTimeout\ndef every():\n    raise FetchTimeout('slow')",
+            "from lycosa.core.errors import FetchTimeout\ndef proxies():\n    raise FetchTimeout('slow')",
             "FetchTimeout: slow",
         ),
-        ("import asyncio\ndef every():\n    raise asyncio.CancelledError", "failed: CancelledError"),
-        ("import asyncio\nasync def every():\n    raise asyncio.CancelledError", "failed: CancelledError"),
-        ("from concurrent.futures import CancelledError\ndef every():\n    raise CancelledError", "CancelledError"),
+        ("import asyncio\ndef proxies():\n    raise asyncio.CancelledError", "failed: CancelledError"),
+        ("import asyncio\nasync def proxies():\n    raise asyncio.CancelledError", "failed: CancelledError"),
+        ("from concurrent.futures import CancelledError\ndef proxies():\n    raise CancelledError", "CancelledError"),
         (
-            "def every():\n    raise OSError('https://ann:geheim@api.example/list?key=geheim&a=b: no')",
+            "def proxies():\n    raise OSError('https://ann:geheim@api.example/list?key=geheim&a=b: no')",
             "failed: OSError: https://api.example/list?… no",
         ),
-        ("def every():\n    raise OSError('one\\ntwo')", "failed: OSError: one two"),
-        ("def every():\n    raise OSError('no url: /list?key=geheim (7)')", "failed: OSError: no url: /list?… (7)"),
+        ("def proxies():\n    raise OSError('one\\ntwo')", "failed: OSError: one two"),
+        ("def proxies():\n    raise OSError('no url: /list?key=geheim (7)')", "failed: OSError: no url: /list?… (7)"),
     ],
 )
 def test_an_error_of_user_code_is_one_line(module: Callable[[str], None], text: str, problem: str) -> None:
     module(text)
 
-    async def story(pool: LocalPool, lists: Lists) -> None:
-        async with refreshing(pool, [source(kind="python", iterator="my_proxies:every")]) as refresher:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
+        async with open_refresher_for(pool, [source(kind="python", iterator="my_proxies:proxies")]) as refresher:
             (report,) = await refresher.refresh()
             assert problem in report.problem
             assert "\n" not in report.problem
             assert "geheim" not in report.problem
 
-    play(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "async def every():\n    yield '10.0.0.1:80'",
-        "async def every():\n    return ['10.0.0.1:80']",
-        "from lycosa.proxies.core.proxy import parse_proxy\ndef every():\n    return [parse_proxy('10.0.0.1:80')]",
+        "async def proxies():\n    yield '10.0.0.1:80'",
+        "async def proxies():\n    return ['10.0.0.1:80']",
+        "from lycosa.proxies.core.proxy import parse_proxy\ndef proxies():\n    return [parse_proxy('10.0.0.1:80')]",
     ],
 )
 def test_user_code_may_be_asynchronous(module: Callable[[str], None], text: str) -> None:
     module(text)
 
-    async def story(pool: LocalPool, lists: Lists) -> None:
-        async with refreshing(pool, [source(kind="python", iterator="my_proxies:every")]) as refresher:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
+        async with open_refresher_for(pool, [source(kind="python", iterator="my_proxies:proxies")]) as refresher:
             await refresher.refresh()
             assert await hosts(pool) == ["10.0.0.1"]
 
-    play(story)
+    run(scenario)
 
 
 def test_a_hanging_source_delays_no_other(module: Callable[[str], None], tmp_path: Path) -> None:
     gate = threading.Event()
     sys.gate_of_the_test = gate  # type: ignore[attr-defined]
-    module("import sys\ndef every():\n    sys.gate_of_the_test.wait()\n    yield '10.0.0.1:80'")
+    module("import sys\ndef proxies():\n    sys.gate_of_the_test.wait()\n    yield '10.0.0.1:80'")
     os.mkfifo(tmp_path / "pipe")
 
-    async def story(pool: LocalPool, lists: Lists) -> None:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
         lists.answers |= {"/hang": HANG, "/list": "10.0.0.2:80"}
         sources = [
-            source("stuck", kind="python", iterator="my_proxies:every"),
+            source("stuck", kind="python", iterator="my_proxies:proxies"),
             source("slow", kind="url", url=f"{lists.url}/hang"),
             source("pipe", kind="file", path="pipe"),
             source("good", kind="url", url=f"{lists.url}/list"),
         ]
-        async with refreshing(pool, sources, folder=tmp_path, read_max_s=2.0) as refresher:
+        async with open_refresher_for(pool, sources, folder=tmp_path, read_max_s=2.0) as refresher:
             reports = {each.source: each.problem for each in await refresher.refresh()}
-            late = "took more than 2 s"
-            assert reports == {"stuck": late, "slow": late, "pipe": "is not a file", "good": ""}
+            timeout = "took more than 2 s"
+            assert reports == {"stuck": timeout, "slow": timeout, "pipe": "is not a file", "good": ""}
             lists.answers["/hang"] = "10.0.0.3:80"
-            again = {each.source: each.problem for each in await refresher.refresh()}
-            assert (again["stuck"], again["slow"]) == ("the previous read has not ended yet", "")
+            second = {each.source: each.problem for each in await refresher.refresh()}
+            assert (second["stuck"], second["slow"]) == ("the previous read has not ended yet", "")
 
     try:
-        play(story)
+        run(scenario)
     finally:
         gate.set()
         del sys.gate_of_the_test  # type: ignore[attr-defined]
 
 
 class Results:
-    """The results of a running refresher, to wait for."""
+    """Collects the results of a running refresher. `next` waits for one."""
 
     def __init__(self) -> None:
         self._reports: defaultdict[str, asyncio.Queue[RefreshResult]] = defaultdict(asyncio.Queue)
@@ -363,16 +363,19 @@ class Results:
 
 
 def test_a_pool_is_refreshed_and_failing_sources_are_read_less_often(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(pool: LocalPool, lists: Lists) -> None:
+    async def scenario(pool: LocalPool, lists: ListServer) -> None:
         lists.answers["/list"] = "10.0.0.1:80"
         sources = [
             source("good", kind="url", url=f"{lists.url}/list?key=secret", every=1, keep=0),
             source("dead", kind="url", url=f"http://127.0.0.1:{closed_port()}/list?key=secret", every=1),
         ]
         lists.answers["/list?key=secret"] = "10.0.0.1:80"
-        await pool.add([parse_proxy("10.0.0.8:80", tags={"source": "good"})])  # of an earlier run
+        await pool.add([parse_proxy("10.0.0.8:80", tags={"source": "good"})])  # from an earlier run
         results = Results()
-        async with refreshing(pool, sources, on_refresh=results.take) as refresher, asyncio.TaskGroup() as group:
+        async with (
+            open_refresher_for(pool, sources, on_refresh=results.take) as refresher,
+            asyncio.TaskGroup() as group,
+        ):
             running = group.create_task(refresher.run())
             assert (await results.next("good", success=True)).removed == 1
             await results.next("dead", success=False)
@@ -384,28 +387,28 @@ def test_a_pool_is_refreshed_and_failing_sources_are_read_less_often(caplog: pyt
         assert caplog.text.count("source dead: connection refused") == 1
         assert "secret" not in caplog.text
 
-    play(story)
+    run(scenario)
 
 
-def test_an_unreachable_pool_is_tried_again() -> None:
+def test_an_unreachable_pool_is_retried() -> None:
     class UnreachablePool(LocalPool):
-        """A pool whose server cannot be reached for a while."""
+        """A pool whose server cannot be reached at first."""
 
         failures = 1
 
         async def add(self, proxies: Any) -> int:
             if self.failures:
                 self.failures -= 1
-                raise StateError("the server is away")
+                raise StateError("the server is down")
             return await super().add(proxies)
 
     async def main() -> None:
         pool, results = UnreachablePool(), Results()
-        async with listing() as lists:
+        async with serve_lists() as lists:
             lists.answers["/list"] = "10.0.0.1:80"
             mine = source(kind="url", url=f"{lists.url}/list")
             more = {"on_refresh": results.take, "retry_s": 0.1}
-            async with refreshing(pool, [mine], **more) as refresher, asyncio.TaskGroup() as group:
+            async with open_refresher_for(pool, [mine], **more) as refresher, asyncio.TaskGroup() as group:
                 running = group.create_task(refresher.run())
                 assert (await results.next("mine", success=False)).problem == "the server is away"
                 await results.next("mine", success=True)

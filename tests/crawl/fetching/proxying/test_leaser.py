@@ -1,4 +1,4 @@
-"""Leases of a crawl: waited for, renewed and always released; outages are reported."""
+"""The leases of a crawl: the wait for one, renewals, releases in all cases, and reports of outages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B = parse_proxy("10.0.0.1:80"), parse_proxy("10.0.0.2:80")
 
 
 class SlowPool(LocalPool):
-    """A pool that takes a while to release a lease."""
+    """A pool whose releases take a while."""
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
         super().__init__(policy_of)
@@ -36,8 +36,8 @@ class SlowPool(LocalPool):
         return done
 
 
-def playing(
-    play: Callable[[ProxyLeaser, SlowPool], Awaitable[None]],
+def run(
+    scenario: Callable[[ProxyLeaser, SlowPool], Awaitable[None]],
     *,
     wait_s: float | None = 60.0,
     **policy: Any,
@@ -47,103 +47,103 @@ def playing(
         leaser = ProxyLeaser(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
         try:
             async with asyncio.timeout(30):
-                await play(leaser, pool)
+                await scenario(leaser, pool)
         finally:
             await leaser.close()
 
     asyncio.run(main())
 
 
-async def leases(pool: LocalPool) -> int:
-    return sum(view.leases for view in await pool.targets())
+async def lease_count(pool: LocalPool) -> int:
+    return sum(view.lease_count for view in await pool.targets())
 
 
-async def refusal(leaser: ProxyLeaser) -> Exception:
+async def acquire_error(leaser: ProxyLeaser) -> Exception:
     with pytest.raises((NoProxyYet, CloseSpider)) as caught:
         await leaser.acquire(SHOP)
     return caught.value
 
 
 def test_a_failed_proxy_is_avoided_while_there_is_another() -> None:
-    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
+    async def scenario(leaser: ProxyLeaser, pool: SlowPool) -> None:
         await pool.add([A, B])
         first = await leaser.acquire(SHOP, frozenset({A.key}))
         assert first.proxy == B
         second = await leaser.acquire(SHOP, frozenset({A.key}))
         assert second.proxy == A, "better a failed proxy than none"
 
-    playing(play)
+    run(scenario)
 
 
 def test_a_lease_is_renewed_while_its_transfer_lasts() -> None:
-    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
+    async def scenario(leaser: ProxyLeaser, pool: SlowPool) -> None:
         await pool.add([A])
         lease = await leaser.acquire(SHOP)
-        with pytest.raises(NoProxyYet):  # for longer than the lease would last without renewals
+        with pytest.raises(NoProxyYet):  # waits longer than the lease without renewals
             await leaser.acquire(SHOP)
         [view] = await pool.targets()
-        assert (view.leases, view.leaked) == (1, 0)
+        assert (view.lease_count, view.leaked) == (1, 0)
         assert await leaser.release(lease, [Outcome(Blame.NONE)])
         assert not await leaser.release(lease, [Outcome(Blame.NONE)])
-        assert await leases(pool) == 0
+        assert await lease_count(pool) == 0
         assert (await leaser.acquire(SHOP)).proxy == A
 
-    playing(play, lease_s=0.3, wait_s=4.0)  # it waits for a quarter of that
+    run(scenario, lease_s=0.3, wait_s=4.0)  # a request waits for a quarter of it
 
 
 def test_a_lease_without_renewal_expires() -> None:
-    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
+    async def scenario(leaser: ProxyLeaser, pool: SlowPool) -> None:
         await pool.add([A])
         lease = (await pool.acquire(SHOP.target))[0]
-        assert (await leaser.acquire(SHOP)).proxy == A, "it waits until the other lease has expired"
+        assert (await leaser.acquire(SHOP)).proxy == A, "it waits until the first lease has expired"
         assert not await pool.release(lease)
         assert (await pool.targets())[0].leaked == 1
 
-    playing(play, lease_s=0.2)
+    run(scenario, lease_s=0.2)
 
 
 def test_a_cancelled_transfer_releases_its_lease() -> None:
-    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
+    async def scenario(leaser: ProxyLeaser, pool: SlowPool) -> None:
         await pool.add([A])
-        has_it = asyncio.Event()
+        acquired = asyncio.Event()
 
         async def work() -> None:
             lease = await leaser.acquire(SHOP)
-            has_it.set()
+            acquired.set()
             try:
                 await asyncio.Event().wait()
             finally:
                 await leaser.release(lease, ())
 
         task = asyncio.create_task(work())
-        await has_it.wait()
+        await acquired.wait()
         task.cancel()
         await asyncio.sleep(0)
-        task.cancel()  # while it gives back
+        task.cancel()  # during the release
         await asyncio.gather(task, return_exceptions=True)
         await pool.released.wait()
-        assert await leases(pool) == 0
+        assert await lease_count(pool) == 0
 
-    playing(play)
+    run(scenario)
 
 
 def test_an_empty_pool_is_reported_at_once_and_ends_the_crawl_after_the_limit(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(leaser: ProxyLeaser, _pool: SlowPool) -> None:
+    async def scenario(leaser: ProxyLeaser, _pool: SlowPool) -> None:
         with pytest.raises(NoProxyYet, match="no proxies") as caught:
             await leaser.acquire(SHOP)
         assert 0 < caught.value.until - Clock().now() <= 0.4
         assert len(caplog.messages) == 1
         assert "waits, for up to 0.4 s (proxy_wait)" in caplog.messages[0]
-        while not isinstance(error := await refusal(leaser), CloseSpider):
+        while not isinstance(error := await acquire_error(leaser), CloseSpider):
             assert isinstance(error, NoProxyYet)
             await asyncio.sleep(0.05)
         assert (str(error), len(caplog.messages)) == ("no proxy", 2)
 
-    playing(play, wait_s=0.4)
+    run(scenario, wait_s=0.4)
 
 
 def test_the_end_of_an_outage_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(leaser: ProxyLeaser, pool: SlowPool) -> None:
+    async def scenario(leaser: ProxyLeaser, pool: SlowPool) -> None:
         with pytest.raises(NoProxyYet):
             await leaser.acquire(SHOP)
         assert "the crawl waits" in caplog.messages[0]
@@ -156,4 +156,4 @@ def test_the_end_of_an_outage_is_reported(caplog: pytest.LogCaptureFixture) -> N
         assert len(caplog.messages) == 2
         assert caplog.messages[1].startswith("proxies work again, after")
 
-    playing(play, wait_s=None)
+    run(scenario, wait_s=None)

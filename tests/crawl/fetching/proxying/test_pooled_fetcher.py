@@ -28,8 +28,8 @@ from tests.storage.memory_keystore import MemoryKeyStore
 SHORT = OutcomeRule(Blame.SITE, "short", shorter=10_000)
 
 
-def playing(
-    play: Callable[[PooledFetcher, LocalPool, Banning], Awaitable[None]],
+def run(
+    scenario: Callable[[PooledFetcher, LocalPool, Banning], Awaitable[None]],
     *rules: OutcomeRule,
     tries: int = 3,
     **options: Any,
@@ -42,7 +42,7 @@ def playing(
             sessions = SessionProxies(MemoryKeyStore())
             fetcher = PooledFetcher(CurlFetcher(FetchSettings()), leaser, sessions, StatsCollector(), Clock())
             try:
-                await play(fetcher, pool, server)
+                await scenario(fetcher, pool, server)
             finally:
                 await fetcher.close()
                 await leaser.close()
@@ -50,41 +50,41 @@ def playing(
     asyncio.run(main())
 
 
-async def leases(pool: LocalPool) -> int:
+async def lease_count(pool: LocalPool) -> int:
     return sum(view.leases for view in await pool.targets())
 
 
 def test_a_cancelled_transfer_releases_its_proxy() -> None:
-    """Without an outcome."""
+    """It reports no outcome."""
 
-    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+    async def scenario(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         task = asyncio.create_task(fetcher.fetch(Request(server.url())))
         await server.until(1)
-        assert await leases(pool) == 1
+        assert await lease_count(pool) == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await leases(pool) == 0
+        assert await lease_count(pool) == 0
         [view] = await pool.proxies(server.addresses[0])
         assert (view.uses, view.good, view.bad, view.state) == (1, 0, 0, ProxyState.READY)
 
-    playing(play, delay_s=60)
+    run(scenario, delay_s=60)
 
 
 def test_latency_and_success_are_reported_to_the_pool() -> None:
-    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
-        answer = await fetcher.fetch(Request(server.url()))
+    async def scenario(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+        response = await fetcher.fetch(Request(server.url()))
         [view] = await pool.proxies(server.addresses[0])
-        assert view.latency_s == answer.latency_s
-        assert answer.latency_s is not None
-        assert answer.latency_s > 0
+        assert view.latency_s == response.latency_s
+        assert response.latency_s is not None
+        assert response.latency_s > 0
         assert (view.uses, view.good, view.bad) == (1, 1, 0)
 
-    playing(play)
+    run(scenario)
 
 
-def test_a_request_fails_after_so_many_proxies() -> None:
-    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+def test_a_request_fails_after_its_maximum_number_of_proxies() -> None:
+    async def scenario(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         await pool.remove([view.proxy.key for view in await pool.proxies()])
         await pool.add(parse_proxy(f"127.0.0.1:{closed_port()}") for _ in range(3))
         for _ in range(2):
@@ -96,13 +96,13 @@ def test_a_request_fails_after_so_many_proxies() -> None:
         views = await pool.proxies()
         assert [view.state for view in views] == [ProxyState.COOLING] * 3
 
-    playing(play)
+    run(scenario)
 
 
 def test_rules_about_bodies_apply_only_to_bodies_that_were_read() -> None:
-    """A page streamed to a file, a response to HEAD, or a page of an unwanted type is not a short page."""
+    """A page streamed to a file, a response to HEAD, or a page of another type has no body to match."""
 
-    async def play(fetcher: PooledFetcher, _pool: LocalPool, server: Banning) -> None:
+    async def scenario(fetcher: PooledFetcher, _pool: LocalPool, server: Banning) -> None:
         pieces: list[bytes] = []
         assert (await fetcher.fetch(Request(server.url()), into=pieces.append)).refused == ""
         assert b"Page 0" in b"".join(pieces)
@@ -110,39 +110,39 @@ def test_rules_about_bodies_apply_only_to_bodies_that_were_read() -> None:
         assert (await fetcher.fetch(Request(server.url()), accept=lambda *_: False)).refused == ""
         assert (await fetcher.fetch(Request(server.url()))).refused == "through 1 proxy: short"
 
-    playing(play, SHORT, tries=1)
+    run(scenario, SHORT, tries=1)
 
 
 def test_only_the_fetcher_gets_the_login() -> None:
-    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+    async def scenario(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         async with proxying(user="ann", password="secret") as proxy:
             await pool.remove([view.proxy.key for view in await pool.proxies()])
             await pool.add([parse_proxy(proxy.url_with_secrets)])
             request = Request(server.url(), meta={"proxy_session": "s"})
-            answer = await fetcher.fetch(request)
-            assert answer.status == 200
+            response = await fetcher.fetch(request)
+            assert response.status == 200
             server.ban("127.0.0.1", How.FORBIDDEN)
             with pytest.raises(NoProxyYet) as caught:
                 await fetcher.fetch(request)
-            assert "secret" not in repr((request.meta, answer, caught.value, vars(caught.value)))
+            assert "secret" not in repr((request.meta, response, caught.value, vars(caught.value)))
             assert request.meta == {"proxy_session": "s"}
 
-    playing(play)
+    run(scenario)
 
 
 def test_a_named_proxy_replaces_that_of_the_pool() -> None:
-    """By an argument of the caller, else by `proxy` in meta; each may also ask for no proxy."""
+    """The argument of the call takes precedence over `proxy` in meta; either may select no proxy."""
 
-    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
-        async with proxying(exit="127.0.5.6") as of_meta, proxying(exit="127.0.5.7") as of_argument:
+    async def scenario(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+        async with proxying(exit="127.0.5.6") as meta_proxy, proxying(exit="127.0.5.7") as argument_proxy:
             for meta, argument, exit_ip in (
-                ({"proxy": of_meta.url}, None, "127.0.5.6"),
+                ({"proxy": meta_proxy.url}, None, "127.0.5.6"),
                 ({"proxy": ""}, None, "127.0.0.1"),
                 ({"proxy": None}, None, "127.0.0.1"),
-                ({}, of_argument.url, "127.0.5.7"),
-                ({"proxy": of_meta.url}, of_argument.url, "127.0.5.7"),
+                ({}, argument_proxy.url, "127.0.5.7"),
+                ({"proxy": meta_proxy.url}, argument_proxy.url, "127.0.5.7"),
                 ({}, "", "127.0.0.1"),
-                ({"proxy": of_meta.url}, "", "127.0.0.1"),
+                ({"proxy": meta_proxy.url}, "", "127.0.0.1"),
                 ({}, None, "127.0.5.5"),
             ):
                 request = Request(server.url(), meta=meta)
@@ -151,4 +151,4 @@ def test_a_named_proxy_replaces_that_of_the_pool() -> None:
                 assert request.meta == meta
             assert sum(view.uses for view in await pool.proxies(server.addresses[0])) == 1
 
-    playing(play)
+    run(scenario)

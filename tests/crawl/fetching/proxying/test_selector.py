@@ -1,4 +1,4 @@
-"""Which proxy a request asks for, and which cookie jar it uses."""
+"""The proxy that a request selects, and its cookie jar."""
 
 from __future__ import annotations
 
