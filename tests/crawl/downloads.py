@@ -1,4 +1,4 @@
-"""Downloads for the tests of media: by the real fetcher, with redirects and retries, in pieces."""
+"""Downloads for the tests of media: by the real fetcher, with redirects and retries, in chunks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from tests.storage.memory_keystore import MemoryKeyStore
 
-PIECE = 1000
+CHUNK = 1000
 TRIES = 3
-HOPS = 5
+REDIRECTS_MAX = 5
 
 
 class Downloads:
-    """What the engine offers as `download`, without politeness."""
+    """The `download` of the engine, without delays and robots.txt."""
 
     def __init__(self) -> None:
         self._fetcher = CurlFetcher(FetchSettings(timeout_s=10))
@@ -31,28 +31,28 @@ class Downloads:
         self.active += 1
         self.most = max(self.most, self.active)
         try:
-            return await self._followed(request, into)
+            return await self._follow_redirects(request, into)
         finally:
             self.active -= 1
 
-    async def _followed(self, request: Request, into: Any) -> Response:
+    async def _follow_redirects(self, request: Request, into: Any) -> Response:
         url = request.url
-        for _ in range(HOPS):
-            raw = await self._fetched(Request(url))
+        for _ in range(REDIRECTS_MAX):
+            raw = await self._fetch_with_retries(Request(url))
             if raw.status not in {301, 302} or request.meta.get("dont_redirect"):
                 break
             url = urljoin(url, raw.headers.get("location"))
         into.restart()
-        for start in range(0, len(raw.body), PIECE):
-            into(raw.body[start : start + PIECE])
+        for start in range(0, len(raw.body), CHUNK):
+            into(raw.body[start : start + CHUNK])
         return Response(url, raw.status, raw.headers, b"", request=request)
 
-    async def _fetched(self, request: Request) -> Any:
-        for tries in range(TRIES):
+    async def _fetch_with_retries(self, request: Request) -> Any:
+        for attempt in range(TRIES):
             try:
                 raw = await self._fetcher.fetch(request)
             except FetchError:
-                if tries == TRIES - 1:
+                if attempt == TRIES - 1:
                     raise
                 continue
             if raw.status != 503:
@@ -64,19 +64,19 @@ class Downloads:
 
 
 class Streams:
-    """The same in the plainest way, whose pieces are written while they come: HTTP/1.1 over a socket, no redirects."""
+    """A minimal one that passes each chunk on at once: HTTP/1.1 over a socket, no redirects."""
 
     async def __call__(self, request: Request, into: Any) -> Response:
         error: Exception = ConnectionLost()
         for _ in range(TRIES):
             into.restart()
             try:
-                return await self._once(request, into)
+                return await self._download_once(request, into)
             except ConnectionLost as lost:
                 error = lost
         raise error
 
-    async def _once(self, request: Request, into: Any) -> Response:
+    async def _download_once(self, request: Request, into: Any) -> Response:
         parts = urlsplit(request.url)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         try:
@@ -84,11 +84,11 @@ class Streams:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             length = next(int(line.split(":")[1]) for line in head if line.lower().startswith("content-length"))
             while length:
-                piece = await reader.read(PIECE)
-                if not piece:
+                chunk = await reader.read(CHUNK)
+                if not chunk:
                     raise ConnectionLost
-                length -= len(piece)
-                into(piece)
+                length -= len(chunk)
+                into(chunk)
             return Response(request.url, int(head[0].split()[1]), request=request)
         finally:
             writer.close()
@@ -98,7 +98,7 @@ class Streams:
 
 
 class Counts:
-    """The part of a stats collector that is asked for."""
+    """The method of a stats collector that pipelines use."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
@@ -117,7 +117,7 @@ async def opened(
     now: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Any]:
-    """Make a pipeline over real downloads, open it, and close it afterwards. Its numbers are in `info.stats.values`."""
+    """Open a pipeline with real downloads, and close it afterwards. Its counts are in `info.stats.values`."""
     download = Streams() if stream else Downloads()
     values = {"urls_field": kind.URLS_FIELD, "result_field": kind.RESULT_FIELD, **settings}
     info = MediaInfo(None, download, Counts())

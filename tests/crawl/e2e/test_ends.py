@@ -47,13 +47,13 @@ class Pages(Spider):
 def crawled(server: Server, home: Path, spider: type[Spider] = Pages, **settings: Any) -> Any:
     """Crawl the tree, or resume the crawl. Return the summary."""
 
-    async def story() -> Any:
+    async def scenario() -> Any:
         site = server.url(f"/tree/{PAGES}/0")
         options = {"output": str(home / "items.jsonl"), "state": str(home / "state"), **FAST, **settings}
         async with Crawl(spider, spider_args={"site": site}, **options) as crawl:
             return await crawl.run()
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def assert_resumes(server: Server, home: Path, reason: str, spider: type[Pages] = Pages, **settings: Any) -> Any:

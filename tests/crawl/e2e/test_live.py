@@ -76,34 +76,34 @@ def test_a_stream_yields_every_item_once(run, server):
 
 
 def test_a_crawl_of_urls_yields_pages(run, server):
-    async def story() -> Any:
+    async def scenario() -> Any:
         async with Crawl(root(server), **FAST) as crawl:
             found = [item async for item in crawl.stream()]
         assert crawl.summary is not None
         return found, crawl.summary
 
-    found, summary = run(story())
+    found, summary = run(scenario())
     assert {item.url for item in found} == all_of(server)
     assert (summary.finished, summary.snapshot.items, summary.stats["finish_reason"]) == (True, PAGES, "finished")
 
 
 def test_run_returns_the_summary_and_collects_the_items(run, server):
-    async def story() -> Crawl:
+    async def scenario() -> Crawl:
         async with crawl_of(server) as crawl:
             assert (await crawl.run()).finished
             return crawl
 
-    crawl = run(story())
+    crawl = run(scenario())
     assert_exactly_once([item["url"] for item in crawl.items], all_of(server))
 
 
 def test_run_with_an_output_keeps_nothing_in_memory(run, server, tmp_path):
-    async def story() -> Crawl:
+    async def scenario() -> Crawl:
         async with crawl_of(server, output=str(tmp_path / "items.jsonl")) as crawl:
             await crawl.run()
             return crawl
 
-    assert run(story()).items == []
+    assert run(scenario()).items == []
     assert (tmp_path / "items.jsonl").read_bytes().count(b"\n") == PAGES
 
 
@@ -115,7 +115,7 @@ def test_scrapys_names_are_settings_too(run, server):
 
 
 def test_routes_apply_by_name_by_glob_and_by_default(run, server):
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         async with Crawl(root(server, 5), **FAST) as crawl:
 
             @crawl.route()
@@ -140,7 +140,7 @@ def test_routes_apply_by_name_by_glob_and_by_default(run, server):
 
             return [item async for item in crawl.stream()]
 
-    found = run(story())
+    found = run(scenario())
     by = {kind: sorted(item.get("n", "") for item in found if item["by"] == kind) for kind in ("default", "glob")}
     assert by == {"default": ["0", "1", "2"], "glob": ["3", "4"]}
     assert [item for item in found if item["by"] == "name"] == [{"by": "name", "number": 1}] * 3
@@ -148,12 +148,12 @@ def test_routes_apply_by_name_by_glob_and_by_default(run, server):
 
 
 def test_a_url_without_a_route_is_dead_with_the_reason(run, server):
-    async def story() -> Any:
+    async def scenario() -> Any:
         crawl = Crawl(root(server, 1), **FAST)
         crawl.route(match="*/other")(lambda response: None)
         return await crawl.run()
 
-    ((url, reason),) = run(story()).dead
+    ((url, reason),) = run(scenario()).dead
     assert (url, reason) == (root(server, 1), f"no route for {url}: write one with @crawl.route()")
 
 
@@ -184,7 +184,7 @@ def add_two_routes_of_a_name(crawl: Crawl) -> None:
         (lambda: Crawl("http://a.example/", detph=3), r"Crawl\(...\): unknown setting 'detph'"),
         (
             lambda: Crawl("http://a.example/").route(do_nothing),
-            r"write @crawl.route\(\) with brackets above do_nothing",
+            r"write @crawl.route\(\) with parentheses above do_nothing",
         ),
         (lambda: run_crawl(Settings(), ["http://a.example/"]), r"a loop runs here: await Crawl\(...\).run\(\)"),
         (lambda: Crawl("http://a.example/", delay=-1), "delay"),
@@ -196,11 +196,11 @@ def add_two_routes_of_a_name(crawl: Crawl) -> None:
     ],
 )
 def test_wrong_arguments_are_explained_in_one_line(call, message):
-    async def story() -> None:
+    async def scenario() -> None:
         await call().run()
 
     with pytest.raises((UsageError, BadUrl, BadSetting, BadSpider), match=message) as caught:
-        asyncio.run(story())
+        asyncio.run(scenario())
     assert "\n" not in str(caught.value)
 
 
@@ -210,18 +210,18 @@ def test_settings_are_checked_at_once():
 
 
 def test_a_shared_frontier_is_refused_at_once():
-    with pytest.raises(UsageError, match="workers that share one are for lycosa worker"):
+    with pytest.raises(UsageError, match="for a shared one use lycosa worker"):
         Crawl("http://a.example/", frontier="redis://127.0.0.1:1/0")
 
 
 def test_routes_need_a_crawl_of_urls(server):
-    async def story() -> None:
+    async def scenario() -> None:
         crawl = crawl_of(server)
         crawl.route()(do_nothing)
         await crawl.run()
 
     with pytest.raises(UsageError, match="routes are for a crawl of URLs"):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("first", ["run", "stream"])
@@ -234,13 +234,13 @@ def test_a_crawl_can_be_used_once(server, first, second):
             async for _ in crawl.stream():
                 pass
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with crawl_of(server, 1) as crawl:
             await use(crawl, first)
             with pytest.raises(UsageError, match="used already"):
                 await use(crawl, second)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 # ----------------------------------------------------------------------------------------- threads and event loops
@@ -271,10 +271,10 @@ def test_repeated_crawls_run_on_one_loop_as_in_a_notebook(server):
 
 
 def test_two_crawls_run_concurrently_on_one_loop(run, server):
-    async def story() -> Any:
+    async def scenario() -> Any:
         return await asyncio.gather(streamed(crawl_of(server)), streamed(crawl_of(server, 25)))
 
-    one, two = run(story())
+    one, two = run(scenario())
     assert_exactly_once(one, all_of(server))
     assert_exactly_once(two, all_of(server, 25))
 
@@ -299,11 +299,11 @@ def test_warnings_are_shown_without_a_configured_log(server, capsys, monkeypatch
             self.logger.warning("careful")
             self.logger.info("not shown")
 
-    async def story() -> Any:
+    async def scenario() -> Any:
         crawl = crawl_of(server, 1, Warns)
         return await crawl.run()
 
-    summary = asyncio.run(story())
+    summary = asyncio.run(scenario())
     assert capsys.readouterr().err.count("careful") == 1
     assert summary.stats["log_count/WARNING"] == 1
 
@@ -312,7 +312,7 @@ def test_warnings_are_shown_without_a_configured_log(server, capsys, monkeypatch
 
 
 def test_stop_ends_the_crawl_and_snapshot_counts_its_items(run, server):
-    async def story() -> tuple[int, Any, Any]:
+    async def scenario() -> tuple[int, Any, Any]:
         count = 0
         async with crawl_of(server, concurrency=1) as crawl:
             with pytest.raises(UsageError, match="has not begun"):
@@ -324,18 +324,18 @@ def test_stop_ends_the_crawl_and_snapshot_counts_its_items(run, server):
                     await crawl.stop()
         return count, early, await crawl.snapshot()
 
-    count, early, last = run(story())
+    count, early, last = run(scenario())
     assert 1 <= count < PAGES
     assert (early.pages, last.items) == (1, count), "items of visits under way are yielded, too"
 
 
 def test_a_crawl_stopped_before_its_start_fetches_nothing(run, server):
-    async def story() -> Any:
+    async def scenario() -> Any:
         async with crawl_of(server) as crawl:
             await crawl.stop()
             return await crawl.run()
 
-    summary = run(story())
+    summary = run(scenario())
     assert (summary.interrupted, summary.snapshot.pages) == (True, 0)
 
 
@@ -349,7 +349,7 @@ def test_a_slow_consumer_slows_the_crawl(run, server):
             scraped[0] += 1
             return item
 
-    async def story() -> None:
+    async def scenario() -> None:
         nonlocal consumed, waiting_max
         async with crawl_of(server, 300, concurrency=4, pipelines={Count: 1}) as crawl:
             async for _ in crawl.stream():
@@ -357,7 +357,7 @@ def test_a_slow_consumer_slows_the_crawl(run, server):
                 await asyncio.sleep(0.002)
                 waiting_max = max(waiting_max, scraped[0] - consumed)
 
-    run(story())
+    run(scenario())
     assert (consumed, scraped[0]) == (300, 300)
     assert waiting_max <= 4 + 1, "the visits under way, and the item of the consumer"
 
@@ -382,7 +382,7 @@ def test_leaving_a_stream_loses_nothing(run, server, tmp_path, how):
                     asyncio.current_task().cancel()  # type: ignore[union-attr]
                     await asyncio.sleep(10)
 
-    async def story() -> int:
+    async def scenario() -> int:
         for number in range(100):
             before = len(found)
             with suppress(ValueError, asyncio.CancelledError):
@@ -391,21 +391,21 @@ def test_leaving_a_stream_loses_nothing(run, server, tmp_path, how):
                 return number
         raise AssertionError
 
-    exits = run(asyncio.wait_for(story(), 60))
+    exits = run(asyncio.wait_for(scenario(), 60))
     assert set(found) == all_of(server)
     assert exits >= 6
     assert len(found) <= PAGES + exits
 
 
 def test_leaving_a_stream_is_immediate(run, server):
-    async def story() -> float:
+    async def scenario() -> float:
         async with crawl_of(server, spider=Hangs) as crawl:
             async for _ in crawl.stream():
                 break
             left_at = asyncio.get_running_loop().time()
         return asyncio.get_running_loop().time() - left_at
 
-    assert run(story()) < 4.5  # the grace of transfers under way is five seconds
+    assert run(scenario()) < 4.5  # the grace of transfers under way is five seconds
 
 
 class Hangs(Pages):
@@ -415,7 +415,7 @@ class Hangs(Pages):
 
 
 def test_a_stream_can_be_left_before_the_first_item(run, server):
-    async def story() -> None:
+    async def scenario() -> None:
         async with crawl_of(server) as crawl:
             items = crawl.stream()
             task = asyncio.ensure_future(anext(items))
@@ -423,7 +423,7 @@ def test_a_stream_can_be_left_before_the_first_item(run, server):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    run(asyncio.wait_for(story(), 60))
+    run(asyncio.wait_for(scenario(), 60))
 
 
 def test_a_stream_can_be_left_while_start_waits(run, server):
@@ -432,13 +432,13 @@ def test_a_stream_can_be_left_while_start_waits(run, server):
             yield Request(server.url("/good"))
             await asyncio.Event().wait()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with crawl_of(server, spider=Waits) as crawl:
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await anext(crawl.stream())
 
-    run(asyncio.wait_for(story(), 60))
+    run(asyncio.wait_for(scenario(), 60))
 
 
 def test_a_callback_that_cancels_its_own_task_makes_only_its_page_dead(run, server):
@@ -485,13 +485,13 @@ def test_cancelling_run_leaves_a_state_to_resume(run, server, tmp_path):
             async with asyncio.timeout(0.5):
                 await crawl.run()
 
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(TimeoutError):
             await run_briefly()
         async with crawl_of(server, state=state, output=output) as crawl:
             assert (await crawl.run()).finished
 
-    run(story())
+    run(scenario())
     lines = (tmp_path / "items.jsonl").read_text().splitlines()
     assert len(lines) == len(set(lines)) == PAGES
 
@@ -512,16 +512,16 @@ def test_pipelines_may_close_the_crawl_and_drop_items(run, server):
 
 
 def test_the_state_of_another_crawl_is_refused(run, server, tmp_path):
-    async def story(target: Any) -> Any:
+    async def scenario(target: Any) -> Any:
         async with Crawl(target, state=str(tmp_path / "state"), **FAST) as crawl:
             return await crawl.run()
 
-    assert run(story(server.url("/good"))).finished
-    assert run(story(server.url("/good"))).nothing_to_do
+    assert run(scenario(server.url("/good"))).finished
+    assert run(scenario(server.url("/good"))).nothing_to_do
 
     class Other(Spider):
         name = "other"
         start_urls = ("http://a.example/",)
 
     with pytest.raises(LycosaError, match="is the state of a crawl without a spider"):
-        run(story(Other))
+        run(scenario(Other))

@@ -130,14 +130,14 @@ def test_callbacks_of_every_form_work_by_method_and_by_name(tree, tmp_path):
             await asyncio.sleep(0)
             yield {"by": "parse"}
             yield response.follow("/1", self.generator, meta={"a": [1, b"x"]})
-            yield response.follow("/2", "coroutine", cb_kwargs={"given": "kwarg"})
+            yield response.follow("/2", "coroutine", cb_kwargs={"argument": "kwarg"})
             yield response.follow("/3", callback=self.plain_list)
             yield response.follow("/4", callback=self.nothing)
         def generator(self, response):
             yield {"by": "generator", "meta": response.meta["a"][0], "depth": response.depth}
-        async def coroutine(self, response, given):
+        async def coroutine(self, response, argument):
             await asyncio.sleep(0.01)
-            return {"by": "coroutine", "given": given, "status": response.status}
+            return {"by": "coroutine", "argument": argument, "status": response.status}
         def plain_list(self, response):
             return [{"by": "list"}, response.follow("/5", self.nothing), None]
         def nothing(self, response):
@@ -145,7 +145,7 @@ def test_callbacks_of_every_form_work_by_method_and_by_name(tree, tmp_path):
     """
     run_spider(tree, tmp_path, spider)
     assert sorted(written(tmp_path), key=lambda item: item["by"]) == [
-        {"by": "coroutine", "given": "kwarg", "status": 200},
+        {"by": "coroutine", "argument": "kwarg", "status": 200},
         {"by": "generator", "meta": 1, "depth": 1},
         {"by": "list"},
         {"by": "parse"},

@@ -94,7 +94,7 @@ class FillsDevice(Spider):
 def test_during_a_shortage_running_visits_finish_and_nothing_is_leased(monkeypatch):
     monkeypatch.setattr("lycosa.crawl.engine.engine.SHORTAGE_CHECK_S", 0.05)
 
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             device = Device(100 * MB)
             spider = FillsDevice(url, device)
@@ -117,4 +117,4 @@ def test_during_a_shortage_running_visits_finish_and_nothing_is_leased(monkeypat
             assert len(spider.seen) == 60
 
     with grow(60, delay_s=0.02) as tree:
-        asyncio.run(story(tree.url))
+        asyncio.run(scenario(tree.url))

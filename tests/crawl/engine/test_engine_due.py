@@ -53,7 +53,7 @@ async def wait_until_idle(crawl: EngineSetup) -> float:
 
 
 def test_the_engine_sleeps_until_the_next_due_time():
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Delayed([after(url + "3", DAY_S), after(url + "2", 1.8), after(url + "1", 0.6)])
             crawl = await build_engine(stack, spider, POLICY, EngineLimits(exit_when_idle=True))
@@ -64,11 +64,11 @@ def test_the_engine_sleeps_until_the_next_due_time():
             assert crawl.engine.idle_until == pytest.approx(spider.requests[0].not_before, abs=0.01)
 
     with grow(5) as tree:
-        asyncio.run(story(tree.url[:-1]))
+        asyncio.run(scenario(tree.url[:-1]))
 
 
 def test_a_push_from_outside_and_a_stop_wake_the_engine():
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Delayed([after(url + "1", DAY_S)])
             crawl = await build_engine(stack, spider, POLICY)
@@ -86,7 +86,7 @@ def test_a_push_from_outside_and_a_stop_wake_the_engine():
             assert (await crawl.frontier.stats()).delayed == 1
 
     with grow(5) as tree:
-        asyncio.run(story(tree.url[:-1]))
+        asyncio.run(scenario(tree.url[:-1]))
 
 
 def test_a_due_time_is_noticed_after_the_machine_was_suspended(monkeypatch):
@@ -94,7 +94,7 @@ def test_a_due_time_is_noticed_after_the_machine_was_suspended(monkeypatch):
     monkeypatch.setattr("lycosa.crawl.engine.engine.CLOCK_CHECK_S", 0.2)
     monkeypatch.setattr("lycosa.infra.clock.CHECK_S", 0.05)
 
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             slept = 0.0
             spider = Delayed([after(url + "1", DAY_S)])
@@ -106,13 +106,13 @@ def test_a_due_time_is_noticed_after_the_machine_was_suspended(monkeypatch):
             assert len(spider.seen) == 1
 
     with grow(2) as tree:
-        asyncio.run(story(tree.url[:-1]))
+        asyncio.run(scenario(tree.url[:-1]))
 
 
 def test_the_engine_waits_for_a_retry_but_not_for_a_delayed_request(monkeypatch):
     monkeypatch.setattr("lycosa.crawl.engine.engine.IDLE_AFTER_S", 0.1)
 
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Delayed([Request(url + "1"), after(url + "2", 3.0)])
             crawl = await build_engine(stack, spider, POLICY, EngineLimits(exit_when_idle=True))
@@ -124,13 +124,13 @@ def test_the_engine_waits_for_a_retry_but_not_for_a_delayed_request(monkeypatch)
             assert crawl.engine.idle_until == pytest.approx(spider.requests[1].not_before, abs=0.01)
 
     with grow(5) as tree:
-        asyncio.run(story(tree.url[:-1]))
+        asyncio.run(scenario(tree.url[:-1]))
 
 
 def test_the_engine_waits_for_a_blocked_host(monkeypatch):
     monkeypatch.setattr("lycosa.crawl.engine.engine.IDLE_AFTER_S", 0.1)
 
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Delayed([Request(url + "1")])
             crawl = await build_engine(stack, spider, POLICY, EngineLimits(exit_when_idle=True))
@@ -140,11 +140,11 @@ def test_the_engine_waits_for_a_blocked_host(monkeypatch):
             assert (len(spider.seen), crawl.engine.idle_until) == (1, 0.0)
 
     with grow(2) as tree:
-        asyncio.run(story(tree.url[:-1]))
+        asyncio.run(scenario(tree.url[:-1]))
 
 
 def test_more_is_called_when_no_request_is_left():
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Delayed([Request(url + "1")])
             crawl = await build_engine(stack, spider, POLICY)
@@ -158,4 +158,4 @@ def test_more_is_called_when_no_request_is_left():
             assert batches == []
 
     with grow(5) as tree:
-        asyncio.run(story(tree.url[:-1]))
+        asyncio.run(scenario(tree.url[:-1]))

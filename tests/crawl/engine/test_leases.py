@@ -47,7 +47,7 @@ class Slow(Spider):
 
 @pytest.mark.parametrize("blocks", [False, True])
 def test_a_callback_that_takes_three_times_its_lease_runs_once(blocks: bool) -> None:
-    async def story(urls: list[str]) -> None:
+    async def scenario(urls: list[str]) -> None:
         async with AsyncExitStack() as stack:
             spider = Slow(urls, blocks=blocks)
             crawl = await build_engine(stack, spider, POLICY)
@@ -57,11 +57,11 @@ def test_a_callback_that_takes_three_times_its_lease_runs_once(blocks: bool) -> 
             assert (stats.reasons, crawl.stats.retries) == ({"200": len(urls)}, 0)
 
     with grow(3) as tree:
-        asyncio.run(story([tree.url, tree.url[:-1] + "1"]))
+        asyncio.run(scenario([tree.url, tree.url[:-1] + "1"]))
 
 
 def test_a_visit_over_the_time_limit_is_retried_and_then_dead() -> None:
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Slow([url], blocks=False)
             crawl = await build_engine(stack, spider, POLICY, EngineLimits(lease_max_s=0.3))
@@ -70,11 +70,11 @@ def test_a_visit_over_the_time_limit_is_retried_and_then_dead() -> None:
             assert (stats.dead_reasons, len(spider.calls)) == ({LEASE_EXPIRED: 1}, 5)
 
     with grow(1) as tree:
-        asyncio.run(story(tree.url))
+        asyncio.run(scenario(tree.url))
 
 
 def test_an_expired_lease_is_renewed_if_it_was_not_leased_again() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         frontier = memory_frontier(POLICY)
         host = "http://a.example:80"
         await frontier.push([UrlRecord(1, n, f"{host}/{n}", host) for n in (1, 2)])
@@ -95,4 +95,4 @@ def test_an_expired_lease_is_renewed_if_it_was_not_leased_again() -> None:
         assert leases.next_renewal() is None, "the lease is not ours any more"
         assert not await frontier.ack(lost, "200", (), 109.0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

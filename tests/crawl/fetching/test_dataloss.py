@@ -37,9 +37,9 @@ class Reading(Spider):
     ids=str,
 )
 def test_a_truncated_body_fails_unless_allowed(settings: dict[str, Any], meta: dict[str, Any], items: list[Any]):
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         async with serving() as server:
             spider = Reading(url=server.url("/short"), meta=meta)  # type: ignore[arg-type]
             return (await run_crawl(server, spider, **settings)).items
 
-    assert asyncio.run(story()) == items
+    assert asyncio.run(scenario()) == items

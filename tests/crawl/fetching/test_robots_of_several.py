@@ -49,12 +49,12 @@ class NoRobots(Alpha):
 
 
 def crawled(server: Server, *spiders: type[Spider]) -> tuple[set[tuple[str, str]], Any]:
-    async def story() -> Any:
+    async def scenario() -> Any:
         async with Crawl(list(spiders), spider_args={"server": server}, slow_callback_after=0) as crawl:
             await crawl.run()
             return {(item["spider"], item["path"]) for item in crawl.items}, crawl.summary
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("order", [(Alpha, Beta), (Beta, Alpha)])
@@ -73,7 +73,7 @@ def test_a_spider_obeys_robots_txt_even_if_another_one_does_not(server):
 
 
 def test_all_gates_receive_a_robots_txt_that_one_refetches():
-    async def story(server: Server) -> None:
+    async def scenario(server: Server) -> None:
         frontier = memory_frontier(Policy())
         fetcher = CurlFetcher(FetchSettings())
         one, other = (RobotsGate(frontier, fetcher, name, RetryPolicy(), lambda: 0.5, lambda: 0.0) for name in "ab")
@@ -93,14 +93,14 @@ def test_all_gates_receive_a_robots_txt_that_one_refetches():
         await frontier.close()
 
     with running() as server:
-        asyncio.run(story(server))
+        asyncio.run(scenario(server))
 
 
 def test_a_robots_txt_refetched_by_another_worker_is_read_in_time():
     """Both workers share a frontier, and only one of them leases the look-up."""
     host, now = "http://a.example:80", [1e9]
 
-    async def story() -> None:
+    async def scenario() -> None:
         frontier: Any = memory_frontier(Policy())
         none: Any = None
         one, other = (RobotsGate(frontier, none, "a", RetryPolicy(), lambda: 0.5, lambda: now[0]) for _ in range(2))
@@ -111,4 +111,4 @@ def test_a_robots_txt_refetched_by_another_worker_is_read_in_time():
         assert not (await other.rules(host)).allowed(f"{host}/x")
         await frontier.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

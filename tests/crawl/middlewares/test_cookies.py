@@ -280,12 +280,12 @@ async def visit(download: Downloader, request: Request) -> Response:
     return found
 
 
-def run(story):
+def run(scenario):
     async def main():
         async with serving() as server:
             fetcher = CurlFetcher(FetchSettings())
             try:
-                await story(server, fetcher)
+                await scenario(server, fetcher)
             finally:
                 await fetcher.close()
 
@@ -293,20 +293,20 @@ def run(story):
 
 
 def test_each_jar_has_a_session_at_a_server_that_redirects_to_set_its_cookie():
-    async def story(server, fetcher):
+    async def scenario(server, fetcher):
         download = downloader(fetcher, Cookies(MemoryKeyStore(), Clock()))
         for jar in ("a", "b", "a", None):
             request = Request(server.url("/identity"), meta={"cookiejar": jar})
             text = {"a": b"You are 1", "b": b"You are 2", None: b"You are 3"}[jar]
             assert text in (await visit(download, request)).body
 
-    run(story)
+    run(scenario)
 
 
 def test_every_valid_cookie_is_sent_back():
     lines = ["a=1", "b=2; Path=/", "c=3; Path=/show-cookies; Secure", "d=4; Domain=example.com", "e=5; Max-Age=0"]
 
-    async def story(server, fetcher):
+    async def scenario(server, fetcher):
         download = downloader(fetcher, Cookies(MemoryKeyStore(), Clock()))
         await visit(download, Request(server.url("/set-cookies?" + urlencode({"line": lines}, doseq=True))))
         shown = await visit(download, Request(server.url("/show-cookies"), cookies={"mine": "\xe9"}))
@@ -314,4 +314,4 @@ def test_every_valid_cookie_is_sent_back():
         cookie = server.hits[-1].headers["cookie"]
         assert cookie.encode("latin-1").decode().split("; ")[-1] == "mine=\xe9"
 
-    run(story)
+    run(scenario)

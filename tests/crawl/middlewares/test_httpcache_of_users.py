@@ -27,12 +27,12 @@ def test_responses_to_cookies_are_not_shared_between_crawls(tmp_path: Path) -> N
         await crawl.run()
         return crawl.items[0]["flags"]
 
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         first = await flags(url, "who=ann", "ann")
         (tmp_path / "ann").rename(tmp_path / "ann-before")  # a new state under the same path belongs to the same user
         assert (first, await flags(url, "who=ann", "ann")) == ([], ["cached"])
         assert await flags(url, "who=bob", "bob") == [], "the response for bob comes from the host"
 
     with running() as server:
-        asyncio.run(story(server.url("/cached?control=max-age=600")))
+        asyncio.run(scenario(server.url("/cached?control=max-age=600")))
         assert len(server.hits) == 2

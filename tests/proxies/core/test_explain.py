@@ -1,4 +1,4 @@
-"""Why a proxy is leased or not: the texts of verdicts, and shared exits. The rest is in tests/proxies/sim."""
+"""Why a proxy is leased or not: the texts of verdicts, and shared exits. tests/proxies/sim has the other tests."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from lycosa.proxies.core.proxy import Proxy
 SITE = "a.example"
 
 
-def when(at: float) -> str:
+def format_time(at: float) -> str:
     return f"<{at:g}>"
 
 
 def test_a_ban_explains_all_proxies_with_the_same_exit() -> None:
     pool = GlobalPool(lambda _: TargetPolicy(cool_s=100.0))
     pool.add([Proxy("http", f"10.0.0.{number}", 80) for number in range(3)], 0.0)
-    banned, same, other = pool.proxies
-    for key in (banned, same):
+    banned, same_exit, other = pool.proxies
+    for key in (banned, same_exit):
         pool.revive(key, 0.0, "9.9.9.9")
-    (grant,) = pool.acquire(SITE, 0.0, [0.0], ProxyRequest(avoid=frozenset({same, other})))  # type: ignore[misc]
+    (grant,) = pool.acquire(SITE, 0.0, [0.0], ProxyRequest(avoid=frozenset({same_exit, other})))  # type: ignore[misc]
     pool.release(SITE, grant.token, [Outcome(Blame.SITE, "429", rest_s=50.0)], 0.0, 0.0)
     verdicts = {each.key: each for each in explain_pool(pool, SITE, ANY, 1.0)}
     assert (verdicts[banned].why, verdicts[banned].reason) == (Why.COOLING, "429")
-    assert (verdicts[same].why, verdicts[same].until, verdicts[same].reason) == (Why.EXIT, 50.0, "429" + SAME_EXIT)
+    assert (verdicts[same_exit].why, verdicts[same_exit].until, verdicts[same_exit].reason) == (
+        Why.EXIT,
+        50.0,
+        "429" + SAME_EXIT,
+    )
     assert (verdicts[other].why, verdicts[other].share) == (Why.NEXT, 1.0)
-    assert verdict_text(verdicts[same], when) == "cools down until <50>: 429, at the same exit"
+    assert verdict_text(verdicts[same_exit], format_time) == "cools down until <50>: 429, at the same exit"
 
 
 def test_a_verdict_has_the_weight_of_the_proxy() -> None:
-    """A proxy that fails half of the time is used a quarter as often as one that never fails (`cost`)."""
+    """A proxy that fails half of the time is used a quarter as often as one that never fails (see `cost`)."""
     pool = GlobalPool(lambda _: TargetPolicy())
     pool.add([Proxy("http", f"10.0.0.{number}", 80) for number in range(2)], 0.0)
     good, _ = pool.proxies
@@ -76,9 +80,9 @@ def test_a_verdict_has_the_weight_of_the_proxy() -> None:
         (ProxyVerdict("k", Why.TAGS, ProxyState.READY), "without the tags of the request (country=de)"),
     ],
 )
-def test_the_text_of_a_verdict(verdict: ProxyVerdict, text: str) -> None:
-    assert verdict_text(verdict, when, tags="country=de") == text
+def test_each_verdict_is_explained_in_one_line(verdict: ProxyVerdict, text: str) -> None:
+    assert verdict_text(verdict, format_time, tags="country=de") == text
 
 
 def test_each_verdict_has_its_own_text() -> None:
-    assert len({verdict_text(ProxyVerdict("k", why, ProxyState.READY, 5.0), when) for why in Why}) == len(Why)
+    assert len({verdict_text(ProxyVerdict("k", why, ProxyState.READY, 5.0), format_time) for why in Why}) == len(Why)

@@ -23,7 +23,7 @@ from tests.conftest import ROOT
 BLAMES = ", ".join(Blame)
 TABLES = ", ".join(ProxiesTable.__struct_fields__)
 
-WHOLE = """
+COMPLETE = """
 [default]
 lease_s = 30
 [[default.rules]]
@@ -81,12 +81,12 @@ def test_without_tables_targets_have_the_default_policy() -> None:
     ],
 )
 def test_the_most_specific_table_counts(target: str, members: int, concurrency: int) -> None:
-    policy = read(WHOLE).policy_of(target)
+    policy = read(COMPLETE).policy_of(target)
     assert (policy.members, policy.concurrency, policy.lease_s) == (members, concurrency, 30.0)
 
 
 def test_policies_and_rules_of_a_target() -> None:
-    policies = read(WHOLE)
+    policies = read(COMPLETE)
     for target in ("shop.example", "www.shop.example"):
         assert policies.policy_of(target) == TargetPolicy(concurrency=2, delay_s=2.5, lease_s=30.0, guarded=False)
     everywhere = OutcomeRule(Blame.SITE, statuses=frozenset({418}))
@@ -106,7 +106,7 @@ def test_every_field_of_a_policy_can_be_set() -> None:
 
 
 def test_the_cache_of_targets_is_bounded() -> None:
-    policies = read(WHOLE)
+    policies = read(COMPLETE)
     for number in range(CACHE_MAX + 10):
         policies.policy_of(f"{number}.example")
     assert len(policies._cache) <= CACHE_MAX
@@ -186,7 +186,7 @@ def test_the_cache_of_targets_is_bounded() -> None:
         ),
     ],
 )
-def test_errors_say_where_what_is_wrong_and_what_to_write(text: str, message: str) -> None:
+def test_errors_name_the_key_the_problem_and_the_remedy(text: str, message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         read(text)
     assert str(caught.value) == message
@@ -198,7 +198,7 @@ def test_the_rules_of_a_target_are_bounded() -> None:
         policies_from({"default": {"rules": rules}, "targets": {"a.example": {"rules": rules}}})
 
 
-def written(value: object) -> str:
+def documented(value: object) -> str:
     """Return a value as the documentation writes it."""
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
@@ -209,7 +209,7 @@ def test_the_documentation_has_every_key_with_its_default_and_valid_examples() -
     documented: dict[str, str] = {}
     for names, values in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", table, re.MULTILINE):
         documented.update(zip(re.findall(r"\w+", names), values.split(", "), strict=True))
-    assert documented == {name: written(value) for name, value in asdict(TargetPolicy()).items()}
+    assert documented == {name: documented(value) for name, value in asdict(TargetPolicy()).items()}
     for example in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
         policies = policies_from(tomllib.loads(example)["proxies"])
         assert policies.policy_of("www.shop.example") != TargetPolicy() or policies.rules_of("www.shop.example")

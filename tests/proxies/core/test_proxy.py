@@ -1,4 +1,4 @@
-"""Addresses of proxies: the usual formats, the identity, and no login in public."""
+"""Addresses of proxies: the usual formats, the identity, and hidden logins."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lycosa.proxies.core.proxy import PORTS, parse_proxy
         ("http://bücher.example:8080", "http://xn--bcher-kva.example:8080"),
     ],
 )
-def test_the_usual_formats_of_an_address(text: str, url: str) -> None:
+def test_the_usual_formats_of_an_address_are_parsed(text: str, url: str) -> None:
     proxy = parse_proxy(text)
     assert proxy.url == url
     assert parse_proxy(proxy.url) == proxy, "the URL can be parsed again"
@@ -67,12 +67,12 @@ def test_the_usual_formats_of_an_address(text: str, url: str) -> None:
     ],
 )
 def test_the_error_for_an_invalid_address_is_one_line_without_the_login(text: str, message: str) -> None:
-    with pytest.raises(BadProxy) as refused:
+    with pytest.raises(BadProxy) as caught:
         parse_proxy(text)
-    assert message in str(refused.value)
-    assert "geheim" not in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 200
+    assert message in str(caught.value)
+    assert "geheim" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("text", ["http://ann:\ud800@1.2.3.4:80", "1.2.3.4:80:\udcff:b", "http://\ud800.example:80"])

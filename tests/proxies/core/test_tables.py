@@ -1,4 +1,4 @@
-"""Tables of a project's file: what they may hold, and what an error says."""
+"""Tables of a project file: the values they may have, and the errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Address:
     host: str
 
 
-class Whole(Struct, frozen=True, rename={"every_s": "every"}):
+class Table(Struct, frozen=True, rename={"every_s": "every"}):
     every_s: Annotated[float, Meta(ge=1, le=1000, extra=DURATION)] = 60.0
     count: Annotated[int, Meta(ge=1, le=9)] | None = None
     on: bool = False
@@ -41,29 +41,29 @@ class Whole(Struct, frozen=True, rename={"every_s": "every"}):
     word: Annotated[Text, Meta(min_length=2)] = "word"
 
 
-def parsed(text: str) -> Address:
+def parse_address(text: str) -> Address:
     if "." not in text:
         raise BadProxy(f"{text} has no dot")
     return Address(text)
 
 
-def read(values: object, *, secret: bool = False) -> Whole:
-    return read_table(values, Whole, "top", secret=secret, parsers={Address: parsed})
+def read(values: object, *, secret: bool = False) -> Table:
+    return read_table(values, Table, "top", secret=secret, parsers={Address: parse_address})
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({}, Whole()),
-        ({"every": "2m"}, Whole(every_s=120.0)),
-        ({"every": 5, "count": 3, "on": True}, Whole(every_s=5.0, count=3, on=True)),
-        ({"names": "one", "sizes": 7}, Whole(names=("one",), sizes=frozenset({7}))),
-        ({"names": ["one", "two"], "tags": {"asn": 64512}}, Whole(names=("one", "two"), tags={"asn": "64512"})),
-        ({"parts": [{"color": "red"}]}, Whole(parts=[Part(Color.RED)])),
-        ({"addresses": "a.example"}, Whole(addresses=(Address("a.example"),))),
+        ({}, Table()),
+        ({"every": "2m"}, Table(every_s=120.0)),
+        ({"every": 5, "count": 3, "on": True}, Table(every_s=5.0, count=3, on=True)),
+        ({"names": "one", "sizes": 7}, Table(names=("one",), sizes=frozenset({7}))),
+        ({"names": ["one", "two"], "tags": {"asn": 64512}}, Table(names=("one", "two"), tags={"asn": "64512"})),
+        ({"parts": [{"color": "red"}]}, Table(parts=[Part(Color.RED)])),
+        ({"addresses": "a.example"}, Table(addresses=(Address("a.example"),))),
     ],
 )
-def test_a_table_becomes_a_value(values: object, expected: Whole) -> None:
+def test_a_table_becomes_a_value(values: object, expected: Table) -> None:
     assert read(values) == expected
 
 
@@ -87,7 +87,7 @@ def test_a_table_becomes_a_value(values: object, expected: Whole) -> None:
         ({1: 2}, "top: there is no '1': write every, count, on, names, sizes, tags, parts, addresses, word"),
     ],
 )
-def test_an_error_says_where_what_is_wrong_and_what_to_write(values: object, message: str) -> None:
+def test_an_error_names_the_key_the_problem_and_the_remedy(values: object, message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         read(values)
     assert str(caught.value) == message
@@ -99,6 +99,6 @@ def test_the_error_of_a_secret_table_repeats_no_value() -> None:
     assert str(caught.value) == "top.word: this is not a text of 2 to 4,096 characters"
 
 
-def test_a_long_value_is_cut_off() -> None:
+def test_a_long_value_is_truncated_in_the_error() -> None:
     with pytest.raises(BadSetting, match=r"^top\.word: 'x{59}… is not a text"):
         read({"word": "x" * 5000})

@@ -410,7 +410,7 @@ def test_an_unreachable_pool_is_retried() -> None:
             more = {"on_refresh": results.take, "retry_s": 0.1}
             async with open_refresher_for(pool, [mine], **more) as refresher, asyncio.TaskGroup() as group:
                 running = group.create_task(refresher.run())
-                assert (await results.next("mine", success=False)).problem == "the server is away"
+                assert (await results.next("mine", success=False)).problem == "the server is down"
                 await results.next("mine", success=True)
                 assert await hosts(pool) == ["10.0.0.1"]
                 running.cancel()

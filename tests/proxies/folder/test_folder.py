@@ -265,7 +265,7 @@ def test_a_waiting_call_fails_when_the_disk_is_full(tmp_path: Path) -> None:
     clock = [1_000.0]
     full = os.open("/dev/full", os.O_WRONLY)
 
-    async def story() -> None:
+    async def scenario() -> None:
         pool = LocalPool(now=lambda: clock[0], pool=store.pool)
         await pool.acquire("a.example", 5)
         waiter = asyncio.create_task(pool.acquire("a.example", wait_s=20.0))
@@ -277,7 +277,7 @@ def test_a_waiting_call_fails_when_the_disk_is_full(tmp_path: Path) -> None:
             await waiter
         assert len(await pool.acquire("a.example", 4)) == 4, "the fifth is leased by the failed call"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     os.close(full)
 
 

@@ -63,7 +63,7 @@ class LeaseRecorder:
         """Record a lease. It is a double one if another worker has the proxy and will release it in time."""
         key, now = (lease.target, lease.proxy.key), time.time()
         self.uses[key] += 1
-        if now >= lease.deadline:  # the worker was told late: others may lease the proxy already
+        if now >= lease.deadline:  # the grant arrived late: others may lease the proxy already
             return
         if key in self.open:
             self.double_leases += now < self.open[key].deadline - TICK_S

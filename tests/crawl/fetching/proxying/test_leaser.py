@@ -55,7 +55,7 @@ def run(
 
 
 async def lease_count(pool: LocalPool) -> int:
-    return sum(view.lease_count for view in await pool.targets())
+    return sum(view.leases for view in await pool.targets())
 
 
 async def acquire_error(leaser: ProxyLeaser) -> Exception:
@@ -82,7 +82,7 @@ def test_a_lease_is_renewed_while_its_transfer_lasts() -> None:
         with pytest.raises(NoProxyYet):  # waits longer than the lease without renewals
             await leaser.acquire(SHOP)
         [view] = await pool.targets()
-        assert (view.lease_count, view.leaked) == (1, 0)
+        assert (view.leases, view.leaked) == (1, 0)
         assert await leaser.release(lease, [Outcome(Blame.NONE)])
         assert not await leaser.release(lease, [Outcome(Blame.NONE)])
         assert await lease_count(pool) == 0

@@ -1,4 +1,4 @@
-"""What responses and errors of other HTTP clients say about their proxy."""
+"""The outcomes of responses and errors of other HTTP clients."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lycosa.proxies.core.outcomes.clients import outcome_of_error, outcome_of_re
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule
 
 
-def answered(status: int, body: bytes | None = b"", **headers: str) -> requests.Response:
-    """Return a response of requests; `None`: the body was not read."""
+def response_of_requests(status: int, body: bytes | None = b"", **headers: str) -> requests.Response:
+    """Return a response of the package requests. `body=None`: the body was not read."""
     response = requests.Response()
     response.status_code, response.url = status, "http://shop.example/a"
     response.headers.update(headers)
@@ -42,26 +42,32 @@ class Stream:
         (403, Blame.SITE, "403"),
         (SimpleNamespace(status=429), Blame.SITE, "429"),
         (SimpleNamespace(status=407, headers=None), Blame.PROXY, "proxy refused the login (407)"),
-        (answered(404), Blame.NOBODY, "404"),
-        (answered(503, b"<div class='h-captcha' data-x='hcaptcha.com'>"), Blame.SITE, "captcha (hcaptcha.com)"),
-        (answered(200, None), Blame.NONE, ""),
+        (response_of_requests(404), Blame.NOBODY, "404"),
+        (
+            response_of_requests(503, b"<div class='h-captcha' data-x='hcaptcha.com'>"),
+            Blame.SITE,
+            "captcha (hcaptcha.com)",
+        ),
+        (response_of_requests(200, None), Blame.NONE, ""),
         (Stream(), Blame.NONE, ""),
-        (answered(302, Location="/sorry"), Blame.SITE, "led away"),
-        (answered(200, b"no such luck"), Blame.MISS, "luck"),
+        (response_of_requests(302, Location="/sorry"), Blame.SITE, "redirected away"),
+        (response_of_requests(200, b"no such luck"), Blame.MISS, "luck"),
     ],
 )
-def test_responses(response: Any, blame: Blame, reason: str) -> None:
+def test_responses_of_clients_have_an_outcome(response: Any, blame: Blame, reason: str) -> None:
     rules = (
-        OutcomeRule(Blame.SITE, "led away", location=r"^http://shop\.example/sorry$"),
+        OutcomeRule(Blame.SITE, "redirected away", location=r"^http://shop\.example/sorry$"),
         OutcomeRule(Blame.MISS, "luck", body="such luck"),
     )
     assert outcome_of_response(response, rules=rules) == Outcome(blame, reason)
 
 
-def test_a_given_body_and_retry_after_are_used() -> None:
-    assert outcome_of_response(answered(429, **{"Retry-After": "7"})).rest_s == 7.0
+def test_the_body_argument_and_retry_after_are_used() -> None:
+    assert outcome_of_response(response_of_requests(429, **{"Retry-After": "7"})).rest_s == 7.0
     rules = (OutcomeRule(Blame.SITE, "limited", body="slow down"),)
-    assert outcome_of_response(answered(200, None), body=b"slow down, please", rules=rules).blame is Blame.SITE
+    assert (
+        outcome_of_response(response_of_requests(200, None), body=b"slow down, please", rules=rules).blame is Blame.SITE
+    )
 
 
 @pytest.mark.parametrize("response", [None, "200", True, 7, object(), SimpleNamespace(status=None), {}])
@@ -70,7 +76,7 @@ def test_other_objects_are_refused(response: Any) -> None:
         outcome_of_response(response)
 
 
-def named(name: str, *bases: type[Exception], **attributes: object) -> Exception:
+def error_named(name: str, *bases: type[Exception], **attributes: object) -> Exception:
     """Return an exception of a class with this name."""
     return type(name, bases or (Exception,), attributes)()
 
@@ -89,34 +95,37 @@ def named(name: str, *bases: type[Exception], **attributes: object) -> Exception
         (ConnectionResetError(), Blame.MISS),
         (http.client.RemoteDisconnected(), Blame.MISS),
         (ssl.SSLCertVerificationError(), Blame.MISS),
-        (named("ConnectError", type("NetworkError", (type("TransportError", (Exception,), {}),), {})), Blame.PROXY),
-        (named("ReadError", type("NetworkError", (type("TransportError", (Exception,), {}),), {})), Blame.MISS),
-        (named("ClientProxyConnectionError", type("ClientConnectorError", (OSError,), {})), Blame.PROXY),
-        (named("ServerDisconnectedError", type("ClientConnectionError", (Exception,), {})), Blame.MISS),
-        (named("PoolTimeout", type("TimeoutException", (Exception,), {})), Blame.NOBODY),
-        (named("ConnectionTimeoutError", type("ServerTimeoutError", (TimeoutError,), {})), Blame.PROXY),
-        (named("ClientHttpProxyError", status=407), Blame.PROXY),
+        (
+            error_named("ConnectError", type("NetworkError", (type("TransportError", (Exception,), {}),), {})),
+            Blame.PROXY,
+        ),
+        (error_named("ReadError", type("NetworkError", (type("TransportError", (Exception,), {}),), {})), Blame.MISS),
+        (error_named("ClientProxyConnectionError", type("ClientConnectorError", (OSError,), {})), Blame.PROXY),
+        (error_named("ServerDisconnectedError", type("ClientConnectionError", (Exception,), {})), Blame.MISS),
+        (error_named("PoolTimeout", type("TimeoutException", (Exception,), {})), Blame.NOBODY),
+        (error_named("ConnectionTimeoutError", type("ServerTimeoutError", (TimeoutError,), {})), Blame.PROXY),
+        (error_named("ClientHttpProxyError", status=407), Blame.PROXY),
         (type("ProxyError", (Exception,), {})("407 Who are you?"), Blame.PROXY),
         (type("ProxyError", (Exception,), {})("502 Bad Gateway"), Blame.MISS),
         (requests.exceptions.ProxyError("OSError('Tunnel connection failed: 503 Service Unavailable')"), Blame.MISS),
         (requests.exceptions.ProxyError("OSError('Tunnel connection failed: 407 Login')"), Blame.PROXY),
-        (named("ClientHttpProxyError", status=502), Blame.MISS),
+        (error_named("ClientHttpProxyError", status=502), Blame.MISS),
         (ConnectFailed("proxy refused the login (407)"), Blame.PROXY),
     ],
 )
-def test_errors(error: Exception, blame: Blame) -> None:
+def test_errors_of_clients_have_an_outcome(error: Exception, blame: Blame) -> None:
     found = outcome_of_error(error, 0.5)
     assert found is not None
     assert found.blame is blame
 
 
-def test_the_cause_of_a_user_error_counts() -> None:
+def test_the_cause_of_a_user_error_is_judged() -> None:
     assert outcome_of_error(ValueError("no price on this page")) is None
     assert outcome_of_error(KeyboardInterrupt()) is None
     wrapped = RuntimeError("could not fetch")
     wrapped.__cause__ = requests.exceptions.ProxyError("secret:password@proxy")
     found = outcome_of_error(wrapped)
-    assert found == Outcome(Blame.PROXY, "ProxyError"), "the message may hold a login"
+    assert found == Outcome(Blame.PROXY, "ProxyError"), "the message may contain a login"
     endless = ValueError()
     endless.__cause__ = endless
     assert outcome_of_error(endless) is None

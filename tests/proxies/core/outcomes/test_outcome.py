@@ -1,4 +1,4 @@
-"""What a response says about a proxy: the table of the module, and the rules of users."""
+"""The outcome of a response: the table of the module, and the rules of users."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reached(error: FetchError) -> FetchError:
         (503, Blame.NOBODY),
     ],
 )
-def test_the_blame_of_a_status(status: int, blame: Blame) -> None:
+def test_each_status_has_its_blame(status: int, blame: Blame) -> None:
     assert judge(status, {}, b"<html>").blame is blame
 
 
@@ -67,45 +67,45 @@ def test_the_blame_of_a_status(status: int, blame: Blame) -> None:
         (FetchError("not a URL that can be fetched"), Blame.NOBODY),
     ],
 )
-def test_the_blame_of_an_error(error: FetchError, blame: Blame) -> None:
+def test_each_error_has_its_blame(error: FetchError, blame: Blame) -> None:
     outcome = judge_error(error, 0.25)
     assert (outcome.blame, outcome.reason, outcome.latency_s) == (blame, str(error), 0.25)
 
 
-def test_a_captcha_counts_only_with_the_status_of_a_challenge() -> None:
+def test_a_captcha_is_a_ban_only_with_the_status_of_a_challenge() -> None:
     page = b"<div class=G-Recaptcha>"
     assert judge(503, {}, page).blame is Blame.SITE
-    assert judge(200, {}, page).blame is Blame.NONE, "a page with a form that has a captcha"
+    assert judge(200, {}, page).blame is Blame.NONE, "the page may have a form with a captcha"
     assert judge(503, {}, b" " * LOOKED_AT + page).blame is Blame.NOBODY, "only the start of a body is searched"
 
 
 def test_retry_after_counts_only_with_a_ban() -> None:
-    asked = {"retry-after": "120"}
-    assert judge(429, asked, b"").rest_s == 120.0
-    assert judge(503, asked, b"").rest_s is None
+    headers = {"retry-after": "120"}
+    assert judge(429, headers, b"").rest_s == 120.0
+    assert judge(503, headers, b"").rest_s is None
     assert judge(429, {"retry-after": "nonsense"}, b"").rest_s is None
 
 
 def test_the_first_rule_that_matches_decides() -> None:
     rules = checked_rules(
         [
-            OutcomeRule(Blame.NONE, "their way to say none", statuses=frozenset({403}), body="no results"),
+            OutcomeRule(Blame.NONE, "no results", statuses=frozenset({403}), body="no results"),
             OutcomeRule(Blame.SITE, "soft ban", statuses=frozenset({200}), body="(?i)unusual traffic"),
-            OutcomeRule(Blame.SITE, "led to the captcha", location="/captcha"),
+            OutcomeRule(Blame.SITE, "redirected to the captcha", location="/captcha"),
             OutcomeRule(Blame.SITE, "stub", statuses=frozenset({200}), shorter=10),
         ]
     )
 
-    def judged(status: int, body: bytes, *locations: str) -> tuple[Blame, str]:
+    def outcome_of(status: int, body: bytes, *locations: str) -> tuple[Blame, str]:
         outcome = judge(status, {}, body, locations=locations, rules=rules)
         return outcome.blame, outcome.reason
 
-    assert judged(403, b"sorry, no results") == (Blame.NONE, "their way to say none")
-    assert judged(403, b"go away, you") == (Blame.SITE, "403")
-    assert judged(200, b"We see Unusual Traffic") == (Blame.SITE, "soft ban")
-    assert judged(302, b"", "http://a.example/", "/captcha?x") == (Blame.SITE, "led to the captcha")
-    assert judged(200, b"ok") == (Blame.SITE, "stub")
-    assert judged(200, b"a whole page of text") == (Blame.NONE, "")
+    assert outcome_of(403, b"sorry, no results") == (Blame.NONE, "no results")
+    assert outcome_of(403, b"go away, you") == (Blame.SITE, "403")
+    assert outcome_of(200, b"We see Unusual Traffic") == (Blame.SITE, "soft ban")
+    assert outcome_of(302, b"", "http://a.example/", "/captcha?x") == (Blame.SITE, "redirected to the captcha")
+    assert outcome_of(200, b"ok") == (Blame.SITE, "stub")
+    assert outcome_of(200, b"a long page of text") == (Blame.NONE, "")
 
 
 @pytest.mark.parametrize(

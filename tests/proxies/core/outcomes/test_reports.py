@@ -22,17 +22,17 @@ from lycosa.proxies.core.outcomes.reports import REASON_MAX, read_report
         ('{"session": "s", "site": "x", "outcome": "none"}', Outcome(Blame.NONE, "reported: none")),
     ],
 )
-def test_the_outcome_of_a_report(text: str, outcome: Outcome):
+def test_a_report_has_its_outcome(text: str, outcome: Outcome):
     assert read_report(text.encode()).to_outcome() == outcome
 
 
-def test_a_reason_becomes_short_and_printable():
+def test_a_reason_is_truncated_and_made_printable():
     report = read_report(b'{"lease": "a", "outcome": "site", "reason": "\\u001b[2J' + b"x" * 500 + b'"}')
     assert report.to_outcome().reason == "[2J" + "x" * (REASON_MAX - 3)
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
         ("", "cannot be read"),
         ("[]", "cannot be read"),
@@ -50,8 +50,8 @@ def test_a_reason_becomes_short_and_printable():
         ("[" * 4000, "report"),
     ],
 )
-def test_invalid_reports_are_refused(text: str, why: str):
-    with pytest.raises(BadMessage, match=why) as raised:
+def test_invalid_reports_are_refused(text: str, message: str):
+    with pytest.raises(BadMessage, match=message) as raised:
         read_report(text.encode())
     assert raised.value.status == 400
 

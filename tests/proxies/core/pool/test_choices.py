@@ -1,4 +1,4 @@
-"""The last leases of a target, and why each proxy was chosen."""
+"""The last leases of a target, with the reason for each proxy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.proxies.core.pool.target import ProxyRequest
 
 
 @pytest.mark.parametrize(
-    ("choice", "words"),
+    ("choice", "text"),
     [
         (LeaseChoice(1.0, "", ProxyRequest(), 0.0, "p", drawn_from=1_234), "drawn from 1,234"),
         (LeaseChoice(1.0, "", ProxyRequest(session="c"), 0.0, "p"), "bound to its session"),
@@ -26,8 +26,8 @@ from lycosa.proxies.core.pool.target import ProxyRequest
         (LeaseChoice(1.0, "", ProxyRequest(), 30.0, refusal="no proxy is free"), "no proxy is free"),
     ],
 )
-def test_the_reason_in_words(choice: LeaseChoice, words: str) -> None:
-    assert choice.why() == words
+def test_the_reason_of_a_choice_as_text(choice: LeaseChoice, text: str) -> None:
+    assert choice.why() == text
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_reason_in_words(choice: LeaseChoice, words: str) -> None:
         ([Outcome(), Outcome(Blame.NOBODY, "404")], "404 (nobody)"),
     ],
 )
-def test_the_result_in_words(outcomes: list[Outcome], result: str) -> None:
+def test_the_result_of_a_choice_as_text(outcomes: list[Outcome], result: str) -> None:
     choice = LeaseChoice(1.0, "", ProxyRequest(), 0.0, "p", 1)
     choice.end(outcomes)
     assert choice.result == result
@@ -55,9 +55,9 @@ def test_the_last_choices_are_kept_for_each_client(monkeypatch: pytest.MonkeyPat
     for number in range(CHOICES_MAX + 5):
         now[0] += 1
         choices.add("a", ProxyRequest(), now[0] - 0.5, "ann" if number % 2 else "bob")
-    kept = choices.of("a")
-    assert [each.at for each in kept[:2]] == [CHOICES_MAX + 5, CHOICES_MAX + 4]
-    assert (len(kept), kept[0].waited_s) == (CHOICES_MAX, 0.5)
+    last = choices.of("a")
+    assert [each.at for each in last[:2]] == [CHOICES_MAX + 5, CHOICES_MAX + 4]
+    assert (len(last), last[0].waited_s) == (CHOICES_MAX, 0.5)
     assert {each.client for each in choices.of("a", "ann")} == {"ann"}
     choices.add("b", ProxyRequest(), 0.0)
     choices.add("a", ProxyRequest(), 0.0)

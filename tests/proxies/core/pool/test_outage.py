@@ -1,4 +1,4 @@
-"""A crawl without working proxies: it reports that once, retries ever more rarely, and ends after a limit."""
+"""A crawl without working proxies: one report, retries at growing intervals, and an end after a limit."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def test_a_working_proxy_ends_the_outage() -> None:
     outage.extend(1000.0, 1010.0)
     assert outage.end(1040.0) == 40.0
     assert outage.end(1041.0) == 0.0, "no other outage was reported"
-    assert outage.extend(1005.0, 1090.0) == OutageStatus(49.0, 51.0, new=False), (
-        "other requests got working proxies meanwhile"
-    )
+    assert outage.extend(1005.0, 1090.0) == OutageStatus(49.0, 51.0, new=False), "the outage starts at the last success"
     assert outage.extend(1060.0, 1091.0) == OutageStatus(50.0, 50.0, new=True)
 
 
@@ -44,7 +42,7 @@ def test_a_pause_without_requests_is_not_an_outage() -> None:
     assert outage.extend(5000.0, 5010.0).for_s == 10.0
 
 
-def test_without_a_limit_an_outage_may_last_for_ever() -> None:
+def test_without_a_limit_an_outage_never_ends_the_crawl() -> None:
     outage = Outage(None)
     outage.extend(1.0, 1.0)
     assert outage.extend(1.0, 1e6) == OutageStatus(pytest.approx(1e6 - 1), None, new=False)
@@ -54,7 +52,7 @@ def test_a_limit_of_zero_ends_the_crawl_at_once() -> None:
     assert Outage(0.0).extend(10.0, 10.0).left_s == 0
 
 
-def test_requests_wait_long_only_where_proxies_were_leased_lately() -> None:
+def test_requests_wait_longer_for_targets_with_recent_leases() -> None:
     stats = WaitQueueStats()
     assert stats.wait_s("shop", 100.0) == IDLE_WAIT_S
     stats.lease_granted("shop", 100.0)
@@ -63,19 +61,19 @@ def test_requests_wait_long_only_where_proxies_were_leased_lately() -> None:
     assert stats.wait_s("other", 100.0) == IDLE_WAIT_S
 
 
-def test_the_queue_is_as_long_as_the_rate_of_leases_allows() -> None:
+def test_the_length_of_the_queue_follows_the_rate_of_leases() -> None:
     stats = WaitQueueStats()
     with ExitStack() as waiting:
         for _ in range(QUEUE_MIN):
             assert stats.has_room("shop", "any", 100.0)
             waiting.enter_context(stats.waiting("shop", "any", 100.0))
         assert not stats.has_room("shop", "any", 100.0)
-        assert stats.has_room("shop", "a session", 100.0), "their proxy is another one"
+        assert stats.has_room("shop", "a session", 100.0), "a session has its own queue"
         assert stats.has_room("other", "any", 100.0)
         for number in range(1, 501):
             stats.lease_granted("shop", 100.0 + number / 500)
         for _ in range(round(500 * QUEUE_S) - QUEUE_MIN):
-            assert stats.has_room("shop", "any", 101.0), "with a higher rate"
+            assert stats.has_room("shop", "any", 101.0), "a higher rate allows a longer queue"
             waiting.enter_context(stats.waiting("shop", "any", 101.0))
         assert not stats.has_room("shop", "any", 101.0)
     for _ in range(QUEUE_MIN):
@@ -85,10 +83,10 @@ def test_the_queue_is_as_long_as_the_rate_of_leases_allows() -> None:
     assert stats.has_room("shop", "any", 200.0)
 
 
-def test_retries_become_ever_rarer() -> None:
+def test_retry_intervals_grow() -> None:
     stats = WaitQueueStats()
     assert stats.retry_s("shop", 100.0, 101.0) == RETRY_MIN_S
-    assert stats.retry_s("shop", 119.0, 120.0) == 5.0, "since the first request"
+    assert stats.retry_s("shop", 119.0, 120.0) == 5.0, "the interval grows with the time since the first request"
     assert stats.retry_s("shop", 999.0, 1000.0) == RETRY_MAX_S
     assert stats.wait_s("shop", 1000.0) == IDLE_WAIT_S, "a request alone changes nothing"
     stats.lease_granted("shop", 1000.0)
@@ -101,5 +99,5 @@ def test_the_least_recently_used_target_is_forgotten() -> None:
         stats.lease_granted(str(number), 100.0)
         stats.lease_granted("0", 100.0)
     assert [stats.wait_s(target, 100.0) for target in ("0", "1", "2")] == [RECENT_WAIT_S, IDLE_WAIT_S, RECENT_WAIT_S]
-    stats.retry_s("nobody's", 100.0, 100.0)
+    stats.retry_s("unknown", 100.0, 100.0)
     assert [stats.wait_s(target, 100.0) for target in ("0", "2", "3")] == [RECENT_WAIT_S, IDLE_WAIT_S, RECENT_WAIT_S]

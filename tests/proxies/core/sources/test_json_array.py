@@ -1,4 +1,4 @@
-"""Arrays of JSON texts, entry by entry: the same as decoding the whole text, with less memory."""
+"""Arrays in JSON texts, read entry by entry: the result of a complete decoder, with less memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def values(text: str, path: list[Step] | None = None) -> list[object]:
         ([1], ["a"], "this JSON has no array at x"),
     ],
 )
-def test_the_array_is_found(data: object, path: list[Step] | None, expected: object) -> None:
+def test_the_array_at_a_path_is_found(data: object, path: list[Step] | None, expected: object) -> None:
     for text in (json.dumps(data), json.dumps(data, indent=3), f" \n{json.dumps(data, ensure_ascii=False)}\t"):
         if isinstance(expected, str):
             with pytest.raises(BadProxy) as caught:
@@ -72,27 +72,27 @@ def test_the_error_for_invalid_json_has_the_line(text: str, message: str) -> Non
 
 
 def test_entries_equal_those_of_the_json_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_array, "ENTRY_MAX", 300)  # so that many windows are looked through
+    monkeypatch.setattr(json_array, "ENTRY_MAX", 300)  # so that the text is read in many windows
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
 
-    def anything(depth: int) -> Any:
+    def random_value(depth: int) -> Any:
         kind = rng.randrange(8 if depth else 6)
         if kind < 2:
             return "".join(rng.choices(string.printable + '"\\[]{},:é\U0001f577', k=rng.randrange(12)))
         if kind < 6:
             return rng.choice([True, False, None, 0, -1, 80, 1.5, 2e30, 1 << 62])
-        several = [anything(depth - 1) for _ in range(rng.randrange(4))]
-        return several if kind == 6 else {str(each)[:8]: each for each in several}
+        children = [random_value(depth - 1) for _ in range(rng.randrange(4))]
+        return children if kind == 6 else {str(each)[:8]: each for each in children}
 
     for _ in range(300):
-        data = [anything(2) for _ in range(rng.randrange(40))]
+        data = [random_value(2) for _ in range(rng.randrange(40))]
         text = json.dumps(data, indent=rng.choice([None, 0, 2]), ensure_ascii=rng.random() < 0.5)
         assert values(text) == data, (seed, text)
-        assert values(f'{{"x": {text[:0]}{json.dumps(anything(0))}, "a b": {text}}}', ["a b"]) == data, (seed, text)
+        assert values(f'{{"x": {text[:0]}{json.dumps(random_value(0))}, "a b": {text}}}', ["a b"]) == data, (seed, text)
 
 
-def test_an_entry_is_bounded() -> None:
+def test_the_length_of_an_entry_is_limited() -> None:
     longest = "x" * (ENTRY_MAX - 2)
     assert values(json.dumps(["a" * 60_000, longest, longest, 7])) == ["a" * 60_000, longest, longest, 7]
     for long in (f'"{longest * 2}"', "[" + "[]," * ENTRY_MAX + "[]]", "1" * (2 * ENTRY_MAX + 1)):
@@ -100,11 +100,11 @@ def test_an_entry_is_bounded() -> None:
             values(f"[1,\n{long}]")
 
 
-def test_numbers_are_bounded() -> None:
+def test_huge_numbers_are_read_as_infinity() -> None:
     assert values("[8080, 8080.0, " + "1" * 5_000 + "]") == [8080, 8080.0, float("inf")]
 
 
-def test_skipped_values_before_the_array_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_skipped_values_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_array, "SKIPPED_MAX", 100)
     for before in ('"a": 1,' * 101, '"a": ' + "[" * 60 + "]" * 60 + ","):
         with pytest.raises(BadProxy, match="more than 100 values stand before the array"):

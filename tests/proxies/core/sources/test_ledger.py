@@ -1,4 +1,4 @@
-"""Which proxy came from which source, and when it expires: a source that fails removes nothing."""
+"""The sources of each proxy, and when it expires: a source that fails removes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_proxies_no_longer_listed_expire() -> None:
     ledger.update("one", [A], 100.0)
     assert ledger.pop_expired("one", 60.0, 159.0) == ([], [])
     assert ledger.pop_expired("one", 60.0, 160.0) == ([B.key], [])
-    assert ledger.pop_expired("one", 60.0, 999.0) == ([], []), "once"
+    assert ledger.pop_expired("one", 60.0, 999.0) == ([], []), "each proxy expires once"
 
 
 def test_without_a_list_nothing_expires() -> None:
@@ -67,7 +67,7 @@ def test_a_proxy_of_two_sources_expires_after_the_longer_time() -> None:
     assert ledger.pop_expired("two", 50.0, 60.0) == ([A.key], [])
 
 
-def test_proxies_the_pool_did_not_get_are_added_again() -> None:
+def test_proxies_that_could_not_be_added_are_added_again() -> None:
     ledger = Ledger(["one"])
     changed = ledger.update("one", [A, B], 0.0)
     ledger.not_added("one", changed[:1])
@@ -112,13 +112,13 @@ def test_a_forgotten_proxy_does_not_expire() -> None:
     ledger.update("one", [A], 0.0, complete=False)
     ledger.forgotten([A.key, C.key])
     ledger.update("one", [B], 10.0)
-    assert ledger.pop_expired("one", 0.0, 1e9) == ([A.key], []), "the source listed it: removing it twice does no harm"
+    assert ledger.pop_expired("one", 0.0, 1e9) == ([A.key], []), "the source listed it; removing it twice is harmless"
     ledger.update("one", [], 20.0)
     ledger.forgotten([B.key])
     assert ledger.pop_expired("one", 0.0, 1e9) == ([], [])
 
 
-def test_an_incomplete_list_keeps_the_proxies_the_pool_did_not_get() -> None:
+def test_an_incomplete_list_keeps_the_proxies_that_could_not_be_added() -> None:
     ledger = Ledger(["one"])
     ledger.update("one", [A, B], 0.0)
     ledger.not_added("one", [A, B])

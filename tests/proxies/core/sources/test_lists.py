@@ -1,4 +1,4 @@
-"""Lists of proxies: the formats of people and providers, and faults with their lines."""
+"""Lists of proxies: handwritten ones, those of providers, and faults with their lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def urls(text: str) -> list[str]:
     return [each.url if isinstance(each, Proxy) else str(each) for each in read_list(text)]
 
 
-def test_a_list_as_people_write_it() -> None:
+def test_a_handwritten_list_is_read_line_by_line() -> None:
     text = """\ufeff# the cheap ones
 1.2.3.4:8080
 
@@ -67,7 +67,7 @@ def test_faults_hide_logins(line: str) -> None:
     assert "geheim" not in str(fault)
 
 
-def test_the_length_of_a_line_and_of_its_fault_is_bounded() -> None:
+def test_the_length_of_a_line_and_of_its_fault_is_limited() -> None:
     long = "1.2.3.4:80 " + "a=1 " * 2_500_000
     tracemalloc.start()
     try:
@@ -78,7 +78,7 @@ def test_the_length_of_a_line_and_of_its_fault_is_bounded() -> None:
     assert found == ["line 1: a line of 10,000,010 characters: write at most 8,192", "http://1.2.3.4:81"]
 
 
-def test_the_proxies_of_a_list_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_proxies_in_a_list_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "ENTRIES_MAX", 10)
     found = list(read_list("u-{session}:p@g.example:1 sessions=10000\n" * 1_000))
     assert len(found) == 11
@@ -118,7 +118,7 @@ def test_one_line_may_stand_for_many_sessions() -> None:
                              "line 1: entry 2: neither an address nor an object"]),
     ],
 )  # fmt: skip
-def test_the_json_formats_of_providers(data: object, expected: list[str]) -> None:
+def test_the_json_formats_of_providers_are_read(data: object, expected: list[str]) -> None:
     assert urls(json.dumps(data)) == expected
 
 
@@ -138,7 +138,7 @@ def test_countries_in_json_become_tags() -> None:
         ("x" * (LIST_MAX + 1), "at most 64,000,000"),
     ],
 )
-def test_other_texts_are_refused(text: str, message: str) -> None:
+def test_texts_that_are_no_list_are_refused(text: str, message: str) -> None:
     with pytest.raises(BadProxy, match=message):
         list(read_list(text))
 

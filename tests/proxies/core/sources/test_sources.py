@@ -1,4 +1,4 @@
-"""Sources of proxies: their settings, and how their answers are read."""
+"""Sources of proxies: their settings, and the parsing of their responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def addresses(proxies: list[Proxy]) -> list[str]:
     return [each.url for each in proxies]
 
 
-def test_the_settings_of_sources() -> None:
+def test_settings_of_sources_are_read() -> None:
     text = """
 [[proxies.sources]]
 name = "mine"
@@ -157,22 +157,20 @@ def test_names_are_valid_and_unique() -> None:
         sources_from(["x"], {})
 
 
-def answered(source: ProxySource, text: str) -> tuple[list[str], list[str]]:
+def parse_answer(source: ProxySource, text: str) -> tuple[list[str], list[str]]:
     found = read_answer(source, text, next(source_addresses(source)))
     return addresses(found.proxies), [str(each) for each in found.faults]
 
 
 def test_faults_of_a_list_have_their_line() -> None:
     source = one("kind='url'\nurl='http://x.example/'\nscheme='socks5'\ntags={ a = 'b' }\nprice_gb = 2")
-    reading = read_answer(
-        source, "1.2.3.4:80 price_gb=1\n\nnonsense\n5.6.7.8:81 a=c\n5.6.7.8:81", SourceAddress("", {})
-    )
-    assert addresses(reading.proxies) == ["socks5://1.2.3.4:80", "socks5://5.6.7.8:81"]
-    assert [each.line for each in reading.faults] == [3]
-    assert [(each.price_gb, each.tags["a"]) for each in reading.proxies] == [(1.0, "b"), (2.0, "b")]
+    result = read_answer(source, "1.2.3.4:80 price_gb=1\n\nnonsense\n5.6.7.8:81 a=c\n5.6.7.8:81", SourceAddress("", {}))
+    assert addresses(result.proxies) == ["socks5://1.2.3.4:80", "socks5://5.6.7.8:81"]
+    assert [each.line for each in result.faults] == [3]
+    assert [(each.price_gb, each.tags["a"]) for each in result.proxies] == [(1.0, "b"), (2.0, "b")]
 
 
-def test_json_with_paths() -> None:
+def test_json_is_read_by_paths() -> None:
     source = one("""kind='api'\nurl='http://x.example/'\nitems='result[1].list'
 fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass', asn = 'net[0]' }""")
     entries: list[Any] = [
@@ -183,10 +181,10 @@ fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass'
         7,
     ]
     text = json.dumps({"result": [None, {"list": entries}]})
-    found, faults = answered(source, text)
+    found, faults = parse_answer(source, text)
     assert found == ["http://ann:a%3Ab@1.2.3.4:80", "http://1.2.3.5:80", "http://6.7.8.9:82"]
     assert [each.rpartition(": ")[0] for each in faults] == ["line 1: entry 3", "line 1: entry 5"]
-    _, faults = answered(source, json.dumps({"result": [None, {"list": entries}]}, indent=1))
+    _, faults = parse_answer(source, json.dumps({"result": [None, {"list": entries}]}, indent=1))
     assert [each.rpartition(": ")[0] for each in faults] == ["line 22: entry 3", "line 28: entry 5"]
     (first, *_) = read_answer(source, text, next(source_addresses(source))).proxies
     assert first.tags["asn"] == "64512"
@@ -201,59 +199,59 @@ fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass'
         ("[" * 100_000, "this is not JSON"),
     ],
 )
-def test_answers_without_a_list_are_refused(text: str, message: str) -> None:
+def test_responses_without_a_list_are_refused(text: str, message: str) -> None:
     source = one("kind='api'\nurl='http://x.example/'\nitems='result.list'")
     with pytest.raises(BadProxy, match=message):
-        answered(source, text)
+        parse_answer(source, text)
 
 
-def test_lines_of_a_custom_format() -> None:
+def test_lines_of_a_custom_format_are_parsed() -> None:
     source = one("kind='api'\nurl='http://x.example/'\nline='{kind}|{host}:{port}|{country}|{_}'")
     text = "# a comment\nsocks5|1.2.3.4:80|DE|gold\n\nhttp|1.2.3.5|DE|x\nhttp|::1:99|fr|a|b"
-    found, faults = answered(source, text)
+    found, faults = parse_answer(source, text)
     assert found[0] == "socks5://1.2.3.4:80"
     assert faults[0] == "line 4: is not {kind}|{host}:{port}|{country}|{_}"
     (first, *_) = read_answer(source, text, next(source_addresses(source))).proxies
     assert first.tags == {"country": "de", "source": "acme"}
 
 
-def test_matching_a_line_never_takes_long() -> None:
+def test_matching_a_line_takes_linear_time() -> None:
     form = ":".join(f"{{part_{number}}}" for number in range(12)) + ":{host}:{port}"
     source = one(f"kind='api'\nurl='http://x.example/'\nline='{form}'")
-    assert answered(source, ":" * 100_000)[0] == []  # patterns that try again would need years
-    assert answered(source, "a:" * 50_000)[0] == []
+    assert parse_answer(source, ":" * 100_000)[0] == []  # a backtracking pattern would need years
+    assert parse_answer(source, "a:" * 50_000)[0] == []
 
 
 def test_a_long_tag_is_a_fault() -> None:
     source = one("kind='api'\nurl='https://x.example/'\nfields={ host = 'h', port = 'p', asn = 'asn' }")
     entries = [{"h": "1.2.3.4", "p": 80, "asn": ["x" * 1000]}, {"h": "1.2.3.4", "p": 81, "asn": 1}]
-    reading = read_answer(source, json.dumps(entries), next(source_addresses(source)))
-    assert [str(each) for each in reading.faults] == ["line 1: entry 1: asn is longer than 100 characters"]
-    assert [dict(each.tags) for each in reading.proxies] == [{"asn": "1", "source": "acme"}]
+    result = read_answer(source, json.dumps(entries), next(source_addresses(source)))
+    assert [str(each) for each in result.faults] == ["line 1: entry 1: asn is longer than 100 characters"]
+    assert [dict(each.tags) for each in result.proxies] == [{"asn": "1", "source": "acme"}]
 
 
-def test_an_iterator_may_yield_proxies_in_any_form() -> None:
+def test_an_iterator_may_yield_texts_objects_and_proxies() -> None:
     def entries() -> Any:
         yield "1.2.3.4:80"
         yield parse_proxy("socks5://1.2.3.5:81")
         yield {"ip": "1.2.3.6", "port": 82}
         yield 7
 
-    reading = read_entries(one("kind='python'\niterator='a:b'"), entries())
-    assert addresses(reading.proxies) == ["http://1.2.3.4:80", "socks5://1.2.3.5:81", "http://1.2.3.6:82"]
-    assert [str(each) for each in reading.faults] == ["line 4: neither an address nor an object"]
-    assert {each.tags["source"] for each in reading.proxies} == {"acme"}
+    result = read_entries(one("kind='python'\niterator='a:b'"), entries())
+    assert addresses(result.proxies) == ["http://1.2.3.4:80", "socks5://1.2.3.5:81", "http://1.2.3.6:82"]
+    assert [str(each) for each in result.faults] == ["line 4: neither an address nor an object"]
+    assert {each.tags["source"] for each in result.proxies} == {"acme"}
 
 
 def test_the_first_faults_are_kept_and_all_are_counted() -> None:
     source = one("kind='url'\nurl='http://x.example/'")
-    reading = read_answer(source, "nonsense\n" * 500, SourceAddress("", {}))
-    assert (len(reading.faults), reading.fault_count) == (FAULTS_MAX, 500)
-    both = merge_results([reading, reading])
+    result = read_answer(source, "nonsense\n" * 500, SourceAddress("", {}))
+    assert (len(result.faults), result.fault_count) == (FAULTS_MAX, 500)
+    both = merge_results([result, result])
     assert (len(both.faults), both.fault_count) == (FAULTS_MAX, 1000)
 
 
-def test_random_answers_are_read_or_refused() -> None:
+def test_random_responses_are_read_or_refused() -> None:
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
     sources = [
@@ -265,8 +263,8 @@ def test_random_answers_are_read_or_refused() -> None:
     for _ in range(4000):
         text = "".join(rng.choices(pieces, k=rng.randint(1, 14)))
         try:
-            answered(rng.choice(sources), text)
+            parse_answer(rng.choice(sources), text)
         except BadProxy:
             continue
-        except Exception as wrong:
-            raise AssertionError(f"seed {seed}: {text!r}") from wrong
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {text!r}") from error
