@@ -31,16 +31,16 @@ async def open_pool(
 ) -> AsyncIterator[Pool]:
     """Open the pool at an address while the block runs: `memory:`, a folder, `redis://HOST:6379/0?pool=NAME`.
 
-    `policies` is the table `proxies` of a project's file: {"default": {"lease_s": 30}}; by default that of the project
-    that the current folder is in. `create` makes a pool where there is none. Raises `UsageError` for an invalid address
-    or policy, and when there is no pool; `StateError` for a pool that cannot be opened. See docs/proxies.md.
+    `policies` is the table `proxies` of a project file, such as {"default": {"lease_s": 30}}; by default that of the
+    project that the current folder is in. With `create`, a missing pool is created. Raises `UsageError` for an invalid
+    address or policy, and for a missing pool; `StateError` for a pool that cannot be opened. See docs/proxies.md.
     """
     if policies is None:
-        read = pools.project_policies(Path.cwd())
+        parsed = pools.project_policies(Path.cwd())
     else:
-        read = policies if isinstance(policies, Policies) else pools.read_policies(policies)
-    port = await pools.open_pool(address, read, create=create)
+        parsed = policies if isinstance(policies, Policies) else pools.read_policies(policies)
+    pool = await pools.open_pool(address, parsed, create=create)
     try:
-        yield Pool(port, read)
+        yield Pool(pool, parsed)
     finally:
-        await port.close()
+        await pool.close()

@@ -65,13 +65,13 @@ PART = ".part"
 @filter_options
 @json_option
 def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, as_json: bool, **selected: Any) -> None:
-    """Queue failed (dead) URLs again, or done ones, with all their attempts.
+    """Queue failed (dead) URLs again, or done ones; their attempts count from zero.
 
     \b
     lycosa frontier requeue --reason 'timeout*' --before 1h
     lycosa frontier requeue --done --url 'https://example.com/news/*' --into 2026-11-22
     """
-    states = [name for name, selected in (("dead", dead), ("done", done)) if selected]
+    states = [name for name, is_set in (("dead", dead), ("done", done)) if is_set]
     selection = selection_of(states or ["dead"], **selected)
     validate_name(into or "")
 
@@ -187,9 +187,9 @@ def import_(
 ) -> int:
     """Queue URLs: one per line, or the JSON lines of an export. Blank lines and # comments are ignored.
 
-    URLs that are queued, leased or dead in the file are queued as new, with all their attempts; delayed ones keep their
-    time. Done URLs are skipped unless --all is given. URLs that the crawl knows are skipped too, so an interrupted
-    import can be repeated. Invalid lines are reported and skipped, with exit code 1 at the end.
+    URLs that are queued, leased or dead in the file are queued as new: their attempts count from zero. Delayed ones
+    keep their time. Done URLs are skipped unless --all is given. URLs that the crawl knows are skipped too, so an
+    interrupted import can be repeated. Invalid lines are reported and skipped, with exit code 1 at the end.
 
     A missing state is created if its parent folder exists; the next crawl with this --state starts with its URLs. A
     missing shared crawl is created by its --crawl-name.

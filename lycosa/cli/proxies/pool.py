@@ -76,7 +76,7 @@ def pool_address(option: str | None) -> str:
 
 
 @asynccontextmanager
-async def opened(address: str, *, create: bool = False) -> AsyncIterator[ProxyPool]:
+async def open_project_pool(address: str, *, create: bool = False) -> AsyncIterator[ProxyPool]:
     """Open a pool with the policies of the project. With `create`, create a missing pool."""
     from lycosa.app.proxies.pools import open_pool, project_policies
 
@@ -92,7 +92,7 @@ def run(option: str | None, action: Callable[[ProxyPool], Awaitable[T]], *, crea
     address = pool_address(option)
 
     async def open_and_run() -> T:
-        async with opened(address, create=create) as pool:
+        async with open_project_pool(address, create=create) as pool:
             return await action(pool)
 
     return asyncio.run(open_and_run())

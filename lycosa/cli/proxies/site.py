@@ -12,7 +12,7 @@ import click
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.frontier.rows import report_line
 from lycosa.cli.parameters import NON_EMPTY
-from lycosa.cli.proxies.pool import opened, parse_bind, pool_address, pool_option
+from lycosa.cli.proxies.pool import open_project_pool, parse_bind, pool_address, pool_option
 from lycosa.core.errors import UsageError
 
 BIND = "127.0.0.1:8082"
@@ -63,7 +63,7 @@ async def _serve(address: str, key: str, listener: socket.socket) -> int:
     from lycosa.cli.serving import Server
 
     with listener, fast_shutdown(report=report_line) as deadline:
-        async with opened(address) as pool:
+        async with open_project_pool(address) as pool:
             server = Server(site_over(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
