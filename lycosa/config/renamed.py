@@ -62,7 +62,10 @@ def renamed_policy(table: Mapping[str, object]) -> str:
     """Return the message for the first old key of a policy in a table `proxies`, with its place; "" without one."""
     targets = table.get("targets")
     named = targets.items() if isinstance(targets, Mapping) else ()
-    for place, policy in [("default", table.get("default")), *((f'targets."{name}"', each) for name, each in named)]:
+    for place, policy in [
+        ("default", table.get("default")),
+        *((f'targets."{name!s:.60}"', each) for name, each in named),
+    ]:
         for key in policy if isinstance(policy, Mapping) else ():
             if key in POLICIES:
                 return f"proxies.{place}: {_message(repr(key), repr(POLICIES[key]))}"

@@ -98,9 +98,12 @@ def project_policies(folder: Path) -> Policies:
 
 def read_policies(table: Mapping[str, object]) -> Policies:
     """Return the policies of a table `proxies`. Raises `BadSetting`, for a renamed key with its new name."""
-    if renamed := renamed_policy(table):
-        raise BadSetting(renamed)
-    return policies_from(table)
+    try:
+        return policies_from(table)
+    except BadSetting:
+        if isinstance(table, Mapping) and (renamed := renamed_policy(table)):
+            raise BadSetting(renamed) from None
+        raise
 
 
 @asynccontextmanager
