@@ -1,4 +1,4 @@
-"""What ItemLoader makes of the values that it collects: `lycosa.processors.TakeFirst()` and others."""
+"""Processors for the values of an ItemLoader: `lycosa.processors.TakeFirst()` and others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Passes items page by page to a loop: `async for item in crawl.stream()`. A page is done once its items are received.
 
-An item counts as received when the next one is asked for, so the crawl runs no faster than the loop. If the loop ends
+An item counts as received when the next one is requested, so the crawl runs no faster than the loop. If the loop ends
 in the middle of a page, the next run of a durable crawl yields that page again: at least once, and nothing is lost.
 """
 

@@ -121,7 +121,9 @@ class CrawlSpider(Spider):
     def _by_rule(self, response: Response, **cb_kwargs: Any) -> Any:
         """Handle a page that a rule led to."""
         rule = self._rule_of(response.request)
-        return self.parse_with_rules(response, rule.callback, {**(rule.cb_kwargs or {}), **cb_kwargs}, bool(rule.follow))
+        return self.parse_with_rules(
+            response, rule.callback, {**(rule.cb_kwargs or {}), **cb_kwargs}, bool(rule.follow)
+        )
 
     def _failed_by_rule(self, failure: Failure) -> Any:
         """Call the errback of the rule."""

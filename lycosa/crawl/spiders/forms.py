@@ -91,7 +91,7 @@ class FormRequest(Request):
         formcss: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return the request that submits a form of the page. Raises `BadForm`, which lists the forms there are.
+        """Return the request that submits a form of the page. Raises `BadForm`, which lists the forms of the page.
 
         The form is the one with this name or id, else the one around the element that `formxpath` or `formcss` selects,
         else the one with this number. `clickdata` are attributes of the button to click, or `nr`, its number among the

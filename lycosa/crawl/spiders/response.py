@@ -93,10 +93,9 @@ class Response:
     def meta(self) -> dict[str, Any]:
         """The request's meta, with Scrapy's keys depth, download_latency, retry_times and redirect_times."""
         meta, record = self.request.meta, self.record
-        meta["depth"] = self.depth
-        meta["download_latency"] = self.timings.first_byte_s
-        meta["retry_times"] = record.attempts if record is not None else 0
-        meta["redirect_times"] = record.redirects if record is not None else 0
+        retries, redirects = (record.attempts, record.redirects) if record is not None else (0, 0)
+        latency_s = self.timings.first_byte_s
+        meta.update(depth=self.depth, download_latency=latency_s, retry_times=retries, redirect_times=redirects)
         return meta
 
     @property
@@ -221,7 +220,7 @@ class Response:
 
     @cached_property
     def _base(self) -> str:
-        # Only the two usual spellings are looked for: a search without case in the whole body would take too long.
+        # Only the two usual spellings: a case-insensitive search of the whole body would take too long.
         may_have_base = (b"<base" in self.body or b"<BASE" in self.body) and _markup_of(self.content_type) != "json"
         href = self.selector.xpath("//base/@href").get() if may_have_base else None
         return (join(self.url, href) if href else None) or self.url

@@ -52,7 +52,7 @@ async def collect(returned: Any, name: str) -> Results:
         else:
             for result in _elements(returned):
                 _add(result, results, name)
-    except CloseSpider as close:
+    except CloseSpider as close:  # the results yielded before it count
         return results._replace(closing=close.reason)
     return results
 
@@ -79,7 +79,7 @@ def name_of(callback: object) -> str:
 def _elements(returned: Any) -> Iterable[Any]:
     if returned is None:
         return ()
-    if isinstance(returned, (list, tuple, Iterator)) and not isinstance(returned, PageLink):
+    if isinstance(returned, (list, tuple, Iterator)) and not isinstance(returned, PageLink):  # which is a tuple, too
         return returned
     return (returned,)
 

@@ -136,9 +136,9 @@ class SelectorList(parsel.SelectorList[Any]):
     @classmethod
     def of_results(cls, results: Iterable[Any], parent: Selector, query: str) -> SelectorList:
         """Return a list of the results of a query."""
-        made = cls(results)
-        made._origin = (type(parent), query, parent.namespaces, parent.type)
-        return made
+        selected = cls(results)
+        selected._origin = (type(parent), query, parent.namespaces, parent.type)
+        return selected
 
     def _create_selectors(self) -> None:
         origin, self._origin = self._origin, None

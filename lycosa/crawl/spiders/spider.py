@@ -108,15 +108,15 @@ class Spider:
             yield Request(url)
 
     def parse(self, response: Response) -> Any:
-        """Return items and requests: the callback of requests without one."""
+        """Return the items and requests of a page. The default callback."""
         raise BadSpider(user_errors.check_missing_method(self, "parse", "write it, or give each Request a callback"))
 
     def closed(self, reason: str) -> Any:
-        """Handle the end of the run. `reason`: "finished", "shutdown" (interrupted), "failed", or that of the close."""
+        """Handle the end. `reason`: "finished", "shutdown" (interrupted), "failed", or that of `CloseSpider`."""
 
 
 def domains_as_urls(domains: Iterable[str]) -> list[str]:
-    """Return a URL for each entry of `allowed_domains`: its `domain` scope is that entry."""
+    """Return a URL for each of `allowed_domains`. As a seed with scope `domain` it permits exactly that domain."""
     return [f"http://{domain.strip().removeprefix('.')}/" for domain in domains]
 
 

@@ -240,7 +240,7 @@ def test_fields_are_inherited_and_overridden_in_the_order_of_the_classes() -> No
     assert Both(a=1, keys=2) == {"a": 1, "keys": 2}  # a field may have the name of a method
 
 
-# ------------------------------------------------------------------------------------------------------ what goes wrong
+# ------------------------------------------------------------------------------------------------------------ failures
 
 
 class Book(msgspec.Struct):

@@ -171,20 +171,20 @@ def test_pipelines_are_opened_in_order_and_closed_in_reverse() -> None:
     assert calls == ["open a", "open c", "open bad", "close c", "close a"]
 
 
-# ------------------------------------------------------------------------------------------------------ what goes wrong
+# ------------------------------------------------------------------------------------------------------------ failures
 
 
 def test_an_error_names_the_pipeline_that_returns_no_item() -> None:
     class Returns:
-        def __init__(self, what: Any, later: bool) -> None:
-            self.what = what
+        def __init__(self, result: Any, later: bool) -> None:
+            self.result = result
             self.later = later
 
         def process_item(self, item):
-            return self.what if not self.later else self.coroutine()
+            return self.result if not self.later else self.coroutine()
 
         async def coroutine(self):
-            return self.what
+            return self.result
 
     for later in (False, True):
         with pytest.raises(BadSpider, match=r"Returns.process_item returned None: return the item, or raise DropItem"):

@@ -53,7 +53,7 @@ def answer(body: str | bytes, path: str = "/sitemap.xml", depth: int = 0) -> Res
 def found(
     spider: SitemapSpider, body: str | bytes, path: str = "/sitemap.xml", depth: int = 0
 ) -> list[tuple[str, str]]:
-    """Return what follows from a sitemap: paths and callbacks, as they are stored."""
+    """Return the requests of a sitemap as (path, stored callback)."""
     requests = list(spider._parse_sitemap(answer(body, path, depth)))
     records = [to_record(request, spider) for request in requests]
     return [(record.url.removeprefix(SITE), record.extras.callback if record.extras else "") for record in records]
@@ -158,11 +158,11 @@ def test_entries_older_than_sitemap_since_are_skipped(since: Any) -> None:
         "/none": "",
     }
     body = "<urlset>" + "".join(f"<url><loc>{p}</loc><lastmod>{d}</lastmod></url>" for p, d in dates.items())
-    wanted = ["/same", "/new", "/unknown", "/none"]
+    expected = ["/same", "/new", "/unknown", "/none"]
     spider = shop(sitemap_since=since)
-    assert found(spider, body) == [(path, "") for path in wanted]
+    assert found(spider, body) == [(path, "") for path in expected]
     as_index = body.replace("url>", "sitemap>").replace("urlset", "sitemapindex")
-    assert [path for path, _ in found(spider, as_index)] == wanted
+    assert [path for path, _ in found(spider, as_index)] == expected
 
 
 def test_a_date_without_time_counts_for_the_whole_day() -> None:

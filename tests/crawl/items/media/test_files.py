@@ -287,7 +287,7 @@ def test_with_deduplicate_equal_files_are_hard_links(tmp_path: Path) -> None:
     assert asyncio.run(both(tmp_path / "once", deduplicate=True)) == 1
 
 
-# ------------------------------------------------------------------------------------------------------ what goes wrong
+# ------------------------------------------------------------------------------------------------------------ failures
 
 
 def test_failed_downloads_are_reported_and_the_item_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
