@@ -262,7 +262,7 @@ def table(kind: str, results: Results) -> str:
     size = f"{some.pages:,} {KINDS[kind]}, {some.bytes / some.pages / 1000:.1f} kB on average"
     lines = [
         f"{size}:\n",
-        "| | pages/s | CPU s per 1,000 pages | peak MB | pages/s to Scrapy's | CPU to Scrapy's |",
+        "| | pages/s | CPU s per 1,000 pages | peak MB | pages/s to Scrapy | CPU to Scrapy |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     scrapy = results.get("scrapy")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from books import BookTrack
 
 SELECT = "parse and select: charset, tree, selectors"
-CALLBACK = "callback, and sorting what it yields"
+CALLBACK = "callback and its results"
 REQUESTS = "requests to records and back, scope"
 MIDDLEWARE = "middlewares"
 PIPELINE = "pipelines"

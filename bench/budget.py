@@ -32,21 +32,21 @@ FRONTIER = "frontier: lease, ack, push, commit"
 ITEM = "item: encode, write"
 ENGINE = "engine: tasks, visit, settle"
 GARBAGE = "garbage collector"
-LOOP = "event loop, and what no clock covers"
+LOOP = "event loop and everything not measured"
 START = "start and end of the process"
 
 REMEDIES = {
-    FETCH: "an HTTP client that is compiled whole; the libcurl calls themselves stay",
-    PARSE: "a compiled scanner for links needs no tree; the text does",
-    LINKS: "a compiled twin of `html/links.py` (parse and links in one call)",
+    FETCH: "a fully compiled HTTP client; the libcurl calls themselves stay",
+    PARSE: "a compiled scanner for links needs no tree; text does",
+    LINKS: "a compiled `html/links.py` (parse and links in one call)",
     TEXT: "a compiled walk over the tree that joins the text",
-    CHILDREN: "the same compiled twin, given the fingerprints seen lately",
-    FRONTIER: "keys and records packed by compiled code; a batch of acks in one call",
-    ITEM: "nothing: msgspec and one system call a commit",
-    ENGINE: "fewer tasks: a worker that takes many leases",
-    GARBAGE: "fewer objects that live; `gc.freeze` after start",
-    LOOP: "more events a wake-up",
-    START: "paid once: a larger site",
+    CHILDREN: "the same compiled module, with the recent fingerprints",
+    FRONTIER: "keys and records encoded by compiled code; a batch of acks in one call",
+    ITEM: "nothing: msgspec and one system call per commit",
+    ENGINE: "fewer tasks: a task that takes many leases",
+    GARBAGE: "fewer live objects; `gc.freeze` after start",
+    LOOP: "more events per wake-up",
+    START: "paid once: negligible on a larger site",
 }
 
 PARTS = {

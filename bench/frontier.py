@@ -231,7 +231,7 @@ def about(options: argparse.Namespace) -> str:
     return (
         f"- URLs of {length:.0f} characters on average, 10,000 hosts (Zipf), 40 % of the pushes duplicates\n"
         f"- {bounds}; one core; one run each; peers stop after {options.limit:g} s\n"
-        f"- Lycosa is {'compiled' if compiled() else 'not compiled'} (`make compiled`), if nothing else is said"
+        f"- Lycosa is {'compiled' if compiled() else 'not compiled'} (`make compiled`), unless stated otherwise"
     )
 
 

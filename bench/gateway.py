@@ -323,11 +323,11 @@ def table(runs: Sequence[Mapping[str, float]]) -> str:
             f"{at['cpu_us']:,.0f} us CPU each",
         ),
         (
-            "one after the other, median",
+            "sequential requests, median",
             f"{at['direct_ms']:.2f} ms",
             f"+{at['added_ms']:.2f} ms",
             f"+{ADDED_MAX_MS:.0f} ms",
-            f"{at['p99_ms']:.2f} ms for the slowest hundredth",
+            f"{at['p99_ms']:.2f} ms at the 99th percentile",
         ),
         (
             "bytes through 8 tunnels",
@@ -337,11 +337,11 @@ def table(runs: Sequence[Mapping[str, float]]) -> str:
             f"{at['cpu_gb_s']:.2f} s CPU a GB",
         ),
         (
-            "tunnels open together",
+            "concurrent tunnels",
             "",
             f"{at['open']:,.0f}",
             f"{OPEN_MIN:,}",
-            f"{at['each_kb']:.0f} KB each, {at['each_ms']:.2f} ms to open one and bring its echo",
+            f"{at['each_kb']:.0f} KB each, {at['each_ms']:.2f} ms to open one and get an echo",
         ),
     )
     head = ["| | direct | through the gateway | floor | of the gateway |", "|---|---:|---:|---:|---|"]
@@ -355,7 +355,7 @@ def verdicts(runs: Sequence[Mapping[str, float]]) -> list[report.Verdict]:
         report.Verdict(at["rate"] >= REQUESTS_MIN, f"{at['rate']:,.0f} requests a second (at least {REQUESTS_MIN:,})"),
         report.Verdict(at["added_ms"] <= ADDED_MAX_MS, f"{at['added_ms']:.2f} ms added (at most {ADDED_MAX_MS:.0f})"),
         report.Verdict(at["mb"] >= TUNNELS_MIN_MB, f"{at['mb']:,.0f} MB/s through tunnels (at least {TUNNELS_MIN_MB})"),
-        report.Verdict(at["open"] >= OPEN_MIN, f"{at['open']:,.0f} tunnels open together (at least {OPEN_MIN:,})"),
+        report.Verdict(at["open"] >= OPEN_MIN, f"{at['open']:,.0f} concurrent tunnels (at least {OPEN_MIN:,})"),
     ]
 
 

@@ -68,7 +68,7 @@ def main() -> int:
                 figures = asyncio.run(_crawled(way, options.pages, number))
                 runs.append(figures)
                 cost = f"{figures['success']:.1%} of {figures['requests']:,} requests"
-                say(f"{way:9} {figures['goodput']:6.1f} pages/s, {cost}, {figures['lost']:,} pages not got")
+                say(f"{way:9} {figures['goodput']:6.1f} pages/s, {cost}, {figures['lost']:,} missing pages")
     except BadRun as problem:
         print(f"bench/goodput.py: {problem}", file=sys.stderr)
         return 3
@@ -191,7 +191,7 @@ def _rate(server: Banning, lost: set[str], began: float, part: float, pages: int
 
 def table(found: Mapping[str, Sequence[Figures]]) -> str:
     """Return the medians of every way."""
-    columns = ("pages/s", "s", "requests", "of them answered", "pages not got", "rate of who survives, to that before")
+    columns = ("pages/s", "s", "requests", "answered", "missing pages", "rate of surviving proxies, relative to before")
     lines = [f"| | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
     for way, runs in found.items():
         goodput, took_s, requests, success, lost, rise = (
@@ -209,8 +209,8 @@ def verdicts(found: Mapping[str, Sequence[Figures]]) -> list[report.Verdict]:
         return []
     lost, rise = max(run["lost"] for run in ours), median(run["rise"] for run in ours)
     told = [
-        report.Verdict(lost == 0, f"{lost:,} pages are not got (0)"),
-        report.Verdict(rise <= RISE_MAX, f"{rise:.2f} times the rate before for who survives (at most {RISE_MAX})"),
+        report.Verdict(lost == 0, f"{lost:,} pages are missing (0)"),
+        report.Verdict(rise <= RISE_MAX, f"{rise:.2f} times the earlier rate of survivors (at most {RISE_MAX})"),
     ]
     for way in ("in-turn", "back-off"):
         if theirs := found.get(way):

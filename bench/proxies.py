@@ -50,15 +50,15 @@ class Row(NamedTuple):
 MEMORY = {
     "plain": Row("any of 1,000 proxies", Load("plain", 20_000, "")),
     "million": Row("any of 1,000,000 proxies", Load("million", 20_000, "", proxies=1_000_000)),
-    "tags": Row("one in a country, as a tenth of 1,000 is", Load("tags", 20_000, "")),
-    "session": Row("that of a session, of 100", Load("session", 20_000, "", policy={"concurrency": 0})),
+    "tags": Row("one in a country, a tenth of 1,000 proxies", Load("tags", 20_000, "")),
+    "session": Row("the proxy of a session, of 100", Load("session", 20_000, "", policy={"concurrency": 0})),
     "ban": Row("any of 1,000, a third of the first 300 banned", Load("ban", 20_000, "", policy={"delay_s": 0.0})),
 }
 REDIS = {
     "lycosa-1": Row("**Lycosa**, 100 workers in one process", Load("lycosa", 50_000, "")),
     "lycosa-4": Row("**Lycosa**, 100 workers in four processes", Load("lycosa", 12_500, "", workers=25), 4),
     "lycosa-lone": Row("**Lycosa**, one worker", Load("lycosa", 5_000, "", workers=1)),
-    "counts": Row("a set by count, no lease", Load("counts", 20_000, "")),
+    "counts": Row("sorted set by count, no lease", Load("counts", 20_000, "")),
     "jhao104": Row("jhao104's hash, no lease, not exclusive", Load("jhao104", 5_000, "")),
 }
 JUDGED = "lycosa-1"

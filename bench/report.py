@@ -34,7 +34,7 @@ class Part(NamedTuple):
 def table(results: Results) -> str:
     """Return the medians of every contender, and what each is to Scrapy."""
     lines = [
-        "| | pages/s | without start-up | CPU s per 1,000 pages | peak MB | pages/s to Scrapy's | CPU to Scrapy's |",
+        "| | pages/s | without start-up | CPU s per 1,000 pages | peak MB | pages/s to Scrapy | CPU to Scrapy |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     scrapy = results.get("scrapy")
@@ -111,7 +111,7 @@ def verdict_lines(told: Sequence[Verdict]) -> list[str]:
 def budget_table(parts: Sequence[Part]) -> str:
     """Return where the time of a page goes."""
     total = sum(part.micros for part in parts)
-    lines = ["| part | us/page | share | what would take it away |", "|---|---:|---:|---|"]
+    lines = ["| part | us/page | share | how to reduce it |", "|---|---:|---:|---|"]
     lines += [f"| {part.name} | {part.micros:.0f} | {part.micros / total:.0%} | {part.remedy} |" for part in parts]
     return "\n".join([*lines, f"| **all** | **{total:.0f}** | | |"])
 

@@ -66,7 +66,7 @@ DRIVES = {
     "crawl": Drive("as a crawl: 64 at a time, no delay", "crawl", 20_000, 64),
     "parts": Drive("the same, 4 partitions: most children belong to another", "crawl", 20_000, 64, partitions=4),
     "polite": Drive("as a crawl: 64 at a time, 3,000 hosts, delay 1 s", "crawl", 10_000, 64, 1.0, 3_000),
-    "resting": Drive("as a crawl: 64 at a time, 1,000 hosts, delay 1 s: most rest", "crawl", 6_000, 64, 1.0, 1_000),
+    "resting": Drive("as a crawl: 64 at a time, 1,000 hosts, delay 1 s: most wait", "crawl", 6_000, 64, 1.0, 1_000),
 }
 JUDGED = "crawl"
 """The drive whose round trips have a floor."""
@@ -212,12 +212,12 @@ def memory_table(found: Figures) -> str:
     """Return the bytes of Redis for one of each."""
     lines = ["| bytes of Redis memory | |", "|---|---:|"]
     for mark, size in found["seen"]["sizes"].items():
-        lines.append(f"| a URL that is done, of {int(mark):,} | {size / int(mark):.1f} |")
+        lines.append(f"| a done URL, of {int(mark):,} | {size / int(mark):.1f} |")
     peer = found["peer"]
-    lines.append(f"| a URL that scrapy-redis has seen, of {peer['urls']:,} | {_per(peer, 'bytes'):.1f} |")
-    lines.append(f"| a URL that is pending | {_per(found['pending'], 'bytes'):.0f} |")
-    lines.append(f"| a host with one URL that is pending | {_per(found['hosts'], 'bytes'):.0f} |")
-    lines.append(f"| a host with nothing left | {found['hosts']['rest'] / found['hosts']['urls']:.0f} |")
+    lines.append(f"| a URL seen by scrapy-redis, of {peer['urls']:,} | {_per(peer, 'bytes'):.1f} |")
+    lines.append(f"| a pending URL | {_per(found['pending'], 'bytes'):.0f} |")
+    lines.append(f"| a host with one pending URL | {_per(found['hosts'], 'bytes'):.0f} |")
+    lines.append(f"| a host without URLs | {found['hosts']['rest'] / found['hosts']['urls']:.0f} |")
     return "\n".join(lines)
 
 
@@ -244,7 +244,7 @@ def _crawls_told(found: Mapping[str, Sequence[Crawled]]) -> tuple[dict[str, str]
 def crawls_table(found: Mapping[str, Sequence[Crawled]]) -> str:
     """Return the medians of every contender."""
     columns = ("workers", "pages/s per worker", "CPU s per 1,000 pages, workers", "Redis", "round trips per 50 pages")
-    columns += ("bytes per seen URL", "pages/s to scrapy-redis's")
+    columns += ("bytes per seen URL", "pages/s, ratio to scrapy-redis")
     lines = [f"| | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
     for contender in CONTENDERS:
         runs = found.get(contender.key)

@@ -64,7 +64,7 @@ class Contender(NamedTuple):
 
 
 CONTENDERS = (
-    Contender("embedded", "Lycosa, a frontier of its own", 1, LYCOSA, lycosa=True, shared=False),
+    Contender("embedded", "Lycosa, local frontier", 1, LYCOSA, lycosa=True, shared=False),
     Contender("lycosa-1", "**Lycosa**, frontier on Redis", 1, LYCOSA, lycosa=True),
     Contender("lycosa-2", "**Lycosa**, frontier on Redis", 2, LYCOSA, lycosa=True),
     Contender("scrapy-redis-1", "scrapy-redis", 1, (str(PEERS / "scrapy_redis_links.py"),)),
