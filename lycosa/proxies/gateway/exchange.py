@@ -61,14 +61,14 @@ class Exchange:
         self.status = 0
         self.body = body
         self.keep_alive = is_kept(head)
-        self.active_at = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self.active_at = self._loop.time()
         self._context = context
         self._client = client
         self._head = head
         self._to = to
         self._path = path
         self._rules: Sequence[OutcomeRule] = ()
-        self._loop = asyncio.get_running_loop()
         self._replay: bytearray | None = bytearray()
         self._sent = False
         self._upstream: Upstream | None = None
@@ -85,7 +85,7 @@ class Exchange:
     # ------------------------------------------------------------------------------------------------ the client's side
 
     def feed(self, data: bytes) -> bytes:
-        """Send on a piece of the request body, and return the bytes after its end. Raises `BadMessage`."""
+        """Forward a piece of the request body, and return the bytes after its end. Raises `BadMessage`."""
         self.active_at = self._loop.time()
         payload, rest = self.body.feed(data)
         out = payload
@@ -93,10 +93,11 @@ class Exchange:
             out = encode_chunk(payload) + (LAST_CHUNK if self.body.done else b"")
         upstream = self._upstream
         if self._replay is not None:
+            # Without a connection yet, everything has to be kept for it.
             if upstream is None or len(self._replay) + len(out) <= BUFFER_MAX:
                 self._replay += out
             else:
-                self._replay = None
+                self._replay = None  # too much to send again
         if upstream is not None:
             upstream.send(out)
         elif self._replay is not None and len(self._replay) > BUFFER_MAX:
