@@ -35,13 +35,7 @@ class Flag(NamedTuple):
 
 FLAGS = (
     Flag("scope", LIMITS, "host|domain|prefix|any", "Which links to follow, compared with the start URLs."),
-    Flag(
-        "depth",
-        LIMITS,
-        "N",
-        "Maximum number of links from a start URL; 0 for the start URLs alone.",
-        default="no limit",
-    ),
+    Flag("depth", LIMITS, "N", "Maximum number of links from a start URL; 0: start URLs only.", default="no limit"),
     Flag("max_pages", LIMITS, "N", "Stop after this many pages.", default="no limit"),
     Flag("close_after", LIMITS, "S", "Stop after this time: seconds, or 30m, 12h.", default="no limit"),
     Flag("close_after_items", LIMITS, "N", "Stop after this many items.", default="no limit"),
@@ -70,9 +64,7 @@ FLAGS = (
     Flag("user_agent", REQUESTS, "S", "User-Agent header, and the name looked up in robots.txt."),
     Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", repeatable=True),
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
-    Flag(
-        "proxy_pool", REQUESTS, "POOL", "Send requests through the proxies of this pool: a list, a folder, redis://..."
-    ),
+    Flag("proxy_pool", REQUESTS, "POOL", "Send requests through the proxies of a pool: a list, a folder, redis://..."),
     Flag("frontier", STORAGE, "redis://...", "Share the frontier with other workers, in this Redis."),
     Flag("keep_alive", STORAGE, "", "Wait for more URLs when a shared crawl is done."),
     Flag("crawl_name", STORAGE, "NAME", "Name of the crawl in a shared frontier."),
@@ -83,11 +75,7 @@ FLAGS = (
     Flag("allow_private", REQUESTS, "", "Follow links from public hosts to private addresses."),
     Flag("state", STORAGE, "DIR", "Folder of the state: what is done and what is queued.", default=".lycosa/NAME"),
     Flag(
-        "segment",
-        STORAGE,
-        "day|3d|...",
-        "Fetch all pages again in each hour, day, week, month, 3d, 2w...",
-        default="none",
+        "segment", STORAGE, "day|3d|...", "Fetch all pages again in each hour, day, week, month, 3d...", default="none"
     ),
     Flag("refresh", STORAGE, "AGE", "Fetch pages again that are older: 12h, 7d, 2w.", default="never"),
     Flag("retry_dead", STORAGE, "", "Queue dead URLs again when the crawl starts or resumes."),
@@ -95,33 +83,18 @@ FLAGS = (
         "fingerprint_rules",
         STORAGE,
         "WORD,...",
-        "URL parts ignored for deduplication: tracking, sort, jsonp, drop:NAME...",
-        repeatable=True,
+        "URL parts ignored for deduplication: tracking, sort, drop:NAME...",
+        True,
     ),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
-    Flag(
-        "expected_urls",
-        STORAGE,
-        "N",
-        "Expected number of URLs, at most a billion: initial size of the Bloom filter, which grows.",
-    ),
+    Flag("expected_urls", STORAGE, "N", "Initial size of the Bloom filter in URLs, at most a billion. It grows."),
     Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
     Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),
     Flag("commit_acks", STORAGE, "N", "Maximum number of pages in one commit."),
     Flag(
-        "free_space",
-        STORAGE,
-        "BYTES",
-        "Pause while the disk has less free space; 0 for never.",
-        default="512MiB, or 1% of a smaller disk",
+        "free_space", STORAGE, "BYTES", "Pause below this free space; 0: never.", default="512MiB, at most 1% of disk"
     ),
-    Flag(
-        "lease",
-        STORAGE,
-        "S",
-        "Seconds until a lease that is not renewed expires. The pages of a dead worker are leased again sooner: on"
-        " Redis after 2 s, on one machine when the crawl is started again.",
-    ),
+    Flag("lease", STORAGE, "S", "Seconds until a lease that is not renewed expires."),
     Flag("max_lease", STORAGE, "S", "Maximum seconds of work on a page; then it is given up and retried."),
     Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
@@ -138,6 +111,7 @@ COMMON_OPTIONS = frozenset(
 )
 """The options of a crawl that `--help` lists, by parameter name; `--help-all` lists the others too."""
 
+SET_HELP = "Set a setting by name, ours or Scrapy's."
 ALL_OPTIONS = "lycosa.cli.all_options"
 """The `obj` of a context whose help lists all options."""
 
@@ -183,28 +157,15 @@ def crawl_options(command: F) -> F:
     """Add -o, -O, -s, -a and all `FLAGS`. Options that were not given are None or ()."""
     spider = [
         _grouped("-a", "arguments", SPIDER, "NAME=VALUE", "Argument for the spider. May be repeated.", multiple=True),
-        _grouped(
-            "-s", "sets", SPIDER, "NAME=VALUE", "Set any setting by name, ours or Scrapy's.", "--set", multiple=True
-        ),
+        _grouped("-s", "sets", SPIDER, "NAME=VALUE", SET_HELP + " May be repeated.", "--set", multiple=True),
     ]
+    append = "Append the items to a .jsonl file, or to a stream in Redis. [default: standard output]"
     output = [
-        _grouped(
-            "-o",
-            "output",
-            OUTPUT,
-            "FILE",
-            "Append the items to a .jsonl file, or to a stream in Redis. [default: standard output]",
-        ),
+        _grouped("-o", "output", OUTPUT, "FILE", append),
         _grouped("-O", "output_afresh", OUTPUT, "FILE", "Start afresh: delete the state and overwrite the file."),
     ]
-    help_all = click.option(
-        "--help-all",
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_all_options,
-        help="Show all options and exit.",
-    )
+    show_all: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all_options}
+    help_all = click.option("--help-all", help="Show all options and exit.", **show_all)
     for decorate in reversed([*output, *map(_option, FLAGS), *spider, help_all]):
         command = decorate(command)
     return command
@@ -219,8 +180,7 @@ def _show_all_options(ctx: click.Context, _: click.Parameter, value: bool) -> No
 
 def set_option(command: F) -> F:
     """Add -s to a command that does not crawl, as `sets`."""
-    text = "Set a setting by name, ours or Scrapy's."
-    return click.option("-s", "--set", "sets", metavar="NAME=VALUE", multiple=True, help=text)(command)
+    return click.option("-s", "--set", "sets", metavar="NAME=VALUE", multiple=True, help=SET_HELP)(command)
 
 
 def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:

@@ -223,14 +223,21 @@ async def _download(
     return response
 
 
-async def open_pipelines(stack: AsyncExitStack, runtime: SpiderRuntime, channel: ItemChannel | None) -> Pipelines:
-    """Make the extensions of a spider, and make and open its pipelines. The stack closes them."""
+async def open_visitor(
+    stack: AsyncExitStack,
+    runtime: SpiderRuntime,
+    context: CrawlContext,
+    downloader: Downloader,
+    chain: SpiderChain,
+    channel: ItemChannel | None = None,
+) -> Visitor:
+    """Make the extensions of a spider, its pipelines and its visitor. The stack closes them."""
     for extension in extensions_of(runtime.spec.settings, runtime.crawler):
         stack.callback(lambda _extension: None, extension)  # holds a reference as long as the run
     pipelines = pipelines_of(runtime.spec, runtime.crawler, channel)
     await pipelines.open()
     stack.push_async_callback(pipelines.close)
-    return pipelines
+    return make_visitor(runtime, context, downloader, chain, pipelines)
 
 
 def statuses_of(spec: SpiderSpec) -> HandledStatuses:

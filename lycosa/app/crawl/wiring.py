@@ -17,15 +17,13 @@ from lycosa.app.crawl.outputs import Feeds
 from lycosa.app.crawl.parts import index_listener, indexer_of, written_paths
 from lycosa.app.crawl.runtime import (
     CrawlContext,
-    SpiderRuntime,
     combine_visitors,
     connect_gates,
     make_downloader,
     make_inline_fetcher,
-    make_visitor,
     open_leaser,
-    open_pipelines,
     open_runtime,
+    open_visitor,
     spider_chain_of,
 )
 from lycosa.app.crawl.spec import CrawlSpec
@@ -48,7 +46,7 @@ from lycosa.crawl.items.indexer import Indexer
 from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.workers.remote import CookieBroadcast
-from lycosa.frontier.ports import Frontier, SharedCookies
+from lycosa.frontier.ports import SharedCookies
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra.clock import Clock
@@ -103,24 +101,40 @@ async def _build(
     gates = connect_gates([runtime.gate for runtime in runtimes])
 
     # Pages are visited in this process, or in others; callbacks of the owner fetch inline either way.
-    spiders = await _make_spiders(stack, runtimes, context, storage.frontier, addresses, channel)
+    inline_fetchers: list[InlineFetcher] = []
+    process_starts: dict[str, Sequence[Method]] = {}
+    visitors: dict[str, Visitor] = {}
+    for runtime in runtimes:
+        downloader, chain = make_downloader(runtime, context), spider_chain_of(runtime)
+        inline_fetchers.append(make_inline_fetcher(runtime, storage.frontier, downloader, clock, addresses))
+        name = runtime.spec.target.naming.spider
+        process_starts[name] = chain.starts
+        if settings.processes == 1:
+            visitors[name] = await open_visitor(stack, runtime, context, downloader, chain, channel)
     processes = None
     if process_cookies is not None:
         processes = open_workers(stack, crawl, state, seeds, opened, addresses, context, gates, process_cookies)
-    visitor: LeaseVisitor = processes if processes is not None else combine_visitors(spiders.visitors)
+    visitor: LeaseVisitor = processes if processes is not None else combine_visitors(visitors)
 
     # The engine leases, lets visit, and settles.
     monitor = _monitor(crawl, stats, processes)
-    engine = Engine(storage, visitor, HostLookups(gates[0], addresses), _limits(settings), monitor, clock)
+    limits = EngineLimits(
+        settings.concurrency,
+        settings.max_pages,
+        settings.max_lease,
+        exit_when_idle=settings.exit_when_idle,
+        shared=bool(settings.frontier),
+    )
+    engine = Engine(storage, visitor, HostLookups(gates[0], addresses), limits, monitor, clock)
     if processes is not None:
         processes.begin(engine)
-    for runtime, inline in zip(runtimes, spiders.inline_fetchers, strict=True):
+    for runtime, inline in zip(runtimes, inline_fetchers, strict=True):
         runtime.crawler.set_stop(engine.close)
         inline.wake = engine.wake
 
     # The run: start requests, signals, `lycosa frontier`, the summary.
     operations = opened.operations(partial(_commit, storage.committer), engine.wake, partial(_paused, storage.space))
-    hooks = RunHooks(spiders.process_starts, outputs.feeds, processes)
+    hooks = RunHooks(process_starts, outputs.feeds, processes)
     return CrawlRun(crawl, state, opened, storage, engine, monitor, operations, hooks)
 
 
@@ -191,35 +205,6 @@ async def _context(
     )
 
 
-class _Spiders(NamedTuple):
-    """What the spiders of a run have: inline fetchers, the `process_start` methods of their middlewares, and visitors
-    if this process visits the pages; the last two by the spider's name in records."""
-
-    inline_fetchers: list[InlineFetcher]
-    process_starts: dict[str, Sequence[Method]]
-    visitors: dict[str, Visitor]
-
-
-async def _make_spiders(
-    stack: AsyncExitStack,
-    runtimes: Sequence[SpiderRuntime],
-    context: CrawlContext,
-    frontier: Frontier,
-    addresses: HostAddresses,
-    channel: ItemChannel | None,
-) -> _Spiders:
-    spiders = _Spiders([], {}, {})
-    for runtime in runtimes:
-        downloader = make_downloader(runtime, context)
-        spiders.inline_fetchers.append(make_inline_fetcher(runtime, frontier, downloader, context.clock, addresses))
-        name, chain = runtime.spec.target.naming.spider, spider_chain_of(runtime)
-        spiders.process_starts[name] = chain.starts
-        if runtime.spec.settings.processes == 1:
-            pipelines = await open_pipelines(stack, runtime, channel)
-            spiders.visitors[name] = make_visitor(runtime, context, downloader, chain, pipelines)
-    return spiders
-
-
 def _monitor(crawl: CrawlSpec, stats: RunStats, processes: WorkerProcesses | None) -> RunMonitor:
     settings, crawlers = crawl.settings, [spec.target.crawler for spec in crawl.spiders]
     memory = memory_monitor(settings, crawlers, processes.memory_bytes if processes is not None else None)
@@ -228,16 +213,6 @@ def _monitor(crawl: CrawlSpec, stats: RunStats, processes: WorkerProcesses | Non
     ]
     close_monitor = CloseMonitor(close_conditions(settings), stats, crawlers[0].stats, memory)
     return RunMonitor(stats, close_monitor, EventDispatcher(listeners))
-
-
-def _limits(settings: Settings) -> EngineLimits:
-    return EngineLimits(
-        settings.concurrency,
-        settings.max_pages,
-        settings.max_lease,
-        exit_when_idle=settings.exit_when_idle,
-        shared=bool(settings.frontier),
-    )
 
 
 def _open_indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) -> Indexer | None:

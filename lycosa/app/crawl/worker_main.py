@@ -29,10 +29,9 @@ from lycosa.app.crawl.runtime import (
     combine_visitors,
     make_downloader,
     make_inline_fetcher,
-    make_visitor,
     open_leaser,
-    open_pipelines,
     open_runtime,
+    open_visitor,
     spider_chain_of,
 )
 from lycosa.app.crawl.spec import CrawlSpec, SpiderSpec, crawl_spec
@@ -167,12 +166,9 @@ async def _build(
     gates: list[RobotsGate] = []
     for spec in crawl.spiders:
         runtime = await open_runtime(stack, spec, frontier, process.addresses, process.task.seeds, context)
-        downloader = make_downloader(runtime, context)
+        downloader, chain = make_downloader(runtime, context), spider_chain_of(runtime)
         make_inline_fetcher(runtime, frontier, downloader, clock, process.addresses)
-        pipelines = await open_pipelines(stack, runtime, None)
-        visitors[spec.target.naming.spider] = make_visitor(
-            runtime, context, downloader, spider_chain_of(runtime), pipelines
-        )
+        visitors[spec.target.naming.spider] = await open_visitor(stack, runtime, context, downloader, chain)
         gates.append(runtime.gate)
         runtime.crawler.set_stop(lambda reason: process.connection.send(CloseCrawlRequest(reason)))
         runtime.crawler.push = partial(_push, process, spec)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from lycosa.cli.crawl.spiders import enter_project, project_settings
+from lycosa.cli.crawl.spiders import enter_project, find_spiders, folder_of, project_settings
 from lycosa.cli.crawl.templating import spider_templates, spider_text, write_new
 from lycosa.config import Settings
 from lycosa.core.errors import BadUrl, UsageError
@@ -62,8 +62,6 @@ def _class_name(module: str) -> str:
 
 
 def _refuse_duplicate(settings: Settings, name: str) -> None:
-    from lycosa.cli.crawl.spiders import find_spiders
-
     if settings.spider_modules:
         for each in find_spiders(settings.spider_modules).named(name):
             raise UsageError(f"{each.file} has a spider {name!r} already: choose another name")
@@ -71,7 +69,5 @@ def _refuse_duplicate(settings: Settings, name: str) -> None:
 
 def _folder(settings: Settings) -> Path:
     """Return the folder for new spiders."""
-    from lycosa.cli.crawl.spiders import folder_of
-
     package = settings.new_spider_module or next(iter(settings.spider_modules), "")
     return folder_of(package) if package else Path()

@@ -26,7 +26,10 @@ def test_workers_together_stop_at_the_maximum_number_of_pages(tmp_path: Path, re
             return ("crawl", tree.url, "--concurrency", 1, "-o", f"{number}.jsonl", "--state", f"s{number}", *options)
 
         (tmp_path / "other").mkdir()
-        with start_command(*worker(1), cwd=tmp_path) as first, start_command(*worker(2), cwd=tmp_path / "other") as second:
+        with (
+            start_command(*worker(1), cwd=tmp_path) as first,
+            start_command(*worker(2), cwd=tmp_path / "other") as second,
+        ):
             assert (first.end(), second.end()) == (0, 0), first.stderr + second.stderr
     urls = [item["url"] for item in [*items(tmp_path / "1.jsonl"), *items(tmp_path / "other" / "2.jsonl")]]
     assert len(urls) == len(set(urls))

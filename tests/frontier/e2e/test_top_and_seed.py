@@ -173,7 +173,9 @@ def check_views(watching: Running) -> None:
 
 def check_metrics(running: Crawl, view: dict, port: int) -> None:
     """Check that the metrics of the crawl and of one of its workers agree with the view."""
-    with start_command("top", running.frontier, "--crawl-name", running.name, "--metrics", "0", cwd=running.home) as watching:
+    with start_command(
+        "top", running.frontier, "--crawl-name", running.name, "--metrics", "0", cwd=running.home
+    ) as watching:
         wait_until(lambda: "metrics of" in watching.stderr)
         found = scraped(watching.stderr.split()[-1])
         assert found["lycosa_pages_total"] == {running.name: view["totals"]["pages"]}
