@@ -137,9 +137,9 @@ def test_a_call_that_holds_the_interpreter_is_noticed_when_it_ends(warnings: War
     def parse() -> None:
         re.match(r"(a+)+$", "a" * 24 + "b")
 
-    began = time.monotonic()
+    started_at = time.monotonic()
     watch(parse)
-    assert time.monotonic() - began > AFTER_S * 2, "the machine is too fast for this pattern: make the text longer"
+    assert time.monotonic() - started_at > AFTER_S * 2, "the machine is too fast for this pattern: make the text longer"
     assert "parse has blocked the crawl" in warnings.lines[0]
     assert f"test_watchdog.py:{line_of(parse, 're.match')}" in warnings.lines[0]
 

@@ -560,11 +560,11 @@ def test_guarded_requests_do_not_reuse_connections_to_private_hosts():
 
     async def scenario(servers: Servers) -> None:
         own = [servers.trap.url(f"/good?{number}") for number in range(20)]
-        theirs = [servers.trap.url(f"/good?public{number}") for number in range(20)]
-        pages = [servers.link("/leads?to=", url) for url in theirs]
+        linked = [servers.trap.url(f"/good?public{number}") for number in range(20)]
+        pages = [servers.link("/leads?to=", url) for url in linked]
         mixed = [url for pair in zip(own, pages, strict=True) for url in pair]
         result = await crawl(FollowsLinks(*mixed), concurrency=4)
-        assert dict(result.summary.dead) == dict.fromkeys(theirs, REASON.format(PRIVATE))
+        assert dict(result.summary.dead) == dict.fromkeys(linked, REASON.format(PRIVATE))
         assert sorted(servers.trap.url(path) for path in servers.trap.paths()) == sorted(own)
         assert servers.site.connections <= 8
 

@@ -58,8 +58,8 @@ def test_retry_after_blocks_the_whole_host_and_no_other(server, other, tmp_path,
     assert server.hits[0].target == path
     wait_s = server.hits[1].at - server.hits[0].at
     assert min_s - ARRIVAL_S < wait_s < max_s
-    meanwhile = [hit for hit in other.hits if server.hits[0].at < hit.at < server.hits[1].at]
-    assert len(meanwhile) > 2
+    between = [hit for hit in other.hits if server.hits[0].at < hit.at < server.hits[1].at]
+    assert len(between) > 2
     assert server.tries[path] == 2
     assert crawled.dead == ({"/503": "503"} if path == "/503" else {})
     assert crawled.code == len(crawled.dead)

@@ -118,15 +118,15 @@ def test_threads_are_started_when_needed_up_to_their_limit() -> None:
 
 def test_a_call_cancelled_before_a_thread_is_free_never_runs() -> None:
     async def crawl(threads: CallbackThreads) -> list[str]:
-        began, free, calls = threading.Event(), threading.Event(), []
+        started, free, calls = threading.Event(), threading.Event(), []
 
         def first() -> None:
-            began.set()
+            started.set()
             assert free.wait(DEADLINE_S)
 
         running = asyncio.create_task(threads.run(first))
         waiting = asyncio.create_task(threads.run(lambda: calls.append("cancelled")))
-        await asyncio.to_thread(began.wait, DEADLINE_S)
+        await asyncio.to_thread(started.wait, DEADLINE_S)
         waiting.cancel()
         await asyncio.wait([waiting])
         free.set()
@@ -139,15 +139,15 @@ def test_a_call_cancelled_before_a_thread_is_free_never_runs() -> None:
 
 def test_the_result_of_a_cancelled_call_is_dropped_and_its_thread_reused() -> None:
     async def crawl(threads: CallbackThreads) -> str:
-        began, free = threading.Event(), threading.Event()
+        started, free = threading.Event(), threading.Event()
 
         def callback() -> str:
-            began.set()
+            started.set()
             assert free.wait(DEADLINE_S)
             return "dropped"
 
         running = asyncio.create_task(threads.run(callback))
-        assert await asyncio.to_thread(began.wait, DEADLINE_S)
+        assert await asyncio.to_thread(started.wait, DEADLINE_S)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -164,17 +164,17 @@ def test_close_does_not_wait_for_calls_that_do_not_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_GRACE_S", 0.05)
-    began, free, stuck = threading.Event(), threading.Event(), []
+    started, free, stuck = threading.Event(), threading.Event(), []
 
     def callback() -> None:
         stuck.append(threading.current_thread())
-        began.set()
+        started.set()
         assert free.wait(DEADLINE_S)
 
     async def crawl() -> None:
         threads = CallbackThreads(2)
         running = asyncio.create_task(threads.run(callback))
-        assert await asyncio.to_thread(began.wait, DEADLINE_S)
+        assert await asyncio.to_thread(started.wait, DEADLINE_S)
         running.cancel()
         await threads.close()
 
@@ -268,10 +268,10 @@ def test_on_loop_runs_a_coroutine_of_the_crawl() -> None:
 
 def test_on_loop_is_cancelled_with_its_callback() -> None:
     async def crawl(threads: CallbackThreads) -> tuple[str, bool]:
-        began, caught, ended = asyncio.Event(), [], threading.Event()
+        started, caught, ended = asyncio.Event(), [], threading.Event()
 
         async def forever() -> None:
-            began.set()
+            started.set()
             await asyncio.Event().wait()
 
         def callback() -> None:
@@ -282,7 +282,7 @@ def test_on_loop_is_cancelled_with_its_callback() -> None:
             ended.set()
 
         running = asyncio.create_task(threads.run(callback))
-        await began.wait()
+        await started.wait()
         running.cancel()
         return await asyncio.to_thread(ended.wait, DEADLINE_S), caught
 

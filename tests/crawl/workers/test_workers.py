@@ -217,8 +217,8 @@ def test_the_remote_frontier_has_every_method_of_its_port_with_the_same_paramete
     names = [name for name in vars(VisitFrontier) if not name.startswith("_")]
     assert "claim" in names
     for name in names:
-        port, ours = getattr(VisitFrontier, name), getattr(RemoteFrontier, name)
-        assert list(inspect.signature(ours).parameters) == list(inspect.signature(port).parameters), name
+        port, method = getattr(VisitFrontier, name), getattr(RemoteFrontier, name)
+        assert list(inspect.signature(method).parameters) == list(inspect.signature(port).parameters), name
 
 
 class Owner:
@@ -245,14 +245,14 @@ class Owner:
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[Owner, RemoteFrontier, RemoteAddresses]]:
-    ours, theirs = socket.socketpair()
+    owner_socket, worker_socket = socket.socketpair()
     owner, addresses = Owner(), RemoteAddresses()
     serving = Connection(LIMITS, service=Service(OWNER_METHODS, owner))
     serving.handle({messages.ClaimReleased: lambda released: owner.released.append(released.claim)})
     connection = Connection(LIMITS, OWNER_METHODS)
     loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: serving, sock=ours)
-    await loop.create_connection(lambda: connection, sock=theirs)
+    await loop.create_connection(lambda: serving, sock=owner_socket)
+    await loop.create_connection(lambda: connection, sock=worker_socket)
     try:
         async with asyncio.timeout(30):
             yield owner, RemoteFrontier(connection, addresses), addresses
@@ -329,14 +329,14 @@ def test_own_writes_of_a_worker_are_read_back_and_sent_to_the_owner() -> None:
 
 def test_a_read_only_store_reads_what_another_process_has_flushed(tmp_path):
     async def run():
-        ours, theirs = SqliteKeyStore(tmp_path / "r"), SqliteKeyStore(tmp_path / "r", read_only=True)
-        assert theirs.get("t", "a") is None
+        writer, reader = SqliteKeyStore(tmp_path / "r"), SqliteKeyStore(tmp_path / "r", read_only=True)
+        assert reader.get("t", "a") is None
         (tmp_path / "r").touch()
-        assert theirs.get("t", "a") is None, "the table does not exist yet"
-        ours.put("t", "a", b"1")
-        await ours.flush()
-        assert (theirs.get("t", "a"), list(theirs.items("t"))) == (b"1", [("a", b"1")])
-        await theirs.close()
-        await ours.close()
+        assert reader.get("t", "a") is None, "the table does not exist yet"
+        writer.put("t", "a", b"1")
+        await writer.flush()
+        assert (reader.get("t", "a"), list(reader.items("t"))) == (b"1", [("a", b"1")])
+        await reader.close()
+        await writer.close()
 
     asyncio.run(run())

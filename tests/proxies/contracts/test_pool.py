@@ -113,7 +113,7 @@ def test_a_proxy_is_leased_once_for_a_target(run: Callable[..., None]) -> None:
         (lease,) = await pool.acquire(SITE)
         with pytest.raises(NoProxy, match=r"no proxy for a\.example is free \(1 leased\)"):
             await pool.acquire(SITE)
-        assert (await pool.acquire("b.example"))[0].proxy == lease.proxy, "another site may lease it meanwhile"
+        assert (await pool.acquire("b.example"))[0].proxy == lease.proxy, "another target may lease it at the same time"
         assert await pool.release(lease, [Outcome()])
         assert not await pool.release(lease, [Outcome()]), "only once"
         assert (await pool.acquire(SITE))[0].token != lease.token
@@ -614,7 +614,7 @@ def test_a_lease_granted_at_the_timeout_is_kept() -> None:
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_soon(asyncio.ensure_future, pool.release(lease))
         await asyncio.sleep(0)  # the next iteration of the loop grants it after the timeout
-        time.sleep(0.1)  # noqa: ASYNC251  no other task may run meanwhile
+        time.sleep(0.1)  # noqa: ASYNC251  blocks the loop until the deadline has passed
         (lease,) = await waiting
         assert await pool.release(lease)
         assert [view.leases for view in await pool.targets()] == [0]
@@ -689,18 +689,22 @@ def _all_except(all_proxies: list[Proxy], one: Proxy) -> frozenset[str]:
 
 def test_explanations_of_dearer_spare_and_joining_proxies(run: Callable[..., None]) -> None:
     async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
-        dear = Proxy("http", "10.1.0.1", 1, price_gb=4.0)
-        await pool.add([dear])
+        expensive = Proxy("http", "10.1.0.1", 1, price_gb=4.0)
+        await pool.add([expensive])
         counts = Counter([(each.verdict.why, each.verdict.joins) for each in await pool.explain(SITE)])
         assert counts[Why.SPARE, False] == 4 - 3
         assert sum(count for (_, joins), count in counts.items() if joins) == 3
         await pool.acquire(SITE)
-        await pool.ban(SITE, dear.key, clock.now + 1, "x")
+        await pool.ban(SITE, expensive.key, clock.now + 1, "x")
         clock.now += 2
         await pool.acquire(SITE)
         whys = {each.proxy.key: each.verdict for each in await pool.explain(SITE)}
-        assert whys[dear.key].why is Why.DEARER
-        assert (whys[dear.key].tier, whys[dear.key].place, whys[dear.key].state) == (1, 1, ProxyState.HALF_OPEN)
+        assert whys[expensive.key].why is Why.DEARER
+        assert (whys[expensive.key].tier, whys[expensive.key].place, whys[expensive.key].state) == (
+            1,
+            1,
+            ProxyState.HALF_OPEN,
+        )
 
     run(scenario, 3, members=3)
 
@@ -807,16 +811,16 @@ def test_the_proxy_of_a_session_has_the_tags_of_the_request(run: Callable[..., N
         german, french = (replace(proxies(2)[n], tags={"country": of}) for n, of in enumerate(("de", "fr")))
         await pool.add([german, french])
 
-        async def lend(**tags: str) -> tuple[str, bool]:
+        async def acquire_for_session(**tags: str) -> tuple[str, bool]:
             (lease,) = await pool.acquire(SITE, request=ProxyRequest(tags, session="ann"))
             await pool.release(lease, [Outcome()])
             clock.now += 10
             return lease.proxy.key, lease.rebound
 
-        assert await lend(country="de") == (german.key, False)
-        assert await lend() == (german.key, False)
-        assert await lend(country="fr") == (french.key, True)
-        assert await lend() == (french.key, False)
+        assert await acquire_for_session(country="de") == (german.key, False)
+        assert await acquire_for_session() == (german.key, False)
+        assert await acquire_for_session(country="fr") == (french.key, True)
+        assert await acquire_for_session() == (french.key, False)
         verdicts = {
             proxy.key: why.why
             for proxy, why in await pool.explain(SITE, ProxyRequest({"country": "de"}, session="ann"))

@@ -18,9 +18,9 @@ from tests.conftest import ROOT
 LONG_S = 60.0
 
 
-async def lycosa(*words: str) -> tuple[int, str]:
+async def lycosa(*arguments: str) -> tuple[int, str]:
     """Run a command in another process. Return its exit code and output."""
-    command = [sys.executable, "-m", "lycosa", *words]
+    command = [sys.executable, "-m", "lycosa", *arguments]
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     async with asyncio.timeout(LONG_S):
         output, _ = await process.communicate()

@@ -136,7 +136,7 @@ class RecordedHistory:
 
     uses: Counter[tuple[int, int]] = field(default_factory=Counter)
     uncertain: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """Uses of releases whose answer the process was killed before."""
+    """Uses of releases that a kill left unanswered."""
 
     spans: defaultdict[tuple[int, int], list[tuple[float, float, int]]] = field(
         default_factory=lambda: defaultdict(list)
