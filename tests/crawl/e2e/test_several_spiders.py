@@ -74,7 +74,7 @@ def items_of(tree: Tree, spider: str) -> list[str]:
     return [f"{spider} {url}" for url in tree.urls()]
 
 
-def found(cwd: Path) -> list[str]:
+def written(cwd: Path) -> list[str]:
     return [f"{item['spider']} {item['url']}" for item in items(cwd / "items.jsonl")]
 
 
@@ -85,7 +85,7 @@ def test_each_spider_fetches_each_url_once_with_its_own_parts(tmp_path):
         assert "finished: 60 pages, 60 items" in stderr
         assert Counter(hit.path for hit in tree.hits()) == {f"/{n}": 2 for n in range(30)} | {"/away": 2}
         assert_exactly_once(
-            [each for each in found(tmp_path) if "away" not in each], [*items_of(tree, "a"), *items_of(tree, "b")]
+            [each for each in written(tmp_path) if "away" not in each], [*items_of(tree, "a"), *items_of(tree, "b")]
         )
         assert all(item["mark"] == f"of {item['spider']}" for item in items(tmp_path / "items.jsonl"))
         assert "nothing to do" in crawl(tmp_path, "b", "a", site=tree.url), "the order of the names does not matter"
@@ -149,7 +149,7 @@ def test_repeated_kills_lose_nothing(tmp_path):
                 assert run.kill_at(time.monotonic() + rng.uniform(0.05, 0.3)), run.stderr
         crawl(tmp_path, "a", "b", site=tree.url)
         assert_exactly_once(
-            [each for each in found(tmp_path) if "away" not in each], [*items_of(tree, "a"), *items_of(tree, "b")]
+            [each for each in written(tmp_path) if "away" not in each], [*items_of(tree, "a"), *items_of(tree, "b")]
         )
 
 
@@ -240,7 +240,7 @@ def test_spiders_share_the_cache(tmp_path, server):
     for state in ("one", "other"):
         options = ("-s", "http_cache=rfc9111", "--concurrency", "1", "--state", state)
         crawl(tmp_path, "a", "b", site=url, more=options)
-    assert Counter(found(tmp_path)) == {f"a {url}": 2, f"b {url}": 2}
+    assert Counter(written(tmp_path)) == {f"a {url}": 2, f"b {url}": 2}
     assert server.paths().count("/cached?control=max-age=900") == 1
 
 
@@ -267,5 +267,5 @@ def test_imported_records_belong_to_a_spider(tmp_path, server):
     done = lycosa("frontier", "import", "rows", "--state", "state", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     crawl(tmp_path, "a", "b", site=server.url("/good"))
-    assert Counter(found(tmp_path))[f"b {server.url('/slow?ms=1')}"] == 1
-    assert Counter(found(tmp_path))[f"b {server.url('/good')}"] == 1, "b has fetched it already"
+    assert Counter(written(tmp_path))[f"b {server.url('/slow?ms=1')}"] == 1
+    assert Counter(written(tmp_path))[f"b {server.url('/good')}"] == 1, "b has fetched it already"

@@ -1,4 +1,4 @@
-"""Addresses of pools, and the errors for invalid ones."""
+"""The addresses of pools, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lycosa.proxies.core.pool_url import PoolAddress, parse_pool_address
         ),
     ],
 )
-def test_valid_addresses(address: str, expected: PoolAddress) -> None:
+def test_valid_addresses_are_parsed(address: str, expected: PoolAddress) -> None:
     assert parse_pool_address(address) == expected
 
 
@@ -51,7 +51,7 @@ def test_valid_addresses(address: str, expected: PoolAddress) -> None:
         ("redis://ann:secret@h/x", "redis://h/x: /x is not a database; write a number"),
     ],
 )
-def test_invalid_addresses(address: str, message: str) -> None:
+def test_invalid_addresses_are_explained_without_the_password(address: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_pool_address(address)
     assert message in str(caught.value)
@@ -59,6 +59,6 @@ def test_invalid_addresses(address: str, message: str) -> None:
 
 
 def test_errors_and_representations_hide_the_password() -> None:
-    read = parse_pool_address("redis://ann:secret@h?pool=b")
-    assert "secret" in read.url
-    assert repr(read) == "PoolAddress('redis://h?pool=b')"
+    address = parse_pool_address("redis://ann:secret@h?pool=b")
+    assert "secret" in address.url
+    assert repr(address) == "PoolAddress('redis://h?pool=b')"

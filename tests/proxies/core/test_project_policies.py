@@ -59,7 +59,7 @@ def read(text: str) -> Policies:
 
 
 def test_without_tables_targets_have_the_default_policy() -> None:
-    for policies in (Policies(), policies_from({}), policies_from({"sources": [{"whatever": 1}]})):
+    for policies in (Policies(), policies_from({}), policies_from({"sources": [{"anything": 1}]})):
         assert policies.policy_of("shop.example") == TargetPolicy()
         assert policies.rules_of("shop.example") == ()
 
@@ -80,23 +80,23 @@ def test_without_tables_targets_have_the_default_policy() -> None:
         ("example", 200, 1),
     ],
 )
-def test_the_most_specific_table_counts(target: str, members: int, concurrency: int) -> None:
+def test_the_most_specific_table_applies(target: str, members: int, concurrency: int) -> None:
     policy = read(COMPLETE).policy_of(target)
     assert (policy.members, policy.concurrency, policy.lease_s) == (members, concurrency, 30.0)
 
 
-def test_policies_and_rules_of_a_target() -> None:
+def test_a_target_has_its_policy_and_rules_followed_by_the_default_rules() -> None:
     policies = read(COMPLETE)
     for target in ("shop.example", "www.shop.example"):
         assert policies.policy_of(target) == TargetPolicy(concurrency=2, delay_s=2.5, lease_s=30.0, guarded=False)
-    everywhere = OutcomeRule(Blame.SITE, statuses=frozenset({418}))
-    assert policies.rules_of("other.example") == (everywhere,)
-    assert policies.rules_of("big.example") == (everywhere,)
+    default_rule = OutcomeRule(Blame.SITE, statuses=frozenset({418}))
+    assert policies.rules_of("other.example") == (default_rule,)
+    assert policies.rules_of("big.example") == (default_rule,)
     assert policies.policy_of("www.big.example").max_bans == 3
     assert policies.rules_of("shop.example") == (
         OutcomeRule(Blame.NOBODY, statuses=frozenset({403, 410}), body="(?i)no such (thing|page)"),
         OutcomeRule(Blame.PROXY, "altered", location=r"^http://portal\.", longer=0, shorter=1000),
-        everywhere,
+        default_rule,
     )
 
 
@@ -105,7 +105,7 @@ def test_every_field_of_a_policy_can_be_set() -> None:
     assert set(TargetTable.__struct_fields__) == {*policy_fields, "rules"}
 
 
-def test_the_cache_of_targets_is_bounded() -> None:
+def test_the_cache_of_targets_is_limited() -> None:
     policies = read(COMPLETE)
     for number in range(CACHE_MAX + 10):
         policies.policy_of(f"{number}.example")
@@ -192,13 +192,13 @@ def test_errors_name_the_key_the_problem_and_the_remedy(text: str, message: str)
     assert str(caught.value) == message
 
 
-def test_the_rules_of_a_target_are_bounded() -> None:
+def test_the_number_of_rules_of_a_target_is_limited() -> None:
     rules = [{"blame": "site", "statuses": 403}] * 60
     with pytest.raises(BadSetting, match=r'^proxies\.targets\."a\.example"\.rules: 120 rules .* at most 100$'):
         policies_from({"default": {"rules": rules}, "targets": {"a.example": {"rules": rules}}})
 
 
-def documented(value: object) -> str:
+def as_documented(value: object) -> str:
     """Return a value as the documentation writes it."""
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
@@ -209,7 +209,7 @@ def test_the_documentation_has_every_key_with_its_default_and_valid_examples() -
     documented: dict[str, str] = {}
     for names, values in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", table, re.MULTILINE):
         documented.update(zip(re.findall(r"\w+", names), values.split(", "), strict=True))
-    assert documented == {name: documented(value) for name, value in asdict(TargetPolicy()).items()}
+    assert documented == {name: as_documented(value) for name, value in asdict(TargetPolicy()).items()}
     for example in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
         policies = policies_from(tomllib.loads(example)["proxies"])
         assert policies.policy_of("www.shop.example") != TargetPolicy() or policies.rules_of("www.shop.example")

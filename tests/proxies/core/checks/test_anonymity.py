@@ -1,4 +1,4 @@
-"""How much of the client shows through a proxy: levels, spellings of addresses, the exit address."""
+"""How much a proxy reveals about its client: levels, spellings of addresses, the exit address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.proxies.core.checks.anonymity import Anonymity, SeenRequest, address
 DIRECT = SeenRequest("198.51.100.7", (("host", "judge.example:8300"), ("user-agent", "Lycosa"), ("accept", "*/*")))
 
 
-def through(*more: tuple[str, str], address: str = "203.0.113.9") -> SeenRequest:
+def seen_through(*more: tuple[str, str], address: str = "203.0.113.9") -> SeenRequest:
     return SeenRequest(address, (("host", "other.example"), ("user-agent", "Lycosa"), ("accept", "*/*"), *more))
 
 
@@ -34,8 +34,8 @@ def through(*more: tuple[str, str], address: str = "203.0.113.9") -> SeenRequest
         ([("cache-control", "max-age=259200")], "anonymous"),
     ],
 )
-def test_the_level_of_a_header(fields: list[tuple[str, str]], level: str) -> None:
-    assert anonymity(through(*fields), DIRECT) == level
+def test_each_header_has_its_level(fields: list[tuple[str, str]], level: str) -> None:
+    assert anonymity(seen_through(*fields), DIRECT) == level
 
 
 def test_a_missing_or_changed_header_reveals_the_proxy() -> None:
@@ -44,14 +44,14 @@ def test_a_missing_or_changed_header_reveals_the_proxy() -> None:
     assert anonymity(changed, DIRECT) is Anonymity.ANONYMOUS
 
 
-def test_a_proxy_with_our_own_address_hides_nothing() -> None:
-    assert anonymity(through(address="::ffff:198.51.100.7"), DIRECT) is Anonymity.TRANSPARENT
+def test_a_proxy_with_our_own_address_is_transparent() -> None:
+    assert anonymity(seen_through(address="::ffff:198.51.100.7"), DIRECT) is Anonymity.TRANSPARENT
 
 
 def test_configured_addresses_count_as_ours() -> None:
-    seen = through(("x-forwarded-for", "2001:DB8:0:1::0:99"))
+    seen = seen_through(("x-forwarded-for", "2001:DB8:0:1::0:99"))
     assert anonymity(seen, DIRECT) is Anonymity.ANONYMOUS
-    assert anonymity(seen, DIRECT, ["2001:db8:0:1:abcd:ef01:2345:6789"]) is Anonymity.TRANSPARENT  # the same /64
+    assert anonymity(seen, DIRECT, ["2001:db8:0:1:abcd:ef01:2345:6789"]) is Anonymity.TRANSPARENT  # in the same /64
     assert anonymity(seen, DIRECT, ["2001:db8:0:2:abcd:ef01:2345:6789"]) is Anonymity.ANONYMOUS
 
 
@@ -83,7 +83,7 @@ def test_levels_are_ordered() -> None:
     assert not Anonymity.TRANSPARENT.reaches(Anonymity.ANONYMOUS)
 
 
-def test_the_exit_is_known_when_all_requests_have_the_same() -> None:
+def test_the_exit_is_known_if_all_requests_have_the_same_one() -> None:
     assert exit_ip(SeenRequest("::ffff:1.2.3.4"), SeenRequest("1.2.3.4", is_tls=True)) == "1.2.3.4"
     assert exit_ip(SeenRequest("1.2.3.4"), SeenRequest("1.2.3.5")) == ""
     assert exit_ip() == ""
@@ -95,4 +95,4 @@ def test_random_headers_have_a_level() -> None:
     pieces = ["1", ".", ":", "f", "::", "[", "]", '"', "for=", "%", "198.51.100.7", "\0", "é", ",", " "]
     for _ in range(3000):
         value = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
-        assert anonymity(through(("x-any", value)), DIRECT) in set(Anonymity), (seed, value)
+        assert anonymity(seen_through(("x-any", value)), DIRECT) in set(Anonymity), (seed, value)

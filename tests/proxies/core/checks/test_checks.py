@@ -1,4 +1,4 @@
-"""The settings of checks, and what findings mean for a pool."""
+"""The settings of checks, and the outcomes of their findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(text: str) -> Checks:
     return checks_from(tomllib.loads(text))
 
 
-def test_the_settings_of_checks() -> None:
+def test_settings_of_checks_are_read() -> None:
     found = read(f"""
 judges = ["judge://{KEY}@203.0.113.1:8300/"]
 every = "5m"
@@ -74,7 +74,7 @@ def test_errors_in_checks_are_one_line_with_the_key(text: str, message: str) -> 
     assert str(caught.value).startswith("proxies.checks")
 
 
-def test_a_bad_address_of_a_judge_is_an_error() -> None:
+def test_an_invalid_address_of_a_judge_is_an_error() -> None:
     with pytest.raises(BadSetting, match=r"^proxies\.checks\.judges\[1\]: not the address of a judge: write judge://"):
         read("judges = ['http://judge.example/']")
 
@@ -88,33 +88,33 @@ def test_a_bad_address_of_a_judge_is_an_error() -> None:
         (200, "add to basket; prüfe Roboter".encode(), "page with what must not be in it"),
     ],
 )
-def test_the_expected_page_of_a_target(status: int, body: bytes, problem: str) -> None:
+def test_the_page_of_a_target_must_have_the_expected_content(status: int, body: bytes, problem: str) -> None:
     site = TargetPage("a", "http://a.example/", contains=("add to basket",), lacks=("prüfe",))
     assert site.problem(status, body) == problem
 
 
-def works(**more: object) -> Finding:
+def working_finding(**more: object) -> Finding:
     return Finding(PROXY, ("http",), 0.2, Anonymity.ANONYMOUS, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("finding", "checks", "blame", "reason"),
     [
-        (works(), Checks(), Blame.NONE, ""),
+        (working_finding(), Checks(), Blame.NONE, ""),
         (Finding(PROXY, problem="connection refused"), Checks(), Blame.PROXY, "connection refused"),
-        (works(changes=("page",)), Checks(), Blame.UNFIT, "not fit: alters the page"),
-        (works(changes=("page",)), Checks(may_alter=frozenset({"page"})), Blame.NONE, ""),
-        (works(changes=("certificate",)), Checks(may_alter=frozenset({"page"})), Blame.UNFIT,
+        (working_finding(changes=("page",)), Checks(), Blame.UNFIT, "not fit: alters the page"),
+        (working_finding(changes=("page",)), Checks(may_alter=frozenset({"page"})), Blame.NONE, ""),
+        (working_finding(changes=("certificate",)), Checks(may_alter=frozenset({"page"})), Blame.UNFIT,
          "not fit: alters the certificate"),
-        (works(changes=("answer adds set-cookie",)), Checks(), Blame.NONE, ""),
-        (works(), Checks(anonymity=Anonymity.ELITE), Blame.UNFIT, "not fit: anonymous"),
-        (works(), Checks(anonymity=Anonymity.ANONYMOUS), Blame.NONE, ""),
-        (works(sites={"a": "answered 403"}), Checks(), Blame.NONE, ""),
+        (working_finding(changes=("answer adds set-cookie",)), Checks(), Blame.NONE, ""),
+        (working_finding(), Checks(anonymity=Anonymity.ELITE), Blame.UNFIT, "not fit: anonymous"),
+        (working_finding(), Checks(anonymity=Anonymity.ANONYMOUS), Blame.NONE, ""),
+        (working_finding(sites={"a": "answered 403"}), Checks(), Blame.NONE, ""),
         (Finding(PROXY, changes=("certificate",), problem="x"), Checks(), Blame.UNFIT,
          "not fit: alters the certificate"),
     ],
 )  # fmt: skip
-def test_the_outcome_of_a_finding(finding: Finding, checks: Checks, blame: Blame, reason: str) -> None:
+def test_each_finding_has_its_outcome(finding: Finding, checks: Checks, blame: Blame, reason: str) -> None:
     outcome = finding.outcome(checks)
     assert (outcome.blame, outcome.reason) == (blame, reason)
     assert outcome.latency_s == (0.2 if finding.alive else None)

@@ -35,7 +35,7 @@ def test_addresses_survive_a_round_trip() -> None:
         assert KEY not in repr(address) + address.name
 
 
-def test_the_pin_in_the_format_of_libcurl() -> None:
+def test_the_pin_is_converted_to_the_format_of_libcurl() -> None:
     curl = JudgeAddress("a", 1, KEY, 2, PIN).curl_pin
     assert curl == "sha256//AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
     assert JudgeAddress("a", 1, KEY).curl_pin == ""
@@ -95,11 +95,11 @@ def test_random_answers_are_rejected_without_an_error() -> None:
         broken[rng.randrange(len(body))] = rng.randrange(256)
         found = decode_answer(bytes(broken[: rng.randint(0, 2 * len(body))]), KEY, NONCE)
         assert found in (None, SEEN), seed
-    for made_up in (b"", b"[" * 100_000, b"null", b'{"signature": "", "seen": ""}', b"\xff" * 9):
-        assert decode_answer(made_up, KEY, NONCE) is None
+    for forged in (b"", b"[" * 100_000, b"null", b'{"signature": "", "seen": ""}', b"\xff" * 9):
+        assert decode_answer(forged, KEY, NONCE) is None
 
 
-def test_the_length_of_an_answer_is_bounded() -> None:
+def test_the_length_of_an_answer_is_limited() -> None:
     seen = SeenRequest("1.2.3.4", tuple((f"x-{number}", "v" * 100_000) for number in range(1000)))
     found = decode_answer(encode_answer(KEY, NONCE, SeenRequest("1.2.3.4", seen.fields[:20])), KEY, NONCE)
     assert found is not None

@@ -1,4 +1,4 @@
-"""When items are due: at their interval, or after growing pauses; never twice at a time."""
+"""The times at which items are due: after their interval, or after growing pauses; an item never runs twice at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_an_item_is_due_at_its_interval_after_a_success() -> None:
     schedule.add("a", 100.0)
     assert schedule.start_due(99.0, 10) == []
     assert schedule.start_due(100.0, 10) == ["a"]
-    assert schedule.start_due(9999.0, 10) == [], "it is running"
+    assert schedule.start_due(9999.0, 10) == [], "the item is running"
     schedule.finish("a", 200.0, 0.0, 600, success=True)
     assert schedule.next_at() == 200 + 600 * (1 - JITTER)
 
@@ -71,19 +71,19 @@ def test_a_removed_item_does_not_come_back() -> None:
 def test_random_histories_run_each_item_once_at_a_time_and_keep_the_heap_small() -> None:
     seed = random.randrange(1 << 32)
     rng, schedule, now = random.Random(seed), Schedule(5, 100), 0.0
-    under_way: set[str] = set()
+    running: set[str] = set()
     for _ in range(5_000):
         now += rng.random()
         name = str(rng.randrange(20))
         schedule.add(name, now)
-        begun = schedule.start_due(now, rng.randint(0, 4))
-        assert under_way.isdisjoint(begun), seed
-        under_way.update(begun)
-        if under_way and rng.random() < 0.3:
-            done = under_way.pop()
+        started = schedule.start_due(now, rng.randint(0, 4))
+        assert running.isdisjoint(started), seed
+        running.update(started)
+        if running and rng.random() < 0.3:
+            done = running.pop()
             schedule.finish(done, now, rng.random(), 10, success=rng.random() < 0.5)
         if rng.random() < 0.3:  # leaves an outdated entry behind
             schedule.remove(name)
-            under_way.discard(name)
+            running.discard(name)
             schedule.add(name, now + 1000 * rng.random())
     assert len(schedule._heap) <= 4 * 20 + 64 + 1, seed
