@@ -58,8 +58,10 @@ def renamed_option(option: str) -> str:
     return _message(f"option {option}", f"--{SETTINGS[name].replace('_', '-')}" if SETTINGS[name] else "")
 
 
-def renamed_policy(table: Mapping[str, object]) -> str:
+def renamed_policy(table: object) -> str:
     """Return the message for the first old key of a policy in a table `proxies`, with its place; "" without one."""
+    if not isinstance(table, Mapping):
+        return ""
     targets = table.get("targets")
     named = targets.items() if isinstance(targets, Mapping) else ()
     for place, policy in [

@@ -101,7 +101,7 @@ def read_policies(table: Mapping[str, object]) -> Policies:
     try:
         return policies_from(table)
     except BadSetting:
-        if isinstance(table, Mapping) and (renamed := renamed_policy(table)):
+        if renamed := renamed_policy(table):
             raise BadSetting(renamed) from None
         raise
 
