@@ -295,7 +295,7 @@ def test_checks_are_concurrent_up_to_the_limit_and_each_proxy_is_checked_once(ce
             findings = await check_proxies(checker, *(parse_proxy(each.url) for each in proxies))
             assert len(findings) == 12
             assert all(each.alive for each in findings.values())
-            assert [len(each.asked) for each in proxies] == [2] * 12, "a look and a page"
+            assert [len(each.asked) for each in proxies] == [2] * 12, "a probe and a page"
             assert peak == 3
 
     run(None, scenario, concurrency=3)

@@ -80,7 +80,7 @@ def test_early_bytes_of_both_sides_are_not_lost(run):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "login", "steps", "asked"),
+    ("scheme", "login", "steps", "handshake"),
     [
         ("http", "", [(0, OPENED)], b"CONNECT shop.example:443 "),
         ("socks5h", "", [(3, b"\x05\x00"), (19, SOCKS_OPENED)], b"\x05\x01\x00" + TO_SHOP),
@@ -96,7 +96,7 @@ def test_early_bytes_of_both_sides_are_not_lost(run):
     ],
 )
 @pytest.mark.parametrize("client", ["connect", "socks", "plain"])
-def test_every_kind_of_proxy_carries_every_kind_of_request(run, scheme, login, steps, asked: bytes, client: str):
+def test_every_kind_of_proxy_carries_every_kind_of_request(run, scheme, login, steps, handshake: bytes, client: str):
     async def respond_always(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1000):
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
@@ -107,7 +107,7 @@ def test_every_kind_of_proxy_carries_every_kind_of_request(run, scheme, login, s
         proxy = await gateway.add_proxy(accept_tunnel(*steps, then=respond_always), scheme, login)
         reader, writer = await gateway.connect()
         request = b"GET http://shop.example:443/x HTTP/1.1\r\nHost: shop.example:443\r\n\r\n"
-        expected = asked + b"GET /x HTTP/1.1\r\nHost: shop.example:443\r\n\r\n"
+        expected = handshake + b"GET /x HTTP/1.1\r\nHost: shop.example:443\r\n\r\n"
         if client == "connect":
             writer.write(CONNECT)
             await gateway.read_head(reader)
@@ -120,7 +120,7 @@ def test_every_kind_of_proxy_carries_every_kind_of_request(run, scheme, login, s
         assert (await gateway.read_head(reader)).startswith(b"HTTP/1.1 200 OK")
         assert await reader.readexactly(2) == b"hi"
         writer.close()
-        assert proxy.received == [expected] if scheme != "http" else proxy.received[0].startswith(asked)
+        assert proxy.received == [expected] if scheme != "http" else proxy.received[0].startswith(handshake)
 
     run(scenario)
 
