@@ -136,12 +136,6 @@ class CrawlRun:
         record = to_record(request, spec.spider, naming=naming, segment=self._segment, guarded=is_guarded())
         return await self._engine.push([record]) > 0
 
-    async def has_nothing_to_do(self) -> bool:
-        """Whether the crawl is finished already, and no handler of `spider_idle` may add requests."""
-        if self._dispatcher.has_idle_handlers or not self._seeder.is_done:
-            return False
-        return (await self._frontier.stats()).unfinished == 0 and await self._opened.is_finished()
-
     async def _note_dead_seeds(self, seeds: Sequence[UrlRecord]) -> None:
         for seed in seeds:
             for row in await self.operations.find(seed.fingerprint, seed.host, (State.DEAD,)):
@@ -161,8 +155,22 @@ class CrawlRun:
         later = "wait until the next one begins, " if view.starts_at else ""
         self._stats.note(f"{problem}: {later}give another --segment, or start afresh with -O")
 
-    async def run(self, observe: Observer | None = None, *, signals: bool = True) -> None:
-        """Crawl until nothing is left or a signal arrives; then close the spiders."""
+    async def run(self, observe: Observer | None = None, *, signals: bool = True) -> bool:
+        """Crawl until nothing is left or a signal arrives. Return False if the crawl was finished already."""
+        if await self._is_finished():
+            await self._committer.finish()
+            return False
+        await self._run(observe, signals=signals)
+        return True
+
+    async def _is_finished(self) -> bool:
+        """Whether the crawl is finished, and no handler of `spider_idle` may add requests."""
+        if self._dispatcher.has_idle_handlers or not self._seeder.is_done:
+            return False
+        return (await self._frontier.stats()).unfinished == 0 and await self._opened.is_finished()
+
+    async def _run(self, observe: Observer | None, *, signals: bool) -> None:
+        """Start the workers, run the engine, and close the spiders, whatever the end."""
         self._collector.begin(self._stats.started_at)
         self._hooks.feeds.begun = True
         try:
@@ -238,10 +246,6 @@ class CrawlRun:
     async def snapshot(self) -> Snapshot:
         """Return the state of the crawl."""
         return await self._engine.snapshot()
-
-    async def finish_idle(self) -> None:
-        """End a run that had nothing to do."""
-        await self._committer.finish()
 
     def shutdown_deadline(self) -> asyncio.Timeout:
         """Limit the last calls of a run. See `engine.shutdown_deadline`."""

@@ -170,9 +170,8 @@ class Crawl:
             self._begun = True
             if self._stopped:
                 run.stop()
-            nothing_to_do = await run.has_nothing_to_do()
-            await (run.finish_idle() if nothing_to_do else run.run(signals=False))
-            self.summary = await run.summary(nothing_to_do=nothing_to_do)
+            has_run = await run.run(signals=False)
+            self.summary = await run.summary(nothing_to_do=not has_run)
 
     def _spec(self) -> CrawlSpec:
         if self._routes:

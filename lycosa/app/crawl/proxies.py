@@ -79,19 +79,6 @@ def _is_file(place: str) -> bool:
 
 async def _pool_of_list(file: Path, policies: Policies) -> ProxyPool:
     """Return a pool in memory with the proxies of a list."""
-    proxies, faults = _read(file)
-    if not proxies:
-        why = f" ({faults[0]})" if faults else ""
-        write = "write one a line, as host:port or socks5h://host:port"
-        raise BadSetting(f"proxy_pool: {file} has no proxies{why}: {write}")
-    if faults:
-        log.warning("%s: %d left out, first %s", file, len(faults), faults[0])
-    pool = await open_pool(MEMORY, policies)
-    await pool.add(proxies)
-    return pool
-
-
-def _read(file: Path) -> tuple[list[Proxy], list[Fault]]:
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
             lines = list(read_list(opened.read(LIST_MAX + 1)))
@@ -100,4 +87,14 @@ def _read(file: Path) -> tuple[list[Proxy], list[Fault]]:
     except BadProxy as problem:
         raise BadSetting(f"proxy_pool: {file}: {problem}") from None
     proxies = [line for line in lines if isinstance(line, Proxy)]
-    return proxies, [line for line in lines if isinstance(line, Fault)]
+    faults = [line for line in lines if isinstance(line, Fault)]
+    if not proxies:
+        why = f" ({faults[0]})" if faults else ""
+        raise BadSetting(
+            f"proxy_pool: {file} has no proxies{why}: write one a line, as host:port or socks5h://host:port"
+        )
+    if faults:
+        log.warning("%s: %d left out, first %s", file, len(faults), faults[0])
+    pool = await open_pool(MEMORY, policies)
+    await pool.add(proxies)
+    return pool

@@ -114,14 +114,10 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
             metrics_url = await stack.enter_async_context(serve_metrics(settings.metrics, partial(_metrics, run)))
             logging.getLogger(NOTICES).info("metrics: %s", metrics_url)
         await run.start_seeding()
-        nothing_to_do = await run.has_nothing_to_do()
-        if nothing_to_do:
-            await run.finish_idle()
-        else:
-            await run.run(observe)
+        has_run = await run.run(observe)
         try:
             async with run.shutdown_deadline():
-                summary = await run.summary(nothing_to_do=nothing_to_do)
+                summary = await run.summary(nothing_to_do=not has_run)
                 return replace(summary, shared=await opened.totals(run.reporter))
         except TimeoutError:  # after the second interrupt: the state of the crawl remains unknown
             raise KeyboardInterrupt from None

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from lycosa.app.crawl.crawl_run import CrawlRun, RunHooks
 from lycosa.app.crawl.description import remember_seeds
@@ -46,7 +45,6 @@ from lycosa.crawl.items.indexer import Indexer
 from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.workers.remote import CookieBroadcast
-from lycosa.frontier.ports import SharedCookies
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra.clock import Clock
@@ -85,19 +83,30 @@ async def _build(
     sinks: Sequence[Sink],
     channel: ItemChannel | None,
 ) -> CrawlRun:
-    settings, clock = crawl.settings, Clock()
+    settings, frontier, clock = crawl.settings, opened.frontier, Clock()
     stats = RunStats(clock.now())
     seeds = remember_seeds(state, crawl)
 
     # What the run reads from and writes to.
-    outputs = await _open_outputs(stack, crawl, state, opened, sinks, stats)
-    storage = outputs.storage
+    storage, feeds, state_saver = await _open_outputs(stack, crawl, state, opened, sinks, stats)
 
     # What all spiders share, then what each has of its own: fetchers, middlewares, callbacks.
-    addresses = HostAddresses(storage.frontier, SystemResolver(settings.connect_timeout), clock)
+    addresses = HostAddresses(frontier, SystemResolver(settings.connect_timeout), clock)
     process_cookies = CookieBroadcast() if settings.processes > 1 else None
-    context = await _context(stack, crawl, state, opened, process_cookies or opened.cookies, outputs, stats, clock)
-    runtimes = [await open_runtime(stack, spec, storage.frontier, addresses, seeds, context) for spec in crawl.spiders]
+    context = CrawlContext(
+        known=frontier.known,
+        sinks=storage.sinks,
+        stats=stats,
+        state_saver=state_saver,
+        clock=clock,
+        block_host=frontier.block_host,
+        set_delay=lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
+        state=str(state.path.resolve()),
+        shared_cookies=process_cookies or opened.cookies,
+        leaser=await open_leaser(stack, settings, clock),
+        report_starts=opened.report_starts(clock),
+    )
+    runtimes = [await open_runtime(stack, spec, frontier, addresses, seeds, context) for spec in crawl.spiders]
     gates = connect_gates([runtime.gate for runtime in runtimes])
 
     # Pages are visited in this process, or in others; callbacks of the owner fetch inline either way.
@@ -106,7 +115,7 @@ async def _build(
     visitors: dict[str, Visitor] = {}
     for runtime in runtimes:
         downloader, chain = make_downloader(runtime, context), spider_chain_of(runtime)
-        inline_fetchers.append(make_inline_fetcher(runtime, storage.frontier, downloader, clock, addresses))
+        inline_fetchers.append(make_inline_fetcher(runtime, frontier, downloader, clock, addresses))
         name = runtime.spec.target.naming.spider
         process_starts[name] = chain.starts
         if settings.processes == 1:
@@ -118,12 +127,9 @@ async def _build(
 
     # The engine leases, lets visit, and settles.
     monitor = _monitor(crawl, stats, processes)
+    idle, shared = settings.exit_when_idle, bool(settings.frontier)
     limits = EngineLimits(
-        settings.concurrency,
-        settings.max_pages,
-        settings.max_lease,
-        exit_when_idle=settings.exit_when_idle,
-        shared=bool(settings.frontier),
+        settings.concurrency, settings.max_pages, settings.max_lease, exit_when_idle=idle, shared=shared
     )
     engine = Engine(storage, visitor, HostLookups(gates[0], addresses), limits, monitor, clock)
     if processes is not None:
@@ -134,16 +140,8 @@ async def _build(
 
     # The run: start requests, signals, `lycosa frontier`, the summary.
     operations = opened.operations(partial(_commit, storage.committer), engine.wake, partial(_paused, storage.space))
-    hooks = RunHooks(process_starts, outputs.feeds, processes)
+    hooks = RunHooks(process_starts, feeds, processes)
     return CrawlRun(crawl, state, opened, storage, engine, monitor, operations, hooks)
-
-
-class _Outputs(NamedTuple):
-    """The outputs of a run: its storage, what closes the sinks and sends their signals, and the key store."""
-
-    storage: RunStorage
-    feeds: Feeds
-    state_saver: StateSaver
 
 
 async def _open_outputs(
@@ -153,7 +151,7 @@ async def _open_outputs(
     opened: OpenFrontier,
     sinks: Sequence[Sink],
     stats: RunStats,
-) -> _Outputs:
+) -> tuple[RunStorage, Feeds, StateSaver]:
     """Open the outputs at the positions of the last commit. The stack closes them."""
     settings, frontier = crawl.settings, opened.frontier
     indexer = _open_indexer(stack, settings, state)
@@ -176,33 +174,7 @@ async def _open_outputs(
     state_saver = StateSaver(SqliteKeyStore(state.records, sync=settings.sync))
     stack.push_async_callback(state_saver.close)
     committer.save = state_saver.save
-    return _Outputs(RunStorage(frontier, sinks, committer, space), feeds, state_saver)
-
-
-async def _context(
-    stack: AsyncExitStack,
-    crawl: CrawlSpec,
-    state: StateDir,
-    opened: OpenFrontier,
-    cookies: SharedCookies | None,
-    outputs: _Outputs,
-    stats: RunStats,
-    clock: Clock,
-) -> CrawlContext:
-    frontier = opened.frontier
-    return CrawlContext(
-        known=frontier.known,
-        sinks=outputs.storage.sinks,
-        stats=stats,
-        state_saver=outputs.state_saver,
-        clock=clock,
-        block_host=frontier.block_host,
-        set_delay=lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
-        state=str(state.path.resolve()),
-        shared_cookies=cookies,
-        leaser=await open_leaser(stack, crawl.settings, clock),
-        report_starts=opened.report_starts(clock),
-    )
+    return RunStorage(frontier, sinks, committer, space), feeds, state_saver
 
 
 def _monitor(crawl: CrawlSpec, stats: RunStats, processes: WorkerProcesses | None) -> RunMonitor:

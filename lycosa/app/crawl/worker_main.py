@@ -214,13 +214,10 @@ def _read_task(sock: socket.socket) -> WorkerTask:
 
 
 def _read_exactly(sock: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            os._exit(1)  # the owner died
-        data += part
-    return bytes(data)
+    data = sock.recv(size, socket.MSG_WAITALL)
+    if len(data) < size:
+        os._exit(1)  # the owner died
+    return data
 
 
 def _import_file(module: ModuleFile) -> None:
