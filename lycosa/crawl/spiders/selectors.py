@@ -47,7 +47,7 @@ def _parse_utf8(body: bytes, url: str) -> Any:
 
 @lru_cache(QUERIES_MAX)
 def _compiled(query: str) -> etree.XPath:
-    return etree.XPath(query, smart_strings=False)
+    return etree.XPath(query, smart_strings=False)  # smart strings would keep the whole tree alive
 
 
 @lru_cache(QUERIES_MAX)
@@ -219,10 +219,6 @@ class SelectorList(parsel.SelectorList[Any]):
     def __radd__(self, other: list[Any]) -> list[Any]:
         return [*other, *self]
 
-    def __repr__(self) -> str:
-        self._create_selectors()
-        return list.__repr__(self)
-
 
 def _css_to_xpath(query: str, markup: str) -> str:
     from parsel.selector import _ctgroup
@@ -247,8 +243,8 @@ def _on_selectors(name: str) -> Any:
 
 LIST_METHODS = (
     *("__add__", "__contains__", "__delitem__", "__eq__", "__ge__", "__gt__", "__iadd__", "__imul__", "__le__"),
-    *("__lt__", "__mul__", "__ne__", "__reversed__", "__rmul__", "__setitem__", "append", "copy", "count", "extend"),
-    *("index", "insert", "pop", "remove", "reverse", "sort"),
+    *("__lt__", "__mul__", "__ne__", "__repr__", "__reversed__", "__rmul__", "__setitem__", "append", "copy", "count"),
+    *("extend", "index", "insert", "pop", "remove", "reverse", "sort"),
 )
 for _name in LIST_METHODS:
     setattr(SelectorList, _name, _on_selectors(_name))
