@@ -24,7 +24,8 @@ from typing import Any
 
 from lycosa.core.errors import BadSpider
 from lycosa.core.public import public
-from lycosa.crawl.spiders.callbacks import apply_process_results, find_method, yield_results
+from lycosa.crawl.diagnostics import user_errors
+from lycosa.crawl.spiders.callbacks import apply_process_results, yield_results
 from lycosa.crawl.spiders.failure import Failure
 from lycosa.crawl.spiders.link_extractor import Link, LinkExtractor
 from lycosa.crawl.spiders.response import Response
@@ -175,8 +176,21 @@ def _compile(spider: Spider, rule: Any, number: int) -> Rule:
     compiled = copy(rule)
     for name in ("callback", "process_links", "process_request", "errback"):
         if (method := getattr(rule, name)) is not None:
-            setattr(compiled, name, find_method(spider, method, f"{name} of {where}"))
+            setattr(compiled, name, _find_method(spider, name, method, where))
     return compiled
+
+
+def _find_method(spider: Spider, name: str, method: Any, where: str) -> Callable[..., Any]:
+    if isinstance(method, str):
+        if problem := user_errors.check_callback(method, spider, name):
+            raise BadSpider(f"{where}: {problem}")
+        return getattr(spider, method)  # type: ignore[no-any-return]
+    if not callable(method):
+        raise BadSpider(f"{where}: {name} is {method!r:.60}: write the name of a method")
+    # In a class body, as in `rules = [Rule(callback=parse_item)]`, a method is still a plain function.
+    own_name = getattr(method, "__name__", "")
+    is_unbound = any(vars(each).get(own_name) is method for each in type(spider).__mro__)
+    return getattr(spider, own_name) if is_unbound else method  # type: ignore[no-any-return]
 
 
 def _is_page(response: Response) -> bool:

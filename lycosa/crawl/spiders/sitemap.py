@@ -24,7 +24,8 @@ from urllib.parse import urlsplit
 from lycosa.core.errors import BadSpider
 from lycosa.core.public import public
 from lycosa.core.units import DAY_S
-from lycosa.crawl.spiders.callbacks import compile_regex, stored_method_name
+from lycosa.crawl.diagnostics import user_errors
+from lycosa.crawl.spiders.callbacks import compile_regex
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.html.links import join
@@ -75,7 +76,10 @@ class SitemapSpider(Spider):
             if not isinstance(rule, (tuple, list)) or len(rule) != 2:
                 raise BadSpider(f"{where} is {self.sitemap_rules!r:.60}: write [(regular expression, callback), ...]")
             regex, callback = rule
-            yield compile_regex(regex, where).search, stored_method_name(self, callback, where)
+            if problem := user_errors.check_callback(callback, self):
+                raise BadSpider(f"{where}: {problem}")
+            name = callback if isinstance(callback, str) else callback.__name__
+            yield compile_regex(regex, where).search, name
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield requests for `sitemap_urls`, or for the robots.txt of each site."""

@@ -271,9 +271,12 @@ def test_rules_may_be_created_in_the_constructor() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (Rule(callback="parse_itm"), "callback of rule 0 of Shop: Shop has no method 'parse_itm'"),
-        (Rule(process_links="links"), "process_links of rule 0 of Shop: Shop has no method 'links'"),
-        (Rule(process_request=3), "process_request of rule 0 of Shop: 3 is no method"),
+        (
+            Rule(callback="parse_itm"),
+            "rule 0 of Shop: Shop has no method 'parse_itm' for the callback: did you mean 'parse_item'?",
+        ),
+        (Rule(process_links="links"), "rule 0 of Shop: Shop has no method 'links' for the process_links"),
+        (Rule(process_request=3), "rule 0 of Shop: process_request is 3: write the name of a method"),
         (Rule(callback="parse"), "rule 0 of Shop has the callback parse, which follows links: use another name"),
         (Rule(callback=CrawlSpider.parse), "rule 0 of Shop has the callback parse"),
         (LinkExtractor(), "rule 0 of Shop is a LinkExtractor: write Rule(LinkExtractor(...), ...)"),

@@ -197,8 +197,11 @@ def test_nesting_of_indexes_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: 
     [
         ({"sitemap_urls": "http://x/"}, "sitemap_urls of Shop is text: write a list, ['http://x/']"),
         ({"sitemap_rules": [("[", "parse")]}, "sitemap_rules of Shop: '[' is not a regular expression"),
-        ({"sitemap_rules": [("", "parse_itm")]}, "sitemap_rules of Shop: Shop has no method 'parse_itm'"),
-        ({"sitemap_rules": [("", lambda response: None)]}, "'<lambda>' is not a method of Shop"),
+        (
+            {"sitemap_rules": [("", "parse_itm")]},
+            "sitemap_rules of Shop: Shop has no method 'parse_itm' for the callback: did you mean 'parse_item'?",
+        ),
+        ({"sitemap_rules": [("", lambda response: None)]}, "sitemap_rules of Shop: the callback is a lambda"),
         ({"sitemap_rules": "parse"}, "sitemap_rules of Shop is 'parse': write [(regular expression, callback), ...]"),
         ({"sitemap_follow": ["("]}, "sitemap_follow of Shop: '(' is not a regular expression"),
         ({"sitemap_since": "soon"}, "sitemap_since of Shop is 'soon': write a date, like '2026-01-31'"),
