@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,8 +20,10 @@ from lycosa.app.crawl.spec import CrawlSpec
 from lycosa.core.errors import StateError, UsageError
 from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.fetching.start_reporter import StartReportingFetcher
+from lycosa.frontier.core.states import Policy
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.frontier.memory import memory_frontier
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.ports import Frontier, FrontierOperations, SharedCookies, SharedCrawl, SharedFrontier
 from lycosa.frontier.redis.worker.membership import membership
@@ -103,6 +107,16 @@ async def open_frontier(
     )
     stack.push_async_callback(frontier.close)
     return OpenFrontier.own(frontier)
+
+
+def open_in_memory(stack: AsyncExitStack, policy: Policy) -> tuple[StateDir, OpenFrontier]:
+    """Return a state in a temporary folder and a frontier in memory, for a crawl that is not stored. The stack closes
+    both."""
+    state = StateDir(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))) / "state")
+    stack.callback(state.close)
+    frontier = memory_frontier(policy)
+    stack.push_async_callback(frontier.close)
+    return state, OpenFrontier.own(frontier)
 
 
 async def _join(stack: AsyncExitStack, crawl: CrawlSpec, state: StateDir, *, rejoins: bool) -> SharedFrontier:

@@ -15,7 +15,6 @@ async with Crawl("https://quotes.example/") as crawl:
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lycosa.app.crawl.crawl_run import CrawlRun
-from lycosa.app.crawl.frontier import OpenFrontier
+from lycosa.app.crawl.frontier import open_frontier, open_in_memory
 from lycosa.app.crawl.parts import items_location, sinks_of, state_of
 from lycosa.app.crawl.spec import Crawlable, CrawlSpec, crawl_spec
 from lycosa.app.crawl.wiring import open_run
@@ -34,12 +33,8 @@ from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.crawl.spiders.routes import Handler, RoutedSpider, Routes
 from lycosa.crawl.spiders.spider import Spider
-from lycosa.frontier.local import LocalFrontier
-from lycosa.frontier.lsm.frontier import embedded_frontier
-from lycosa.frontier.memory import memory_frontier
 from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
-from lycosa.infra.clock import Clock
 from lycosa.storage.ports import Sink
 from lycosa.storage.sinks.memory import MemorySink
 
@@ -150,19 +145,15 @@ class Crawl:
         settings = crawl.settings
         async with AsyncExitStack() as stack:
             durable = settings.state is not None
-            folder = "" if durable else stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))
-            state = StateDir(state_of(settings, crawl.target) if durable else Path(folder) / "state")
-            stack.callback(state.close)
+            if durable:
+                state = StateDir(state_of(settings, crawl.target))
+                stack.callback(state.close)
+                opened = await open_frontier(stack, crawl, state)
+            else:
+                state, opened = open_in_memory(stack, crawl.policy)
             sinks = sinks_of(settings, state.items, crawl.target.name) if items_location(settings) else []
             if not sinks and memory is not None:
                 sinks = [memory]
-            policy, now = crawl.policy, Clock().now()
-            frontier: LocalFrontier[Any] = memory_frontier(policy)
-            if durable:
-                state.check_complete()
-                frontier = embedded_frontier(state.frontier, policy, sync=settings.sync, now=now)
-            stack.push_async_callback(frontier.close)
-            opened = OpenFrontier.own(frontier)
             run = self._run = await stack.enter_async_context(open_run(crawl, state, opened, sinks, channel))
             if durable:
                 await stack.enter_async_context(serve(state.socket, run.operations))

@@ -6,13 +6,11 @@ Middlewares, settings, retries and redirects are those of a crawl; nothing is st
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from lycosa.app.crawl.frontier import OpenFrontier
+from lycosa.app.crawl.frontier import open_in_memory
 from lycosa.app.crawl.parts import policy_of
 from lycosa.app.crawl.spec import crawl_spec
 from lycosa.app.crawl.wiring import open_run
@@ -20,8 +18,6 @@ from lycosa.config import Settings
 from lycosa.core.errors import IgnoreRequest
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.spider import Spider
-from lycosa.frontier.memory import memory_frontier
-from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.request import Request
 from lycosa.storage.sinks.memory import MemorySink
 
@@ -44,12 +40,8 @@ async def _fetch(settings: Settings, request: Request, spider_class: type[Any]) 
     settings = replace(settings, index=None, output=None, overwrite=False, state=None, processes=1)
     crawl = crawl_spec(settings, spider_class)
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))
-        state = StateDir(Path(folder) / "state")
-        stack.callback(state.close)
-        frontier = memory_frontier(policy_of(settings))
-        stack.push_async_callback(frontier.close)
-        await stack.enter_async_context(open_run(crawl, state, OpenFrontier.own(frontier), [MemorySink()]))
+        state, opened = open_in_memory(stack, policy_of(settings))
+        await stack.enter_async_context(open_run(crawl, state, opened, [MemorySink()]))
         try:
             response: Response = await crawl.target.crawler.download(request)
         except IgnoreRequest as ignored:
