@@ -306,7 +306,7 @@ class Importer:
             try:
                 self._add(number, line.strip())
             except UsageError:
-                await self._push()
+                await self._push()  # the message says that the lines before are imported
                 raise
             if len(self._batch) >= BATCH_ROWS or size >= BATCH_BYTES:
                 await self._push()

@@ -56,6 +56,7 @@ def _cpu(worker: WorkerView, rates: Mapping[str, float]) -> str:
 def _machine(worker: WorkerView, _: Mapping[str, float]) -> str:
     if worker.report is None:
         return "-"
+    # The first label of a host name is enough; an IP address is shown in full.
     first = worker.report.machine.partition(".")[0]
     return one_line(f"{worker.report.machine if first.isdecimal() else first}:{worker.report.pid}")
 
@@ -83,6 +84,7 @@ COLUMNS = (
 def table(view: CrawlView, rates: Rates, width: int, height: int = 0) -> RenderableType:
     """Return the crawl for a terminal of this width and height (0: unlimited)."""
     hosts = _hosts(view) if view.hosts else Text()
+    # 9: the head, the two headers, empty lines, and the count of workers that do not fit.
     room = max(1, height - len(view.hosts) - 9) if height else len(view.workers) + FORMER_SHOWN
     return Group(*_head(view, rates), Text(), _workers(view, rates, width, room), Text(), hosts)
 
@@ -173,35 +175,35 @@ def _head(view: CrawlView, rates: Rates) -> list[Text]:
 
 def _workers(view: CrawlView, rates: Rates, width: int, room: int) -> Table:
     columns = [column for column in COLUMNS if width >= column.from_width]
-    found = _columns(*[(column.name, column.right) for column in columns], narrow=width < WIDTH)
+    grid = _grid(*[(column.name, column.right) for column in columns], narrow=width < WIDTH)
     shown = [*view.workers[:room], *view.former_workers[: min(FORMER_SHOWN, max(0, room - len(view.workers)))]]
     for worker in shown:
         own = rates.of(worker.name)
-        found.add_row(*(_text(column.cell(worker, own)) for column in columns), style=STYLES.get(worker.state))
+        grid.add_row(*(_text(column.cell(worker, own)) for column in columns), style=STYLES.get(worker.state))
     if len(view.workers) > room:
-        found.add_row(Text(f"+ {len(view.workers) - room:,}"))
-    return found
+        grid.add_row(Text(f"+ {len(view.workers) - room:,}"))
+    return grid
 
 
 def _hosts(view: CrawlView) -> Table:
-    found = _columns(("busiest hosts", False), ("queued", True), ("in flight", True), ("ready", True), ("delay", True))
+    grid = _grid(("busiest hosts", False), ("queued", True), ("in flight", True), ("ready", True), ("delay", True))
     for host in view.hosts:
-        found.add_row(
+        grid.add_row(
             _text(one_line(host.host)),
             f"{host.queued:,}",
             f"{host.in_flight:,}",
             f"in {format_duration(host.ready_at - view.at)}" if host.ready_at > view.at else "now",
             f"{host.delay_s:g} s" if host.delay_s else "-",
         )
-    return found
+    return grid
 
 
-def _columns(*columns: tuple[str, bool], narrow: bool = False) -> Table:
+def _grid(*columns: tuple[str, bool], narrow: bool = False) -> Table:
     """Return a table with these columns. If space is short, text columns are cut, never numbers."""
-    found = Table(box=None, padding=(0, 1 if narrow else 2, 0, 0), header_style="bold", pad_edge=False)
+    grid = Table(box=None, padding=(0, 1 if narrow else 2, 0, 0), header_style="bold", pad_edge=False)
     for name, right in columns:
-        found.add_column(name, justify="right" if right else "left", no_wrap=right, min_width=len(name))
-    return found
+        grid.add_column(name, justify="right" if right else "left", no_wrap=right, min_width=len(name))
+    return grid
 
 
 def _text(text: str) -> Text:

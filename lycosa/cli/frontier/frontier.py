@@ -174,6 +174,7 @@ def explain(url: str, location: CrawlLocation, as_json: bool) -> None:
             for line in explain_url(known, now, lambda at: format_time(at, now))
         ]
         if as_json:
+            # Spiders may have their own fingerprint rules and so rows; the host is the same for all.
             rows, host = [row_json(row) for _, known in found for row in known.rows], found[0][1].host
             print_json({"url": canonical, "why": lines, "rows": rows, "host": host and view_json(host)})
             return
@@ -207,13 +208,13 @@ async def _status(state: OpenState, *, as_json: bool) -> None:
     operations, now = state.operations, time.time()
     stats = await operations.stats()
     rate = None
-    if state.runs:
+    if state.runs:  # two snapshots: the owner keeps counts, not rates
         await asyncio.sleep(RATE_OVER_S)
         later = await operations.stats()
         rate, stats = (later.done - stats.done) / RATE_OVER_S, later
     views = await operations.segments()
     not_started = sum(view.queued for view in views if view.starts_at > now)
-    idle = not (stats.queued > not_started or stats.leased)
+    idle = not (stats.queued > not_started or stats.leased)  # only delayed URLs are left, or none
     lookups = stats.lookups
     known = {
         "path": state.place,
@@ -275,6 +276,6 @@ def _size(folder: Path) -> int:
     for file in folder.rglob("*"):
         try:
             total += file.lstat().st_blocks * 512
-        except OSError:
+        except OSError:  # removed meanwhile, by a running crawl
             continue
     return total

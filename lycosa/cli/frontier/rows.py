@@ -218,8 +218,8 @@ def print_result(fields: Mapping[str, Any], text: str, *, as_json: bool) -> None
 class TextTable:
     """A table that is printed as its rows come: each column is as wide as its widest cell so far.
 
-    A name that begins with `>` is a column of numbers. The last column is not padded. `least` gives columns a minimum
-    width, for rows that come one at a time.
+    A name that begins with `>` is a column of numbers. The last column is not padded. `min_widths` are for rows that
+    come one at a time. The text in column number `style` selects the colour of its row.
     """
 
     def __init__(
@@ -227,17 +227,17 @@ class TextTable:
         *names: str,
         style: int | None = None,
         colors: Mapping[str, str] = COLORS,
-        least: Mapping[str, int] | None = None,
+        min_widths: Mapping[str, int] | None = None,
     ) -> None:
         self._right = [name.startswith(">") for name in names]
         self._names = [name.removeprefix(">") for name in names]
-        self._widths = [max(len(name), (least or {}).get(name, 0)) for name in self._names]
+        self._widths = [max(len(name), (min_widths or {}).get(name, 0)) for name in self._names]
         self._style, self._colors = style, colors
         self._has_header = False
 
     def write(self, rows: Sequence[Sequence[str]]) -> None:
         """Print rows, and the header before the first."""
-        cells = [[one_line(cell) for cell in row] for row in rows]
+        cells = [[one_line(cell) for cell in row] for row in rows]  # text from the network may control a terminal
         for row in cells:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
         if not self._has_header and rows:
@@ -278,7 +278,7 @@ def print_styled(text: str, style: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(highlight=False).print(Text(text, style=style), soft_wrap=True)
+    Console(highlight=False).print(Text(text, style=style), soft_wrap=True)  # rich would cut long lines
 
 
 def row_cells(row: Row, now: float) -> list[str]:

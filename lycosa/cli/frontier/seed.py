@@ -61,7 +61,7 @@ def _lines(urls: Sequence[str], file: str | None) -> AbstractContextManager[Bina
         return open_input(file)
     from lycosa.core.url import canonicalize
 
-    for url in urls:
+    for url in urls:  # a typing error stops the command; in a file invalid lines are skipped
         if "://" not in url:
             raise BadUrl(f"{url!r} is not a URL: write https://..., or --file {url} for a file of URLs")
         canonicalize(url)
@@ -83,7 +83,7 @@ def _queue(
             )
             raise UsageError(f"--spider {spider}: {problem}")
         result = await import_lines(state, stream, "queued", {**overrides, "spider": spider})
-        waits = result.queued and not state.runs
+        waits = result.queued and not state.runs  # the user might expect that they are fetched now
         return result, f"{state.place}: no worker is running; the next one fetches them" if waits else ""
 
     return run(location, action, create=True)

@@ -80,7 +80,7 @@ def command(
     try:
         asyncio.run(_watch(opening, once=once, json=json, metrics=metrics))
     except KeyboardInterrupt:
-        if once:
+        if once:  # without it, Ctrl-C is the usual end
             raise
     return DONE
 
@@ -126,7 +126,7 @@ async def _once(crawl: Any) -> tuple[CrawlView, Rates]:
     rates = Rates()
     first = await _view(crawl)
     rates.add(first.workers)
-    if not first.workers:
+    if not first.workers:  # no rates to wait for
         return first, rates
     await asyncio.sleep(RATE_AFTER_S)
     view = await _view(crawl)
@@ -151,7 +151,7 @@ async def _json(crawl: Any, *, once: bool) -> None:
         return
     async for view, rates in _views(crawl):
         print_json(as_json(view, rates))
-        sys.stdout.flush()
+        sys.stdout.flush()  # a reader of the pipe needs each line at once
 
 
 async def _live(crawl: Any) -> None:

@@ -117,7 +117,7 @@ def _table(views: Sequence[ProxyView], timeout_s: float) -> TextTable:
         "proxy": max((len(one_line(view.proxy.name)) for view in views), default=0),
     }
     names = ("result", ">latency", "carries", "anonymity", "proxy", "exit", "problem")
-    return TextTable(*names, style=0, colors=STYLES, least=widths)
+    return TextTable(*names, style=0, colors=STYLES, min_widths=widths)
 
 
 def _cells(finding: Finding, checks: Checks) -> list[str]:
