@@ -25,11 +25,11 @@ class Downloads:
 
     def __init__(self) -> None:
         self._fetcher = CurlFetcher(FetchSettings(timeout_s=10))
-        self.active = self.most = 0
+        self.active = self.maximum = 0
 
     async def __call__(self, request: Request, into: Any) -> Response:
         self.active += 1
-        self.most = max(self.most, self.active)
+        self.maximum = max(self.maximum, self.active)
         try:
             return await self._follow_redirects(request, into)
         finally:

@@ -75,7 +75,7 @@ class MediaSettings:
 
 
 class RepeatedFailure(FileException):
-    """The file could not be downloaded earlier in this run."""
+    """A download of the file failed earlier in this run."""
 
 
 class MediaInfo(NamedTuple):

@@ -414,7 +414,7 @@ def test_concurrent_downloads_of_an_item_are_bounded(tmp_path: Path) -> None:
             item = await pipeline.process_item({"file_urls": [server.url(f"/file/{n}") for n in range(20)]})
             assert len(item["files"]) == 20
             assert [each["url"] for each in item["files"]] == item["file_urls"]
-            return pipeline.info.download.most
+            return pipeline.info.download.maximum
 
     assert asyncio.run(run()) == 3
 
