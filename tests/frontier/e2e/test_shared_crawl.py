@@ -402,7 +402,7 @@ def test_a_state_belongs_to_one_crawl(tmp_path: Path, redis) -> None:
         return done.stderr
 
     shared = ("--frontier", redis.url, "--crawl-name")
-    started = f" INFO lycosa.notices: Started crawl '{first}' in {redis.url}; workers can join.\n"
+    started = f" INFO lycosa.notices: Started crawl '{first}' in {redis.url}; workers can join."
     assert started in lycosa(*common, *shared, first, "--state", "mine", cwd=tmp_path).stderr
     assert stderr_of(1, *shared, first, "--state", "mine") == ""
     mismatch = f"a worker of the crawl '{first}', not of '{second}'"
