@@ -1,4 +1,4 @@
-"""Bad input and bad places: one clear line, the right exit code, nothing touched, nothing lost (issue 2, "Bad input").
+"""Bad input and bad places: one clear line, the right exit code, nothing changed, nothing lost (issue 2, "Bad input").
 
 What a single part refuses is tested with that part; here it is the whole command in a process of its own.
 """
@@ -23,7 +23,7 @@ from tests.servers.ports import closed_port
 from tests.servers.tree import Tree, grow
 
 UNKNOWN_HOST = "a" * 64 + ".invalid"
-"""No name server is asked for a label of more than 63 letters."""
+"""Labels of more than 63 letters are not looked up."""
 
 
 def refused(code: int, *arguments: object, cwd: Path) -> str:
@@ -45,7 +45,7 @@ def crawl(tree: Tree, **places: object) -> list[object]:
 
 
 def finishes(tree: Tree, cwd: Path, **places: object) -> None:
-    """The same command comes to its end now, and nothing was lost on the way."""
+    """Run the same command to its end, and check that nothing was lost."""
     done = lycosa(*crawl(tree, **places), cwd=cwd)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     output = cwd / str(places.get("o", "items.jsonl"))
@@ -360,7 +360,7 @@ def test_a_full_disk_ends_the_crawl_and_with_room_the_same_command_finishes(tmp_
 
 
 def test_a_disk_that_is_full_from_the_start_is_reported(tmp_path, disk):
-    """Whatever the step at which there is no more room, it is an error and never a signal."""
+    """At whatever step there is no more space, it is an error and never a signal."""
     places = {"state": "disk/state", "o": "disk/items.jsonl", "index": "disk/index"}
     with grow(40) as tree:
         for pages in range(1, 16):

@@ -1,4 +1,4 @@
-"""The command line used wrongly: one line on standard error, the right exit code, never a traceback (bad input)."""
+"""Usage errors: one line on standard error, the right exit code, never a traceback (bad input)."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_worker_lists_no_option_that_it_refuses(capsys):
 
 @pytest.fixture
 def verb(monkeypatch):
-    """Replace what `crawl` does by a function."""
+    """Replace `crawl` by a function."""
 
     def replace(action) -> None:
         command = click.Command("crawl", callback=action)

@@ -1,4 +1,4 @@
-"""`lycosa settings` and `lycosa version`: what they show."""
+"""The output of `lycosa settings` and `lycosa version`."""
 
 from __future__ import annotations
 

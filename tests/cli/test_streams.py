@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or no longer read: one line and an exit code, never a report of an error."""
+"""Standard streams that are closed, full, or no longer read: one line and an exit code, never an internal error."""
 
 from __future__ import annotations
 

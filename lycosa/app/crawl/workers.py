@@ -90,13 +90,13 @@ class WorkerProcesses:
         self._is_ending = False
         self.pool = WorkerPool(crawl, self._fail)
 
-    def begin(self, engine: Engine) -> None:
-        """Use this engine, which runs the crawl."""
+    def set_engine(self, engine: Engine) -> None:
+        """Set the engine that runs the crawl."""
         self._engine = engine
         self._crawl.engine = engine
 
     async def start(self, segment: str) -> None:
-        """Start all of them for a run of this segment, and wait until they are ready. Raises why one cannot start."""
+        """Start the workers for a run of this segment, and wait until they are ready. Raises their errors."""
         self._task = self._task._replace(segment=segment)
         self._supervisors = [asyncio.create_task(self._supervise()) for _ in range(self._count)]
         ready = asyncio.create_task(self.pool.wait_ready(self._count))
@@ -148,21 +148,21 @@ class WorkerProcesses:
 
     async def _supervise(self) -> None:
         """Keep one worker running."""
-        useless = 0
+        failed_starts = 0
         try:
-            while useless <= RESTARTS_MAX:
+            while failed_starts <= RESTARTS_MAX:
                 await self._save()  # the new worker reads the key store from the disk
                 if self._is_over():  # a worker started now would miss the message that closes the crawl
                     return
                 worker, code = await self._run_worker()
                 if self._is_over():
                     return
-                useless = 0 if worker.useful else useless + 1
+                failed_starts = 0 if worker.useful else failed_starts + 1
                 death = f"a process of the crawl died ({_describe_exit(code)})"
                 log.warning("%s: its pages are fetched again, and another one starts", death)
-                if useless:  # a worker that had done something is replaced at once
-                    await asyncio.sleep(RESTART_DELAY_S * 2**useless)
-            self._fail(StateError(f"{death}, {useless} times in a row, before it did anything"))
+                if failed_starts:  # a worker that had visited pages is replaced at once
+                    await asyncio.sleep(RESTART_DELAY_S * 2**failed_starts)
+            self._fail(StateError(f"{death}, {failed_starts} times in a row, before it did anything"))
         except Exception as error:  # noqa: BLE001  it ends the crawl
             self._fail(error)
 
@@ -183,7 +183,7 @@ class WorkerProcesses:
             await worker.disconnected.wait()
             code = await asyncio.to_thread(_wait_for_exit, process)
             if self._is_ending and code:
-                log.warning("a process of the crawl died before it had closed all (%s)", _describe_exit(code))
+                log.warning("a process of the crawl died before it had closed everything (%s)", _describe_exit(code))
             return worker, code
         finally:
             process.kill()  # also if this task was cancelled; does nothing to a process that has ended
@@ -205,7 +205,7 @@ class HostFactsBroadcast:
 
 def open_workers(
     stack: AsyncExitStack,
-    spec: CrawlSpec,
+    crawl: CrawlSpec,
     state: StateDir,
     seeds: Sequence[str],
     opened: OpenFrontier,
@@ -214,11 +214,11 @@ def open_workers(
     gates: Sequence[RobotsGate],
     cookies: CookieBroadcast,
 ) -> WorkerProcesses:
-    """Return the worker processes of a crawl. `begin` must give them its engine; the stack ends them.
+    """Return the worker processes of a crawl. `set_engine` must be called before they start; the stack ends them.
 
     `cookies` are those of `context`.
     """
-    clock, store, stats = context.clock, context.state_saver.store, spec.target.crawler.stats
+    clock, store, stats = context.clock, context.state_saver.store, crawl.target.crawler.stats
 
     async def remember_facts(host: str, facts: HostFacts) -> None:
         await gates[0].store(host, facts, clock.now())
@@ -229,38 +229,38 @@ def open_workers(
     parts = CrawlParts(
         opened.frontier, addresses, clock, context.stats, stats, store, intervals, remember_facts, cookies
     )
-    workers = WorkerProcesses(make_task(spec, state.path, seeds), parts, context.state_saver.save)
+    workers = WorkerProcesses(make_task(crawl, state.path, seeds), parts, context.state_saver.save)
     stack.push_async_callback(workers.close)
     for gate in gates:
         gate.peers = [*gate.peers, HostFactsBroadcast(workers.pool)]
     return workers
 
 
-def make_task(spec: CrawlSpec, state: Path, seeds: Sequence[str] = ()) -> WorkerTask:
+def make_task(crawl: CrawlSpec, state: Path, seeds: Sequence[str] = ()) -> WorkerTask:
     """Return the task of the workers of a crawl."""
-    settings = [each.settings for each in spec.spiders]
-    crawlable: Any = spec.crawlable
+    settings = [each.settings for each in crawl.spiders]
+    crawlable: Any = crawl.crawlable
     crawlable = list(crawlable) if isinstance(crawlable, (list, tuple)) else crawlable
     level = logging.getLogger().getEffectiveLevel()
-    return WorkerTask(settings, crawlable, dict(spec.arguments), list(seeds), "", str(state.absolute()), level)
+    return WorkerTask(settings, crawlable, dict(crawl.arguments), list(seeds), "", str(state.absolute()), level)
 
 
-def refuse_processes(spec: CrawlSpec) -> None:
+def refuse_processes(crawl: CrawlSpec) -> None:
     """Raise `BadSetting` for `--processes` with a crawl that cannot have several."""
-    if spec.settings.processes == 1:
+    if crawl.settings.processes == 1:
         return
-    if spec.settings.frontier:
+    if crawl.settings.frontier:
         raise BadSetting("--processes and --frontier exclude each other: start several workers with that frontier")
-    for spider in _classes(spec.crawlable):
+    for spider in _classes(crawl.crawlable):
         if spider.__module__ == "__main__":
             raise BadSetting(
                 f"processes: the spider {spider.__name__} is defined in the program that runs, and other processes"
                 " cannot import it: put it into a file of its own"
             )
-    if not isinstance(spec.crawlable, (type, list, tuple)):
+    if not isinstance(crawl.crawlable, (type, list, tuple)):
         raise BadSetting("processes: a spider object cannot be passed to other processes: give its class")
     try:
-        _pickle_task(make_task(spec, Path()))
+        _pickle_task(make_task(crawl, Path()))
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise BadSetting(f"processes: these settings cannot be passed to other processes ({problem:.200})") from error

@@ -1,4 +1,4 @@
-"""How a crawl uses a frontier of its own, and one that workers share."""
+"""How a crawl uses its own frontier, and one that workers share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reporter() -> WorkerReporter:
 
 
 def test_an_own_frontier_shares_nothing_and_is_finished_when_it_is_empty() -> None:
-    async def story() -> None:
+    async def run_scenario() -> None:
         opened = OpenFrontier.own(memory_frontier(Policy()))
         assert opened.shared is None
         assert opened.cookies is None
@@ -32,22 +32,22 @@ def test_an_own_frontier_shares_nothing_and_is_finished_when_it_is_empty() -> No
         fetcher: Any = object()
         assert opened.report_starts(Clock())(fetcher) is fetcher
 
-    asyncio.run(story())
+    asyncio.run(run_scenario())
 
 
 def test_only_an_own_frontier_has_delays_for_worker_processes() -> None:
-    async def story() -> None:
+    async def run_scenario() -> None:
         frontier = memory_frontier(Policy(delay_s=2.0))
         await frontier.push([url(1)])
         assert OpenFrontier.own(frontier).delays(HOST) == [(HOST, 2.0)]
         shared: Any = Shared()
         assert OpenFrontier.joined(shared).delays(HOST) == ()
 
-    asyncio.run(story())
+    asyncio.run(run_scenario())
 
 
 def test_operations_on_an_own_frontier_commit_and_wake_the_crawl() -> None:
-    async def story() -> None:
+    async def run_scenario() -> None:
         called = []
 
         async def commit() -> None:
@@ -60,18 +60,18 @@ def test_operations_on_an_own_frontier_commit_and_wake_the_crawl() -> None:
         await operations.commit()
         assert called == ["changed", "commit"]
 
-    asyncio.run(story())
+    asyncio.run(run_scenario())
 
 
 class Shared:
-    """A frontier that workers share, as far as a crawl asks for more than the port."""
+    """A shared frontier, with the methods that it has beyond the port."""
 
     cookies: Any = object()
     shortage = "the server is full"
-    over, away = False, False
+    finished, unreachable = False, False
 
     async def is_finished(self) -> bool:
-        return self.over
+        return self.finished
 
     def report_start(self, host: str, now: float) -> None: ...
 
@@ -79,25 +79,25 @@ class Shared:
         self.reports = report, last
 
     async def totals(self, report: bytes) -> dict[str, int]:
-        if self.away:
+        if self.unreachable:
             raise StateError("the server does not answer")
         return {"pages": 7}
 
-    def operations(self, *given: Any) -> Any:
-        return given
+    def operations(self, *arguments: Any) -> Any:
+        return arguments
 
 
 def test_a_shared_frontier_provides_cookies_shortage_and_reports() -> None:
-    async def story() -> None:
+    async def run_scenario() -> None:
         shared: Any = Shared()
         opened = OpenFrontier.joined(shared)
         assert opened.frontier is opened.shared is shared
         assert opened.cookies is shared.cookies
         assert opened.shortage() == "the server is full"
         shared.shortage = ""
-        assert opened.shortage() == "", "asked again each time"
+        assert opened.shortage() == "", "read each time"
         assert not await opened.is_finished()
-        shared.over = True
+        shared.finished = True
         assert await opened.is_finished()
         opened.set_reporter(reporter())
         assert len(shared.reports) == 2
@@ -107,10 +107,10 @@ def test_a_shared_frontier_provides_cookies_shortage_and_reports() -> None:
         fetcher: Any = object()
         assert opened.report_starts(Clock())(fetcher) is not fetcher
 
-    asyncio.run(story())
+    asyncio.run(run_scenario())
 
 
 def test_without_a_server_at_the_end_only_the_totals_are_missing() -> None:
     shared: Any = Shared()
-    shared.away = True
+    shared.unreachable = True
     assert asyncio.run(OpenFrontier.joined(shared).totals(reporter())) == {}

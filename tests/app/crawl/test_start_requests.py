@@ -1,4 +1,4 @@
-"""Start requests are queued beside the crawl (C1, C6): one that waits, or never ends, holds nothing up."""
+"""Start requests are queued while the crawl runs (C1, C6): a `start` that waits, or never ends, delays nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def crawled(spider: Spider, **settings: Any) -> lycosa.Crawl:
 
 
 class Waiting(Spider):
-    """Starts the next page when the one before was read: only a crawl that has begun lets it go on."""
+    """Yields the next page when the previous one was parsed, so it needs a crawl that runs meanwhile."""
 
     name = "waiting"
     pages = 5
@@ -85,21 +85,21 @@ class Failing(Waiting):
     async def start(self):
         yield Request(self.urls[0])
         await self.read.wait()
-        raise ZeroDivisionError("of a sudden")
+        raise ZeroDivisionError("late")
 
 
 def test_a_start_that_fails_later_ends_the_crawl_with_its_line(tree, tmp_path):
     urls = [url(tree, number) for number in range(5)]
-    with pytest.raises(LycosaError, match=r"Failing.start failed .*ZeroDivisionError: of a sudden"):
+    with pytest.raises(LycosaError, match=r"Failing.start failed .*ZeroDivisionError: late"):
         crawled(Failing(urls=urls), state=tmp_path / "state", output=tmp_path / "items.jsonl")
     crawl = crawled(type("Failing", (Waiting,), {"name": "failing"})(urls=urls), state=tmp_path / "state")
-    assert Counter(item["url"] for item in crawl.items).keys() <= set(urls), "and the next run goes on"
+    assert Counter(item["url"] for item in crawl.items).keys() <= set(urls), "the next run resumes"
     assert crawl.summary is not None
     assert crawl.summary.snapshot.done == 5
 
 
 class Many(Spider):
-    """More start requests than are queued at a time."""
+    """More start requests than one batch has."""
 
     name = "many"
     first = ""

@@ -1,4 +1,4 @@
-"""What the commands that crawl hand to the application, and what they make of its answer."""
+"""What the commands that crawl pass to the application, and how they show its summary."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Quotes(Spider):
 
 @pytest.fixture
 def application(monkeypatch, tmp_path):
-    """Stands where the crawl would be: `calls` are its arguments, `summary` its answer."""
-    stand_in = SimpleNamespace(calls=[], summary=Summary(True, False, False, Snapshot(pages=2, done=2)))
+    """Replaces the crawl: `calls` are its arguments, `summary` its result."""
+    fake = SimpleNamespace(calls=[], summary=Summary(True, False, False, Snapshot(pages=2, done=2)))
 
     def run_crawl(settings, target, *, spider_args, observe):
-        stand_in.calls.append((settings, target, spider_args))
+        fake.calls.append((settings, target, spider_args))
         if observe:
             observe(Snapshot(pages=1, elapsed_s=6.0))
-        return stand_in.summary
+        return fake.summary
 
     monkeypatch.setitem(sys.modules, "lycosa.app.crawl.run", SimpleNamespace(run_crawl=run_crawl))
     monkeypatch.chdir(tmp_path)
@@ -40,7 +40,7 @@ def application(monkeypatch, tmp_path):
         monkeypatch.delenv(variable)
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    yield stand_in
+    yield fake
     for handler in set(root.handlers) - set(handlers):
         handler.close()
     root.handlers[:] = handlers

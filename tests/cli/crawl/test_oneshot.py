@@ -1,4 +1,4 @@
-"""`fetch` and `shell`: what they hand to the engine, and what they make of its answer."""
+"""`fetch` and `shell`: what they request from the engine, and how they show the response."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HTML = b"<html><head><title>Hello</title></head><body>\xc3\xa9</body></html>"
 
 @pytest.fixture
 def engine(monkeypatch, tmp_path):
-    """Stands where the engine would be: answers with `status`, `headers` and `body`, and remembers `calls`."""
+    """Replaces the engine: responds with `status`, `headers` and `body`, and records `calls`."""
     answer = SimpleNamespace(calls=[], status=200, headers={"Content-Type": "text/html"}, body=HTML, error=None)
 
     def fetch(settings, request, spider_class):
@@ -194,7 +194,7 @@ def test_an_error_in_the_code_is_one_line(engine, capsys, code, line):
 
 
 def test_pythons_own_prompt_awaits_and_continues_after_errors(engine, monkeypatch, capsys):
-    """Where there is no IPython."""
+    """Without IPython."""
     monkeypatch.setitem(sys.modules, "IPython", None)
     typed = ["import asyncio", "x = await asyncio.sleep(0, 20)", "1 / 0", "print(x + 1, response.status)"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(typed) + "\n"))

@@ -1,4 +1,4 @@
-"""What a crawl shows: on a terminal, in a log, at the end, and nowhere near standard output."""
+"""What a crawl shows on a terminal, in a log and at the end, always on standard error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_progress_line():
 
 
 def test_unknown_numbers_of_hosts_are_left_out():
-    """A worker of a shared crawl does not know how many there are."""
+    """A worker of a shared crawl does not know the number."""
     assert "host" not in progress_line(Snapshot(pages=3, elapsed_s=1.0))
 
 
@@ -198,7 +198,7 @@ print("the end", file=sys.stderr)
 
 
 def on_terminal(output: str, *, items_too: bool, **environment: str) -> tuple[str, str]:
-    """Run SHOW with standard error on a terminal. Return what came out there and on standard output."""
+    """Run SHOW with standard error on a terminal. Return the output there and on standard output."""
     terminal, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", SHOW, output],

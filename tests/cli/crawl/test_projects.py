@@ -1,4 +1,4 @@
-"""Projects: startproject, genspider, list and crawl NAME, wherever in the project one is (C9, bad input)."""
+"""Projects: startproject, genspider, list and crawl NAME, from any folder of the project (C9, bad input)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class {name}(Spider):
 
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path, monkeypatch):
-    """Run in a folder of its own, and undo what importing a project leaves behind."""
+    """Run in a new folder, and undo the changes of imports to `sys`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
@@ -46,28 +46,28 @@ def _empty_folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def says(capsys) -> Callable[..., tuple[int, str, str]]:
-    """Run a command line. Return its exit code, standard output, and standard error without our name."""
+def run_command(capsys) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line. Return its exit code, standard output, and standard error without \"lycosa: \"."""
 
-    def says(*argv: str) -> tuple[int, str, str]:
+    def run_command(*argv: str) -> tuple[int, str, str]:
         code = main(argv)
         captured = capsys.readouterr()
         return code, captured.out, captured.err.removeprefix("lycosa: ").rstrip("\n")
 
-    return says
+    return run_command
 
 
 @pytest.fixture
-def project(says, tmp_path, monkeypatch) -> Path:
-    """A new project, which one is in."""
-    assert says("startproject", "shop")[0] == 0
+def project(run_command, tmp_path, monkeypatch) -> Path:
+    """A new project as the current folder."""
+    assert run_command("startproject", "shop")[0] == 0
     monkeypatch.chdir(tmp_path / "shop")
     return tmp_path / "shop"
 
 
 @pytest.fixture
 def crawled(monkeypatch) -> list[tuple[object, ...]]:
-    """Stands where the crawl would be: settings, target and arguments of each."""
+    """Replaces the crawl; returns settings, target and arguments of each call."""
     calls: list[tuple[object, ...]] = []
 
     def run_crawl(settings, target, *, spider_args, observe):
@@ -88,8 +88,8 @@ def write(project: Path, name: str, custom: str = "{}", file: str = "") -> Path:
 # --- startproject
 
 
-def test_the_files_of_a_new_project_are_valid_python_and_toml(says, tmp_path):
-    code, out, err = says("startproject", "shop")
+def test_the_files_of_a_new_project_are_valid_python_and_toml(run_command, tmp_path):
+    code, out, err = run_command("startproject", "shop")
     assert (code, out) == (0, "")
     assert err.startswith("shop/lycosa.toml: the project shop was created.")
     files = {
@@ -109,7 +109,7 @@ def test_the_files_of_a_new_project_are_valid_python_and_toml(says, tmp_path):
 
 
 def test_commented_settings_of_a_new_project_are_valid(project):
-    """Every comment that looks like a setting, switched on."""
+    """Every comment that looks like a setting is turned on."""
     lines = Path("lycosa.toml").read_text().splitlines()
     tables = [line.removeprefix("# ") for line in lines if line.startswith(("# [", '# "'))]
     on = [line.removeprefix("# ") for line in lines if line.startswith("# user_agent")]
@@ -122,8 +122,8 @@ def test_commented_settings_of_a_new_project_are_valid(project):
     assert settings.user_agent.startswith("shop (+https")
 
 
-def test_the_parts_of_a_new_project_work(project, says):
-    says("list")  # makes the package importable
+def test_the_parts_of_a_new_project_work(project, run_command):
+    run_command("list")  # makes the package importable
     from importlib import import_module
 
     clean = import_module("shop.pipelines").Clean()
@@ -139,8 +139,8 @@ def test_the_parts_of_a_new_project_work(project, says):
 
 
 @pytest.mark.parametrize("folder", ["elsewhere", "a/b", "."])
-def test_a_project_may_go_into_another_folder(says, folder):
-    assert says("startproject", "shop", folder)[0] == 0
+def test_a_project_may_go_into_another_folder(run_command, folder):
+    assert run_command("startproject", "shop", folder)[0] == 0
     assert (Path(folder) / "lycosa.toml").exists()
     assert (Path(folder) / "shop" / "spiders").is_dir()
 
@@ -161,7 +161,7 @@ def test_a_project_may_go_into_another_folder(says, folder):
         (["shop", "made"], "made/lycosa.toml is there already: made is a project"),
     ],
 )
-def test_an_invalid_project_is_refused(says, tmp_path, argv, line):
+def test_an_invalid_project_is_refused(run_command, tmp_path, argv, line):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").touch()
     (tmp_path / "there").mkdir()
@@ -170,7 +170,7 @@ def test_an_invalid_project_is_refused(says, tmp_path, argv, line):
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "lycosa.toml").write_text("")
     before = sorted(tmp_path.rglob("*"))
-    code, out, err = says("startproject", *argv)
+    code, out, err = run_command("startproject", *argv)
     assert (code, out) == (2, "")
     assert err.startswith(line)
     assert sorted(tmp_path.rglob("*")) == before, "something was written all the same"
@@ -181,14 +181,14 @@ def test_an_invalid_project_is_refused(says, tmp_path, argv, line):
 
 
 @pytest.mark.parametrize("template", spider_templates())
-def test_every_template_gives_a_working_spider(project, says, template):
-    assert says("genspider", "-t", template, "quotes", "quotes.example")[0] == 0
+def test_every_template_gives_a_working_spider(project, run_command, template):
+    assert run_command("genspider", "-t", template, "quotes", "quotes.example")[0] == 0
     text = Path("shop/spiders/quotes.py").read_text()
     tree = ast.parse(text)
     wanted = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     if missing := {name for name in wanted if name not in lycosa.__all__}:
         pytest.skip(f"not there yet: {', '.join(sorted(missing))}")
-    assert says("list") == (0, "quotes  shop/spiders/quotes.py\n", "")
+    assert run_command("list") == (0, "quotes  shop/spiders/quotes.py\n", "")
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_every_template_gives_a_working_spider(project, says, template):
         ("bücher.example", "https://xn--bcher-kva.example/", "xn--bcher-kva.example"),
     ],
 )
-def test_genspider_accepts_a_domain_or_a_url(says, where, url, domain):
-    assert says("genspider", "my-quotes.fast", where)[0] == 0
+def test_genspider_accepts_a_domain_or_a_url(run_command, where, url, domain):
+    assert run_command("genspider", "my-quotes.fast", where)[0] == 0
     text = Path("my_quotes_fast.py").read_text()
     assert f'start_urls = ["{url}"]' in text
     assert f'allowed_domains = ["{domain}"]' in text
@@ -211,20 +211,20 @@ def test_genspider_accepts_a_domain_or_a_url(says, where, url, domain):
     assert 'name = "my-quotes.fast"' in text
 
 
-def test_without_a_project_the_spider_is_written_here_and_runs_as_a_file(says, crawled):
-    assert says("genspider", "quotes", "a.example") == (
+def test_without_a_project_the_spider_is_written_here_and_runs_as_a_file(run_command, crawled):
+    assert run_command("genspider", "quotes", "a.example") == (
         0, "", "quotes.py: the spider quotes was written. Run it:\n  lycosa runspider quotes.py",
     )  # fmt: skip
-    assert says("runspider", "quotes.py", "-q")[0] == 0
+    assert run_command("runspider", "quotes.py", "-q")[0] == 0
     assert crawled[0][1].name == "quotes"
 
 
-def test_new_spider_module_is_the_package_for_new_spiders(project, says):
+def test_new_spider_module_is_the_package_for_new_spiders(project, run_command):
     (project / "shop" / "drafts").mkdir()
     (project / "shop" / "drafts" / "__init__.py").write_text("")
     text = (project / "lycosa.toml").read_text()
     (project / "lycosa.toml").write_text("new_spider_module = 'shop.drafts'\n" + text)
-    assert says("genspider", "quotes", "a.example")[2].startswith("shop/drafts/quotes.py: ")
+    assert run_command("genspider", "quotes", "a.example")[2].startswith("shop/drafts/quotes.py: ")
 
 
 @pytest.mark.parametrize(
@@ -241,10 +241,10 @@ def test_new_spider_module_is_the_package_for_new_spiders(project, says):
         (["broken", "a.example"], "shop/spiders/broken.py is there already, and is not overwritten"),
     ],
 )
-def test_an_invalid_spider_name_or_url_is_refused(project, says, argv, line):
+def test_an_invalid_spider_name_or_url_is_refused(project, run_command, argv, line):
     write(project, "old")
     (project / "shop" / "spiders" / "broken.py").write_text("(")
-    code, _, err = says("genspider", *argv)
+    code, _, err = run_command("genspider", *argv)
     assert code == 2
     assert line in err
     assert (project / "shop" / "spiders" / "broken.py").read_text() == "("
@@ -253,101 +253,101 @@ def test_an_invalid_spider_name_or_url_is_refused(project, says, argv, line):
 # --- list
 
 
-def test_spiders_are_listed_with_their_files_also_from_a_subfolder(project, says, monkeypatch):
+def test_spiders_are_listed_with_their_files_also_from_a_subfolder(project, run_command, monkeypatch):
     write(project, "zebra")
     write(project, "ant", file="deep.py")
     (project / "shop" / "spiders" / "below").mkdir()
     (project / "shop" / "spiders" / "below" / "__init__.py").write_text("")
     write(project, "bee", file="below/more.py")
     text = "ant    shop/spiders/deep.py\nbee    shop/spiders/below/more.py\nzebra  shop/spiders/zebra.py\n"
-    assert says("list") == (0, text, "")
+    assert run_command("list") == (0, text, "")
     monkeypatch.chdir(project / "shop" / "spiders")
-    assert says("list")[1].splitlines()[0] == "ant    deep.py"
+    assert run_command("list")[1].splitlines()[0] == "ant    deep.py"
     monkeypatch.chdir(project / "shop" / "spiders" / "below")
-    assert f"zebra  {project}/shop/spiders/zebra.py" in says("list")[1]
+    assert f"zebra  {project}/shop/spiders/zebra.py" in run_command("list")[1]
 
 
-def test_base_classes_and_imported_spiders_are_not_listed(project, says):
+def test_base_classes_and_imported_spiders_are_not_listed(project, run_command):
     write(project, "base")
     (project / "shop" / "spiders" / "more.py").write_text(
         "from shop.spiders.base import base\nclass Common(base): name = ''\nclass Real(Common): name = 'real'\n"
     )
-    assert [line.split()[0] for line in says("list")[1].splitlines()] == ["base", "real"]
+    assert [line.split()[0] for line in run_command("list")[1].splitlines()] == ["base", "real"]
 
 
-def test_two_spiders_with_the_same_name_are_an_error_that_names_both(project, says, crawled):
+def test_two_spiders_with_the_same_name_are_an_error_that_names_both(project, run_command, crawled):
     write(project, "quotes")
     write(project, "quotes", file="copy.py")
     line = "2 spiders are called 'quotes', in shop/spiders/copy.py (quotes) and shop/spiders/quotes.py (quotes)"
     for argv in (["list"], ["crawl", "quotes"]):
-        code, out, err = says(*argv)
+        code, out, err = run_command(*argv)
         assert (code, out) == (2, "")
         assert err.startswith(line)
     assert crawled == []
 
 
-def test_a_broken_file_hides_only_its_own_spiders(project, says, crawled):
+def test_a_broken_file_hides_only_its_own_spiders(project, run_command, crawled):
     write(project, "quotes")
     (project / "shop" / "spiders" / "bad.py").write_text("\nimport shop.nowhere\n")
     line = "shop/spiders/bad.py:2: ModuleNotFoundError: No module named 'shop.nowhere'"
-    assert says("list") == (2, "quotes  shop/spiders/quotes.py\n", line)
-    assert says("crawl", "quotes", "-q")[0] == 0
-    assert says("crawl", "other") == (2, "", line)
+    assert run_command("list") == (2, "quotes  shop/spiders/quotes.py\n", line)
+    assert run_command("crawl", "quotes", "-q")[0] == 0
+    assert run_command("crawl", "other") == (2, "", line)
     assert len(crawled) == 1
 
 
 @pytest.mark.parametrize(("modules", "missing"), [("shop.spidres", "shop.spidres"), ("shoop.spiders", "shoop.spiders")])
-def test_a_missing_module_is_reported(project, says, modules, missing):
-    code, _, err = says("list", "-s", f"spider_modules={modules}")
+def test_a_missing_module_is_reported(project, run_command, modules, missing):
+    code, _, err = run_command("list", "-s", f"spider_modules={modules}")
     assert (code, err) == (2, f"spider_modules: there is no module {missing!r}, neither installed nor in the project")
 
 
-def test_a_broken_package_is_reported_with_its_line(project, says):
+def test_a_broken_package_is_reported_with_its_line(project, run_command):
     (project / "shop" / "__init__.py").write_text("1 / 0\n")
-    assert says("list") == (2, "", "shop/__init__.py:1: ZeroDivisionError: division by zero")
+    assert run_command("list") == (2, "", "shop/__init__.py:1: ZeroDivisionError: division by zero")
 
 
-def test_an_empty_project_and_no_project_are_reported(project, says, monkeypatch, tmp_path):
-    assert says("list") == (0, "", "no spiders in shop.spiders yet: lycosa genspider writes one")
+def test_an_empty_project_and_no_project_are_reported(project, run_command, monkeypatch, tmp_path):
+    assert run_command("list") == (0, "", "no spiders in shop.spiders yet: lycosa genspider writes one")
     Path("lycosa.toml").write_text("")
-    assert says("list") == (2, "", "the project does not say where its spiders are: set spider_modules")
+    assert run_command("list") == (2, "", "the project does not say where its spiders are: set spider_modules")
     monkeypatch.chdir(tmp_path)
-    assert says("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
+    assert run_command("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
     Path("scrapy.cfg").touch()
     told = "scrapy.cfg is not read: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
-    assert says("list") == (2, "", told)
+    assert run_command("list") == (2, "", told)
 
 
 # --- crawl NAME
 
 
-def test_a_spider_runs_by_name_with_its_settings_and_arguments(project, says, crawled):
+def test_a_spider_runs_by_name_with_its_settings_and_arguments(project, run_command, crawled):
     write(project, "quotes", "{'DOWNLOAD_DELAY': 2, 'depth': 4}")
-    assert says("crawl", "quotes", "-a", "tag=x", "--depth", "1", "-q")[0] == 0
+    assert run_command("crawl", "quotes", "-a", "tag=x", "--depth", "1", "-q")[0] == 0
     ((settings, spider, arguments),) = crawled
     assert (spider.name, arguments) == ("quotes", {"tag": "x"})
     assert settings == Settings(delay=2.0, depth=1, quiet=True, bot_name="shop", spider_modules=("shop.spiders",))
 
 
-def test_from_a_subfolder_the_state_is_in_the_project(project, says, crawled, monkeypatch):
+def test_from_a_subfolder_the_state_is_in_the_project(project, run_command, crawled, monkeypatch):
     write(project, "quotes", "{'JOBDIR': 'job'}")
     monkeypatch.chdir(project / "shop")
-    says("crawl", "quotes", "-o", "here.jsonl", "-q")
+    run_command("crawl", "quotes", "-o", "here.jsonl", "-q")
     settings = crawled[0][0]
     assert (settings.state, settings.home) == (f"{project}/job", f"{project}/.lycosa")
     assert settings.output == "here.jsonl"
 
 
-def test_a_crawl_of_urls_can_import_the_modules_of_the_project(project, says, crawled, monkeypatch):
+def test_a_crawl_of_urls_can_import_the_modules_of_the_project(project, run_command, crawled, monkeypatch):
     monkeypatch.chdir(project / "shop" / "spiders")
-    assert says("crawl", "https://a.example/", "-q") == (0, "", "")
+    assert run_command("crawl", "https://a.example/", "-q") == (0, "", "")
     assert sys.path[-1] == str(project)
 
 
-def test_several_spiders_run_together_with_their_own_settings(project, says, crawled):
+def test_several_spiders_run_together_with_their_own_settings(project, run_command, crawled):
     write(project, "a", "{'timeout': 5}")
     write(project, "b")
-    assert says("crawl", "b", "a", "-q")[0] == 0
+    assert run_command("crawl", "b", "a", "-q")[0] == 0
     ((settings, spiders, _),) = crawled
     assert [spider.name for spider in spiders] == ["b", "a"]
     assert [each.timeout for each in settings] == [30.0, 5.0]
@@ -365,18 +365,18 @@ def test_several_spiders_run_together_with_their_own_settings(project, says, cra
         (["http://a.example/", "-a", "tag=x"], "-a is for the arguments of a spider"),
     ],
 )
-def test_invalid_targets_are_refused(project, says, crawled, argv, line):
+def test_invalid_targets_are_refused(project, run_command, crawled, argv, line):
     write(project, "quotes")
     write(project, "other")
-    code, _, err = says("crawl", *argv)
+    code, _, err = run_command("crawl", *argv)
     assert code == 2
     assert err.startswith(line)
     assert crawled == []
 
 
-def test_runspider_can_import_the_modules_of_the_project(project, says, crawled, monkeypatch):
+def test_runspider_can_import_the_modules_of_the_project(project, run_command, crawled, monkeypatch):
     write(project, "quotes")
     Path("alone.py").write_text("from shop.items import Page\n" + SPIDER.format(name="alone", custom={}))
     monkeypatch.chdir(project / "shop")
-    assert says("runspider", "../alone.py", "-q")[0] == 0
+    assert run_command("runspider", "../alone.py", "-q")[0] == 0
     assert crawled[0][0].delay == 1.0
