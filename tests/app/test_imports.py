@@ -1,4 +1,4 @@
-"""Functions that settings and spiders name: found, or refused in one line that says what is wrong (F1, F2)."""
+"""Functions that settings and spiders name are imported, or refused with an error of one line (F1, F2)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ instance = Key()
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A current folder with modules in it, which are forgotten afterwards."""
+    """A current folder with modules, which are unloaded afterwards."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wolf_shop.py").write_text(FUNCTIONS)
     (tmp_path / "wolf_broken.py").write_text("def key(:\n")
@@ -84,7 +84,7 @@ def test_a_function_is_imported_from_the_current_folder(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("word", "message"),
     [
         ("wolf_nowhere:key", "there is no module 'wolf_nowhere', neither installed nor in "),
         ("wolf_shop.sub:key", "there is no module 'wolf_shop.sub', neither"),
@@ -102,10 +102,10 @@ def test_a_function_is_imported_from_the_current_folder(word: str) -> None:
         ("a..b:key", ""),
     ],
 )
-def test_an_invalid_name_is_reported_in_one_line(word: str, says: str) -> None:
+def test_an_invalid_name_is_reported_in_one_line(word: str, message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         fingerprint_rules_of(Settings(fingerprint_rules=(word,)), Plain())
-    assert str(caught.value).startswith(f"fingerprint_rules: {says}")
+    assert str(caught.value).startswith(f"fingerprint_rules: {message}")
     assert "\n" not in str(caught.value)
 
 
@@ -169,16 +169,16 @@ def test_segments_are_named_by_the_setting_else_by_the_spider() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("found", "message"),
     [
         ("text", "Plain.key_resolver is a str: write a function (method, url, body)"),
         (partial(lambda: None), "Plain.key_resolver does not take (method, url, body)"),
     ],
 )
-def test_a_spider_attribute_that_is_no_resolver_is_reported(found: Any, says: str) -> None:
+def test_a_spider_attribute_that_is_no_resolver_is_reported(found: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         fingerprint_rules_of(Settings(), Plain(key_resolver=found))
-    assert str(caught.value) == says
+    assert str(caught.value) == message
 
 
 def test_a_resolver_without_a_signature_is_accepted() -> None:

@@ -40,22 +40,22 @@ def shown(capsys, *argv: str) -> str:
 def test_every_setting_is_shown_with_value_and_source(capsys):
     lines = shown(capsys, "-s", "depth=3").splitlines()
     assert [line.split()[0] for line in lines] == [field.name for field in fields(Settings)]
-    told = {line.split()[0]: line.split()[1:] for line in lines}
-    assert told["delay"] == ["1.5", "lycosa.toml"]
-    assert told["depth"] == ["3", "-s", "depth"]
-    assert told["timeout"] == ["30"]
-    assert told["robots"] == ["true"]
-    assert told["max_pages"] == ["none"]
-    assert told["pipelines"] == ['{"a:B":', "3}", "lycosa.toml"]
+    shown_values = {line.split()[0]: line.split()[1:] for line in lines}
+    assert shown_values["delay"] == ["1.5", "lycosa.toml"]
+    assert shown_values["depth"] == ["3", "-s", "depth"]
+    assert shown_values["timeout"] == ["30"]
+    assert shown_values["robots"] == ["true"]
+    assert shown_values["max_pages"] == ["none"]
+    assert shown_values["pipelines"] == ['{"a:B":', "3}", "lycosa.toml"]
 
 
 def test_settings_as_json(capsys):
-    told = json.loads(shown(capsys, "--json", "--spider", "s"))
-    assert told["delay"] == {"value": 2.0, "from": "custom_settings"}
-    assert told["timeout"] == {"value": 30.0, "from": "default"}
-    assert told["pipelines"] == {"value": {"builtins:int": None}, "from": "custom_settings"}
-    assert told["user"]["value"] == {"token": "x", "a": {"builtins:int": ["builtins:int"]}}
-    assert set(told) == {field.name for field in fields(Settings)}
+    shown_values = json.loads(shown(capsys, "--json", "--spider", "s"))
+    assert shown_values["delay"] == {"value": 2.0, "from": "custom_settings"}
+    assert shown_values["timeout"] == {"value": 30.0, "from": "default"}
+    assert shown_values["pipelines"] == {"value": {"builtins:int": None}, "from": "custom_settings"}
+    assert shown_values["user"]["value"] == {"token": "x", "a": {"builtins:int": ["builtins:int"]}}
+    assert set(shown_values) == {field.name for field in fields(Settings)}
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_the_login_of_a_proxy_is_shown_only_with_get(capsys):
     assert shown(capsys, "--get", "proxy", "-s", f"proxy={proxy}") == proxy + "\n"
     for wrong in ("ann:hunter2@host", "htp://ann:hunter2@host", "http://ann:hunt/er2@host"):
         assert main(["settings", "-s", f"proxy={wrong}"]) == 2
-        said = capsys.readouterr().err
-        assert "er2" not in said
-        assert "***@host' is not a proxy such as" in said
+        stderr = capsys.readouterr().err
+        assert "er2" not in stderr
+        assert "***@host' is not a proxy such as" in stderr
 
 
 def test_the_password_of_a_stream_is_shown_only_with_get(capsys):
@@ -120,9 +120,9 @@ def test_the_password_of_a_stream_is_shown_only_with_get(capsys):
     assert shown(capsys, "--get", "output", "-s", f"output={output}") == output + "\n"
     assert "items@home.jsonl " in shown(capsys, "-s", "output=items@home.jsonl")
     assert main(["settings", "-s", "output=redis://ann:hunt@er2@127.0.0.1:3128/0"]) == 2
-    said = capsys.readouterr().err
-    assert "er2" not in said
-    assert "redis://127.0.0.1:3128/0: say which stream" in said
+    stderr = capsys.readouterr().err
+    assert "er2" not in stderr
+    assert "redis://127.0.0.1:3128/0: say which stream" in stderr
 
 
 def test_a_value_cannot_write_to_the_terminal(capsys):
@@ -145,6 +145,6 @@ def test_the_passwords_of_a_shared_frontier_are_shown_only_with_get(capsys):
     for name in ("frontier", "output"):
         wanted = [frontier + "&stream=items", shown_ + "&stream=items"] if name == "output" else [frontier, shown_]
         assert f"{wanted[1]} " in shown(capsys, "-s", f"{name}={wanted[0]}")
-        assert "er2" not in (told := shown(capsys, "--json", "-s", f"{name}={wanted[0]}"))
-        assert "hunter3" not in told
+        assert "er2" not in (shown_values := shown(capsys, "--json", "-s", f"{name}={wanted[0]}"))
+        assert "hunter3" not in shown_values
         assert shown(capsys, "--get", name, "-s", f"{name}={wanted[0]}") == wanted[0] + "\n"

@@ -56,12 +56,12 @@ def test_unknown_numbers_of_hosts_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("max_pages", "rate", "told"),
+    ("max_pages", "rate", "expected"),
     [(None, 396.0, ""), (4760 + 792, 396.0, "2.0 s to go"), (10_000, 396.0, ""), (4760, 396.0, ""), (5000, 0.0, "")],
 )
-def test_the_remaining_time_is_shown_only_if_it_is_known(max_pages, rate, told):
+def test_the_remaining_time_is_shown_only_if_it_is_known(max_pages, rate, expected):
     line = progress_line(NOW._replace(rate=rate), max_pages)
-    assert line.endswith(told or "MB")
+    assert line.endswith(expected or "MB")
 
 
 @pytest.mark.parametrize(("first", "passed"), [(None, [5, 10, 15]), (0.0, [0, 5, 10, 15])])
@@ -302,7 +302,7 @@ def test_the_summary_of_a_worker_has_the_totals_of_all():
     lines = summary_lines(Summary(**SUMMARY, shared={"pages": 9000, "unchanged": 1, "items": 8000, "bytes": 10**9}))
     assert "  shared  9,001 pages, 8,000 items, 1.0 GB by all workers so far" in lines
     assert not any("shared" in line for line in summary_lines(Summary(**SUMMARY)))
-    done = {"200": 9005, "unchanged": 2, "404": 50}  # one was killed before it told of its last pages
+    done = {"200": 9005, "unchanged": 2, "404": 50}  # one was killed before it reported its last pages
     lines = summary_lines(Summary(**{**SUMMARY, "reasons": done}, shared={"pages": 9000, "unchanged": 1}))
     assert "  shared  9,007 pages, 0 items, 0 B by all workers so far" in lines
 

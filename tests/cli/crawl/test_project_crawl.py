@@ -23,8 +23,8 @@ def test_a_new_project_crawls_at_once(tmp_path):
     with grow(PAGES) as tree:
         assert "lycosa crawl pages" in run(project, "genspider", "pages", tree.url)
         assert run(project, "list") == "pages  shop/spiders/pages.py\n"
-        said = run(project / "shop", "crawl", "pages", "-o", "items.jsonl", "-s", "delay=0")
-        assert f"finished: {PAGES} pages" in said
+        output = run(project / "shop", "crawl", "pages", "-o", "items.jsonl", "-s", "delay=0")
+        assert f"finished: {PAGES} pages" in output
         found = [item["url"] for item in items(project / "shop" / "items.jsonl")]
         assert_exactly_once(found, tree.urls())
         assert "nothing to do" in run(project / "shop", "crawl", "pages", "-o", "items.jsonl", "-s", "delay=0")

@@ -314,8 +314,8 @@ def test_an_empty_project_and_no_project_are_reported(project, run_command, monk
     monkeypatch.chdir(tmp_path)
     assert run_command("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
     Path("scrapy.cfg").touch()
-    told = "scrapy.cfg is not read: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
-    assert run_command("list") == (2, "", told)
+    message = "scrapy.cfg is not read: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
+    assert run_command("list") == (2, "", message)
 
 
 # --- crawl NAME
