@@ -1,11 +1,11 @@
-"""Sites that ban their clients by address, each site for itself. A site has an address of its own and `pages` pages:
+"""Sites that ban clients by their address, each site separately. Each site has its own address and `pages` pages:
 page n links to those from 10 n + 1 to 10 n + 10, and "/" is page 0.
 
     async with banning(sites=2, pages=1000) as server:
         server.url("/"), server.url("/page/7", site=1)
         server.ban("127.21.0.2", How.TOO_MANY, site=0, for_s=2.0)
-        server.limit = Limit(20, How.SOFT, for_s=5.0)      # who asks for more than 20 pages of a site is banned there
-        server.hits, server.pages(site=0)                  # what was asked for; what was got as it should be
+        server.limit = Limit(20, How.SOFT, for_s=5.0)      # clients are banned after 20 pages of a site
+        server.hits, server.pages(site=0)                  # all requests; the pages that were served
 
 403 says nothing more, 429 has a Retry-After, and a soft ban is a 200 with a captcha in the place of the page. Everybody
 gets a cookie, `seen=<a number of his own>`, who brings none; `hits` say which one came. robots.txt is never refused.
@@ -33,17 +33,19 @@ CAPTCHA_MARK = "g-recaptcha"
 
 
 class How(Enum):
-    """How a client hears that it is banned."""
+    """The response to a banned client."""
 
     FORBIDDEN = 403
     TOO_MANY = 429
     SOFT = 200
     CLOSED = 0
-    """The connection ends without an answer."""
+    """The connection is closed without a response."""
 
 
 class Limit(NamedTuple):
-    """After so many pages (within `within_s` seconds, if given) a client is banned for `for_s`, None: for ever."""
+    """After this many pages (within `within_s` seconds, if given) a client is banned for `for_s` seconds, or for
+    ever.
+    """
 
     requests: int
     how: How = How.FORBIDDEN
@@ -52,7 +54,9 @@ class Limit(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One request. `at` in monotonic seconds; `good`: it got its page; `ip`: the client as the site sees it."""
+    """One request. `at` is in monotonic seconds; `good` means that the page was served; `ip` is the client as the
+    site sees it.
+    """
 
     at: float
     site: int
@@ -65,8 +69,8 @@ class Hit(NamedTuple):
 
 
 @dataclass(slots=True)
-class Known:
-    """What a site knows of a client. `until` in monotonic seconds, infinite for ever."""
+class ClientRecord:
+    """What a site knows about a client. `until` is in monotonic seconds, and infinite for a permanent ban."""
 
     how: How | None = None
     until: float = 0.0
@@ -75,7 +79,7 @@ class Known:
 
 
 class Banning:
-    """All sites of one server."""
+    """The sites of one server."""
 
     def __init__(
         self, sites: int, pages: int, limit: Limit | None, delay_s: float, scheme: str, address: str = ""
@@ -90,69 +94,69 @@ class Banning:
         self.connections = count(1)
         self.cookies = count(1)
         self._scheme = scheme
-        self._known: dict[tuple[int, str], Known] = defaultdict(Known)
+        self._known: dict[tuple[int, str], ClientRecord] = defaultdict(ClientRecord)
         self.open: set[asyncio.Transport] = set()
         self._awaited: list[tuple[int, asyncio.Event]] = []
 
     def url(self, path: str = "/", site: int = 0) -> str:
-        """Where a page is."""
+        """Return the URL of a page."""
         return f"{self._scheme}://{self.addresses[site]}:{self.ports[site]}{path}"
 
     def ban(self, ip: str, how: How = How.FORBIDDEN, *, site: int = 0, for_s: float | None = None) -> None:
         """Ban a client."""
-        known = self._known[site, ip]
-        known.how, known.until = how, time.monotonic() + (float("inf") if for_s is None else for_s)
-        known.count = 0
-        known.times.clear()
+        client = self._known[site, ip]
+        client.how, client.until = how, time.monotonic() + (float("inf") if for_s is None else for_s)
+        client.count = 0
+        client.times.clear()
 
     def unban(self, ip: str, *, site: int = 0) -> None:
-        """Let a client in again."""
-        self._known[site, ip] = Known()
+        """End the ban of a client."""
+        self._known[site, ip] = ClientRecord()
 
     def pages(self, site: int = 0) -> Counter[str]:
-        """Return how often each page was got as it should be."""
+        """Return how often each page was served."""
         return Counter(hit.path for hit in self.hits if hit.good and hit.site == site and hit.path != "/robots.txt")
 
     def by_client(self, site: int = 0) -> Counter[str]:
-        """Return how many requests came from each address."""
+        """Return the number of requests from each address."""
         return Counter(hit.ip for hit in self.hits if hit.site == site)
 
     async def until(self, hits: int) -> None:
-        """Return when there were so many requests."""
-        came = asyncio.Event()
-        self._awaited.append((hits, came))
-        await came.wait()
+        """Wait until there were this many requests."""
+        reached = asyncio.Event()
+        self._awaited.append((hits, reached))
+        await reached.wait()
 
-    def heard(self, hit: Hit) -> None:
-        """Keep a request."""
+    def record(self, hit: Hit) -> None:
+        """Record a request."""
         self.hits.append(hit)
-        for hits, came in self._awaited:
+        for hits, reached in self._awaited:
             if len(self.hits) >= hits:
-                came.set()
+                reached.set()
 
-    def refused(self, site: int, ip: str, now: float) -> Known | None:
-        """Count a request. Return what is known of who is banned."""
-        known = self._known[site, ip]
-        if known.how is not None and now < known.until:
-            return known
-        known.how = None
-        known.count += 1
+    def count_request(self, site: int, ip: str, now: float) -> ClientRecord | None:
+        """Count a request. Return the record of the client if it is banned."""
+        client = self._known[site, ip]
+        if client.how is not None and now < client.until:
+            return client
+        client.how = None
+        client.count += 1
         limit = self.limit
         if limit is None:
             return None
         if limit.within_s is not None:
-            known.times.append(now)
-            while known.times[0] < now - limit.within_s:
-                known.times.popleft()
-            known.count = len(known.times)
-        if known.count > limit.requests:
+            client.times.append(now)
+            while client.times[0] < now - limit.within_s:
+                client.times.popleft()
+            client.count = len(client.times)
+        if client.count > limit.requests:
             self.ban(ip, limit.how, site=site, for_s=limit.for_s)
             return self._known[site, ip]
         return None
 
 
-class Visitor(asyncio.Protocol):
-    """A connection of a client to one site."""
+class SiteConnection(asyncio.Protocol):
+    """A connection of a client to a site."""
 
     def __init__(self, server: Banning, site: int) -> None:
         self._server, self._site = server, site
@@ -162,19 +166,17 @@ class Visitor(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio`."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._ip = transport.get_extra_info("peername")[0]
         self._server.open.add(transport)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """See `asyncio`."""
         assert self._transport
         self._server.open.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
-        """Answer each whole head; bodies are not expected."""
+        """Respond to each complete head; requests have no bodies."""
         self._buffer += data
         while b"\r\n\r\n" in self._buffer:
             head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
@@ -196,10 +198,10 @@ class Visitor(asyncio.Protocol):
         path = line.split(" ")[1]
         cookie = next((each.partition(":")[2].strip() for each in fields if each.lower().startswith("cookie:")), "")
         now = time.monotonic()
-        known = None if path == "/robots.txt" else self._server.refused(self._site, self._ip, now)
-        status, more, body = self._page(path) if known is None else _ban(known, now)
-        good = known is None and status == 200
-        self._server.heard(Hit(now, self._site, self._ip, path, status, good, cookie, self._number))
+        client = None if path == "/robots.txt" else self._server.count_request(self._site, self._ip, now)
+        status, more, body = self._page(path) if client is None else _ban_response(client, now)
+        good = client is None and status == 200
+        self._server.record(Hit(now, self._site, self._ip, path, status, good, cookie, self._number))
         if not status:
             return b""
         if not cookie:
@@ -220,12 +222,12 @@ class Visitor(asyncio.Protocol):
         return 200, "", f"<title>Page {number}</title>{links}"
 
 
-def _ban(known: Known, now: float) -> tuple[int, str, str]:
-    assert known.how is not None
+def _ban_response(client: ClientRecord, now: float) -> tuple[int, str, str]:
+    assert client.how is not None
     more = ""
-    if known.how is How.TOO_MANY and known.until < float("inf"):
-        more = f"Retry-After: {ceil(known.until - now - 0.5)}\r\n"
-    return known.how.value, more, CAPTCHA if known.how is How.SOFT else "<title>No</title>"
+    if client.how is How.TOO_MANY and client.until < float("inf"):
+        more = f"Retry-After: {ceil(client.until - now - 0.5)}\r\n"
+    return client.how.value, more, CAPTCHA if client.how is How.SOFT else "<title>No</title>"
 
 
 @asynccontextmanager
@@ -238,11 +240,13 @@ async def banning(
     tls: ssl.SSLContext | None = None,
     address: str = "",
 ) -> AsyncIterator[Banning]:
-    """Serve on the running loop while the block runs. `delay_s` before each answer; `address` for all sites."""
+    """Serve on the running loop while the block runs. `delay_s` precedes each response; `address` is that of all
+    sites.
+    """
     server = Banning(sites, pages, limit, delay_s, "http" if tls is None else "https", address)
     loop = asyncio.get_running_loop()
     listening = [
-        await loop.create_server(lambda site=site: Visitor(server, site), address, 0, ssl=tls, backlog=1024)
+        await loop.create_server(lambda site=site: SiteConnection(server, site), address, 0, ssl=tls, backlog=1024)
         for site, address in enumerate(server.addresses)
     ]
     server.ports = [each.sockets[0].getsockname()[1] for each in listening]

@@ -1,4 +1,4 @@
-"""A site whose pages have validators and may change while it runs; every request is on record. Standard library only.
+"""A site whose pages have validators and may change while it runs; every request is recorded. Standard library only.
 
 with serve({"/": "<a href=/a>a</a>", "/a": "old"}) as site:
     ... site.url ...                   # http://127.0.0.1:PORT
@@ -21,7 +21,7 @@ from typing import Any
 
 @dataclass
 class Site:
-    """The pages by path. `validators` is what identifies a page: "etag", "modified" or "none"."""
+    """The pages by path. `validators` is the kind of validator sent: "etag", "modified" or "none"."""
 
     pages: dict[str, str]
     validators: str = "etag"
@@ -29,9 +29,9 @@ class Site:
     hits: list[tuple[str, int]] = field(default_factory=list)
 
     def take(self) -> list[tuple[str, int]]:
-        """Return the requests since the last call, path and status, in order of the path."""
-        taken, self.hits = self.hits, []
-        return sorted(taken)
+        """Return path and status of the requests since the last call, sorted by path."""
+        hits, self.hits = self.hits, []
+        return sorted(hits)
 
     def answer(self, path: str, headers: Any) -> tuple[int, dict[str, str], str]:
         """Return status, headers and body."""
@@ -50,7 +50,7 @@ class Site:
 
 
 def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
-    """Return what answers for the site."""
+    """Return the request handler of the site."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -71,7 +71,7 @@ def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Do not log."""
 
     return Handler
 

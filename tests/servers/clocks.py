@@ -1,4 +1,4 @@
-"""Processes whose wall clock is wrong, and is set while they run: a C library that is loaded before theirs.
+"""A wall clock for processes that can be set while they run, through a preloaded C library.
 
 clock = make_clock(folder)
 clock.set(-3600)                          # seconds; as often as you like
@@ -12,7 +12,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-# libfaketime stands still in programs that use jemalloc, such as Redis.
+# libfaketime hangs in programs that use jemalloc, such as Redis.
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -63,13 +63,13 @@ class SetClock:
         self.environment = {"LD_PRELOAD": str(library), "CLOCK_FILE": str(file)}
 
     def set(self, seconds: int) -> None:
-        """Let it be so many seconds ahead of the true time from now on."""
+        """Set how many seconds the clock is ahead of the true time."""
         with self._file.open("r+b") as file:
             file.write(struct.pack("q", seconds))
 
 
 def make_clock(folder: Path, seconds: int = 0) -> SetClock:
-    """Return a clock that is kept in this folder."""
+    """Return a clock whose files are in this folder."""
     library, file = folder / "clock.so", folder / f"clock{len(list(folder.glob('clock*')))}"
     if not library.exists():
         command = ["gcc", "-shared", "-fPIC", "-O1", "-x", "c", "-o", str(library), "-"]
@@ -79,5 +79,5 @@ def make_clock(folder: Path, seconds: int = 0) -> SetClock:
 
 
 def find_gcc() -> bool:
-    """Tell whether the compiler is installed."""
+    """Whether the compiler is installed."""
     return shutil.which("gcc") is not None

@@ -1,4 +1,4 @@
-"""A proxy for plain HTTP that puts fields of its own into requests and answers, or answers by itself.
+"""A proxy for plain HTTP that adds fields to requests and responses, or responds by itself.
 
 async with forging(asks=["X-Real-IP: 1.2.3.4"], answers=["Set-Cookie: track=1"], exit="127.0.0.9") as url: ...
 async with forging(instead=b"HTTP/1.1 200 OK\\r\\n...") as url: ...
@@ -25,7 +25,7 @@ async def forging(
     instead: bytes = b"",
     exit: str = "",  # noqa: A002
 ) -> AsyncIterator[str]:
-    """Be such a proxy while the block runs; `drops` are fields of requests, in lower case, that it leaves out."""
+    """Run such a proxy while the block runs. It removes the request fields in `drops`, in lower case."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):

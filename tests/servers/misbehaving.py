@@ -47,7 +47,8 @@ REASONS = {
 
 class Hit(NamedTuple):
     """One request. `at` is in monotonic seconds, names in `headers` are in lower case, `target` is as it was sent;
-    `connection` counts the connections of the server."""
+    `connection` numbers the connections of the server.
+    """
 
     at: float
     method: str
@@ -58,12 +59,14 @@ class Hit(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The target without scheme, host and query."""
+        """The path of the target."""
         return urlsplit(self.target).path
 
 
 class Exchange:
-    """One request and the way to answer it. What is sent raw ends the connection; `answer` keeps it."""
+    """A request, and the methods to respond to it. The connection is kept after `answer`, and closed after raw
+    bytes.
+    """
 
     def __init__(self, server: Server, hit: Hit, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.server = server
@@ -74,22 +77,22 @@ class Exchange:
         self.writer = writer
 
     def query(self, name: str, default: str = "") -> str:
-        """Return a value of the query."""
+        """Return a parameter of the query."""
         return parse_qs(urlsplit(self.hit.target).query).get(name, [default])[0]
 
     def tries(self) -> int:
-        """Return how many times this target was asked for, this time included."""
+        """Return how often this target was requested, including this time."""
         return self.server.tries[self.hit.target]
 
     async def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         self.writer.write(data)
         await self.writer.drain()
 
     async def answer(
         self, status: int, body: bytes | str = b"", *, kind: str = "text/html; charset=utf-8", **more: Any
     ):
-        """Send a proper answer. `more` are header fields, `_` for `-`; a list of values is so many fields."""
+        """Send a proper response. `more` are header fields, with `_` for `-`; a list sends a field several times."""
         data = body.encode() if isinstance(body, str) else body
         lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Status')}"]
         lines += [f"Content-Type: {kind}"] if kind else []
@@ -110,9 +113,9 @@ class Exchange:
 
 
 class Server:
-    """A running server. `delay_ms` comes before each answer of /tree; `out` is where /redirect-out leads.
+    r"""A running server. `delay_ms` precedes each response of /tree; `out` is the target of /redirect-out.
 
-    `busiest` is the largest number of requests that were being answered at the same time.
+    `busiest` is the largest number of requests in progress at the same time.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class Server:
         self.out = out
         self.hits: list[Hit] = []
         self.tries: Counter[str] = Counter()
-        self.memory: dict[str, Any] = {}  # of the sins
+        self.memory: dict[str, Any] = {}  # state of the sins
         self.connections = 0
         self.open_connections = 0
         self.busy = 0
@@ -134,15 +137,15 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def url(self, path: str = "/") -> str:
-        """Return the URL of a resource."""
+        """Return the URL of a path."""
         return f"{self.scheme}://{self.address}{path}"
 
     def paths(self) -> list[str]:
-        """Return the targets asked for, in order."""
+        """Return the requested targets, in order."""
         return [hit.target for hit in self.hits]
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
-        """Listen."""
+        """Start to listen."""
         server = await asyncio.start_server(self._connected, host, port, limit=HEAD_MAX, backlog=1024, ssl=tls)
         self.scheme = "https" if tls else "http"
         self.address = "{}:{}".format(*server.sockets[0].getsockname()[:2])
@@ -151,7 +154,7 @@ class Server:
         return server
 
     async def stop(self) -> None:
-        """End what hangs."""
+        """Cancel the open connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -165,7 +168,7 @@ class Server:
         try:
             await self._converse(reader, writer, self.connections)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
-            pass  # the client went, or the server stops
+            pass  # the client disconnected, or the server stops
         finally:
             self._tasks.discard(task)
             self.open_connections -= 1
@@ -217,10 +220,10 @@ async def _read(reader: asyncio.StreamReader, connection: int) -> Hit:
 
 
 async def _tunnel(exchange: Exchange) -> None:
-    """Be a proxy: tunnel to a loopback address, refuse all else with 403."""
+    """Tunnel to a loopback address like a proxy; refuse other addresses with 403."""
     host, _, port = exchange.hit.target.rpartition(":")
     if not host.startswith("127."):
-        return await exchange.answer(403, "not to there")
+        return await exchange.answer(403, "loopback addresses only")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
         await exchange.send(b"HTTP/1.1 200 Connection established\r\nProxy-Agent: tests\r\n\r\n")
@@ -251,7 +254,7 @@ async def serving(
     log: IO[str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Server]:
-    """Serve on the running loop while the block runs. Its port is kept for others of this test at `beside`, too."""
+    """Serve on the running loop while the block runs. Its port is also reserved at the addresses `beside`."""
     server = Server(robots=robots, delay_ms=delay_ms, out=out, log=log)
     with ReservedPort(host, *beside, port=port) as reserved:
         listening = await server.start(host, reserved.number, tls)
@@ -264,7 +267,7 @@ async def serving(
 
 @contextmanager
 def running(**options: Any) -> Iterator[Server]:
-    """Serve on a loop in a thread of its own while the block runs; the options are those of `serving`."""
+    """Serve on a loop in its own thread while the block runs, with the options of `serving`."""
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         thread = threading.Thread(target=loop.run_forever, name="misbehaving")
@@ -291,8 +294,8 @@ async def _main(options: argparse.Namespace) -> None:
     host, _, port = options.bind.rpartition(":")
     async with AsyncExitStack() as stack:
         log = stack.enter_context(open(options.log, "a", encoding="utf-8")) if options.log else None  # noqa: ASYNC230, PTH123, SIM115
-        wanted = {"robots": options.robots, "delay_ms": options.delay_ms, "out": options.out, "log": log}
-        server = await stack.enter_async_context(serving(host=host, port=int(port), **wanted))
+        server_options = {"robots": options.robots, "delay_ms": options.delay_ms, "out": options.out, "log": log}
+        server = await stack.enter_async_context(serving(host=host, port=int(port), **server_options))
         print(server.url(), flush=True)
         ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(sys.stdin, lambda: sys.stdin.buffer.read1() or ended.set())

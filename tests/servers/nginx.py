@@ -1,10 +1,10 @@
-"""A real nginx as a child process: serves one folder on a loopback address, needs no root and no installed service.
+"""A real nginx as a child process. It serves a folder on a loopback address, and needs neither root nor a service.
 
     with serve(root) as server:
         ... server.url ...
-        requests = server.requests()          # what its access log says, in order
+        requests = server.requests()          # its access log, in order
 
-Everything it writes is in a temporary folder of its own. It dies with its parent. `python -m tests.servers.nginx ROOT`
+It writes to a temporary folder only, and dies with its parent. `python -m tests.servers.nginx ROOT`
 serves a folder until Ctrl-C.
 """
 
@@ -73,7 +73,7 @@ class NginxFailed(Exception):
     """nginx is missing or did not start."""
 
 
-class Served(NamedTuple):
+class LogEntry(NamedTuple):
     """One line of the access log. `at` is in unix seconds, `type` the Content-Type, `connection` a serial number."""
 
     at: float
@@ -94,11 +94,11 @@ class Nginx:
     home: Path
     process: subprocess.Popen[bytes]
 
-    def requests(self) -> list[Served]:
-        """Return the requests answered so far.
+    def requests(self) -> list[LogEntry]:
+        r"""Return the requests answered so far.
 
-        nginx logs a request when the client has its answer already. So one more is made: when that is in the log of the
-        only worker, all earlier ones are.
+        nginx logs a request after its response was sent. So this method makes one more request: once that is in the
+        log of the only worker, all earlier ones are.
         """
         mark = f"/{MARK}-{uuid4().hex}"
         with suppress(HTTPError), urlopen(self.url + mark, timeout=LOGGED_MAX_S):
@@ -108,20 +108,20 @@ class Nginx:
             if time.monotonic() > deadline:
                 raise NginxFailed(f"the access log lacks {mark}")
             time.sleep(0.005)
-        served = [Served(**json.loads(line)) for line in content.splitlines()]
-        return [each for each in served if MARK not in each.uri]
+        entries = [LogEntry(**json.loads(line)) for line in content.splitlines()]
+        return [each for each in entries if MARK not in each.uri]
 
     def pages(self) -> set[str]:
         """Return the URIs answered with status 200 and text/html."""
         return {each.uri for each in self.requests() if each.status == 200 and each.type.startswith("text/html")}
 
     def forget(self) -> None:
-        """Empty the access log."""
+        """Truncate the access log."""
         (self.home / "access.log").write_bytes(b"")
 
 
 def find_nginx() -> str | None:
-    """Return the path of the nginx program. Debian keeps it where only root looks."""
+    """Return the path of the nginx program. On Debian it is not in the PATH of ordinary users."""
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
@@ -139,12 +139,12 @@ def _start(program: str, home: Path, settings: dict[str, Any]) -> subprocess.Pop
     if setpriv := shutil.which("setpriv"):
         command = [setpriv, "--pdeathsig", "KILL", *command]
     with (home / "output").open("wb") as output:
-        # A session of its own: Ctrl-C reaches the one who started it, who stops it when its time has come.
+        # A separate session: Ctrl-C must reach only the process that started nginx, which then stops it.
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 
 
-def _started(process: subprocess.Popen[bytes], home: Path) -> bool:
-    """Wait for the pid file, which nginx writes when it listens; False when it ended instead."""
+def _wait_until_started(process: subprocess.Popen[bytes], home: Path) -> bool:
+    """Wait for the pid file, which nginx writes when it listens. Return False if it ended before."""
     deadline = time.monotonic() + START_MAX_S
     while time.monotonic() < deadline and process.poll() is None:
         if (home / "pid").exists():
@@ -154,7 +154,7 @@ def _started(process: subprocess.Popen[bytes], home: Path) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    # SIGTERM that comes right before nginx waits for events is heard of at the next event only.
+    # nginx may miss a SIGTERM that arrives just before it waits for events.
     process.kill()
     process.wait()
 
@@ -164,11 +164,11 @@ def _launch(home: Path, address: str, port: int, settings: dict[str, Any]) -> Ng
     if program is None:
         raise NginxFailed("nginx is not installed: apt-get install nginx-light")
     process = _start(program, home, {"address": address, "port": port, **settings})
-    if _started(process, home):
+    if _wait_until_started(process, home):
         return Nginx(f"http://{address}:{port}", home, process)
     _stop(process)
-    trouble = (home / "error.log").read_text(errors="replace") + (home / "output").read_text(errors="replace")
-    raise NginxFailed(f"nginx did not start: {trouble.strip()[-500:]}")
+    errors = (home / "error.log").read_text(errors="replace") + (home / "output").read_text(errors="replace")
+    raise NginxFailed(f"nginx did not start: {errors.strip()[-500:]}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Ports that nobody else gets: for servers that must be told their port, and for tests that need a closed one.
+"""Reserved ports: for servers whose port must be chosen in advance, and for tests that need a closed port.
 
 A reserved port is bound by a socket that never listens. The system gives it to no other socket, connections to it are
 refused, and a server that is told its number can listen there, again and again: servers set SO_REUSEADDR, as does the
@@ -18,37 +18,36 @@ MISSING = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class ReservedPort:
-    """A port with the same number at all these addresses, until it is closed. Leaves out IPv6 where there is none."""
+    """A port with the same number at all these addresses, until it is closed. IPv6 is left out where it is missing."""
 
     def __init__(self, *addresses: str, port: int = 0) -> None:
         self._sockets: list[socket.socket] = []
-        # Most ports are taken at 127.0.0.1: one that is free there is likely to be free at the others.
+        # Most ports in use are at 127.0.0.1: one that is free there is probably free at the other addresses.
         ordered = sorted(addresses or [LOOPBACK], key=lambda each: each != LOOPBACK)
-        for left in reversed(range(1 if port else TRIES_MAX)):
+        for retries_left in reversed(range(1 if port else TRIES_MAX)):
             try:
                 self.number = self._bind(ordered, port)
             except OSError as error:
                 self.close()
-                if not left or error.errno != errno.EADDRINUSE:
+                if not retries_left or error.errno != errno.EADDRINUSE:
                     raise
             else:
                 return
 
     def __enter__(self) -> Self:
-        """Keep it while the block runs."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let others have it."""
+        """Release the port."""
         self.close()
 
     def close(self) -> None:
-        """Let others have it. A server that listens there goes on."""
+        """Release the port. A server that listens there continues."""
         while self._sockets:
             self._sockets.pop().close()
 
     def keep(self) -> None:
-        """Reserve it until this process ends."""
+        """Reserve the port until this process ends."""
         while self._sockets:
             self._sockets.pop().detach()
 
@@ -68,7 +67,7 @@ class ReservedPort:
 
 
 def closed_port(*addresses: str) -> int:
-    """Return a port that is reserved until this process ends: closed, until a server is told to listen there."""
+    """Return a port that is reserved until this process ends: closed, unless a server listens there."""
     reserved = ReservedPort(*addresses)
     reserved.keep()
     return reserved.number

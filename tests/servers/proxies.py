@@ -1,17 +1,17 @@
-"""Real proxies as child processes, on loopback, each with an address of its own and another one by which it leaves.
+"""Real proxies as child processes on loopback, each with its own listening address and its own outgoing address.
 
     with Microsocks(user="ann", password="secret") as proxy:
         proxy.url                   # socks5h://ann:secret@127.21.0.1:41234
-        proxy.exit                  # 127.21.0.2, which is what a server takes its client for
+        proxy.exit                  # 127.21.0.2, the client address that a server sees
         proxy.kill()
 
-    Tinyproxy    HTTP, a Via, and passwords; may refuse a site (403)
+    Tinyproxy    HTTP, a Via, and passwords; may refuse sites (403)
     Squid        HTTP, passwords checked by a program of its own, X-Forwarded-For as `forwards` says
     Microsocks   SOCKS5, passwords
     Dante        SOCKS4 and SOCKS5
 
-Those that misbehave on purpose are in `proxy.py`. Everything a proxy writes is in a temporary folder of its own; it
-dies with its parent. Many are started at once by `running(*proxies)`, which returns when all accept connections.
+Proxies that misbehave on purpose are in `proxy.py`. A proxy writes to a temporary folder of its own only, and
+dies with its parent. Several are started together by `running(*proxies)`, which returns when all accept connections.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NOBODY = 65_534
 SAFE = "!$&()*+,-./:;=?@_"
 SHARED_MEMORY = Path("/dev/shm")
 PROXIES = "tinyproxy, squid, microsocks, dante (apt-get install tinyproxy-bin squid microsocks dante-server)"
-"""What `need` says is missing."""
+"""The text for `need`."""
 
 _addresses = count(1)
 
@@ -50,18 +50,18 @@ class ProxyFailed(Exception):
 
 
 def find_proxies() -> bool:
-    """Whether all programs are here."""
+    """Whether all programs are installed."""
     return all(_found(each.program) for each in (Tinyproxy, Squid, Microsocks, Dante))
 
 
 def new_address() -> str:
-    """Return a loopback address that nobody else in this process has; another process has others, mostly."""
+    """Return a loopback address that is unique in this process, and rarely used by another one."""
     number = next(_addresses)
     return f"127.{16 + os.getpid() % 200}.{number // 250}.{1 + number % 250}"
 
 
 class RealProxy:
-    """A proxy at `address:port` that connects from `exit`. With a user it wants a login."""
+    """A proxy at `address:port` that connects from `exit`. With a user it requires a login."""
 
     program: ClassVar[str]
     scheme: ClassVar[str] = "http"
@@ -82,13 +82,13 @@ class RealProxy:
 
     @property
     def url(self) -> str:
-        """Where it is, and how to get in."""
+        """Its URL, with the login."""
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@" if self.user else ""
         return f"{self.scheme}://{login}{self.place}"
 
     @property
     def url_without_login(self) -> str:
-        """Where it is."""
+        """Its URL without the login."""
         return f"{self.scheme}://{self.place}"
 
     def __enter__(self) -> Self:
@@ -97,17 +97,17 @@ class RealProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, and leave nothing."""
+        """End it, and remove its files."""
         self.stop()
 
     def launch(self) -> None:
-        """Start its process; `wait` says when it listens. After `kill` it comes back where it was."""
+        """Start its process; `wait` waits until it listens. After `kill` it uses the same address and port again."""
         path = _found(self.program)
         if path is None:
             raise ProxyFailed(f"{self.program} is not installed: {PROXIES}")
         if not self.port:
             self.home = Path(tempfile.mkdtemp(prefix=f"lycosa-{self.program}-"))
-            self.home.chmod(0o777)  # some of them give up root
+            self.home.chmod(0o777)  # some programs give up root
             self._reserved = ReservedPort(self.address)
             self.port = self._reserved.number
         with (self.home / "output").open("ab") as output:
@@ -121,16 +121,16 @@ class RealProxy:
             )
 
     def wait(self) -> None:
-        """Return when it listens. Raises `ProxyFailed`."""
+        """Wait until it listens. Raises `ProxyFailed`."""
         deadline = time.monotonic() + START_MAX_S
         while time.monotonic() < deadline and self.process is not None and self.process.poll() is None:
             with suppress(OSError), socket.create_connection((self.address, self.port), START_MAX_S):
                 return
             time.sleep(0.01)
-        raise ProxyFailed(f"{self.program} did not start: {self._trouble()[-800:]}")
+        raise ProxyFailed(f"{self.program} did not start: {self._output()[-800:]}")
 
     def kill(self) -> None:
-        """End it at once, with its children; whoever comes then finds nobody."""
+        """Kill it with its children. Connections are refused afterwards."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -141,7 +141,7 @@ class RealProxy:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(STOP_MAX_S)
         deadline = time.monotonic() + STOP_MAX_S
-        while self._listens() and time.monotonic() < deadline:  # a child that has not ended yet
+        while self._listens() and time.monotonic() < deadline:  # until the last child has ended
             time.sleep(0.01)
 
     def _listens(self) -> bool:
@@ -156,14 +156,14 @@ class RealProxy:
             self._reserved.close()
             shutil.rmtree(self.home, ignore_errors=True)
 
-    def _trouble(self) -> str:
+    def _output(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in self.home.glob("*") if path.suffix != ".conf")
 
     def _arguments(self) -> list[str]:
         raise NotImplementedError
 
     def _before(self) -> list[str]:
-        """Die with the parent. Who gives up root loses that, so it has to be given up before."""
+        """Return a command prefix that lets it die with its parent. A change of the user must come before."""
         return ["setpriv", "--pdeathsig", "KILL"]
 
     def _write(self, name: str, *lines: str) -> str:
@@ -173,7 +173,7 @@ class RealProxy:
 
 
 class Tinyproxy(RealProxy):
-    """An HTTP proxy that adds a Via. It answers 403 for hosts in `refuses` (patterns)."""
+    """An HTTP proxy that adds a Via field. It answers 403 for hosts in `refuses` (patterns)."""
 
     program = "tinyproxy"
 
@@ -192,7 +192,7 @@ class Tinyproxy(RealProxy):
 
 
 class Squid(RealProxy):
-    """An HTTP proxy. `forwards`: what it tells of its client, as squid's `forwarded_for`; with "delete" no Via, either.
+    r"""An HTTP proxy. `forwards` is squid's `forwarded_for`; with "delete" it adds no Via field either.
 
     It answers 403 for hosts in `refuses`.
     """
@@ -210,17 +210,17 @@ class Squid(RealProxy):
     def _before(self) -> list[str]:
         if os.getuid():
             return super()._before()
-        who = f"--reuid={NOBODY} --regid={NOBODY} --clear-groups"
-        return ["setpriv", *who.split(), "--pdeathsig", "KILL"]
+        user = f"--reuid={NOBODY} --regid={NOBODY} --clear-groups"
+        return ["setpriv", *user.split(), "--pdeathsig", "KILL"]
 
     def _arguments(self) -> list[str]:
         return ["-N", "-n", self._service, "-f", self._write("squid.conf", *self._lines())]
 
     def kill(self) -> None:
-        """See `RealProxy`. Its memory has a name, under which it would stay."""
+        """See `RealProxy`. Also removes its named shared memory."""
         super().kill()
-        for left in SHARED_MEMORY.glob(f"{self._service}-*"):
-            left.unlink(missing_ok=True)
+        for file in SHARED_MEMORY.glob(f"{self._service}-*"):
+            file.unlink(missing_ok=True)
 
     def _lines(self) -> Iterator[str]:
         yield from (f"http_port {self.place}", f"tcp_outgoing_address {self.exit}", f"pid_filename {self.home}/pid")
@@ -242,14 +242,14 @@ class Squid(RealProxy):
         yield "http_access deny all"
 
     def _checker(self) -> str:
-        """Squid asks a program of ours, a line for each login, what RFC 1738 calls unsafe in both words quoted."""
-        right = shlex.quote(f"{quote(self.user, safe=SAFE)} {quote(self.password, safe=SAFE)}")
-        asked = "while IFS= read -r line; do"
-        return self._write("checker", asked, f'[ "$line" = {right} ] && echo OK || echo ERR', "done")
+        """Write the program that Squid asks about each login: one line, with both words quoted as in RFC 1738."""
+        expected = shlex.quote(f"{quote(self.user, safe=SAFE)} {quote(self.password, safe=SAFE)}")
+        loop = "while IFS= read -r line; do"
+        return self._write("checker", loop, f'[ "$line" = {expected} ] && echo OK || echo ERR', "done")
 
 
 class Microsocks(RealProxy):
-    """A SOCKS5 proxy that finds hosts itself."""
+    """A SOCKS5 proxy that resolves host names itself."""
 
     program = "microsocks"
     scheme = "socks5h"
@@ -260,17 +260,17 @@ class Microsocks(RealProxy):
 
 
 class Dante(RealProxy):
-    """A SOCKS4 and SOCKS5 proxy; its logins are those of the machine, so it has none here."""
+    """A SOCKS4 and SOCKS5 proxy. It has no logins here, since those are users of the machine."""
 
     program = "danted"
     scheme = "socks5h"
-    ended_by = signal.SIGTERM  # then it ends its children, of which there are many
+    ended_by = signal.SIGTERM  # on SIGTERM it ends its many children
 
     def _before(self) -> list[str]:
         if os.getuid():
             return super()._before()
-        who = f"--reuid={NOBODY} --regid={NOBODY} --clear-groups"
-        return ["setpriv", *who.split(), "--pdeathsig", "KILL"]
+        user = f"--reuid={NOBODY} --regid={NOBODY} --clear-groups"
+        return ["setpriv", *user.split(), "--pdeathsig", "KILL"]
 
     def _arguments(self) -> list[str]:
         lines = (
@@ -286,12 +286,12 @@ class Dante(RealProxy):
 
     @property
     def url_socks4(self) -> str:
-        """The same by SOCKS4."""
+        """Its URL for SOCKS4."""
         return f"socks4://{self.place}"
 
 
 def start_all(proxies: Iterable[RealProxy]) -> None:
-    """Start many at once, which takes little longer than one. Raises `ProxyFailed`, and none is left."""
+    """Start several proxies together, which takes little longer than one. Raises `ProxyFailed` after stopping all."""
     started: list[RealProxy] = []
     try:
         for proxy in proxies:
@@ -307,7 +307,7 @@ def start_all(proxies: Iterable[RealProxy]) -> None:
 
 @contextmanager
 def running(*proxies: RealProxy) -> Iterator[tuple[RealProxy, ...]]:
-    """Have these while the block runs."""
+    """Run these proxies while the block runs."""
     start_all(proxies)
     with ExitStack() as stack:
         for proxy in proxies:

@@ -3,7 +3,7 @@
     with redis_server(append="always", password="secret") as server:
         ... server.url ...
         server.kill()
-        server.start()                        # on the same port, with what it had written (or keep=False: empty)
+        server.start()                        # on the same port, with its data (or with keep=False without)
 
     with redis_cluster() as cluster:          # three masters, a replica for each
         ... cluster.url, cluster.nodes ...
@@ -11,7 +11,7 @@
     with redis_sentinels() as watched:        # a master, a replica, and three Sentinels that watch them
         ... watched.url, watched.master() ...
 
-With `program="valkey"` each is one of Valkey.
+With `program="valkey"` the servers are those of Valkey.
 
 `python -m tests.servers.redis` serves an empty one until Ctrl-C.
 """
@@ -53,7 +53,9 @@ class RedisFailed(Exception):
 
 
 class RedisServer:
-    """A server that can be ended and started again. `url` has its password; `ca` is the certificate of a TLS one."""
+    """A server that can be stopped and started again. `url` contains its password; `ca` is the certificate if it
+    uses TLS.
+    """
 
     def __init__(
         self,
@@ -75,15 +77,15 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """Where database 0 is."""
+        """The URL of database 0."""
         login = f":{self.password}@" if self.password else ""
         return f"redis{'s' if self.tls else ''}://{login}{ADDRESS}:{self.port}/0"
 
     def start(self, *, keep: bool = True) -> None:
-        """Start it, with the data it left or empty. Raises RedisFailed."""
+        """Start it, with its previous data or empty. Raises RedisFailed."""
         if not keep:
-            for left in (self.home / "appendonlydir", self.home / "dump.rdb"):
-                shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+            for path in (self.home / "appendonlydir", self.home / "dump.rdb"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         words = ["sentinel.conf", "--sentinel"] if self.is_sentinel else _words(self._options)
         command = [f"{self.program}-server", *words]
         if setpriv := shutil.which("setpriv"):
@@ -101,31 +103,31 @@ class RedisServer:
         self._wait_until_it_answers()
 
     def stop(self) -> None:
-        """End it in order: what it holds is written first, if it writes at all."""
+        """Terminate it, so that it saves its data if it is configured to."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
+        """Kill it with SIGKILL."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Let it stand still, with its connections, until `resume`."""
+        """Stop it with SIGSTOP, with its connections open, until `resume`."""
         assert self.process
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue it with SIGCONT."""
         assert self.process
         self.process.send_signal(signal.SIGCONT)
 
     def fail(self, replica: RedisServer, behind_s: float) -> None:
-        """Die, and leave a replica that has not heard of what was written in the last `behind_s` seconds."""
+        """Kill it, leaving a replica that lacks the writes of the last `behind_s` seconds."""
         with self.losing(replica):
             time.sleep(behind_s)
 
     @contextmanager
     def losing(self, replica: RedisServer) -> Iterator[None]:
-        """Die after the block, and leave a replica that has heard of what was written before, and of nothing else."""
+        """Kill it after the block, leaving a replica that has the earlier writes, but none from within the block."""
         written = self._offset("master_repl_offset")
         _wait_for(lambda: replica._offset("slave_repl_offset") >= written)
         replica.pause()
@@ -135,12 +137,12 @@ class RedisServer:
         replica.resume()
 
     def _offset(self, name: str) -> int:
-        """Return how much was written, or heard of (bytes of the replication)."""
+        """Return a replication offset in bytes."""
         lines = self.cli("INFO", "replication").splitlines()
         return next(int(line.partition(":")[2]) for line in lines if line.startswith(f"{name}:"))
 
     def cli(self, *words: str) -> str:
-        """Return what the server says to this command. Raises RedisFailed."""
+        """Run a command and return its output. Raises RedisFailed."""
         login = ["-a", self.password, "--no-auth-warning"] if self.password else []
         tls = ["--tls", "--cacert", str(self.ca)] if self.tls else []
         command = [f"{self.program}-cli", "-h", ADDRESS, "-p", str(self.port), *login, *tls, *words]
@@ -149,10 +151,10 @@ class RedisServer:
             raise RedisFailed(f"{self.program}-cli {' '.join(words)}: {(done.stdout + done.stderr).strip()[-500:]}")
         return done.stdout.strip()
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, signal_number: signal.Signals) -> None:
         if self.process is None:
             return
-        self.process.send_signal(how)
+        self.process.send_signal(signal_number)
         self.process.send_signal(signal.SIGCONT)
         try:
             self.process.wait(STOP_MAX_S)
@@ -175,33 +177,33 @@ class RedisServer:
 
 
 class RedisCluster:
-    """Six servers that are one. `url` names them all."""
+    """A cluster of six servers. `url` names all of them."""
 
     def __init__(self, nodes: list[RedisServer]) -> None:
         self.nodes = nodes
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the cluster."""
         return f"redis+cluster://{','.join(f'{ADDRESS}:{node.port}' for node in self.nodes)}"
 
     def owner(self, key: str) -> RedisServer:
-        """Return the master that holds this key now."""
+        """Return the master that has this key now."""
         slot = int(self.nodes[0].cli("CLUSTER", "KEYSLOT", key))
         for line in next(node for node in self.nodes if node.process).cli("CLUSTER", "NODES").splitlines():
             _, address, flags, _, _, _, _, _, *ranges = line.split()
             if "master" in flags and "fail" not in flags and any(_holds(each, slot) for each in ranges):
                 port = int(address.partition("@")[0].rpartition(":")[2])
                 return next(node for node in self.nodes if node.port == port)
-        raise RedisFailed(f"nobody holds slot {slot}")
+        raise RedisFailed(f"no master has slot {slot}")
 
     def replica_of(self, master: RedisServer) -> RedisServer:
-        """Return the one that follows it."""
+        """Return the replica of a master."""
         line = next(each for each in master.cli("INFO", "replication").splitlines() if each.startswith("slave0:"))
         return next(node for node in self.nodes if f"port={node.port}," in line)
 
     def is_whole(self) -> bool:
-        """Tell whether all slots are served and all replicas follow their masters."""
+        """Whether all slots are served and all replicas follow their masters."""
         states = [node.cli("CLUSTER", "INFO") + node.cli("INFO", "replication") for node in self.nodes if node.process]
         return all(
             "cluster_state:ok" in state and ("role:master" in state or "master_link_status:up" in state)
@@ -210,7 +212,7 @@ class RedisCluster:
 
 
 class WatchedRedis:
-    """A master and its replica, and who decides which is which. `url` names the Sentinels."""
+    """A master, its replica, and Sentinels that may fail over. `url` names the Sentinels."""
 
     def __init__(self, nodes: list[RedisServer], sentinels: list[RedisServer]) -> None:
         self.nodes = nodes
@@ -218,20 +220,20 @@ class WatchedRedis:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the Sentinels."""
         return f"redis+sentinel://{','.join(f'{ADDRESS}:{each.port}' for each in self.sentinels)}/{WATCHED}/0"
 
     def master(self) -> RedisServer:
-        """Return the one that the Sentinels take for the master."""
+        """Return the current master according to the Sentinels."""
         port = int(self.sentinels[0].cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", WATCHED).split()[1])
         return next(node for node in self.nodes if node.port == port)
 
     def is_whole(self) -> bool:
-        """Tell whether the replica follows and all Sentinels know of it and of each other."""
+        """Whether the replica follows, and all Sentinels know it and each other."""
         others = f"num-other-sentinels\n{len(self.sentinels) - 1}\n"
-        told = [each.cli("SENTINEL", "MASTER", WATCHED) for each in self.sentinels]
+        states = [each.cli("SENTINEL", "MASTER", WATCHED) for each in self.sentinels]
         up = "master_link_status:up" in self.nodes[1].cli("INFO", "replication")
-        return up and all("num-slaves\n1\n" in each and others in each for each in told)
+        return up and all("num-slaves\n1\n" in each and others in each for each in states)
 
 
 @contextmanager
@@ -246,28 +248,28 @@ def redis_server(
     program: str = "redis",
     **options: Any,
 ) -> Iterator[RedisServer]:
-    """Run a server while the block runs. `append` is an appendfsync policy; `options` are lines of redis.conf."""
-    wanted = {"bind": ADDRESS, "save": "", "daemonize": "no", "databases": 512, "enable-debug-command": "yes"}
-    wanted |= {"repl-diskless-sync-delay": 0}  # instead of five seconds in which more replicas might come
-    wanted |= {"requirepass": password} if password else {}
-    wanted |= {"appendonly": "yes", "appendfsync": append} if append else {}
-    wanted |= {"maxmemory": maxmemory, "maxmemory-policy": policy} if maxmemory else {}
-    wanted |= {name.replace("_", "-"): value for name, value in options.items()}
+    """Run a server while the block runs. `append` is an appendfsync policy; `options` are settings of redis.conf."""
+    settings = {"bind": ADDRESS, "save": "", "daemonize": "no", "databases": 512, "enable-debug-command": "yes"}
+    settings |= {"repl-diskless-sync-delay": 0}  # instead of waiting five seconds for further replicas
+    settings |= {"requirepass": password} if password else {}
+    settings |= {"appendonly": "yes", "appendfsync": append} if append else {}
+    settings |= {"maxmemory": maxmemory, "maxmemory-policy": policy} if maxmemory else {}
+    settings |= {name.replace("_", "-"): value for name, value in options.items()}
     home = Path(tempfile.mkdtemp(prefix="lycosa-redis-"))
     ports = ExitStack()
     port = ports.enter_context(ReservedPort(ADDRESS)).number
-    server = RedisServer(home, port, wanted, password=password, tls=tls, program=program)
+    server = RedisServer(home, port, settings, password=password, tls=tls, program=program)
     server.environment = dict(environment or {})
     try:
         if not find_redis(program):
             raise RedisFailed(f"it is not installed: apt-get install {program}-server")
         if tls:
             _certify(home)
-            wanted |= {"tls-cert-file": "server.crt", "tls-key-file": "server.key", "tls-ca-cert-file": "server.crt"}
-            wanted |= {"tls-auth-clients": "no"}
-        wanted |= {"port": 0, "tls-port": port} if tls else {"port": port}
-        if "cluster-enabled" in wanted:
-            wanted["cluster-port"] = ports.enter_context(ReservedPort(ADDRESS)).number
+            settings |= {"tls-cert-file": "server.crt", "tls-key-file": "server.key", "tls-ca-cert-file": "server.crt"}
+            settings |= {"tls-auth-clients": "no"}
+        settings |= {"port": 0, "tls-port": port} if tls else {"port": port}
+        if "cluster-enabled" in settings:
+            settings["cluster-port"] = ports.enter_context(ReservedPort(ADDRESS)).number
         server.start()
         yield server
     finally:
@@ -278,7 +280,9 @@ def redis_server(
 
 @contextmanager
 def redis_cluster(**options: Any) -> Iterator[RedisCluster]:
-    """Run three masters and a replica for each while the block runs; `options` as above. Raises RedisFailed."""
+    """Run three masters with one replica each while the block runs, with options like `redis_server`. Raises
+    RedisFailed.
+    """
     with _many(MASTERS + REPLICAS, {"cluster_enabled": "yes", "cluster_node_timeout": 1000} | options) as nodes:
         addresses = [f"{ADDRESS}:{node.port}" for node in nodes]
         nodes[0].cli("--cluster", "create", *addresses, "--cluster-replicas", "1", "--cluster-yes")
@@ -289,7 +293,7 @@ def redis_cluster(**options: Any) -> Iterator[RedisCluster]:
 
 @contextmanager
 def redis_sentinels(*, count: int = 3, program: str = "redis", **options: Any) -> Iterator[WatchedRedis]:
-    """Run a master, a replica and so many Sentinels while the block runs. Raises RedisFailed."""
+    """Run a master, a replica and some Sentinels while the block runs. Raises RedisFailed."""
     with _many(2, options | {"program": program}) as nodes:
         nodes[1].cli("REPLICAOF", ADDRESS, str(nodes[0].port))
         _wait_for(lambda: "master_link_status:up" in nodes[1].cli("INFO", "replication"))
@@ -301,20 +305,20 @@ def redis_sentinels(*, count: int = 3, program: str = "redis", **options: Any) -
 
 @contextmanager
 def _sentinels(count: int, master: int, program: str) -> Iterator[list[RedisServer]]:
-    made: list[RedisServer] = []
+    sentinels: list[RedisServer] = []
     ports = ExitStack()
     try:
         for _ in range(count):
             home = Path(tempfile.mkdtemp(prefix="lycosa-sentinel-"))
             port = ports.enter_context(ReservedPort(ADDRESS)).number
-            made.append(RedisServer(home, port, {}, program=program))
-            told = {"address": ADDRESS, "port": port, "master": master, "quorum": count // 2 + 1}
-            (home / "sentinel.conf").write_text(SENTINEL.format(name=WATCHED, **told))
-            made[-1].is_sentinel = True
-            made[-1].start()
-        yield made
+            sentinels.append(RedisServer(home, port, {}, program=program))
+            parameters = {"address": ADDRESS, "port": port, "master": master, "quorum": count // 2 + 1}
+            (home / "sentinel.conf").write_text(SENTINEL.format(name=WATCHED, **parameters))
+            sentinels[-1].is_sentinel = True
+            sentinels[-1].start()
+        yield sentinels
     finally:
-        for each in made:
+        for each in sentinels:
             each._end(signal.SIGKILL)
             shutil.rmtree(each.home, ignore_errors=True)
         ports.close()
@@ -329,16 +333,16 @@ def _many(count: int, options: dict[str, Any]) -> Iterator[list[RedisServer]]:
         yield [server, *others]
 
 
-def _wait_for(is_so: Callable[[], bool]) -> None:
+def _wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + CLUSTER_MAX_S
-    while not is_so():
+    while not condition():
         if time.monotonic() > deadline:
             raise RedisFailed("the servers did not find each other")
         time.sleep(0.05)
 
 
 def find_redis(program: str = "redis") -> bool:
-    """Tell whether the programs are installed, those of Redis or of Valkey."""
+    """Whether the programs of Redis or Valkey are installed."""
     return all(shutil.which(f"{program}-{part}") for part in ("server", "cli"))
 
 

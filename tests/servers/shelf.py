@@ -1,10 +1,10 @@
-"""A site of a few files of any type, every request on record. Standard library only.
+"""A site of a few files of any type, every request is recorded. Standard library only.
 
 with serve({"/sitemap.xml.gz": ("application/gzip", packed), "/1": ("text/html", b"<h1>One</h1>")}) as shelf:
     ... shelf.url ...             # http://127.0.0.1:PORT
     shelf.hits                    # the paths asked for, in order
 
-`{site}` in a file of text stands for the URL of the site. What is not there is 404.
+`{site}` in a text file is replaced by the URL of the site. Other paths are 404.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Shelf:
 
 
 def handler_of(shelf: Shelf) -> type[BaseHTTPRequestHandler]:
-    """Return what answers for the shelf."""
+    """Return the request handler of the site."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -43,7 +43,7 @@ def handler_of(shelf: Shelf) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, *args: object) -> None:
-            """Say nothing."""
+            """Do not log."""
 
     return Handler
 

@@ -1,9 +1,9 @@
-"""A shop as a child process, with all that makes a crawl hard to resume: sessions, redirects, failures, images.
+"""A shop as a child process, with everything that makes a crawl hard to resume: sessions, redirects, failures, images.
 
     with opened(3000) as shop:
-        ... shop.url ...                          # the home page; /trade is the way in for traders
-        counts = shop.hits()                      # how often each path was asked for
-        more = counts - expected(3000)            # what was asked for again
+        ... shop.url ...                          # the home page; /trade is the entry for traders
+        counts = shop.hits()                      # how often each path was requested
+        more = counts - expected(3000)            # repeated requests
 
     /  /trade                 set the cookie `who`, of a customer or a trader, and lead to their first section
     /s/K/                     sets the cookie `key` of the section (for this path only) and redirects to its first list
@@ -11,8 +11,8 @@
     /s/K/product/N  stock/N   fail the first time, or the first two times, for some N: 503, 500 or a broken connection
     /image/NAME               a JPEG or PNG; some are 404
 
-Who comes without the header X-Shop or without the cookies of the section, or as a customer to a section for traders, is
-redirected to /cookies, and so on record. What was issued and how often a page failed is remembered for as long as the
+A request without the header X-Shop or without the cookies of the section, or from a customer to a section for traders,
+is redirected to /cookies, and so recorded. Issued cookies and the failures of each page are remembered as long as the
 server lives: it outlives its clients. A fifth of the sections is for traders. It dies with its parent.
 """
 
@@ -52,7 +52,7 @@ HTML = "text/html; charset=utf-8"
 
 
 class Answer(NamedTuple):
-    """What is sent back; a status of 0 breaks the connection."""
+    """A response. A status of 0 breaks the connection."""
 
     status: int
     body: bytes = b""
@@ -71,7 +71,7 @@ def members(section: int, products: int) -> list[int]:
 
 
 def failures(number: int) -> list[int]:
-    """Return the statuses that a product answers with before it is there; 0 is a broken connection."""
+    """Return the statuses that a product answers with before it is served; 0 is a broken connection."""
     if number % 40 == 7:
         return [503, 503]
     if number % 10 == 3:
@@ -80,34 +80,36 @@ def failures(number: int) -> list[int]:
 
 
 def images(number: int) -> list[str]:
-    """Return the paths of the images of a product: one that it shares, some have their own, some lack one."""
+    """Return the image paths of a product: a shared one, one of its own for some products, and missing ones for
+    some.
+    """
     own = [f"/image/own-{number}.{'png' if number % 3 else 'jpg'}"] if number % 4 == 0 else []
-    lost = ["/image/lost-all.jpg", f"/image/lost-{number}.jpg"] if number % 50 == 1 else []
-    return [f"/image/shared-{number % SHARED}.jpg", *own, *lost]
+    missing = ["/image/lost-all.jpg", f"/image/lost-{number}.jpg"] if number % 50 == 1 else []
+    return [f"/image/shared-{number % SHARED}.jpg", *own, *missing]
 
 
 @lru_cache(4096)
 def picture(path: str) -> bytes:
-    """Return an image that no other path has."""
+    """Return an image that is unique to the path."""
     number = int(re.sub(r"\D", "", path)) + 7_000_000 * ("shared" in path)
     colour = (number % 251, number // 251 % 251, number // 251**2)
-    out = BytesIO()
+    file = BytesIO()
     if path.endswith("png"):
-        Image.new("RGB", SIDE, colour).save(out, "PNG")
+        Image.new("RGB", SIDE, colour).save(file, "PNG")
     else:
-        Image.new("RGB", SIDE, colour).save(out, "JPEG", comment=path.encode())
-    return out.getvalue()
+        Image.new("RGB", SIDE, colour).save(file, "JPEG", comment=path.encode())
+    return file.getvalue()
 
 
 def way_to(number: int, products: int) -> list[str]:
-    """Return the paths on the way to a product: where the list links to, redirects, the product itself."""
+    """Return the paths from the link in a list through redirects to the product itself."""
     base = f"/s/{section_of(number, products)}"
-    hops = {0: ["go"], 3: ["go", "via"]}.get(number % 6, [])
-    return [*(f"{base}/{hop}/{number}" for hop in hops), f"{base}/product/{number}"]
+    redirects = {0: ["go"], 3: ["go", "via"]}.get(number % 6, [])
+    return [*(f"{base}/{hop}/{number}" for hop in redirects), f"{base}/product/{number}"]
 
 
 def expected(products: int, *, stock: bool = False) -> Counter[str]:
-    """Return how often each path is asked for by a spider that is never killed."""
+    """Return how often a spider that is never killed requests each path."""
     counts: Counter[str] = Counter(["/", "/trade"])
     for section in range(SECTIONS):
         counts[f"/s/{section}/"] = 1
@@ -134,7 +136,7 @@ class Shop:
     process: subprocess.Popen[str]
 
     def hits(self) -> Counter[str]:
-        """Return how often each path was asked for so far, robots.txt left out."""
+        """Return how often each path was requested so far, except robots.txt."""
         lines = (self.home / "hits").read_text().splitlines(keepends=True)
         counts = Counter(line[:-1] for line in lines if line.endswith("\n"))
         counts.pop("/robots.txt", None)
@@ -145,8 +147,8 @@ class Shop:
         return (self.home / "hits").read_bytes().count(b"\n")
 
 
-class Keeper:
-    """Knows what it issued, and answers."""
+class ShopState:
+    """Answers requests, and remembers issued cookies and failures."""
 
     def __init__(self, products: int) -> None:
         self._products = products
@@ -155,11 +157,11 @@ class Keeper:
         self._tries: Counter[str] = Counter()
 
     def answer(self, path: str, head: str) -> Answer:
-        """Answer a GET; `head` is the request as it came."""
+        """Return the response to a GET request with this head."""
         if path in {"/", "/trade"}:
             first = TRADE if path == "/trade" else 0
-            who = self._issue("who=" + ("trader" if first else "customer"))
-            return Answer(200, self._page("home", [f"/s/{first}/"]), more=(f"Set-Cookie: {who}; Path=/",))
+            cookie = self._issue("who=" + ("trader" if first else "customer"))
+            return Answer(200, self._page("home", [f"/s/{first}/"]), more=(f"Set-Cookie: {cookie}; Path=/",))
         if path.startswith("/image/"):
             return self._image(path)
         if path == "/cookies":
@@ -167,24 +169,24 @@ class Keeper:
         found = re.fullmatch(r"/s/(\d+)/(?:(\w+)/(\d+))?", path)
         if found is None or int(found[1]) >= SECTIONS:
             return Answer(404)
-        section, what, number = int(found[1]), found[2] or "", int(found[3] or 0)
-        if not self._is_welcome(section, what, head):
+        section, kind, number = int(found[1]), found[2] or "", int(found[3] or 0)
+        if not self._is_welcome(section, kind, head):
             return _to(302, "/cookies")
         answers = {"": self._section, "list": self._list, "go": self._hop, "via": self._hop}
         answers |= {"product": self._product, "stock": self._stock}
-        return answers.get(what, _nothing)(section, number, path)
+        return answers.get(kind, _nothing)(section, number, path)
 
     def _issue(self, cookie: str) -> str:
         issued = f"{cookie}-{len(self._issued)}"
         self._issued.add(issued)
         return issued
 
-    def _is_welcome(self, section: int, what: str, head: str) -> bool:
+    def _is_welcome(self, section: int, kind: str, head: str) -> bool:
         cookies = dict(COOKIE.findall(_field(head, "cookie")))
-        who = "who=" + cookies.get("who", "")
+        customer = "who=" + cookies.get("who", "")
         key = "key=" + cookies.get("key", "")
-        right = who in self._issued and who.startswith("who=trader") == (section >= TRADE)
-        keyed = not what or (key in self._issued and key.startswith(f"key={section}-"))
+        right = customer in self._issued and customer.startswith("who=trader") == (section >= TRADE)
+        keyed = not kind or (key in self._issued and key.startswith(f"key={section}-"))
         return right and keyed and _field(head, "x-shop") == "open"
 
     def _section(self, section: int, _number: int, path: str) -> Answer:
@@ -193,24 +195,24 @@ class Keeper:
 
     def _list(self, section: int, number: int, _path: str) -> Answer:
         own, start = self._lists[section], number * PER_LIST
-        ways = [way_to(each, self._products)[0] for each in own[start : start + PER_LIST]]
+        paths = [way_to(each, self._products)[0] for each in own[start : start + PER_LIST]]
         onwards = [f"/s/{section}/list/{number + 1}"]
         if start + PER_LIST >= len(own):
             onwards = [] if section + 1 in {TRADE, SECTIONS} else [f"/s/{section + 1}/"]
-        products = "".join(f'<a class="product" href="{way}">product</a>' for way in ways)
+        products = "".join(f'<a class="product" href="{path}">product</a>' for path in paths)
         missing = f'<a class="missing" href="/s/{section}/missing/{number}">gone</a>'
         return Answer(200, self._page("list", onwards, products + missing))
 
     def _hop(self, section: int, number: int, path: str) -> Answer:
-        ways = way_to(number, self._products)
-        return _to((301, 302, 307)[number % 5 % 3], ways[ways.index(path) + 1])
+        paths = way_to(number, self._products)
+        return _to((301, 302, 307)[number % 5 % 3], paths[paths.index(path) + 1])
 
     def _product(self, _section: int, number: int, path: str) -> Answer:
         failed = self._failure(path, failures(number))
         if failed is not None:
             return failed
-        shown = "".join(f'<img src="{image}">' for image in images(number))
-        body = f'<h1>Product {number}</h1><b class="price">{number}.50</b>{shown}'
+        image_tags = "".join(f'<img src="{image}">' for image in images(number))
+        body = f'<h1>Product {number}</h1><b class="price">{number}.50</b>{image_tags}'
         return Answer(200, self._page("product", [], body), more=("Cache-Control: private, max-age=3600",))
 
     def _stock(self, _section: int, number: int, path: str) -> Answer:
@@ -249,24 +251,23 @@ def _nothing(_section: int, _number: int, _path: str) -> Answer:
 class Connection(asyncio.Protocol):
     """One connection, which stays open."""
 
-    def __init__(self, keeper: Keeper, log: int) -> None:
-        self._keeper = keeper
+    def __init__(self, keeper: ShopState, log: int) -> None:
+        self._state = keeper
         self._log = log
         self._read = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way back."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer every request that has come whole."""
+        """Answer every complete request."""
         self._read += data
         while b"\r\n\r\n" in self._read:
             head, _, self._read = self._read.partition(b"\r\n\r\n")
             path = head.split(b" ", 2)[1].decode("ascii", "replace")
             os.write(self._log, f"{path}\n".encode())
-            answer = self._keeper.answer(path, head.decode("latin-1"))
+            answer = self._state.answer(path, head.decode("latin-1"))
             if not answer.status:
                 self._transport.abort()
                 return
@@ -276,9 +277,9 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(products: int, log_path: str) -> None:
-    """Serve until standard input ends, which it does when the parent dies. Prints the port first."""
+    """Serve until standard input ends, as it does when the parent dies. Prints the port first."""
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    keeper, loop = Keeper(products), asyncio.get_running_loop()
+    keeper, loop = ShopState(products), asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(keeper, log), "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
@@ -290,7 +291,7 @@ def opened(products: int) -> Iterator[Shop]:
     home = Path(tempfile.mkdtemp(prefix="lycosa-shop-"))
     (home / "hits").touch()
     command = [sys.executable, "-m", "tests.servers.shop", "--products", str(products), "--log", home / "hits"]
-    # A session of its own, or Ctrl-C in the terminal would end it before those who use it.
+    # A separate session: Ctrl-C in the terminal must not end it before its users.
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )

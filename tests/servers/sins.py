@@ -1,6 +1,6 @@
-"""What the misbehaving server does wrong, one function each. The docstring of a function is the sin.
+r"""The faults of the misbehaving server, one function each, with the fault as its docstring.
 
-`SINS` maps the first part of the path to the function; what follows it is `exchange.rest`.
+`SINS` maps the first part of the path to the function; the rest of the path is `exchange.rest`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WELL_BEHAVED = ("/good", "/echo", "/site/40", "/tree/40/0", "/slow?ms=50", "/man
 
 
 def sin(path: str) -> Callable[[Handler], Handler]:
-    """Put the function into the table."""
+    """Add the function to the table."""
 
     def register(handler: Handler) -> Handler:
         SINS[path] = handler
@@ -49,27 +49,29 @@ def page(title: str, *links: str, text: str = "") -> str:
 
 
 async def until_gone(x: Exchange) -> None:
-    """Say nothing until the client goes."""
+    """Wait until the client disconnects."""
     while await x.reader.read(MEBIBYTE):
         pass
 
 
 async def robots_txt(x: Exchange) -> None:
-    """Answer as `server.robots` says: a status, redirect, loop, a URL to move to, hang, html, sitemaps, or the text."""
-    way = x.server.robots
-    if way.isdigit():
-        await x.answer(int(way), f"no robots.txt: {way}", kind="text/plain")
-    elif way == "redirect":
+    """Answer as `server.robots` says: a status, redirect, loop, a URL to move to, hang, html, sitemaps, or the text
+    itself.
+    """
+    mode = x.server.robots
+    if mode.isdigit():
+        await x.answer(int(mode), f"no robots.txt: {mode}", kind="text/plain")
+    elif mode == "redirect":
         await x.answer(302, Location="/robots-moved.txt")
-    elif way == "loop":
+    elif mode == "loop":
         await x.answer(302, Location="/robots.txt")
-    elif way.startswith("http://"):
-        await x.answer(302, Location=way)
-    elif way == "hang":
+    elif mode.startswith("http://"):
+        await x.answer(302, Location=mode)
+    elif mode == "hang":
         await until_gone(x)
-    elif way == "html":
+    elif mode == "html":
         await x.answer(200, page("Not a robots.txt", "/good"))
-    elif way == "sitemaps":
+    elif mode == "sitemaps":
         lines = [
             "User-agent: *",
             "Disallow: /private",
@@ -78,12 +80,12 @@ async def robots_txt(x: Exchange) -> None:
         ]
         await x.answer(200, "\n".join(lines), kind="text/plain")
     else:
-        await x.answer(200, way, kind="text/plain")
+        await x.answer(200, mode, kind="text/plain")
 
 
 @sin("/robots-moved.txt")
 async def robots_moved(x: Exchange) -> None:
-    """Not a sin: where a redirected robots.txt is."""
+    """Not a sin: the target of a redirected robots.txt."""
     await x.answer(200, "User-agent: *\nDisallow: /private\n", kind="text/plain")
 
 
@@ -92,31 +94,31 @@ async def robots_moved(x: Exchange) -> None:
 
 @sin("/drop")
 async def drop(x: Exchange) -> None:
-    """Close without an answer."""
+    """Close the connection without a response."""
 
 
 @sin("/reset")
 async def reset(x: Exchange) -> None:
-    """Reset the connection without an answer."""
+    """Reset the connection without a response."""
     x.abort()
 
 
 @sin("/hang")
 async def hang(x: Exchange) -> None:
-    """Never answer."""
+    """Never respond."""
     await until_gone(x)
 
 
 @sin("/hang-after-headers")
 async def hang_after_headers(x: Exchange) -> None:
-    """Promise a body that never comes."""
+    """Announce a body that never comes."""
     await x.send(OK + b"Content-Length: 100\r\n\r\n")
     await until_gone(x)
 
 
 @sin("/drip")
 async def drip(x: Exchange) -> None:
-    """Send a byte a second, for ever."""
+    """Send one byte per second, for ever."""
     await x.send(OK + b"\r\n")
     while True:
         await x.send(b".")
@@ -125,7 +127,7 @@ async def drip(x: Exchange) -> None:
 
 @sin("/slow")
 async def slow(x: Exchange) -> None:
-    """Take `?ms=` milliseconds (200) to answer."""
+    """Respond after `?ms=` milliseconds (200)."""
     await asyncio.sleep(int(x.query("ms", "200")) / 1000)
     await x.answer(200, page("Slow"))
 
@@ -171,7 +173,7 @@ async def trailers(x: Exchange) -> None:
 
 @sin("/not-http")
 async def not_http(x: Exchange) -> None:
-    """Send bytes that are no HTTP."""
+    """Send bytes that are not HTTP."""
     await x.send(bytes(range(256)) * 16)
 
 
@@ -183,7 +185,7 @@ async def http_0_9(x: Exchange) -> None:
 
 @sin("/no-content-type")
 async def no_content_type(x: Exchange) -> None:
-    """Do not say what it is."""
+    """Send no Content-Type."""
     await x.answer(200, page("Untyped"), kind="")
 
 
@@ -200,7 +202,7 @@ async def endless(x: Exchange) -> None:
 
 @sin("/broken-chunks")
 async def broken_chunks(x: Exchange) -> None:
-    """Send a chunk size that is no number."""
+    """Send an invalid chunk size."""
     await x.send(OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nxyz\r\nworld\r\n0\r\n\r\n")
 
 
@@ -212,20 +214,20 @@ async def cut_chunks(x: Exchange) -> None:
 
 @sin("/short")
 async def short(x: Exchange) -> None:
-    """Promise more bytes than come."""
+    """Announce more bytes than are sent."""
     await x.send(OK + b"Content-Length: 1000\r\n\r\nonly this")
 
 
 @sin("/bad-gzip")
 async def bad_gzip(x: Exchange) -> None:
-    """Send a compressed page that is damaged."""
+    """Send a damaged compressed page."""
     head = gzip.compress(b"")[:10]
     await x.answer(200, head + b"\xff" * 100, Content_Encoding="gzip")
 
 
 @sin("/not-gzip")
 async def not_gzip(x: Exchange) -> None:
-    """Say gzip, or another coding (/not-gzip/br), and send the page as it is."""
+    """Announce gzip, or another coding (/not-gzip/br), and send the page uncompressed."""
     await x.answer(200, page("Not compressed", text="at all"), Content_Encoding=x.rest or "gzip")
 
 
@@ -242,7 +244,7 @@ async def gzip_bomb(x: Exchange) -> None:
     """Send a GiB of zeros, compressed a thousandfold."""
     squeezed = zlib.compressobj(9, zlib.DEFLATED, 31)
     start = squeezed.compress(b"") + squeezed.flush(zlib.Z_FULL_FLUSH)
-    mebibyte = squeezed.compress(bytes(MEBIBYTE)) + squeezed.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
+    mebibyte = squeezed.compress(bytes(MEBIBYTE)) + squeezed.flush(zlib.Z_FULL_FLUSH)  # does not refer to earlier data
     await x.send(OK + b"Content-Encoding: gzip\r\n\r\n" + start)
     for _ in range(1024):
         await x.send(mebibyte)
@@ -251,7 +253,7 @@ async def gzip_bomb(x: Exchange) -> None:
 
 @sin("/wrong-charset")
 async def wrong_charset(x: Exchange) -> None:
-    """Say one charset (/wrong-charset/ascii; utf-8) and use another, Shift_JIS."""
+    """Announce one charset (/wrong-charset/ascii; utf-8) and use another, Shift_JIS."""
     text = page("文字化け", text="これは日本語の文章です。" * 20)
     await x.answer(200, text.encode("shift_jis"), kind=f"text/html; charset={x.rest or 'utf-8'}")
 
@@ -264,7 +266,7 @@ async def bad_charset_label(x: Exchange) -> None:
 
 @sin("/charset")
 async def charset(x: Exchange) -> None:
-    """Be in one charset and say another, in the ways of `charsets.py`; /charset/NAME."""
+    """Use one charset and announce another, as in `charsets.py`; /charset/NAME."""
     case = CHARSETS[x.rest]
     await x.answer(200, case.body, kind=case.content_type)
 
@@ -277,7 +279,7 @@ async def binary(x: Exchange) -> None:
 
 @sin("/video")
 async def video(x: Exchange) -> None:
-    """Not a sin: a gigabyte that nobody asked for."""
+    """Not a sin: a gigabyte of video."""
     await x.send(b"HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\nContent-Length: 1073741824\r\n\r\n")
     for _ in range(1024):
         await x.send(bytes(MEBIBYTE))
@@ -285,7 +287,7 @@ async def video(x: Exchange) -> None:
 
 @sin("/empty")
 async def empty(x: Exchange) -> None:
-    """Send nothing, politely."""
+    """Send an empty page."""
     await x.answer(200)
 
 
@@ -297,7 +299,7 @@ async def nested(x: Exchange) -> None:
 
 @sin("/nul-bytes")
 async def nul_bytes(x: Exchange) -> None:
-    """Mix NUL bytes into a page."""
+    """Send a page with NUL bytes."""
     body = page("N\0U\0L", "/good", text="zeros\0 between").encode().replace(b"&#0;", b"\0")
     await x.answer(200, body.replace(b"<p>", b"<p>\0\0"))
 
@@ -391,7 +393,7 @@ async def cookies_required(x: Exchange) -> None:
 
 @sin("/broken-links")
 async def broken_links(x: Exchange) -> None:
-    """Mix links that mean something with links that mean nothing."""
+    """Mix valid and invalid links."""
     await x.answer(
         200,
         """<!doctype html><title>Links</title><base href="/linked/">
@@ -430,7 +432,7 @@ async def calendar(x: Exchange) -> None:
 @sin("/")
 @sin("/index")
 async def index(x: Exchange) -> None:
-    """Not a sin: links to what harms nobody."""
+    """Not a sin: links to harmless pages."""
     await x.answer(200, page("Index", *WELL_BEHAVED))
 
 
@@ -442,15 +444,15 @@ async def good(x: Exchange) -> None:
 
 @sin("/links")
 async def chosen_links(x: Exchange) -> None:
-    """Not a sin: link to every line of `?to=`."""
+    """Not a sin: links to every line of `?to=`."""
     await x.answer(200, page("Links", *x.query("to").split("\n")))
 
 
 @sin("/echo")
 async def echo(x: Exchange) -> None:
     """Not a sin: the request, as JSON."""
-    said = {"method": x.hit.method, "target": x.hit.target, "headers": x.hit.headers, "body": x.hit.body.hex()}
-    await x.answer(200, json.dumps(said), kind="application/json")
+    request = {"method": x.hit.method, "target": x.hit.target, "headers": x.hit.headers, "body": x.hit.body.hex()}
+    await x.answer(200, json.dumps(request), kind="application/json")
 
 
 @sin("/site")

@@ -1,7 +1,7 @@
-"""More of what the misbehaving server does: what middlewares, forms, feeds and pipelines have to cope with.
+r"""More faults of the misbehaving server: for middlewares, forms, feeds and pipelines.
 
-As in `sins.py`: one function each, its docstring is the sin, what follows the first part of the path is `x.rest`.
-What the server remembers between requests is in `x.server.memory`.
+As in `sins.py`: one function each, with the fault as its docstring; the rest of the path is `x.rest`. State between
+requests is in `x.server.memory`.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ BOMB_SIDE = 30_000
 
 
 def cookies_of(x: Exchange) -> dict[str, str]:
-    """Return the cookies that came with the request."""
+    """Return the cookies of the request."""
     return {name: each.value for name, each in SimpleCookie(x.hit.headers.get("cookie", "")).items()}
 
 
 def form_of(x: Exchange) -> dict[str, list[str]]:
-    """Return the fields of a form that came as the body."""
+    """Return the fields of a form in the body."""
     return parse_qs(x.hit.body.decode(), keep_blank_values=True)
 
 
-def next_number(x: Exchange, what: str) -> int:
-    """Return 1, 2, 3 ... for this server."""
+def next_number(x: Exchange, kind: str) -> int:
+    """Return 1, 2, 3 ... for each kind of number on this server."""
     counts: Counter[str] = x.server.memory.setdefault("numbers", Counter())
-    counts[what] += 1
-    return counts[what]
+    counts[kind] += 1
+    return counts[kind]
 
 
 # --- cookies and logins
@@ -52,13 +52,14 @@ def next_number(x: Exchange, what: str) -> int:
 
 @sin("/identity")
 async def identity(x: Exchange) -> None:
-    """Redirect to itself with a new identity (cookie `who`, 1, 2, ...) until it comes back; it is good for `?uses=`
-    requests (a million), then forgotten: the next one is redirected with a new identity."""
+    """Redirect to itself with a new identity (cookie `who`, 1, 2, ...) until the cookie comes back. An identity is
+    valid for `?uses=` requests (a million); the next one is redirected with a new identity.
+    """
     uses: Counter[str] = x.server.memory.setdefault("uses", Counter())
-    who = cookies_of(x).get("who", "")
-    if who and uses[who] < int(x.query("uses", "1000000")):
-        uses[who] += 1
-        await x.answer(200, page(f"You are {who}", "/identity/a", "/identity/b", "/identity/a/c"))
+    customer = cookies_of(x).get("who", "")
+    if customer and uses[customer] < int(x.query("uses", "1000000")):
+        uses[customer] += 1
+        await x.answer(200, page(f"You are {customer}", "/identity/a", "/identity/b", "/identity/a/c"))
     else:
         new = f"who={next_number(x, 'who')}; Path=/identity; HttpOnly"
         await x.answer(302, Location=x.hit.target, Set_Cookie=new)
@@ -66,21 +67,22 @@ async def identity(x: Exchange) -> None:
 
 @sin("/set-cookies")
 async def set_cookies(x: Exchange) -> None:
-    """Set a cookie for every `?line=`, as it is written there, whether it is allowed or not."""
+    """Set a cookie for every `?line=`, exactly as given, whether it is allowed or not."""
     lines = parse_qs(urlsplit(x.hit.target).query).get("line", [])
     await x.answer(200, page("Cookies", "/show-cookies"), Set_Cookie=lines)
 
 
 @sin("/show-cookies")
 async def show_cookies(x: Exchange) -> None:
-    """Not a sin: the cookies that came, as JSON."""
+    """Not a sin: the cookies of the request, as JSON."""
     await x.answer(200, json.dumps(cookies_of(x)), kind="application/json")
 
 
 @sin("/login")
 async def login(x: Exchange) -> None:
-    """Show a form whose hidden token is good once, and only with the session cookie it came with; 403 without them.
-    The right name and password lead to /account (303), wrong ones to the form again."""
+    """Show a form whose hidden token is valid once, and only with the session cookie it came with; otherwise 403.
+    The right name and password lead to /account (303), wrong ones back to the form.
+    """
     tokens: dict[str, str] = x.server.memory.setdefault("tokens", {})
     if x.hit.method == "POST":
         await _log_in(x, tokens)
@@ -113,7 +115,7 @@ def _login_page(token: str) -> str:
 
 @sin("/account")
 async def account(x: Exchange) -> None:
-    """Redirect to /login who has not logged in."""
+    """Redirect to /login without a login."""
     if cookies_of(x).get("session", "") in x.server.memory.get("known", ()):
         await x.answer(200, page("Account", "/account/orders", text=f"Welcome, {USER}."))
     else:
@@ -122,9 +124,9 @@ async def account(x: Exchange) -> None:
 
 @sin("/basic")
 async def basic(x: Exchange) -> None:
-    """Ask for a name and a password (401, realm "engine room"); those right for all of /basic."""
-    right = "Basic " + b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-    if x.hit.headers.get("authorization") == right:
+    """Require a name and a password (401, realm "engine room"), the same for all of /basic."""
+    expected = "Basic " + b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    if x.hit.headers.get("authorization") == expected:
         await x.answer(200, page("Engine room", "/basic/deeper"))
     else:
         challenge = 'Basic realm="engine room", charset="UTF-8"'
@@ -136,32 +138,33 @@ async def basic(x: Exchange) -> None:
 
 @sin("/redirects")
 async def redirects(x: Exchange) -> None:
-    """Redirect with one status after the other, /redirects/301-302-307, then answer as /echo does."""
+    """Redirect with one status after the other, /redirects/301-302-307, then answer like /echo."""
     status, _, rest = x.rest.partition("-")
     if status:
         await x.answer(int(status), Location=f"/redirects/{rest}")
     else:
-        said = {"method": x.hit.method, "headers": x.hit.headers, "body": x.hit.body.hex()}
-        await x.answer(200, json.dumps(said), kind="application/json")
+        request = {"method": x.hit.method, "headers": x.hit.headers, "body": x.hit.body.hex()}
+        await x.answer(200, json.dumps(request), kind="application/json")
 
 
 @sin("/redirect-to")
 async def redirect_to(x: Exchange) -> None:
-    """Redirect to `?url=` wherever that is, with `?status=` (302)."""
+    """Redirect to any `?url=`, with `?status=` (302)."""
     await x.answer(int(x.query("status", "302")), Location=x.query("url", "/good"))
 
 
 @sin("/meta-refresh")
 async def meta_refresh(x: Exchange) -> None:
-    """Redirect in the page: to `?url=` (/good) after `?after=` (0) seconds; /meta-refresh/loop to itself,
-    /meta-refresh/noscript only where there is no script, /meta-refresh/comment in a comment, which does not count."""
-    to = "/meta-refresh/loop" if x.rest == "loop" else x.query("url", "/good")
-    tag = f'<meta http-equiv="Refresh" content="{x.query("after", "0")}; URL=\'{escape(to)}\'">'
+    """Redirect in the page: to `?url=` (/good) after `?after=` (0) seconds. /meta-refresh/loop redirects to itself,
+    /meta-refresh/noscript without scripts only, and /meta-refresh/comment not at all, since it is in a comment.
+    """
+    target = "/meta-refresh/loop" if x.rest == "loop" else x.query("url", "/good")
+    tag = f'<meta http-equiv="Refresh" content="{x.query("after", "0")}; URL=\'{escape(target)}\'">'
     around = {"noscript": "<noscript>{}</noscript>", "comment": "<!-- {} -->"}.get(x.rest, "{}")
     await x.answer(200, f"<!doctype html><html><head>{around.format(tag)}<title>Moved</title></head>Wait.")
 
 
-# --- failures that pass
+# --- temporary failures
 
 
 @sin("/fails")
@@ -176,21 +179,22 @@ async def fails(x: Exchange) -> None:
 
 @sin("/drops")
 async def drops(x: Exchange) -> None:
-    """Close without an answer N times (/drops/N), then answer."""
+    """Close without a response N times (/drops/N), then answer."""
     if x.tries() > int(x.rest or "1"):
         await x.answer(200, page("Fine"))
 
 
 @sin("/missing")
 async def missing(x: Exchange) -> None:
-    """Answer 404 with a page worth reading."""
+    """Answer 404 with a useful page."""
     await x.answer(404, page("Gone, but look here", "/good", text="What you look for has moved."))
 
 
 @sin("/congested")
 async def congested(x: Exchange) -> None:
-    """Take `?ms=` (20) milliseconds for every request that is being answered at the same time; `memory["busy"]` has the
-    numbers of those, as each request found it."""
+    """Take `?ms=` (20) milliseconds for every request in progress; `memory["busy"]` has their number at each
+    request.
+    """
     x.server.memory.setdefault("busy", []).append(x.server.busy)
     await asyncio.sleep(float(x.query("ms", "20")) * x.server.busy / 1000)
     await x.answer(200, page(f"Congested {x.rest}"))
@@ -198,7 +202,7 @@ async def congested(x: Exchange) -> None:
 
 @sin("/overloaded")
 async def overloaded(x: Exchange) -> None:
-    """Answer 429 while more than `?most=` (2) requests are being answered, each taking `?ms=` (20) milliseconds."""
+    """Answer 429 while more than `?most=` (2) requests are in progress, each taking `?ms=` (20) milliseconds."""
     refused = x.server.busy > int(x.query("most", "2"))
     await asyncio.sleep(float(x.query("ms", "20")) / 1000)
     await x.answer(429 if refused else 200, page(f"Overloaded {x.rest}"))
@@ -209,8 +213,9 @@ async def overloaded(x: Exchange) -> None:
 
 @sin("/coded")
 async def coded(x: Exchange) -> None:
-    """Compress: /coded/gzip, deflate, raw-deflate (as some do), br, twice; or lie: /coded/wrong (gzip called br), none
-    (nothing called gzip), unknown (a coding nobody knows), cut (a part of gzip)."""
+    """Compress: /coded/gzip, deflate, raw-deflate (as some servers do), br, twice; or lie: /coded/wrong (gzip
+    labelled br), none (uncompressed, labelled gzip), unknown (an unknown coding), cut (a part of gzip).
+    """
     import brotli
 
     body = page("Coded", "/good", text="squeezed " * 1000).encode()
@@ -231,19 +236,20 @@ async def coded(x: Exchange) -> None:
 
 @sin("/cached")
 async def cached(x: Exchange) -> None:
-    """Not a sin: a page titled by how often it was made anew. `?control=` is Cache-Control, `?vary=` Vary, `?age=` Age,
-    `?expires=` seconds from now; `?etag=` and `?modified=1` make it conditional (304)."""
+    """Not a sin: a page titled by how often it was generated. `?control=` is Cache-Control, `?vary=` Vary, `?age=`
+    Age, `?expires=` seconds from now; `?etag=` and `?modified=1` make it conditional (304).
+    """
     fields = {"Cache_Control": x.query("control"), "Vary": x.query("vary"), "Age": x.query("age")}
     fields["ETag"] = f'"{x.query("etag")}"' if x.query("etag") else ""
     fields["Last_Modified"] = formatdate(MODIFIED_AT, usegmt=True) if x.query("modified") else ""
     fields["Expires"] = formatdate(time() + float(x.query("expires")), usegmt=True) if x.query("expires") else ""
     fields["Date"] = formatdate(time(), usegmt=True)
-    given = {name: value for name, value in fields.items() if value}
-    if _unchanged(x, given):
-        await x.answer(304, **given)
+    sent = {name: value for name, value in fields.items() if value}
+    if _unchanged(x, sent):
+        await x.answer(304, **sent)
     else:
         await x.answer(
-            200, page(f"Made {next_number(x, x.hit.target)}", text=x.hit.headers.get("accept-language", "")), **given
+            200, page(f"Made {next_number(x, x.hit.target)}", text=x.hit.headers.get("accept-language", "")), **sent
         )
 
 
@@ -259,7 +265,7 @@ def _unchanged(x: Exchange, fields: dict[str, str]) -> bool:
 
 @sin("/sitemap-index.xml")
 async def sitemap_index(x: Exchange) -> None:
-    """Not a sin: a sitemap of sitemaps, the second compressed, the third not there, the fourth itself."""
+    """Not a sin: a sitemap index; the second sitemap is compressed, the third missing, the fourth the index itself."""
     names = ("/sitemap-1.xml", "/sitemap-2.xml.gz", "/404/sitemap.xml", "/sitemap-index.xml")
     entries = "".join(f"<sitemap><loc>{x.server.url(name)}</loc></sitemap>" for name in names)
     space = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
@@ -268,7 +274,7 @@ async def sitemap_index(x: Exchange) -> None:
 
 @sin("/sitemap-1.xml")
 async def sitemap(x: Exchange) -> None:
-    """Not a sin: products 0 to 4 of the shop, changed on the first to the fifth of January 2026, and blanks in loc."""
+    """Not a sin: products 0 to 4 of the shop, changed on the first to the fifth of January 2026, with blanks in loc."""
     await x.answer(200, _urlset(x, 0), kind="text/xml; charset=utf-8")
 
 
@@ -325,7 +331,7 @@ async def products_xml(x: Exchange) -> None:
 
 @sin("/entities.xml")
 async def entities(x: Exchange) -> None:
-    """Send XML that grows a billionfold when it is believed, and one that asks for a local file."""
+    """Send XML whose entities expand a billionfold, and one that refers to a local file."""
     more = "".join(f'<!ENTITY e{level} "{f"&e{level - 1};" * 10}">' for level in range(1, 10))
     kinds = f'<!DOCTYPE feed [<!ENTITY e0 "lol">{more}<!ENTITY file SYSTEM "file:///etc/hostname">]>'
     await x.answer(
@@ -351,7 +357,7 @@ def _png(header: bytes, data: bytes) -> bytes:
 
 
 def png_bomb() -> bytes:
-    """Return a PNG of 14 kB that needs a gigabyte of memory, or seven."""
+    """Return a PNG of 14 kB that needs one or even seven gigabytes of memory."""
     squeezed = zlib.compressobj(9)
     row = bytes(1 + BOMB_SIDE // 8) * 100
     data = b"".join(squeezed.compress(row) for _ in range(BOMB_SIDE // 100)) + squeezed.flush()
@@ -369,8 +375,10 @@ def jpeg(side: int, colour: tuple[int, int, int]) -> bytes:
 
 @sin("/image")
 async def image(x: Exchange) -> None:
-    """Send /image/N.png or /image/N.jpg, a colour of its own for each N below a million; or lie: /image/cut.png ends
-    early, /image/fake.png is a page, /image/bomb.png needs a gigabyte of memory, /image/missing.png is not there."""
+    """Send /image/N.png or /image/N.jpg, with a different colour for each N below a million; or lie: /image/cut.png
+    ends early, /image/fake.png is a page, /image/bomb.png needs a gigabyte of memory, /image/missing.png does not
+    exist.
+    """
     name, _, kind = x.rest.partition(".")
     number = int(name) if name.isdecimal() else 0
     colour = (number % 256, number // 256 % 256, number // 65536 % 256)
@@ -389,18 +397,18 @@ async def image(x: Exchange) -> None:
 
 @sin("/shop")
 async def shop(x: Exchange) -> None:
-    """Not a sin: a shop of N products, 20 on a page: /shop/N, /shop/N/page/P (from 1), /shop/N/product/I (from 0)."""
+    """Not a sin: a shop of N products, 20 per page: /shop/N, /shop/N/page/P (from 1), /shop/N/product/I (from 0)."""
     count, *rest = x.rest.split("/")
     kind, number = rest[0] if rest else "page", int(rest[1]) if len(rest) > 1 else 1
     if kind == "product" and number < int(count):
         await x.answer(200, _product_page(int(count), number))
     elif kind == "page" and 0 < number <= max(1, -(-int(count) // PER_PAGE)):
-        await x.answer(200, page(f"Shop, page {number}", *_shelf(int(count), number)))
+        await x.answer(200, page(f"Shop, page {number}", *_product_links(int(count), number)))
     else:
         await x.answer(404, page("No such thing in this shop"))
 
 
-def _shelf(count: int, number: int) -> Iterator[str]:
+def _product_links(count: int, number: int) -> Iterator[str]:
     first, last = (number - 1) * PER_PAGE, min(number * PER_PAGE, count)
     yield from (f"/shop/{count}/product/{product}" for product in range(first, last))
     if last < count:
@@ -415,12 +423,12 @@ def _product_page(count: int, number: int) -> str:
     )
 
 
-# --- links that lead astray
+# --- links to avoid
 
 
 @sin("/private-links")
 async def private_links(x: Exchange) -> None:
-    """Link to addresses that are nobody's business, written in every way: loopback, private, link-local, metadata."""
+    """Link to private addresses, written in every way: loopback, private, link-local, metadata."""
     port = x.server.address.rpartition(":")[2]
     hosts = [
         "127.0.0.3", "127.1", "2130706437", "0x7f000006", "0177.0.0.7", "localhost", "localhost.", "[::1]", "0.0.0.0",
@@ -431,14 +439,14 @@ async def private_links(x: Exchange) -> None:
 
 @sin("/leads")
 async def leads(x: Exchange) -> None:
-    """Not a sin: link to every `?to=`; /leads/sitemap.xml does so as a sitemap, /leads/missing with a 404."""
-    to = parse_qs(urlsplit(x.hit.target).query).get("to", [])
+    """Not a sin: link to every `?to=`; /leads/sitemap.xml as a sitemap, /leads/missing with a 404."""
+    targets = parse_qs(urlsplit(x.hit.target).query).get("to", [])
     if x.rest == "sitemap.xml":
-        entries = "".join(f"<url><loc>{escape(url)}</loc></url>" for url in to)
+        entries = "".join(f"<url><loc>{escape(url)}</loc></url>" for url in targets)
         space = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
         await x.answer(200, f'<?xml version="1.0"?><urlset {space}>{entries}</urlset>', kind="application/xml")
     else:
-        await x.answer(404 if x.rest == "missing" else 200, page("Leads", *to))
+        await x.answer(404 if x.rest == "missing" else 200, page("Leads", *targets))
 
 
 @sin("/huge-links")

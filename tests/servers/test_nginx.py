@@ -1,4 +1,4 @@
-"""The server that proofs count on: what it serves, what it logs, and that nothing of it stays behind."""
+"""The nginx that other tests rely on: what it serves and logs, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def get(url: str, **headers: str) -> bytes:
         return answer.read()
 
 
-def test_serves_and_logs_every_request_in_order(site: Path):
+def test_requests_are_served_and_logged_in_order(site: Path):
     with serve(site, address="127.0.0.9") as server:
         assert get(server.url + "/", **{"User-Agent": 'an "agent"'}).startswith(b"<p>hello")
         get(server.url + "/plain.txt?q=1")
@@ -51,7 +51,7 @@ def test_serves_and_logs_every_request_in_order(site: Path):
         assert [each.uri for each in server.requests()] == ["/plain.txt"]
 
 
-def test_keeps_the_connection_and_compresses_when_asked(site: Path):
+def test_connections_are_kept_and_pages_compressed_on_request(site: Path):
     with serve(site, gzip=True) as server:
         connection = HTTPConnection(urlsplit(server.url).netloc, timeout=60)
         for _ in range(3):
@@ -63,14 +63,14 @@ def test_keeps_the_connection_and_compresses_when_asked(site: Path):
         assert len({each.connection for each in server.requests()}) == 1
 
 
-def test_leaves_no_process_and_no_file(site: Path):
+def test_no_process_and_no_file_is_left(site: Path):
     with serve(site) as server:
         get(server.url + "/")
     assert server.process.poll() is not None
     assert not server.home.exists()
 
 
-def test_a_taken_port_is_an_error(site: Path):
+def test_a_port_in_use_is_an_error(site: Path):
     with (
         serve(site) as server,
         pytest.raises(NginxFailed, match="Address already in use"),
@@ -79,7 +79,7 @@ def test_a_taken_port_is_an_error(site: Path):
         pass
 
 
-def test_dies_with_its_parent(site: Path):
+def test_nginx_dies_with_its_parent(site: Path):
     need("setpriv (util-linux)", Path("/usr/bin/setpriv").exists())
     program = f"""
 import os, pathlib, signal
@@ -95,12 +95,12 @@ with serve(pathlib.Path({str(site)!r})) as server:
 
 
 def gone_within(pid: int, seconds: float) -> None:
-    """Wait on the process itself (pidfd), not on a clock."""
+    """Wait for the end of the process by its pidfd."""
     try:
-        watch = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        assert select.select([watch], [], [], seconds)[0], f"nginx {pid} outlived its parent"
+        assert select.select([pidfd], [], [], seconds)[0], f"nginx {pid} outlived its parent"
     finally:
-        os.close(watch)
+        os.close(pidfd)

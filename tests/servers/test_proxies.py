@@ -1,4 +1,4 @@
-"""The proxies and the banning sites that other tests build on do what they say."""
+"""The proxies and the banning sites that other tests rely on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.servers.proxy import Proxy, proxying
 LOGIN = {"user": "ann", "password": "se@same:5"}
 
 
-def playing(play: Callable[[Banning, Callable[..., Any]], Any], **options: Any) -> None:
+def run_scenario(scenario: Callable[[Banning, Callable[..., Any]], Any], **options: Any) -> None:
     async def main() -> None:
         fetcher = CurlFetcher(FetchSettings(timeout_s=10))
 
@@ -33,7 +33,7 @@ def playing(play: Callable[[Banning, Callable[..., Any]], Any], **options: Any) 
 
         async with asyncio.timeout(60), banning(**options) as server:
             try:
-                await play(server, fetch)
+                await scenario(server, fetch)
             finally:
                 await fetcher.close()
 
@@ -64,10 +64,10 @@ def playing(play: Callable[[Banning, Callable[..., Any]], Any], **options: Any) 
         "dante",
     ],
 )
-def test_a_real_proxy(proxy):
-    """It leaves by its own address, wants its login, dies when it is killed, and comes back where it was."""
+def test_a_real_proxy_uses_its_exit_checks_logins_and_can_be_restarted(proxy):
+    """It connects from its exit address, requires its login, and after a kill starts again at the same address."""
 
-    async def play(server: Banning, fetch: Callable[..., Any]) -> None:
+    async def scenario(server: Banning, fetch: Callable[..., Any]) -> None:
         with running(proxy()) as [real]:
             answer = await fetch(server.url(), real.url)
             assert (answer.status, server.hits[-1].ip, server.hits[-1].good) == (200, real.exit, True)
@@ -76,47 +76,47 @@ def test_a_real_proxy(proxy):
                 assert isinstance(refused, ConnectFailed) or refused.status == 407
             if isinstance(real, Dante):
                 assert (await fetch(server.url(), real.url_socks4)).status == 200
-            before = len(server.hits)
+            hits_before = len(server.hits)
             real.kill()
             assert isinstance(await fetch(server.url(), real.url), ConnectFailed)
-            assert len(server.hits) == before
+            assert len(server.hits) == hits_before
             real.launch()
             real.wait()
             assert (await fetch(server.url(), real.url)).status == 200
 
-    playing(play)
+    run_scenario(scenario)
 
 
 @pytest.mark.proxies
 @pytest.mark.parametrize("kind", [Tinyproxy, Squid])
-def test_a_real_proxy_that_refuses_a_site(kind):
-    async def play(server: Banning, fetch: Callable[..., Any]) -> None:
+def test_a_real_proxy_refuses_a_site(kind):
+    async def scenario(server: Banning, fetch: Callable[..., Any]) -> None:
         with running(kind(refuses=[server.addresses[0]])) as [real]:
             assert [(await fetch(server.url(site=site), real.url)).status for site in (0, 1)] == [403, 200]
             assert [hit.site for hit in server.hits] == [1]
 
-    playing(play, sites=2)
+    run_scenario(scenario, sites=2)
 
 
 @pytest.mark.proxies
-def test_a_real_proxy_dies_with_its_process():
-    """Even one whose test was killed leaves nothing behind."""
+def test_real_proxies_die_with_their_parent():
+    """They leave nothing behind even if the test process was killed."""
     proxies: list[RealProxy] = [Tinyproxy(), Squid(), Microsocks(), Dante()]
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     child = os.fork()
     if not child:
         with running(*proxies):
-            os.write(tell, " ".join(str(each.process.pid) for each in proxies if each.process).encode())
+            os.write(writer, " ".join(str(each.process.pid) for each in proxies if each.process).encode())
             signal.pause()
-    pids = [int(each) for each in os.read(told, 100).split()]
+    pids = [int(each) for each in os.read(reader, 100).split()]
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     for pid in pids:
-        _gone(pid)
+        _wait_for_end(pid)
 
 
-def _gone(pid: int) -> None:
-    """Return when a process is no more, or waits to be buried."""
+def _wait_for_end(pid: int) -> None:
+    """Wait until a process has ended. It may still be a zombie."""
     handle = None
     try:
         handle = os.pidfd_open(pid)
@@ -134,56 +134,58 @@ async def _readable(handle: int) -> bool:
     return bool(await asyncio.wait_for(done, 20))
 
 
-def test_the_small_proxy_and_its_faults():
-    async def play(server: Banning, fetch: Callable[..., Any]) -> None:
+def test_the_faults_of_the_small_proxy():
+    async def scenario(server: Banning, fetch: Callable[..., Any]) -> None:
         async with proxying(**LOGIN, host="127.0.3.1", exit="127.0.3.2") as proxy:
 
-            async def asked() -> Any:
+            async def fetch_page() -> Any:
                 return await fetch(server.url(), proxy.url_with_secrets)
 
-            assert (await asked()).status == 200
+            assert (await fetch_page()).status == 200
             assert server.hits[-1].ip == "127.0.3.2"
             proxy.alters = (b"Page", b"Buy this: page")
-            assert b"<title>Buy this: page 0" in (await asked()).body
+            assert b"<title>Buy this: page 0" in (await fetch_page()).body
             proxy.alters = None
             proxy.delay_s = 0.3
-            assert (await asked()).timings.total_s >= 0.3
+            assert (await fetch_page()).timings.total_s >= 0.3
             proxy.delay_s = 0
             proxy.refuses.add(server.addresses[0])
-            assert (await asked()).status == 403
+            assert (await fetch_page()).status == 403
             proxy.refuses.clear()
             proxy.drops = 1
-            assert isinstance(await asked(), ConnectionLost)
-            assert (await asked()).status == 200
+            assert isinstance(await fetch_page(), ConnectionLost)
+            assert (await fetch_page()).status == 200
             proxy.password = "another"
-            assert (await asked()).status == 407
+            assert (await fetch_page()).status == 407
 
-    playing(play)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("how", How)
-def test_a_site_that_bans(how):
-    """A client is banned where it asked too much, for a time, and nowhere else."""
+def test_a_site_bans_a_client(how):
+    """A client is banned on the site where it exceeded the limit, for a while, and nowhere else."""
 
-    async def play(server: Banning, fetch: Callable[..., Any]) -> None:
-        async with proxying(exit="127.0.3.3") as one, proxying(exit="127.0.3.4") as other:
-            good = [await fetch(server.url(f"/page/{number}"), one.url) for number in range(2)]
+    async def scenario(server: Banning, fetch: Callable[..., Any]) -> None:
+        async with proxying(exit="127.0.3.3") as first, proxying(exit="127.0.3.4") as other:
+            good = [await fetch(server.url(f"/page/{number}"), first.url) for number in range(2)]
             assert [answer.status for answer in good] == [200, 200]
-            bad = await fetch(server.url("/page/2"), one.url)
-            _refused(bad, how, one)
-            assert (await fetch(server.url("/robots.txt"), one.url)).status == 200
+            bad = await fetch(server.url("/page/2"), first.url)
+            _assert_refused(bad, how, first)
+            assert (await fetch(server.url("/robots.txt"), first.url)).status == 200
             assert (await fetch(server.url("/page/2"), other.url)).status == 200
-            assert (await fetch(server.url("/page/2", site=1), one.url)).status == 200
+            assert (await fetch(server.url("/page/2", site=1), first.url)).status == 200
             server.unban("127.0.3.3")
-            assert b"Page 2" in (await fetch(server.url("/page/2"), one.url)).body
+            assert b"Page 2" in (await fetch(server.url("/page/2"), first.url)).body
             assert server.pages() == {"/page/0": 1, "/page/1": 1, "/page/2": 2}
-            repeated = how is How.CLOSED  # by libcurl: a kept connection may have ended by itself
+            repeated = (
+                how is How.CLOSED
+            )  # libcurl repeats the request, since a kept connection may have been closed in the meantime
             assert server.by_client() == {"127.0.3.3": 5 + repeated, "127.0.3.4": 1}
 
-    playing(play, sites=2, limit=Limit(2, how, for_s=60.0))
+    run_scenario(scenario, sites=2, limit=Limit(2, how, for_s=60.0))
 
 
-def _refused(answer: HttpResponse | FetchError, how: How, proxy: Proxy) -> None:
+def _assert_refused(answer: HttpResponse | FetchError, how: How, proxy: Proxy) -> None:
     if how is How.CLOSED:
         assert isinstance(answer, ConnectionLost)
         return

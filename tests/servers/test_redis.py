@@ -1,4 +1,4 @@
-"""The Redis servers that proofs count on: started, ended and started again; nothing of them stays behind."""
+"""The Redis servers that other tests rely on: started, stopped, restarted; they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers.test_nginx import gone_within
 pytestmark = pytest.mark.redis
 
 
-def test_ends_and_starts_again_with_its_data_or_without():
+def test_a_server_restarts_with_or_without_its_data():
     with redis_server(append="always", password="a secret") as server:
         url = server.url
         server.cli("SET", "name", "value")
@@ -34,20 +34,20 @@ def test_ends_and_starts_again_with_its_data_or_without():
     assert not home.exists()
 
 
-def test_memory_and_tls():
+def test_maxmemory_and_tls():
     with redis_server(maxmemory="3mb", policy="allkeys-lru", tls=True) as server:
         assert server.url.startswith("rediss://")
         assert "maxmemory_policy:allkeys-lru" in server.cli("INFO", "memory")
 
 
-def test_a_cluster(cluster):
+def test_a_cluster_is_complete(cluster):
     assert cluster.is_whole()
     first = cluster.owner("some key")
     assert first.cli("SET", "some key", "1") == "OK"
     assert len({cluster.owner(f"key {number}").port for number in range(50)}) == MASTERS
 
 
-def test_dies_with_its_parent():
+def test_a_server_dies_with_its_parent():
     need("setpriv (util-linux)", Path("/usr/bin/setpriv").exists())
     program = """
 import os, signal

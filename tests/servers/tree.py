@@ -1,11 +1,11 @@
-"""A slow site of any size as a child process: page N of a ternary tree, every hit on record. Standard library only.
+"""A slow site of any size as a child process: page N of a ternary tree, requests are recorded. Standard library only.
 
     with grow(3000, delay_s=0.2) as tree:
         ... tree.url ...                      # the root page, /0
         hits = tree.hits()                    # (monotonic seconds, path), in order of arrival
 
 Page N links to its children 3N+1..3N+3 and to a few pages across the tree, and holds one word that no other page has.
-It also links to /away on another name of the same server, so that who leaves the site is on record too.
+It also links to /away on another name of the same server, so that leaving the site is recorded, too.
 The clock of the hits is `time.monotonic()`, which all processes of a machine share. It dies with its parent.
 """
 
@@ -47,13 +47,13 @@ class Tree:
     process: subprocess.Popen[str]
 
     def hits(self) -> list[Hit]:
-        """Return the requests so far, in order. A line that is still being written is left out."""
+        """Return the requests so far, in order, without an incomplete line."""
         lines = (self.home / "hits").read_text().splitlines(keepends=True)
         fields = (line.split() for line in lines if line.endswith("\n"))
         return [Hit(float(at), path) for at, path in fields]
 
     def hit_bytes(self) -> int:
-        """Return the size of the record: it grows with every hit."""
+        """Return the size of the log, which grows with every request."""
         return (self.home / "hits").stat().st_size
 
     def urls(self) -> set[str]:
@@ -62,7 +62,7 @@ class Tree:
 
 
 def word(number: int) -> str:
-    """Return the word that only this page has."""
+    """Return the word that is unique to the page."""
     return f"wolfspider{number:06}"
 
 
@@ -84,7 +84,7 @@ def page(number: int, pages: int, text_bytes: int, away: str) -> str:
 
 
 class Server:
-    """Answers GET on connections that stay open."""
+    """Answers GET requests on persistent connections."""
 
     def __init__(self, options: argparse.Namespace, log: int) -> None:
         self._pages: int = options.pages
@@ -95,7 +95,7 @@ class Server:
         self.away = ""
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer until the client goes."""
+        """Answer until the client disconnects."""
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -122,7 +122,7 @@ class Server:
 
 
 async def serve(options: argparse.Namespace) -> None:
-    """Serve until standard input ends, which it does when the parent dies."""
+    """Serve until standard input ends, as it does when the parent dies."""
     log = os.open(options.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     site = Server(options, log)
     server = await asyncio.start_server(site.connected, "127.0.0.1", 0, limit=HEAD_MAX, backlog=1024)
@@ -134,12 +134,14 @@ async def serve(options: argparse.Namespace) -> None:
 
 @contextmanager
 def grow(pages: int, *, delay_s: float = 0.0, text_bytes: int = 0, robots: str = "") -> Iterator[Tree]:
-    """Serve a tree while the block runs. `text_bytes` more of text go into each page; an empty `robots` means none."""
+    """Serve a tree while the block runs. Each page has `text_bytes` of additional text; without `robots` there is no
+    robots.txt.
+    """
     home = Path(tempfile.mkdtemp(prefix="lycosa-tree-"))
     (home / "hits").touch()
     options = ("--pages", pages, "--delay", delay_s, "--text-bytes", text_bytes, "--robots", robots)
     command = [sys.executable, "-m", "tests.servers.tree", "--log", home / "hits", *map(str, options)]
-    # A session of its own, or Ctrl-C in the terminal would end it before those who use it.
+    # A separate session: Ctrl-C in the terminal must not end it before its users.
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
