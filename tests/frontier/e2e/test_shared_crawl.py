@@ -29,6 +29,7 @@ from tests.cli.command import LYCOSA, environment, interrupt, lycosa
 from tests.conftest import PROVE
 from tests.pace import assert_paced, gaps_of
 from tests.queues.e2e.members import wait_until
+from tests.servers.misbehaving import running
 from tests.servers.nginx import Nginx, serve
 from tests.servers.redis import redis_cluster, redis_server
 
@@ -389,6 +390,18 @@ def test_a_worker_requeues_the_dead_urls_of_a_shared_crawl(tmp_path: Path, redis
     retried = lycosa(*command, "--retry-dead", cwd=tmp_path)
     assert retried.returncode == 1
     assert "finished: 0 pages" in retried.stderr
+
+
+def test_dead_urls_of_a_shared_crawl_are_requeued_although_robots_txt_was_unreachable(tmp_path: Path, redis) -> None:
+    """The server holds a robots.txt that forbids everything, and is valid for hours."""
+    with running(robots="500") as server:
+        common = ("worker", server.url("/good"), "--frontier", redis.url, "--crawl-name", token_hex(4))
+        command = (*common, "-s", "retries=0", "-o", "items.jsonl", "--state", "mine")
+        first = lycosa(*command, cwd=tmp_path)
+        assert (first.returncode, f"cannot fetch {server.url('/robots.txt')}: 500" in first.stderr) == (1, True)
+        server.robots = "404"
+        retried = lycosa(*command, "--retry-dead", cwd=tmp_path)
+        assert (retried.returncode, "finished: 1 page, 1 item " in retried.stderr) == (0, True), retried.stderr
 
 
 def test_a_state_belongs_to_one_crawl(tmp_path: Path, redis) -> None:
