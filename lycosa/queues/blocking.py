@@ -199,20 +199,14 @@ class BlockingQueue(ABC):
 class QueueLease:
     """A leased item. `with queue.lease() as item:` ends with an ack, or with a nack after an exception."""
 
-    __slots__ = ("_queue", "_taken")
+    __slots__ = ("_queue", "_taken", "attempts", "item")
 
     def __init__(self, queue: BlockingQueue, taken: TakenItem) -> None:
         self._queue = queue
         self._taken = taken
-
-    @property
-    def item(self) -> Any:
-        return self._taken.item
-
-    @property
-    def attempts(self) -> int:
+        self.item = taken.item
+        self.attempts = taken.attempts
         """How often it was leased before, without an ack."""
-        return self._taken.attempts
 
     def ack(self) -> None:
         """Remove the item, and count it as `task_done`. Raises `ValueError` if the lease has ended."""

@@ -158,6 +158,8 @@ def meta_keys(source: str) -> Iterator[str]:
                 keys = [key]
             case ast.Call(ast.Attribute(owner, "get" | "pop" | "setdefault"), [key, *_]) if is_meta(owner):
                 keys = [key]
+            case ast.Call(ast.Attribute(owner, "update"), [], named) if is_meta(owner):
+                keys = [ast.Constant(each.arg) for each in named]
             case ast.Subscript(owner, key) if is_meta(owner):
                 keys = [key]
             case ast.keyword("meta", value) | ast.Assign([ast.Name("meta")], value):

@@ -25,9 +25,7 @@ from lycosa.frontier.core.telemetry import (
     WorkerReport,
     summable_stats,
 )
-from lycosa.frontier.core.telemetry import (
-    encode as encode_report,
-)
+from lycosa.frontier.core.telemetry import encode as encode_report
 
 log = logging.getLogger(__name__)
 

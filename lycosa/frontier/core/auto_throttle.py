@@ -62,9 +62,6 @@ class AutoThrottle:
         self._settings = settings
         self._hosts: RecentDict[str, HostThrottle] = RecentDict(HOSTS_MAX)
 
-    def __len__(self) -> int:
-        return len(self._hosts)
-
     def record_response(
         self, host: str, status: int, latency_s: float, started_at: float, now: float, retry_after_s: float = 0.0
     ) -> float | None:

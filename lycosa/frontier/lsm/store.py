@@ -61,12 +61,7 @@ class LmdbCrawlStore:
     """The part of `frontier.local.FrontierStore` that a crawl needs. The key of a record is its queue key."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        sync: bool = False,
-        on_step: Callable[[str], None] = ignore,
-        expected: int = EXPECTED,
+        self, path: Path, *, sync: bool = False, on_step: Callable[[str], None] = ignore, expected: int = EXPECTED
     ) -> None:
         self.path = path
         self._sync = sync

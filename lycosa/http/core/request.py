@@ -94,24 +94,9 @@ class Request:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_cb_kwargs",
-        "_headers",
-        "_meta",
-        "body",
-        "callback",
-        "cookies",
-        "dont_filter",
-        "encoding",
-        "errback",
-        "flags",
-        "method",
-        "not_before",
-        "params",
-        "priority",
-        "record",
-        "url",
-    )
+        "__weakref__", "_cb_kwargs", "_headers", "_meta", "body", "callback", "cookies", "dont_filter",
+        "encoding", "errback", "flags", "method", "not_before", "params", "priority", "record", "url",
+    )  # fmt: skip
 
     def __init__(
         self,

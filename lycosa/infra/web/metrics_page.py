@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from lycosa.core.errors import LycosaError, StateError, UsageError
 from lycosa.core.metrics import CONTENT_TYPE
@@ -26,7 +27,7 @@ async def serve_metrics(where: str, page: Callable[[], Awaitable[bytes]]) -> Asy
     Raises `UsageError` for a text of another form, `StateError` for an address that cannot be used.
     """
     address, port = parse_address(where)
-    server = HttpServer(MetricsPage(page).respond, CONNECTIONS_MAX)
+    server = HttpServer(partial(_respond, page), CONNECTIONS_MAX)
     try:
         listening = await asyncio.start_server(server.on_connect, address, port, limit=HEAD_MAX)
     except (OSError, UnicodeError) as error:
@@ -44,19 +45,12 @@ def parse_address(where: str) -> tuple[str, int]:
     return address.strip("[]") or LOOPBACK, int(port)
 
 
-class MetricsPage:
-    """Responds to requests with the page."""
-
-    def __init__(self, page: Callable[[], Awaitable[bytes]]) -> None:
-        self._page = page
-
-    async def respond(self, request: ServerRequest) -> ServerResponse:
-        """Return the response to a request."""
-        if request.method not in ("GET", "HEAD"):
-            return ServerResponse(405, b"GET only\n", {**PLAIN, "allow": "GET, HEAD"})
-        if request.target.partition("?")[0] != PATH:
-            return ServerResponse(404, f"metrics are at {PATH}\n".encode())
-        try:
-            return ServerResponse(200, await self._page(), {"content-type": CONTENT_TYPE})
-        except LycosaError as error:
-            return ServerResponse(503, f"{error}\n".encode())
+async def _respond(page: Callable[[], Awaitable[bytes]], request: ServerRequest) -> ServerResponse:
+    if request.method not in ("GET", "HEAD"):
+        return ServerResponse(405, b"GET only\n", {**PLAIN, "allow": "GET, HEAD"})
+    if request.target.partition("?")[0] != PATH:
+        return ServerResponse(404, f"metrics are at {PATH}\n".encode())
+    try:
+        return ServerResponse(200, await page(), {"content-type": CONTENT_TYPE})
+    except LycosaError as error:
+        return ServerResponse(503, f"{error}\n".encode())

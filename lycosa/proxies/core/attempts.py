@@ -43,9 +43,6 @@ class Attempts:
         self._most = most
         self._failed: RecentDict[Hashable, FailedAttempts] = RecentDict(requests_max)
 
-    def __len__(self) -> int:
-        return len(self._failed)
-
     def failed_proxies(self, request: Hashable) -> frozenset[str]:
         """Return the keys of the proxies through which a request has failed."""
         return self._failed.get(request, NONE).proxies if self._failed else NONE.proxies

@@ -36,7 +36,8 @@ class WakeupPipes:
         self._members = {-1: me}
         self._epoll = select.epoll()
         self._epoll.register(self._pipe, select.EPOLLIN)
-        self._count = 0
+        self.count = 0
+        """How often this member was woken."""
         self._sleeper = 0
         self._leaving = False
         self._changed = Condition()
@@ -72,15 +73,10 @@ class WakeupPipes:
             with suppress(OSError, KeyError):
                 os.write(self._writers[member], WAKEUP)
 
-    @property
-    def count(self) -> int:
-        """How often this member was woken."""
-        return self._count
-
     def sleep(self, count: int, timeout_s: float) -> None:
         """Return at once if there were more wake-ups than `count`, at the next one, when a member dies, or in time."""
         with self._changed:
-            if self._count != count:
+            if self.count != count:
                 return
             if self._sleeper:
                 self._changed.wait(timeout_s)
@@ -93,7 +89,7 @@ class WakeupPipes:
         finally:
             with self._changed:
                 self._sleeper = 0
-                self._count += 1
+                self.count += 1
                 self._changed.notify_all()
                 if self._leaving:
                     self.abandon()
@@ -107,7 +103,7 @@ class WakeupPipes:
             while self._sleeper not in {0, get_ident()}:
                 self._changed.wait()
             if not self._sleeper:
-                self._count += 1
+                self.count += 1
                 self.abandon()
         self.remove(self._me)
 

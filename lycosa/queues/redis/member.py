@@ -75,7 +75,8 @@ class QueueMember:
         self._slots: list[CallSlot] = []
         self._free: list[CallSlot] = []
         self._held: set[str] = set()
-        self._wakeup_count = 0
+        self.wakeup_count = 0
+        """How often this member was woken."""
         self._sleepers = 0
         self._changed = Condition(RLock())
         self._lock = RLock()
@@ -123,15 +124,10 @@ class QueueMember:
         """Do not report this lease as held any more."""
         self._held.discard(lease.split(b":", 2)[1].decode())
 
-    @property
-    def wakeup_count(self) -> int:
-        """How often this member was woken."""
-        return self._wakeup_count
-
     def sleep(self, wakeup_count: int, timeout_s: float) -> None:
         """Return at once if there were more wake-ups than `wakeup_count`, at the next one, or in time."""
         with self._changed:
-            if self._wakeup_count == wakeup_count and not self.closed:
+            if self.wakeup_count == wakeup_count and not self.closed:
                 self._sleepers += 1
                 try:
                     self._changed.wait(timeout_s)
@@ -264,7 +260,7 @@ class QueueMember:
     def _wake_sleepers(self) -> int:
         """Wake them, and return how many there are."""
         with self._changed:
-            self._wakeup_count += 1
+            self.wakeup_count += 1
             self._changed.notify_all()
             return self._sleepers
 

@@ -33,8 +33,7 @@ OFFSET_MAX = 10_000
 Where = Literal["any", "title", "site"]
 
 _PART = re.compile(
-    r"""(?P<minus>-)?(?:(?P<where>title|site):)?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))""",
-    re.IGNORECASE,
+    r"""(?P<minus>-)?(?:(?P<where>title|site):)?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))""", re.IGNORECASE
 )
 _PUNCTUATION = str.maketrans({"“": '"', "”": '"', "„": '"', "＂": '"', "：": ":", "－": "-", "−": "-"})  # noqa: RUF001
 _OPERATORS = frozenset({"AND", "OR", "NOT"})

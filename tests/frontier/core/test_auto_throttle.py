@@ -93,7 +93,7 @@ def test_the_number_of_hosts_is_bounded() -> None:
     for number in range(HOSTS_MAX + 100):
         throttle.record_response(f"http://h{number}.example:80", 200, 1.0, 0.0, 1.0)
         throttle.record_response(HOST, 200, 1.0, 0.0, 1.0)
-    assert len(throttle) == HOSTS_MAX
+    assert len(throttle._hosts) == HOSTS_MAX
     assert throttle.record_response(HOST, 200, 1.0, 0.0, 1.0) is None
     assert throttle.record_response("http://h0.example:80", 200, 1.0, 0.0, 1.0) == 2.5
 

@@ -18,7 +18,7 @@ def test_a_request_avoids_its_failed_proxies_and_fails_after_enough_of_them() ->
     assert attempts.failed_proxies("page") == {"a", "b"}
     assert attempts.failed_proxies("another") == frozenset()
     assert attempts.add_failure("page", "c", DOWN) == 3
-    assert (attempts.failed_proxies("page"), len(attempts)) == (frozenset(), 0)
+    assert (attempts.failed_proxies("page"), len(attempts._failed)) == (frozenset(), 0)
 
 
 def test_a_second_failure_of_the_same_proxy_counts() -> None:

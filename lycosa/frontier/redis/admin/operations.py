@@ -7,6 +7,7 @@ be found, but neither listed nor queued again.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
 from typing import Any
@@ -63,97 +64,88 @@ async def _no_leases(_: str) -> None:
     pass
 
 
+@dataclass(eq=False, repr=False)
 class RedisOperations:
     """See `frontier.ports.FrontierOperations`.
 
-    Within a worker, `commit` commits together with its items, `on_change` is called when something new may be leased,
-    `paused` returns why the worker leases nothing, and `forget` gives up its leases of a segment. `runs` is False when
-    the crawl has no worker: how many transfers a host may have is not known then.
+    Within a worker, `commit_worker` commits together with its items, `on_change` is called when something new may be
+    leased, `paused` returns why the worker leases nothing, and `forget` gives up its leases of a segment. `runs` is
+    False when the crawl has no worker: how many transfers a host may have is not known then.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        commit: Callable[[], Awaitable[None]] = _no_commit,
-        on_change: Callable[[], None] = lambda: None,
-        paused: Callable[[], str] = lambda: "",
-        forget: Callable[[str], Awaitable[None]] = _no_leases,
-        *,
-        runs: bool = True,
-    ) -> None:
-        self._session = session
-        self._on_change = on_change
-        self._paused = paused
-        self._forget = forget
-        self._runs = runs
-        self._commit = commit
+    session: Session
+    commit_worker: Callable[[], Awaitable[None]] = _no_commit
+    on_change: Callable[[], None] = lambda: None
+    paused: Callable[[], str] = lambda: ""
+    forget: Callable[[str], Awaitable[None]] = _no_leases
+    runs: bool = field(kw_only=True, default=True)
 
     async def stats(self) -> FrontierStats:
-        await self._session.send()
-        status = await self._session.status()
-        return (await read_stats(self._session, hosts=status.hosts))._replace(paused=self._paused())
+        await self.session.send()
+        status = await self.session.status()
+        return (await read_stats(self.session, hosts=status.hosts))._replace(paused=self.paused())
 
     async def next_due(self, now: float) -> float | None:
-        await self._session.send()
-        await self._session.status()
-        dues = [(each.due, each.clock_ahead_s) for each in self._session.partitions if each.due is not None]
+        await self.session.send()
+        await self.session.status()
+        dues = [(each.due, each.clock_ahead_s) for each in self.session.partitions if each.due is not None]
         return min((due - ahead_s if due else due for due, ahead_s in dues), default=None)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new. Raises `StorageFull`."""
         queued = 0
-        for partition in self._session.partitions:
-            here = [record for record in records if self._session.partition_of(record.host) is partition]
+        for partition in self.session.partitions:
+            here = [record for record in records if self.session.partition_of(record.host) is partition]
             for start in range(0, len(here), PUSHED_MAX):
                 part = here[start : start + PUSHED_MAX]
                 arguments = [each for record in part for each in pushed(record, partition.clock_ahead_s)]
-                queued += (await self._session.operate(partition, "push", len(part), *arguments))[1]
-        self._on_change()
+                queued += (await self.session.operate(partition, "push", len(part), *arguments))[1]
+        self.on_change()
         return queued
 
     async def commit(self) -> None:
         """Commit within a worker; otherwise every operation is durable at once."""
-        await self._commit()
+        await self.commit_worker()
 
     async def host(self, host: str) -> HostView | None:
-        await self._session.send()
-        reply = await self._session.operate(self._session.partition_of(host), "host", host)
+        await self.session.send()
+        reply = await self.session.operate(self.session.partition_of(host), "host", host)
         return (await self._host_views(reply))[0] if reply else None
 
     async def host_facts(self, host: str) -> HostFacts | None:
-        return await host_facts_of(self._session, host)
+        return await host_facts_of(self.session, host)
 
     async def segments(self) -> list[SegmentView]:
-        await self._session.send()
-        return await segment_views(self._session)
+        await self.session.send()
+        return await segment_views(self.session)
 
     async def hosts(self, after: str, limit: int) -> list[HostView]:
-        await self._session.send()
+        await self.session.send()
         limit = min(limit, HOSTS_MAX)
-        replies = await self._session.operate_all("hosts", after, limit)
+        replies = await self.session.operate_all("hosts", after, limit)
         return await self._host_views(islice(merge(*replies, key=lambda each: each[0]), limit))
 
     async def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
         if not cursor:
             await self._flush()
-        found = await next_slice(self._session, selection, cursor, limit)
+        found = await next_slice(self.session, selection, cursor, limit)
         return RowSlice([each.row for each in found.rows], found.cursor)
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
-        await self._session.send()
-        return await find(self._session, fingerprint, host, states)
+        await self.session.send()
+        return await find(self.session, fingerprint, host, states)
 
     async def requeue(
         self, selection: Selection, into: str | None, now: float, cursor: str, limit: int
     ) -> RequeueResult:
-        if not self._session.keep_done and {State.DONE, State.ARCHIVED} & {*selection.states}:
+        if not self.session.keep_done and {State.DONE, State.ARCHIVED} & {*selection.states}:
             raise UsageError(NOT_KEPT)
         if not cursor:
             await self._flush()
-        found = await next_slice(self._session, selection, cursor, limit, ENDED)
+        found = await next_slice(self.session, selection, cursor, limit, ENDED)
         moved = await self._requeue_rows(found, into) if found.rows else 0
         if moved:
-            self._on_change()
+            self.on_change()
         return RequeueResult(moved, found.cursor)
 
     async def archive(self, segment: str) -> bool:
@@ -162,46 +154,46 @@ class RedisOperations:
         view = find_segment(segment, await self.segments())
         if view.state is not SegmentState.FINISHED:
             return False
-        archived = await self._session.operate_all("archive", segment)
+        archived = await self.session.operate_all("archive", segment)
         if all(archived):
             return True
-        for partition, is_archived in zip(self._session.partitions, archived, strict=True):
+        for partition, is_archived in zip(self.session.partitions, archived, strict=True):
             if is_archived:
-                await self._session.operate(partition, "reopen", segment)
+                await self.session.operate(partition, "reopen", segment)
         return False
 
     async def drop(self, segment: str) -> int:
         """Drop it in all partitions, then clear what is left of it."""
-        await self._session.send()
+        await self.session.send()
         find_segment(segment, await self.segments())
-        dropped = sum(await self._session.operate_all("drop", segment))
-        await self._forget(segment)
-        await self._session.send()
-        for partition in self._session.partitions:
+        dropped = sum(await self.session.operate_all("drop", segment))
+        await self.forget(segment)
+        await self.session.send()
+        for partition in self.session.partitions:
             for operation, first in CLEARING.items():
-                _, place = await self._session.operate(partition, operation, segment, first)
+                _, place = await self.session.operate(partition, operation, segment, first)
                 while place:
-                    _, place = await self._session.operate(partition, operation, segment, place)
+                    _, place = await self.session.operate(partition, operation, segment, place)
         return int(dropped)
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
         await self._flush()
-        return await find_faults(self._session, report)
+        return await find_faults(self.session, report)
 
     async def compact(self) -> tuple[int, int]:
-        return await purge_memory(self._session)
+        return await purge_memory(self.session)
 
     async def _flush(self) -> None:
         """Commit what was acked here, in all partitions."""
         await self.commit()
-        await self._session.send()
+        await self.session.send()
 
     async def _host_views(self, replies: Any) -> list[HostView]:
-        session = self._session
+        session = self.session
         fields = await session.query("hgetall", session.partitions[0], Key.META)
         policy = {name.decode(): float(value) for name, value in fields.items() if name in POLICY}
         return [
-            host_view(each, policy, session.partition_of(each[0].decode()).clock_ahead_s, runs=self._runs)
+            host_view(each, policy, session.partition_of(each[0].decode()).clock_ahead_s, runs=self.runs)
             for each in replies
         ]
 
@@ -215,6 +207,6 @@ class RedisOperations:
             arguments += (member, record.host, lane_of(record), row.reason, fingerprint, encode(record))
         table = found.table
         origin = (TABLES[table.table].name, table.segment, int(into is not None), len(found.rows))
-        partition = self._session.partitions[table.partition]
-        _, moved = await self._session.operate(partition, "requeue", *origin, *arguments)
+        partition = self.session.partitions[table.partition]
+        _, moved = await self.session.operate(partition, "requeue", *origin, *arguments)
         return int(moved)

@@ -45,15 +45,11 @@ class LeaseTable:
     def __init__(self, first_token: int = 0) -> None:
         self._entries: dict[int, LeaseEntry] = {}
         self._deadlines: list[tuple[float, int]] = []
-        self._token = first_token
+        self.token = first_token
+        """The last token."""
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def token(self) -> int:
-        """The last token."""
-        return self._token
 
     def entries(self) -> list[LeaseEntry]:
         """Return all leases, for a store."""
@@ -61,15 +57,15 @@ class LeaseTable:
 
     def restore(self, token: int, entries: Iterable[LeaseEntry]) -> None:
         """Take over the last token and the leases of a store."""
-        self._token = token
+        self.token = token
         for entry in entries:
             self._add(entry)
 
     def start(self, key: str, deadline: float, session: str, now: float) -> int:
         """Return the token of a new lease."""
-        self._token = max(self._token + 1, int(now * TOKENS_PER_S))
-        self._add(LeaseEntry(self._token, key, deadline, session))
-        return self._token
+        self.token = max(self.token + 1, int(now * TOKENS_PER_S))
+        self._add(LeaseEntry(self.token, key, deadline, session))
+        return self.token
 
     def renew(self, token: int, deadline: float) -> bool:
         """Set another deadline. Return False when the lease is over."""
@@ -124,9 +120,6 @@ class Sessions:
     def __init__(self, sticky_s: float) -> None:
         self.sticky_s = sticky_s
         self._entries: RecentDict[str, SessionEntry] = RecentDict(SESSIONS_MAX)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def entries(self) -> list[SessionEntry]:
         """Return all sessions for a store, the least recently used one first."""

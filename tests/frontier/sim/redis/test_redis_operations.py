@@ -205,7 +205,7 @@ class HistoryWithOperations(History):
             return
         records: list[UrlRecord] = [self.any_record() for _ in range(4)]
         operations = self.operations
-        session = operations._session
+        session = operations.session
         new = 0
         for part in self.model.parts:
             of_part = [each for each in records if session.partition_of(each.host).number == part.number]
@@ -216,7 +216,7 @@ class HistoryWithOperations(History):
 
 def part_records(history: HistoryWithOperations, part: Any) -> list[Record]:
     """Return the records whose hosts are in a partition."""
-    session = history.operations._session
+    session = history.operations.session
     return [each for each in history.model.records.values() if session.partition_of(each.host).number == part.number]
 
 
