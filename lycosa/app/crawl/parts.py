@@ -195,9 +195,9 @@ def index_listener(indexer: Indexer | None) -> Callable[[Mapping[str, int]], Non
         if indexer is None:
             return
         indexer.advance(positions[indexer.source])
-        if indexer.failed is not None and indexer.failed not in reported:
-            reported.append(indexer.failed)
-            log.error("%s; the crawl goes on without the index", indexer.failed)
+        if indexer.error is not None and indexer.error not in reported:
+            reported.append(indexer.error)
+            log.error("%s; the crawl goes on without the index", indexer.error)
 
     return on_commit
 

@@ -8,7 +8,7 @@ of the crawl's output. It commits documents and position in one step, so index a
 whose documents were not committed are indexed again. A page is searchable at most `COMMIT_S` and the time of one batch
 after `advance`.
 
-An error ends the thread, not the crawl: it is in `failed` at once, and `close` raises it.
+An error ends the thread, not the crawl: it is in `error` at once, and `close` raises it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_batch(path: Path, position: int, limit_bytes: int) -> Batch:
             line = file.readline(min(LINE_MAX, limit_bytes - position))
             document = _document(line)
             if document is None and len(line) < LINE_MAX and not line.endswith(b"\n"):
-                break
+                break  # the rest of the line is not written yet
             position += len(line)
             if len(line) == LINE_MAX and not line.endswith(b"\n"):
                 position += _skip_line(file, limit_bytes - position)
@@ -83,7 +83,7 @@ class Indexer:
         """Items indexed by this indexer."""
         self.broken = 0
         """Lines that are not JSON objects."""
-        self.failed: LycosaError | None = None
+        self.error: LycosaError | None = None
         """The error that ended the thread."""
         self._index = index
         self._path = path
@@ -123,17 +123,17 @@ class Indexer:
             self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join()
-        if self.failed is not None:
-            raise self.failed
+        if self.error is not None:
+            raise self.error
 
     def _run(self) -> None:
         try:
             self._follow()
         except LycosaError as error:
-            self.failed = error
+            self.error = error
         except BaseException as error:  # noqa: BLE001  a panic of tantivy is no Exception
-            self.failed = IndexFailure(f"indexing {self._path} stopped: {error!r}")
-            self.failed.__cause__ = error
+            self.error = IndexFailure(f"indexing {self._path} stopped: {error!r}")
+            self.error.__cause__ = error
 
     def _follow(self) -> None:
         commit_at: float | None = None

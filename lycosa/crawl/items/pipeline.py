@@ -270,4 +270,4 @@ def _log_drop(drop: DropItem) -> None:
 
 
 def _name(part: Any) -> str:
-    return part.__name__ if isinstance(part, type) else part if isinstance(part, str) else type(part).__name__
+    return (part if isinstance(part, type) else type(part)).__name__

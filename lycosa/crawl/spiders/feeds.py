@@ -154,7 +154,11 @@ class CSVFeedSpider(_FeedSpider):
         return self.parse_rows(self.adapt_response(response))
 
     def _rows(self, response: Response) -> Iterator[dict[str, str]]:
-        rows = self._reader(response.text.removeprefix("\ufeff"))
+        text = StringIO(response.text.removeprefix("\ufeff"), newline="")
+        try:
+            rows = csv.reader(text, delimiter=self.delimiter or ",", quotechar=self.quotechar or '"')
+        except TypeError as error:
+            raise BadSpider(f"{type(self).__name__}: {error}") from error
         try:
             headers = list(self.headers or next(rows, []))
             for row in rows:
@@ -165,14 +169,6 @@ class CSVFeedSpider(_FeedSpider):
                     self.logger.warning("%s: the row of %r is skipped: it has %s", response.url, row[0][:40], counts)
         except csv.Error as error:
             self.logger.warning("%s: the rest of the table is skipped: %s", response.url, error)
-
-    def _reader(self, text: str) -> Iterator[list[str]]:
-        try:
-            return csv.reader(
-                StringIO(text, newline=""), delimiter=self.delimiter or ",", quotechar=self.quotechar or '"'
-            )
-        except TypeError as error:
-            raise BadSpider(f"{type(self).__name__}: {error}") from error
 
 
 def _free(element: Any) -> None:

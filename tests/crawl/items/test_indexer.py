@@ -63,7 +63,7 @@ def started(index, items):
 
     yield start
     for each in made:
-        each.failed = None
+        each.error = None
         each.close(drain=False)
 
 
@@ -184,7 +184,7 @@ def test_a_truncated_file_is_an_error(index, items, started):
     until(lambda: indexer.position > 0)
     items.write_bytes(b"")
     indexer.advance(10_000)
-    until(lambda: indexer.failed is not None)
+    until(lambda: indexer.error is not None)
     with pytest.raises(IndexFailure, match="is not the file"):
         indexer.close()
 
@@ -208,7 +208,7 @@ def test_a_failure_is_reported_and_does_not_block_the_crawl(items, broken, messa
     indexer = Indexer(broken(), items, SOURCE)
     indexer.start()
     indexer.advance(append(items, line(page(1))))
-    until(lambda: indexer.failed is not None)
+    until(lambda: indexer.error is not None)
     indexer.advance(append(items, line(page(2))))
     with pytest.raises(IndexFailure, match=message):
         indexer.close()
