@@ -202,12 +202,9 @@ def _report(error: Exception) -> str:
     text = "".join(traceback.format_exception(error))
     line = f"internal error: {type(error).__name__}: {str(error)[:MESSAGE_MAX]}"
     if os.environ.get("LYCOSA_DEBUG") != "1":
-        try:
+        with contextlib.suppress(OSError):
             with tempfile.NamedTemporaryFile("w", prefix="lycosa-", suffix=".txt", delete=False) as file:
                 file.write(text)
-        except OSError:
-            pass
-        else:
             return f"{line} (please report it with {file.name})"
     sys.stderr.write(text)
     return line

@@ -109,7 +109,7 @@ class CrawlRun:
         required = not (self._resumed or before.unfinished or self._dispatcher.has_idle_handlers)
         self._seeder = Seeder(self._crawl, self._hooks.process_starts, self, required=required)
         await self._seeder.start()
-        if not self._has_segment:
+        if not self._has_segment:  # no start requests: stored records are requeued all the same
             await self._begin_segment("")
         for spec in self._crawl.spiders:
             spec.target.crawler.push = partial(self._push, spec)

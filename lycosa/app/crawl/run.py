@@ -96,9 +96,7 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
         state = StateDir(state_of(settings, spec.target))
         stack.callback(state.close)
         if settings.overwrite and settings.frontier:
-            raise UsageError(
-                "-O would start a crawl afresh that others share: give it another --crawl-name, --state and -o"
-            )
+            raise UsageError("-O cannot start a shared crawl afresh: give another --crawl-name, --state and -o")
         if settings.overwrite:
             _check_classes(spec)
             await _start_afresh(settings, state)

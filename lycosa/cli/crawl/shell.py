@@ -162,15 +162,10 @@ def view(response: Any) -> bool:
 
 def _compile(text: str) -> CodeType:
     """Compile code, as an expression if it is one."""
-    for mode in ("eval", "exec"):
-        try:
-            compiled: CodeType = compile(text, "-c", mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        except SyntaxError:
-            if mode == "exec":
-                raise
-        else:
-            return compiled
-    raise AssertionError
+    try:
+        return compile(text, "-c", "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)  # type: ignore[no-any-return]
+    except SyntaxError:
+        return compile(text, "-c", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)  # type: ignore[no-any-return]
 
 
 def _execute(compiled: CodeType, names: dict[str, Any]) -> Any:

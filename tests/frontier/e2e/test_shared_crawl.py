@@ -377,7 +377,7 @@ def test_workers_with_shared_cookies_are_one_user(tmp_path: Path, redis) -> None
 def test_a_shared_crawl_is_not_started_afresh(tmp_path: Path, redis) -> None:
     done = lycosa("crawl", "http://127.0.0.1:9/", "--frontier", redis.url, "-O", "items.jsonl", cwd=tmp_path)
     assert done.returncode == 2
-    assert "give it another --crawl-name" in done.stderr
+    assert "give another --crawl-name, --state and -o" in done.stderr
 
 
 def test_a_worker_requeues_the_dead_urls_of_a_shared_crawl(tmp_path: Path, redis) -> None:
