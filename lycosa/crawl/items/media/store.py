@@ -24,6 +24,7 @@ from pathlib import Path
 
 from lycosa.core.errors import BodyTooLarge, LycosaError, StorageError, StorageFull
 from lycosa.infra.disk import NO_ROOM
+from lycosa.infra.durable_files import sync_folder
 
 PARTIAL_FOLDER = ".parts"
 NAME_MAX = 255
@@ -208,16 +209,10 @@ class FolderStore:
         return True
 
     def _sync_folders(self, target: Path) -> None:
-        folder = target.parent
-        while self._sync:
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+        for folder in target.parents if self._sync else ():
+            sync_folder(folder)
             if folder == self._root:
                 return
-            folder = folder.parent
 
 
 def _name_problem(name: str) -> str:
