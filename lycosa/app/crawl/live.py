@@ -83,7 +83,17 @@ class Crawl:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end()
+        self._stopped = True
+        if self._task is None:
+            return
+        if self._run is not None and not self._task.done():
+            self._run.stop(at_once=True)  # items of visits under way would not be taken
+        if not self._begun:
+            self._task.cancel()  # it may wait for something that never comes, in `open_spider` for example
+            await asyncio.wait([self._task])
+            if self._task.cancelled():
+                return
+        await self._task
 
     async def run(self) -> Summary:
         """Crawl until nothing is left. Return how it ended; the items are in `items`, or in the output."""
@@ -126,19 +136,6 @@ class Crawl:
         if self._used:
             raise UsageError("this Crawl was used already: make another one")
         self._used = True
-
-    async def _end(self) -> None:
-        self._stopped = True
-        if self._task is None:
-            return
-        if self._run is not None and not self._task.done():
-            self._run.stop(at_once=True)  # items of visits under way would not be taken
-        if not self._begun:
-            self._task.cancel()  # it may wait for something that never comes, in `open_spider` for example
-            await asyncio.wait([self._task])
-            if self._task.cancelled():
-                return
-        await self._task
 
     async def _crawl(self, memory: Sink | None, channel: ItemChannel | None) -> None:
         crawl = self._spec()

@@ -139,7 +139,9 @@ async def _build(
         inline.wake = engine.wake
 
     # The run: start requests, signals, `lycosa frontier`, the summary.
-    operations = opened.operations(partial(_commit, storage.committer), engine.wake, partial(_paused, storage.space))
+    operations = opened.operations(
+        partial(_commit, storage.committer), engine.wake, lambda: str(storage.space.shortage or "")
+    )
     hooks = RunHooks(process_starts, feeds, processes)
     return CrawlRun(crawl, state, opened, storage, engine, monitor, operations, hooks)
 
@@ -204,10 +206,6 @@ async def _close_indexer(indexer: Indexer) -> None:
     except asyncio.CancelledError:
         indexer.close(drain=False)
         raise
-
-
-def _paused(space: FreeSpace) -> str:
-    return str(space.shortage or "")
 
 
 async def _commit(committer: Committer) -> None:

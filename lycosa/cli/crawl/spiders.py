@@ -55,12 +55,11 @@ class ProjectSpiders:
         raise BadSpider(f"no spider is called {name!r}{suggest(name, names) or hint}")
 
 
-def enter_project() -> Path:
-    """Make the modules of the project importable. Return its folder; without a project, the current one."""
-    root = _root()
-    if str(root) not in sys.path:
-        sys.path.append(str(root))  # last: a queue.py in it must not hide Python's
-    return root
+def enter_project() -> None:
+    """Make the modules of the project importable; without a project, those in the current folder."""
+    root = str(_root())
+    if root not in sys.path:
+        sys.path.append(root)  # last: a queue.py in it must not hide Python's
 
 
 def project_settings(sets: Sequence[str] = ()) -> Settings:
