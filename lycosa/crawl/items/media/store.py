@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lycosa.core.errors import BodyTooLarge, LycosaError, StorageError, StorageFull
-from lycosa.infra.disk import NO_ROOM
+from lycosa.core.errors import BodyTooLarge, LycosaError, StorageError
+from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import sync_folder
 
 PARTIAL_FOLDER = ".parts"
@@ -278,10 +278,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = error.strerror or str(error)
-        if error.errno in NO_ROOM:
-            raise StorageFull(f"{path}: no space left for files ({why}); free some space and run again") from error
-        raise StorageError(f"{path}: files cannot be written: {why}") from error
+        raise write_error(path, error, "files cannot be written") from error
 
 
 @contextmanager

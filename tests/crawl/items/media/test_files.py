@@ -610,7 +610,7 @@ def test_a_full_disk_stops_the_crawl(hidden: bool, tmp_path: Path) -> None:
 
             if hidden:
                 pipeline.info = pipeline.info._replace(download=hiding)
-            with pytest.raises(StorageFull, match="no space left for files"):
+            with pytest.raises(StorageFull, match="no space left on the device"):
                 await pipeline.process_item({"file_urls": [server.url("/file/a"), server.url("/file/b")]})
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
