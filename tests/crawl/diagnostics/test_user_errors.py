@@ -511,14 +511,14 @@ def test_messages_have_one_line() -> None:
     assert len(line) < 250
 
 
-class Old(Spider):
-    name = "old"
+class AgentAttribute(Spider):
+    name = "agent-attribute"
     user_agent = "Mine/1.0"
 
 
 def test_an_attribute_that_became_a_setting_is_found() -> None:
-    line = "Old.user_agent has no effect: write custom_settings = {'USER_AGENT': 'Mine/1.0'}"
-    assert user_errors.check_attributes(Old()) == line
+    line = "AgentAttribute.user_agent has no effect: write custom_settings = {'USER_AGENT': 'Mine/1.0'}"
+    assert user_errors.check_attributes(AgentAttribute()) == line
 
 
 def test_an_old_start_requests_is_found_when_nothing_starts() -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("redis")
 from lycosa.core.redis_url import RedisAddress, parse_redis_url
 from lycosa.infra.redis.clients import asyncio_client, blocking_client
 from lycosa.infra.redis.driver import redis_package
-from lycosa.infra.redis.scripts import LuaScript
+from lycosa.infra.redis.scripts import Constant, LuaScript
 from tests.servers.redis import RedisCluster, RedisServer
 
 TIMEOUT_S = 10.0
@@ -93,7 +93,7 @@ def test_files_named_as_blocks_are_enclosed(package: str) -> None:
 
 def test_constants_reach_lua_unchanged(client: Any, package: str, key: str) -> None:
     text = r"it's a \ backslash: \n"
-    constants = {"TEXT": text, "LIST": ["one", "two's"], "TABLE": {"first": "1", "second": "\\'"}}
+    constants: dict[str, Constant] = {"TEXT": text, "LIST": ["one", "two's"], "TABLE": {"first": "1", "second": "\\'"}}
     script = LuaScript(package, ["echo"], constants)
     assert script.run(client, [key], []) == [text.encode(), b"two's", b"\\'", key.encode()]
 
