@@ -44,13 +44,13 @@ def test_every_later_layer_wins(tmp_path):
         "sets": ["delay=6"],
         "flags": {"delay": "7"},
     }
-    seen = []
+    delays = []
     while layers:
         for file in tmp_path.iterdir():
             file.unlink()
-        seen.append(settings(tmp_path, **layers).delay)
+        delays.append(settings(tmp_path, **layers).delay)
         layers.popitem()
-    assert seen == [7, 6, 5, 4, 3, 1]
+    assert delays == [7, 6, 5, 4, 3, 1]
 
 
 def test_crawl_table_wins_over_the_top_level(tmp_path):
@@ -130,8 +130,13 @@ def test_text_is_converted(tmp_path, text, name, value):
 
 
 def test_toml_values_keep_their_types(tmp_path):
-    got = settings(tmp_path, toml='delay = 1\nallow = ["a,b", "c"]\nmax_body = "1MB"\n[header]\nAccept = "x, y"')
-    assert (got.delay, got.allow, got.max_body, got.header) == (1.0, ("a,b", "c"), 1_000_000, ("Accept: x, y",))
+    actual = settings(tmp_path, toml='delay = 1\nallow = ["a,b", "c"]\nmax_body = "1MB"\n[header]\nAccept = "x, y"')
+    assert (actual.delay, actual.allow, actual.max_body, actual.header) == (
+        1.0,
+        ("a,b", "c"),
+        1_000_000,
+        ("Accept: x, y",),
+    )
 
 
 def test_home_is_expanded(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ def complaint(folder: Path, **more) -> str:
 
 
 class Own:
-    """A part."""
+    """A class of the user."""
 
 
 @pytest.mark.parametrize(("file", "text"), [("lycosa.toml", ""), ("pyproject.toml", "[tool.lycosa]\n")])
@@ -50,10 +50,10 @@ def test_relative_paths_in_files_and_spiders_start_at_the_project(tmp_path):
     below = tmp_path / "deep" / "er"
     below.mkdir(parents=True)
     (tmp_path / "lycosa.toml").write_text("index = 'ix'\noutput = '-'\nlog_file = '/var/log/x'\nfiles_store = 'f'")
-    got = settings(below, spider_settings={"JOBDIR": "s"}, sets=["images_store=i"], flags={"files_store": "here"})
-    assert (got.index, got.output, got.log_file) == (f"{tmp_path}/ix", "-", "/var/log/x")
-    assert (got.state, got.images_store, got.files_store) == (f"{tmp_path}/s", "i", "here")
-    assert got.home == f"{tmp_path}/.lycosa"
+    actual = settings(below, spider_settings={"JOBDIR": "s"}, sets=["images_store=i"], flags={"files_store": "here"})
+    assert (actual.index, actual.output, actual.log_file) == (f"{tmp_path}/ix", "-", "/var/log/x")
+    assert (actual.state, actual.images_store, actual.files_store) == (f"{tmp_path}/s", "i", "here")
+    assert actual.home == f"{tmp_path}/.lycosa"
     assert (settings(tmp_path).home, settings(tmp_path).index) == (".lycosa", "ix")
 
 
@@ -130,9 +130,9 @@ def test_text_is_converted(tmp_path, text, name, value):
 
 
 def test_classes_are_kept_and_a_list_of_parts_is_numbered(tmp_path):
-    got = settings(tmp_path, spider_settings={"pipelines": [Own, "a.B"], "extensions": {Own: None}})
-    assert got.pipelines == {Own: 100, "a:B": 200}
-    assert got.extensions == {Own: None}
+    actual = settings(tmp_path, spider_settings={"pipelines": [Own, "a.B"], "extensions": {Own: None}})
+    assert actual.pipelines == {Own: 100, "a:B": 200}
+    assert actual.extensions == {Own: None}
 
 
 def test_a_later_layer_replaces_the_parts_of_an_earlier_one(tmp_path):
@@ -141,7 +141,7 @@ def test_a_later_layer_replaces_the_parts_of_an_earlier_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("pipelines=a b", "-s pipelines: 'a b' is not a list of classes"),
         ("pipelines=a:B=high", "-s pipelines: {'a:B': 'high'} is not"),
@@ -158,19 +158,19 @@ def test_a_later_layer_replaces_the_parts_of_an_earlier_one(tmp_path):
         ("user=x", "-s user: 'x' is not a table"),
     ],
 )
-def test_mistakes_in_composite_values_are_one_line(tmp_path, text, says):
-    assert says in complaint(tmp_path, sets=[text])
+def test_mistakes_in_composite_values_are_one_line(tmp_path, text, message):
+    assert message in complaint(tmp_path, sets=[text])
 
 
 def test_user_settings_of_several_layers_are_merged_by_name(tmp_path):
     (tmp_path / "lycosa.toml").write_text("[user]\ntoken = 'x'\nlimits = { a = [1, 2.5] }")
-    got = settings(tmp_path, spider_settings={"user": {"token": "y", "deep": Own}}, sets=["user.more=1"])
-    assert got.user == {"token": "y", "limits": {"a": [1, 2.5]}, "deep": Own, "more": "1"}
+    actual = settings(tmp_path, spider_settings={"user": {"token": "y", "deep": Own}}, sets=["user.more=1"])
+    assert actual.user == {"token": "y", "limits": {"a": [1, 2.5]}, "deep": Own, "more": "1"}
 
 
 def test_user_table_in_the_environment_does_not_clash_with_user_agent(tmp_path):
-    got = settings(tmp_path, environ={"LYCOSA_USER": '{"a": 1}', "LYCOSA_USER_AGENT": "me"})
-    assert (got.user, got.user_agent) == ({"a": 1}, "me")
+    actual = settings(tmp_path, environ={"LYCOSA_USER": '{"a": 1}', "LYCOSA_USER_AGENT": "me"})
+    assert (actual.user, actual.user_agent) == ({"a": 1}, "me")
 
 
 @pytest.fixture

@@ -13,15 +13,17 @@ from lycosa.config.scrapy_unsupported import IGNORED, UNSUPPORTED
 from lycosa.core.errors import BadSetting
 
 
-def settings(tmp_path: Path, given: dict[str, object] | None = None, *, toml="", sets=(), flags=None) -> Settings:
+def settings(
+    tmp_path: Path, scrapy_settings: dict[str, object] | None = None, *, toml="", sets=(), flags=None
+) -> Settings:
     if toml:
         (tmp_path / "lycosa.toml").write_text(toml)
-    return load(flags or {}, spider_settings=given, sets=sets, environ={}, folder=tmp_path)
+    return load(flags or {}, spider_settings=scrapy_settings, sets=sets, environ={}, folder=tmp_path)
 
 
-def complaint(tmp_path: Path, given: dict[str, object], **more) -> str:
+def complaint(tmp_path: Path, scrapy_settings: dict[str, object], **more) -> str:
     with pytest.raises(BadSetting) as caught:
-        settings(tmp_path, given, **more)
+        settings(tmp_path, scrapy_settings, **more)
     text = str(caught.value)
     assert "\n" not in text
     assert len(text) < 300
@@ -125,7 +127,7 @@ def test_tables_hold_every_default_setting_of_scrapy_once():
 
 
 def test_defaults_of_scrapy_are_accepted(tmp_path):
-    """A settings file that writes down what holds anyway is fine; the internal tables of defaults are not for files."""
+    """A settings file may write down the defaults. The internal tables of defaults are not meant for files."""
     defaults = pytest.importorskip("scrapy.settings.default_settings", reason="scrapy is not installed: make bench")
     technical = ("_BASE", "TELNETCONSOLE_", "SCHEDULER_", "DNS_", "TEMPLATES_DIR", "TWISTED_DNS", "RETRY_EXCEPTIONS",
                  "DOWNLOADER", "HTTPAUTH")  # fmt: skip
@@ -135,14 +137,14 @@ def test_defaults_of_scrapy_are_accepted(tmp_path):
 
 
 def test_password_needs_a_domain(tmp_path):
-    got = settings(tmp_path, {"HTTPAUTH_USER": "me", "HTTPAUTH_PASS": "x"}, sets=["http_auth_domain=a.example"])
-    assert (got.http_user, got.http_pass, got.http_auth_domain) == ("me", "x", "a.example")
+    actual = settings(tmp_path, {"HTTPAUTH_USER": "me", "HTTPAUTH_PASS": "x"}, sets=["http_auth_domain=a.example"])
+    assert (actual.http_user, actual.http_pass, actual.http_auth_domain) == ("me", "x", "a.example")
     assert settings(tmp_path, {"HTTPAUTH_USER": "me", "HTTPAUTH_DOMAIN": None}).http_auth_domain == "*"
 
 
 def test_our_names_and_scrapys_do_not_collide():
-    ours = {field.name for field in fields(Settings)}
-    assert set(SCRAPY_NAMES.values()) <= ours
+    our_names = {field.name for field in fields(Settings)}
+    assert set(SCRAPY_NAMES.values()) <= our_names
     assert {name for name in SCRAPY_NAMES if name.islower()} == set()
     assert {each.setting for each in EQUIVALENTS.values()} & set(COMBINATIONS) == set()
 
@@ -163,9 +165,9 @@ def test_our_names_and_scrapys_do_not_collide():
     ],
 )
 def test_scrapys_zero_is_no_limit(tmp_path, name, zero, setting, value):
-    ours = {"depth": 3, "max_pages": 3, "close_after": 3, "concurrency_per_ip": 3, "max_body": 3, "max_memory": "3MB",
+    limits = {"depth": 3, "max_pages": 3, "close_after": 3, "concurrency_per_ip": 3, "max_body": 3, "max_memory": "3MB",
             "max_url_length": 3, "http_cache_expiration": 3}  # fmt: skip
-    (tmp_path / "lycosa.toml").write_text("\n".join(f"{key} = {text!r}" for key, text in ours.items()))
+    (tmp_path / "lycosa.toml").write_text("\n".join(f"{key} = {text!r}" for key, text in limits.items()))
     assert getattr(settings(tmp_path, {name: zero}), setting) == value
 
 
@@ -178,7 +180,7 @@ RFC, DUMMY = "scrapy.extensions.httpcache.RFC2616Policy", "scrapy.extensions.htt
 
 
 @pytest.mark.parametrize(
-    ("given", "kind"),
+    ("scrapy_settings", "kind"),
     [
         ({"HTTPCACHE_ENABLED": True}, "replay"),
         ({"HTTPCACHE_ENABLED": True, "HTTPCACHE_POLICY": RFC}, "rfc9111"),
@@ -192,18 +194,18 @@ RFC, DUMMY = "scrapy.extensions.httpcache.RFC2616Policy", "scrapy.extensions.htt
     ],
     ids=str,
 )
-def test_cache_is_enabled_by_one_setting_and_configured_by_another(tmp_path, given, kind):
-    assert settings(tmp_path, given).http_cache == kind
+def test_cache_is_enabled_by_one_setting_and_configured_by_another(tmp_path, scrapy_settings, kind):
+    assert settings(tmp_path, scrapy_settings).http_cache == kind
 
 
 def test_combined_settings_may_come_from_different_layers(tmp_path):
     toml = f"HTTPCACHE_POLICY = '{RFC}'\nREFERRER_POLICY = 'origin'\nREFERER_ENABLED = false"
-    got = settings(tmp_path, {"HTTPCACHE_ENABLED": True, "REFERER_ENABLED": True}, toml=toml)
-    assert (got.http_cache, got.referrer_policy) == ("rfc9111", "origin")
+    actual = settings(tmp_path, {"HTTPCACHE_ENABLED": True, "REFERER_ENABLED": True}, toml=toml)
+    assert (actual.http_cache, actual.referrer_policy) == ("rfc9111", "origin")
 
 
 @pytest.mark.parametrize(
-    ("policy", "ours"),
+    ("policy", "expected"),
     [
         ("scrapy.spidermiddlewares.referer.DefaultReferrerPolicy", "no-referrer-when-downgrade"),
         ("scrapy-default", "no-referrer-when-downgrade"),
@@ -212,12 +214,12 @@ def test_combined_settings_may_come_from_different_layers(tmp_path):
         ("Unsafe-URL", "unsafe-url"),
     ],
 )
-def test_referrer_policies_by_name_and_by_class(tmp_path, policy, ours):
-    assert settings(tmp_path, {"REFERRER_POLICY": policy}).referrer_policy == ours
+def test_referrer_policies_by_name_and_by_class(tmp_path, policy, expected):
+    assert settings(tmp_path, {"REFERRER_POLICY": policy}).referrer_policy == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "ours"),
+    ("parts", "expected"),
     [
         ({"scrapy.downloadermiddlewares.retry.RetryMiddleware": None}, {"retry": None}),
         ({"scrapy.downloadermiddlewares.cookies.CookiesMiddleware": 650}, {"cookies": 650}),
@@ -225,18 +227,18 @@ def test_referrer_policies_by_name_and_by_class(tmp_path, policy, ours):
         ({"scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None, "a.B": 1}, {"useragent": None, "a:B": 1}),
     ],
 )
-def test_built_in_parts_of_scrapy_map_to_ours(tmp_path, given, ours):
-    assert settings(tmp_path, {"DOWNLOADER_MIDDLEWARES": given}).downloader_middlewares == ours
+def test_built_in_parts_of_scrapy_map_to_ours(tmp_path, parts, expected):
+    assert settings(tmp_path, {"DOWNLOADER_MIDDLEWARES": parts}).downloader_middlewares == expected
 
 
 def test_part_of_scrapy_that_lycosa_lacks_cannot_be_enabled(tmp_path):
-    given = {"EXTENSIONS": {"scrapy.extensions.telnet.TelnetConsole": 500}}
+    parts = {"EXTENSIONS": {"scrapy.extensions.telnet.TelnetConsole": 500}}
     for order in (None, 550):
         misspelt = {"scrapy.downloadermiddlewares.retry.RetryMiddlewar": order}
-        says = complaint(tmp_path, {"DOWNLOADER_MIDDLEWARES": misspelt})
-        assert "did you mean scrapy.downloadermiddlewares.retry.RetryMiddleware?" in says
+        message = complaint(tmp_path, {"DOWNLOADER_MIDDLEWARES": misspelt})
+        assert "did you mean scrapy.downloadermiddlewares.retry.RetryMiddleware?" in message
     assert "scrapy.extensions.telnet:TelnetConsole is a part of Scrapy that is not needed here" in complaint(
-        tmp_path, given
+        tmp_path, parts
     )
 
 
@@ -261,7 +263,7 @@ def test_harmless_value_may_be_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("scrapy_settings", "message"),
     [
         ({"DOWNLOAD_DELY": 1}, "unknown setting 'DOWNLOAD_DELY': did you mean DOWNLOAD_DELAY?"),
         (
@@ -285,5 +287,5 @@ def test_harmless_value_may_be_text(tmp_path):
     ],
     ids=str,
 )
-def test_mistakes_in_scrapy_settings_are_one_line(tmp_path, given, says):
-    assert says in complaint(tmp_path, given)
+def test_mistakes_in_scrapy_settings_are_one_line(tmp_path, scrapy_settings, message):
+    assert message in complaint(tmp_path, scrapy_settings)

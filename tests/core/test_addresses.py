@@ -107,9 +107,9 @@ def test_zone_of_an_address_is_ignored():
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address), st.integers(0, 2**16 - 1))
-def test_embedding_address_is_as_public_as_the_embedded_one(address: IPv4Address, rest: int):
+def test_embedding_address_is_as_public_as_the_embedded_one(address: IPv4Address, suffix: int):
     number = int(address)
-    for carrier in (0xFFFF << 32 | number, 0x64FF9B << 96 | number, 0x2002 << 112 | number << 80 | rest):
+    for carrier in (0xFFFF << 32 | number, 0x64FF9B << 96 | number, 0x2002 << 112 | number << 80 | suffix):
         assert is_public(str(IPv6Address(carrier))) == is_public(str(address))
 
 

@@ -24,7 +24,7 @@ def test_urls_of_every_mode():
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("http://host/", "http://host/ is not the address of a Redis: write redis://host:6379/0"),
         ("redis://h:0x1/0", "'h:0x1' is not a host; write HOST or HOST:PORT"),
@@ -49,8 +49,8 @@ def test_urls_of_every_mode():
         ("redis://:a#secret@host/0", "%23 for #"),
     ],
 )
-def test_invalid_urls_are_refused_without_their_secrets(url, says):
-    with pytest.raises(UsageError, match=says) as caught:
+def test_invalid_urls_are_refused_without_their_secrets(url, message):
+    with pytest.raises(UsageError, match=message) as caught:
         parse_redis_url(url)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -82,19 +82,19 @@ def test_no_retry_after_raises_or_exceeds_its_bound(value):
     assert seconds is None or 0 <= seconds <= 100
 
 
-def waits(jitter: float, tries: int = 12) -> list[float]:
+def backoffs(jitter: float, tries: int = 12) -> list[float]:
     policy = RetryPolicy(retries_max=tries, base_s=1.0, cap_s=60.0)
     times = [decide_status(policy, attempts, 500, "", NOW, jitter).retry_at for attempts in range(tries)]
     return [time - NOW for time in times if time is not None]
 
 
 def test_back_off_doubles_up_to_the_cap():
-    assert waits(1.0, 8) == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert backoffs(1.0, 8) == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_half_of_the_back_off_is_jitter():
-    assert waits(0.0, 8) == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert waits(0.5, 2) == [0.75, 1.5]
+    assert backoffs(0.0, 8) == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert backoffs(0.5, 2) == [0.75, 1.5]
 
 
 def test_no_number_of_attempts_overflows():

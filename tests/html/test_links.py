@@ -124,8 +124,8 @@ def test_meta_robots_nofollow_applies_to_every_link(content: str, nofollow: bool
 
 
 def test_number_of_links_and_elements_is_bounded() -> None:
-    many = b"".join(b"<a href=%d>" % number for number in range(LINKS_MAX + 10))
-    assert len(extract_links(many, BASE)) == LINKS_MAX
+    with_many = b"".join(b"<a href=%d>" % number for number in range(LINKS_MAX + 10))
+    assert len(extract_links(with_many, BASE)) == LINKS_MAX
     assert urls("<a href='" + "a" * URL_MAX + "'>") == []
     long = "a" * (CACHED_LENGTH_MAX + 1)
     assert urls(f"<a href={long}>", f"https://example.com/{long}/x") == [f"https://example.com/{long}/{long}"]

@@ -44,8 +44,8 @@ def test_title_comes_from_title_meta_or_heading(html: str, title: str) -> None:
 
 def test_headings_are_in_document_order_and_bounded() -> None:
     assert page("<h3>c</h3><h1> a\n</h1><h6></h6><h6>f<script>x</script></h6>").headings[:2] == ["c", "a"]
-    many = page("<h1>x</h1>" * (HEADINGS_MAX + 5) + "<h2>" + "y" * 5000)
-    assert len(many.headings) == HEADINGS_MAX
+    with_many = page("<h1>x</h1>" * (HEADINGS_MAX + 5) + "<h2>" + "y" * 5000)
+    assert len(with_many.headings) == HEADINGS_MAX
     assert page("<h2>" + "y" * 5000).headings == ["y" * HEADING_MAX]
 
 
@@ -189,8 +189,8 @@ for each in range(1, 40):
 
 def test_search_during_any_matches_uses_another_engine() -> None:
     """During `any_matches` selectolax does not set `current_node`, so it needs an engine of its own."""
-    ask = [sys.executable, "-c", MATCH_AROUND_A_SEARCH]
-    done = subprocess.run(ask, check=False, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", MATCH_AROUND_A_SEARCH]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, (done.returncode, done.stderr)
 
 

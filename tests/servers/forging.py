@@ -36,13 +36,13 @@ async def forging(
             if instead or method == "CONNECT":
                 writer.write(instead or b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
             else:
-                kept = [each for each in fields if each.partition(":")[0].lower() not in (*HOPS, *drops)]
-                asked = [f"{method} {parts.path} {version}", *kept, *asks, "Connection: close", "", ""]
+                forwarded = [each for each in fields if each.partition(":")[0].lower() not in (*HOPS, *drops)]
+                lines = [f"{method} {parts.path} {version}", *forwarded, *asks, "Connection: close", "", ""]
                 local = (exit or new_address(), 0)
-                there = await asyncio.open_connection(parts.hostname, parts.port, local_addr=local)
-                there[1].write("\r\n".join(asked).encode("latin-1"))
-                answered, _, body = (await there[0].read()).partition(b"\r\n\r\n")
-                there[1].close()
+                upstream = await asyncio.open_connection(parts.hostname, parts.port, local_addr=local)
+                upstream[1].write("\r\n".join(lines).encode("latin-1"))
+                answered, _, body = (await upstream[0].read()).partition(b"\r\n\r\n")
+                upstream[1].close()
                 more = "".join(f"\r\n{each}" for each in answers).encode("latin-1")
                 writer.write(answered + more + b"\r\n\r\n" + body)
             await writer.drain()

@@ -83,9 +83,9 @@ def images(number: int) -> list[str]:
     """Return the image paths of a product: a shared one, one of its own for some products, and missing ones for
     some.
     """
-    own = [f"/image/own-{number}.{'png' if number % 3 else 'jpg'}"] if number % 4 == 0 else []
+    unique = [f"/image/own-{number}.{'png' if number % 3 else 'jpg'}"] if number % 4 == 0 else []
     missing = ["/image/lost-all.jpg", f"/image/lost-{number}.jpg"] if number % 50 == 1 else []
-    return [f"/image/shared-{number % SHARED}.jpg", *own, *missing]
+    return [f"/image/shared-{number % SHARED}.jpg", *unique, *missing]
 
 
 @lru_cache(4096)

@@ -73,13 +73,13 @@ def links(number: int, pages: int) -> list[int]:
     return [child for child in children if child < pages] + across
 
 
-def page(number: int, pages: int, text_bytes: int, away: str) -> str:
+def page(number: int, pages: int, text_bytes: int, away_url: str) -> str:
     """Return the HTML of a page."""
     anchors = "".join(f'<li><a href="/{each}">page {each}</a>' for each in links(number, pages))
     filler = f"filler of {number} " * (text_bytes // len(f"filler of {number} "))
     return (
         f'<!doctype html><html lang="en"><title>Page {number}</title><h1>Heading {number}</h1>'
-        f"<p>Here hunts {word(number)}. {filler}</p><ul>{anchors}</ul><p><a href='{away}'>away</a></p></html>"
+        f"<p>Here hunts {word(number)}. {filler}</p><ul>{anchors}</ul><p><a href='{away_url}'>away</a></p></html>"
     )
 
 

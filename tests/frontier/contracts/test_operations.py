@@ -53,17 +53,17 @@ def run_scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...
     """A function that runs a scenario with a new frontier and its operations."""
     back_end, _, remote = request.param.partition(", ")
 
-    async def opened(policy: Policy) -> tuple[Any, Any]:
+    async def open_new(policy: Policy) -> tuple[Any, Any]:
         if back_end in ("redis", "valkey"):
             client, parts = LooplessClient(request.getfixturevalue(back_end).url), 3 if "3" in remote else 1
-            made = simulated_frontier(client, token_hex(8), policy, 0.0, partitions=parts, keep_done=True)
-            shared = await made
+            future_frontier = simulated_frontier(client, token_hex(8), policy, 0.0, partitions=parts, keep_done=True)
+            shared = await future_frontier
             return shared, RedisOperations(shared.session, partial(shared.commit, {}), forget=shared.forget)
         local: Any = memory_frontier(policy) if back_end == "memory" else embedded_frontier(tmp_path / "f", policy)
         return local, LocalOperations(local)
 
     async def run(scenario: Scenario, policy: Policy) -> None:
-        frontier, operations = await opened(policy)
+        frontier, operations = await open_new(policy)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(frontier.close)
             if remote == "remote":
@@ -189,11 +189,11 @@ def test_a_long_listing_has_every_unchanged_row_once_despite_checkpoints(
     async def scenario() -> None:
         frontier = embedded_frontier(tmp_path / "f", PLAIN)
         numbers = itertools.count()
-        made = [url(next(numbers), f"http://h{rng.randrange(9)}.example:80") for _ in range(1500)]
-        for start in range(0, len(made), 100):
-            await frontier.push(made[start : start + 100])
+        records = [url(next(numbers), f"http://h{rng.randrange(9)}.example:80") for _ in range(1500)]
+        for start in range(0, len(records), 100):
+            await frontier.push(records[start : start + 100])
             await frontier.commit({"x": start})
-        operations, stays, listed = LocalOperations(frontier), {each.url for each in made}, Counter[str]()
+        operations, stays, listed = LocalOperations(frontier), {each.url for each in records}, Counter[str]()
         cursor: str | None = ""
         while cursor is not None:
             rows, cursor = await operations.rows(Selection(states=("queued", "leased")), cursor, 60)

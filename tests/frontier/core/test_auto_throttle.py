@@ -115,7 +115,7 @@ class Crawl:
     served: list[tuple[float, int]] = field(default_factory=list)
     busy_s: float = 0.0
 
-    def run(self, until: float, settled: float) -> Crawl:
+    def run(self, end: float, settled: float) -> Crawl:
         """Crawl until that time. `busy_s` sums up the time of requests in flight from `settled` on."""
         print(f"seed {self.seed}")
         self.rng = random.Random(self.seed)
@@ -126,7 +126,7 @@ class Crawl:
         scheduler.update_clock(self.now)
         scheduler.add_work(scheduler.activate(HOST), count=1_000_000)
         running: list[tuple[float, int, Lease, int, float, float]] = []
-        while self.now < until:
+        while self.now < end:
             for lease in manager.lease(self.workers - len(running), self.now):
                 self.in_flight += 1
                 status, latency = self.serve(self)

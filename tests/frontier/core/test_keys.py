@@ -64,7 +64,7 @@ def test_a_url_that_no_rule_changes_keeps_its_fingerprint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "query", "left"),
+    ("word", "query", "expected"),
     [
         ("tracking", "id=5&utm_source=x&utm_whatever=y&gclid=1&fbclid=2", "id=5"),
         ("tracking", "%75tm_source=x&UTM_Medium=y&utm%5Fid=3&id=5", "id=5"),
@@ -92,13 +92,13 @@ def test_a_url_that_no_rule_changes_keeps_its_fingerprint() -> None:
         ("slash", "a=1&&b=/", None),
     ],
 )  # fmt: skip
-def test_what_counts_of_a_query(word: str, query: str, left: str | None) -> None:
-    """`left` None means all of it."""
-    assert reduced([word], query) == (query if left is None else left)
+def test_the_part_of_a_query_that_counts(word: str, query: str, expected: str | None) -> None:
+    """`expected` is None if all of it counts."""
+    assert reduced([word], query) == (query if expected is None else expected)
 
 
 @pytest.mark.parametrize(
-    ("url", "kept"),
+    ("url", "counts"),
     [
         ("http://a.example/x/", "http://a.example/x"),
         ("http://a.example/x///?q=/", "http://a.example/x?q=/"),
@@ -108,8 +108,8 @@ def test_what_counts_of_a_query(word: str, query: str, left: str | None) -> None
         ("https://[::1]:8/?", "https://[::1]:8/?"),
     ],
 )
-def test_a_slash_at_the_end_counts_unless_the_rule_ignores_it(url: str, kept: str) -> None:
-    assert parse_rules(["slash"]).reduce(url) == kept
+def test_a_slash_at_the_end_counts_unless_the_rule_ignores_it(url: str, counts: str) -> None:
+    assert parse_rules(["slash"]).reduce(url) == counts
     assert parse_rules([]).reduce(url) == url
 
 
@@ -129,8 +129,8 @@ Pairs = st.lists(st.sampled_from(PAIRS) | st.text("abc=%&;+1é\\/?", max_size=6)
 Chains = st.sampled_from(CHAINS)
 
 
-def canonical(pairs: list[str], where: str = SITE) -> str:
-    return canonicalize(f"{where}?{'&'.join(pairs)}")
+def canonical(pairs: list[str], fragment: str = SITE) -> str:
+    return canonicalize(f"{fragment}?{'&'.join(pairs)}")
 
 
 @given(st.text() | st.text(alphabet="htp:/a.?&=%;+#\\\x00é\ud8001").map("http://a.example/".__add__), Chains)
@@ -140,11 +140,11 @@ def test_any_canonical_url_has_a_key_and_reducing_twice_changes_nothing(text: st
     except BadUrl:
         return
     resolver = parse_rules(chain)
-    once = resolver.reduce(url)
-    assert resolver.reduce(once) == once
+    reduced_once = resolver.reduce(url)
+    assert resolver.reduce(reduced_once) == reduced_once
     assert 0 <= resolver.fingerprint("GET", url) < 2**64
     assert resolver.fingerprint("GET", url) != resolver.fingerprint("POST", url)
-    assert canonicalize(once) == once
+    assert canonicalize(reduced_once) == reduced_once
 
 
 @given(st.data(), Pairs, Chains)
@@ -244,15 +244,15 @@ def test_a_resolver_chooses_the_key_but_the_method_always_counts() -> None:
 
 
 def test_a_resolver_gets_the_reduced_url() -> None:
-    seen = []
+    calls = []
 
     def key(method: str, url: str, body: bytes) -> str:
-        seen.append((method, url, body))
+        calls.append((method, url, body))
         return url
 
     both = parse_rules(["tracking", "sort"], key, "shop:key")
     both.fingerprint("post", f"{SITE}?b&a&gclid=1", b"x")
-    assert seen == [("POST", f"{SITE}?a&b", b"x")]
+    assert calls == [("POST", f"{SITE}?a&b", b"x")]
     assert both.words == ("sort", "tracking", "shop:key")
 
 

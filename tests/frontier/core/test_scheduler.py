@@ -309,16 +309,16 @@ def test_gaps_are_never_below_the_delay_and_no_time_is_wasted(seed: int) -> None
     rng = random.Random(seed)
     delay, places = 2.0, 2
     scheduler = new_scheduler(delay_s=delay, concurrency_per_host=places)
-    left = {f"h{n}": 2000 if n == 0 else rng.randint(1, 30) for n in range(100)}
-    for key in left:
+    remaining = {f"h{n}": 2000 if n == 0 else rng.randint(1, 30) for n in range(100)}
+    for key in remaining:
         scheduler.add_work(scheduler.activate(key))
-    starts: dict[str, list[float]] = {key: [] for key in left}
+    starts: dict[str, list[float]] = {key: [] for key in remaining}
     running: list[tuple[float, int, str]] = []
     now, count = 0.0, 0
     while True:
         while (host := scheduler.pick(now)) is not None:
-            left[host.key] -= 1
-            scheduler.start(host, 0.0 if left[host.key] else None)
+            remaining[host.key] -= 1
+            scheduler.start(host, 0.0 if remaining[host.key] else None)
             assert host.in_flight <= places
             starts[host.key].append(now)
             count += 1
@@ -329,7 +329,7 @@ def test_gaps_are_never_below_the_delay_and_no_time_is_wasted(seed: int) -> None
         now = min(times)
         while running and running[0][0] <= now:
             scheduler.finish(scheduler.activate(heapq.heappop(running)[2]))
-    assert not any(left.values())
+    assert not any(remaining.values())
     for times in starts.values():
         assert all(later - earlier >= delay for earlier, later in pairwise(times))
     # The largest host determines the duration: 2,000 turns of 2 s, plus at most one transfer.

@@ -160,15 +160,15 @@ def test_a_request_goes_into_the_segment_of_its_due_time_but_never_back(
 
 
 def test_a_function_names_the_segment_of_a_run() -> None:
-    seen: list[Any] = []
+    calls: list[Any] = []
 
     def resolver(first: Request, now: float) -> str:
-        seen.append((first, now))
+        calls.append((first, now))
         return "sale-2026"
 
     naming = parse_segments("shop:segment", "", resolver)
     assert naming.of_run(SEED, 5.0) == "sale-2026"
-    assert seen == [(SEED, 5.0)]
+    assert calls == [(SEED, 5.0)]
     assert naming.of_request("sale-2026", NOT_BEFORE_MAX) == "sale-2026"
 
 

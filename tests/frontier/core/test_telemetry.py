@@ -37,8 +37,8 @@ def view(uptime_s: float, name: str = "a#1", **counts: int) -> list[WorkerView]:
 
 
 @given(COUNTED, st.floats(0, 1e9), st.text(), st.integers(0, 1 << 40))
-def test_a_report_is_decoded_unchanged(counts, uptime_s, why, memory):
-    sent = WorkerReport("machine", 7, "1.0", uptime_s, "paused", why, 3, 64, memory, counts)
+def test_a_report_is_decoded_unchanged(counts, uptime_s, reason, memory):
+    sent = WorkerReport("machine", 7, "1.0", uptime_s, "paused", reason, 3, 64, memory, counts)
     assert decode(encode(sent)) == sent
 
 

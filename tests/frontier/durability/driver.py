@@ -392,12 +392,12 @@ class FailingHandler(logging.Handler):
 
 def kill_at_step(run: Run) -> Callable[[str], None]:
     """Return a step callback that kills this process at the step of the run."""
-    seen: Counter[str] = Counter()
+    passed: Counter[str] = Counter()
 
     def on_step(name: str) -> None:
         assert name in STEPS, name
-        seen[name] += 1
-        if name == run.step and seen[name] == run.occurrence:
+        passed[name] += 1
+        if name == run.step and passed[name] == run.occurrence:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return on_step

@@ -94,24 +94,24 @@ def test_an_unusable_filter_is_rebuilt(tmp_path, caplog, fault):
     assert not caplog.text
 
 
-@pytest.mark.parametrize("how", ["torn", "damaged"])
-def test_the_newest_log_is_read_up_to_the_damage(tmp_path, how):
+@pytest.mark.parametrize("damage", ["torn", "damaged"])
+def test_the_newest_log_is_read_up_to_the_damage(tmp_path, damage):
     with opened(tmp_path) as frontier:
         push(frontier, range(100))
     log = log_files(tmp_path)[-1]
     content = bytearray(log.read_bytes())
     half = len(content) // 2
     content[half] ^= 0xFF
-    log.write_bytes(content[:half] if how == "torn" else content)
-    left = queued(tmp_path)
-    assert 40 < left < 60
+    log.write_bytes(content[:half] if damage == "torn" else content)
+    remaining = queued(tmp_path)
+    assert 40 < remaining < 60
     with opened(tmp_path) as frontier:
-        assert push(frontier, range(100)) == 100 - left
+        assert push(frontier, range(100)) == 100 - remaining
     assert queued(tmp_path) == 100
 
 
-@pytest.mark.parametrize("how", ["missing", "damaged"])
-def test_an_unreadable_older_log_is_refused(tmp_path, monkeypatch, how):
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_an_unreadable_older_log_is_refused(tmp_path, monkeypatch, damage):
     monkeypatch.setattr("lycosa.frontier.lsm.memtable.OVERLAY_MAX", 100)
     with opened(tmp_path) as frontier:
         table = frontier.store.memtable
@@ -120,13 +120,13 @@ def test_an_unreadable_older_log_is_refused(tmp_path, monkeypatch, how):
             push(frontier, [number])
             number += 1
     older, _ = log_files(tmp_path)
-    if how == "missing":
+    if damage == "missing":
         older.unlink()
     else:
         content = bytearray(older.read_bytes())
         content[len(content) // 2] ^= 0xFF
         older.write_bytes(content)
-    with pytest.raises(StorageError, match="is missing" if how == "missing" else "is damaged at byte"):
+    with pytest.raises(StorageError, match="is missing" if damage == "missing" else "is damaged at byte"):
         queued(tmp_path)
 
 
@@ -157,8 +157,8 @@ def test_every_later_call_reports_the_first_error(tmp_path, monkeypatch):
             push(frontier, range(100))
     finally:
         setrlimit(RLIMIT_FSIZE, unlimited)
-    for again in (lambda: push(frontier, [1000]), lambda: frontier.store.memtable.database.get(0, b"key")):
+    for call in (lambda: push(frontier, [1000]), lambda: frontier.store.memtable.database.get(0, b"key")):
         with pytest.raises(StorageError, match="too large"):
-            again()
+            call()
     asyncio.run(frontier.close())
     assert queued(tmp_path) > 0

@@ -84,9 +84,11 @@ def test_exit_when_idle_ends_an_idle_crawl_and_reports_the_next_due_time(tree, t
     for run in range(2):
         ended = lycosa(*command(tree, "--exit-when-idle"), cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr
-        said = re.search(r"^next due at (.+) \(in 13 h\); the same command resumes then$", ended.stderr, re.MULTILINE)
-        assert said, ended.stderr
-        assert said[1] == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(due))
+        message = re.search(
+            r"^next due at (.+) \(in 13 h\); the same command resumes then$", ended.stderr, re.MULTILINE
+        )
+        assert message, ended.stderr
+        assert message[1] == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(due))
         assert ended.stderr.startswith(f"idle: {1 - run} page")
         assert [item["url"] for item in items(tmp_path / "items.jsonl")] == [tree.url[:-1] + "2"]
 

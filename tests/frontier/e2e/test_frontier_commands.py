@@ -91,27 +91,27 @@ def a_state(path: str | Path, scenario: Callable[[Any], Any] = some_of_each, **d
 @contextmanager
 def live(path: Path) -> Iterator[Any]:
     """Serve a state from a thread, with two URLs leased. Yields the frontier."""
-    kept: list[Any] = []
+    frontiers: list[Any] = []
 
-    async def own(started: threading.Event, stop: threading.Event) -> None:
+    async def run_owner(started: threading.Event, stop: threading.Event) -> None:
         with closing(StateDir(path)) as state:
             frontier = embedded_frontier(state.frontier, POLICY)
             async with serve(state.socket, LocalOperations(frontier)):
                 await frontier.lease(2, 1e9 + 10)
-                kept.append(frontier)
+                frontiers.append(frontier)
                 started.set()
                 await asyncio.to_thread(stop.wait)
             await frontier.close()
 
-    with in_thread(own):
-        yield kept[0]
+    with in_thread(run_owner):
+        yield frontiers[0]
 
 
 @contextmanager
-def in_thread(own: Callable[[threading.Event, threading.Event], Coroutine[Any, Any, None]]) -> Iterator[None]:
+def in_thread(run_owner: Callable[[threading.Event, threading.Event], Coroutine[Any, Any, None]]) -> Iterator[None]:
     """Run the owner of a state in a thread. The owner sets the first event when ready, and ends at the second."""
     started, stop = threading.Event(), threading.Event()
-    thread = threading.Thread(target=asyncio.run, args=(own(started, stop),))
+    thread = threading.Thread(target=asyncio.run, args=(run_owner(started, stop),))
     thread.start()
     try:
         assert started.wait(20)
@@ -240,15 +240,15 @@ def by_address(path: Path, paused: str = "") -> Iterator[None]:
     """Serve a state whose crawl allows two transfers per IP address, both running, and one start in 1000 s."""
     policy = Policy(robots=False, concurrency_per_ip=2, delay_per_ip_s=1000.0)
 
-    async def own(started: threading.Event, stop: threading.Event) -> None:
+    async def run_owner(started: threading.Event, stop: threading.Event) -> None:
         with closing(StateDir(path)) as state:
             state.describe(Description(name="it", seeds=[f"{SITE}/0"], robots=False))
             frontier = embedded_frontier(state.frontier, policy)
             await frontier.push([record(f"http://{name}.example/{n}") for name in "ab" for n in range(3)])
             now = time.time()
-            for asked in await frontier.lease(9, now - 2000):
-                await frontier.set_address(asked.record.host, "10.0.0.1", now + 9999, now - 2000)
-                await frontier.ack(asked, "resolved", (), now - 2000, contacted=False)
+            for lease in await frontier.lease(9, now - 2000):
+                await frontier.set_address(lease.record.host, "10.0.0.1", now + 9999, now - 2000)
+                await frontier.ack(lease, "resolved", (), now - 2000, contacted=False)
             assert len(await frontier.lease(9, now - 1000) + await frontier.lease(9, now)) == 2
             await frontier.commit({})
             async with serve(state.socket, LocalOperations(frontier, paused=lambda: paused)):
@@ -256,18 +256,19 @@ def by_address(path: Path, paused: str = "") -> Iterator[None]:
                 await asyncio.to_thread(stop.wait)
             await frontier.close()
 
-    with in_thread(own):
+    with in_thread(run_owner):
         yield
 
 
 def test_limits_of_an_ip_address_are_shown(frontier):
     with by_address(Path("s")):
-        why = frontier("explain", "http://a.example/2", "--state", "s").out
+        explanation = frontier("explain", "http://a.example/2", "--state", "s").out
         assert (
-            "its IP address 10.0.0.1 is busy: 2 in flight, at most 2 at a time, and the next one not before 20" in why
+            "its IP address 10.0.0.1 is busy: 2 in flight, at most 2 at a time, and the next one not before 20"
+            in explanation
         )
-        assert "2 hosts share it" in why
-        assert "may be contacted now" not in why
+        assert "2 hosts share it" in explanation
+        assert "may be contacted now" not in explanation
         lines = frontier("hosts", "--state", "s").out.splitlines()[1:]
         assert [" busy " in line and "10.0.0.1 (busy: 2 of 2)" in line for line in lines] == [True, True]
         (host, _) = frontier("hosts", "--state", "s", "--json").json
@@ -281,11 +282,11 @@ def test_explain_and_hosts_name_a_paused_crawl(frontier):
         assert f"  paused    {short}\n" in frontier("status", "--state", "s").out
         assert frontier("status", "--state", "s", "--json").json[0]["paused"] == short
         assert short in frontier("hosts", "--state", "s").err
-    why = frontier("explain", "http://a.example/2", "--state", "s").out
-    assert "the crawl does not run: the command that started it resumes it" in why
-    assert "the next run sets the limits of its host" in why
-    assert "may be contacted" not in why
-    assert "paused" not in why
+    explanation = frontier("explain", "http://a.example/2", "--state", "s").out
+    assert "the crawl does not run: the command that started it resumes it" in explanation
+    assert "the next run sets the limits of its host" in explanation
+    assert "may be contacted" not in explanation
+    assert "paused" not in explanation
     assert [host["concurrency"] for host in frontier("hosts", "--state", "s", "--json").json] == [0, 0]
     assert frontier("explain", "http://a.example/2", "--state", "s", "--json").json[0]["host"]["concurrency"] == 0
 
@@ -352,20 +353,20 @@ def test_list_stops_at_the_limit_with_a_note(frontier, state):
 
 
 def test_explain(frontier, state):
-    def why(path: str) -> str:
+    def explain(path: str) -> str:
         text = frontier("explain", SITE + path, "--state", state).out
         (known,) = frontier("explain", SITE + path, "--state", state, "--json").json
         assert text.splitlines() == [known["url"], *(f"  {line}" for line in known["why"])]
         return text
 
-    assert "done in segment (no name) at 2001-09-09 01:46:40" in why("/0")
-    assert "lycosa frontier requeue --url 'http://a.example/1'" in why("/1")
-    assert "will be retried" in why("/2")
-    assert "its host http://a.example:80" in why("/5") or "being fetched" in why("/5")
-    assert "delayed in segment (no name) until 2096" in why("/6")
-    assert "in segment monday" in why("/7")
-    assert "forbids it: Disallow: /private/" in why("/private/x")
-    assert "lycosa frontier import adds it" in why("/8")
+    assert "done in segment (no name) at 2001-09-09 01:46:40" in explain("/0")
+    assert "lycosa frontier requeue --url 'http://a.example/1'" in explain("/1")
+    assert "will be retried" in explain("/2")
+    assert "its host http://a.example:80" in explain("/5") or "being fetched" in explain("/5")
+    assert "delayed in segment (no name) until 2096" in explain("/6")
+    assert "in segment monday" in explain("/7")
+    assert "forbids it: Disallow: /private/" in explain("/private/x")
+    assert "lycosa frontier import adds it" in explain("/8")
     assert "out of scope" in frontier("explain", "http://b.example/", "--state", state).out
 
 
@@ -381,8 +382,8 @@ def test_explain_uses_the_fingerprint_rules_of_the_crawl(frontier):
         await each.push([UrlRecord(1, fingerprint("GET", f"{SITE}/?a=1&b=2"), url, host_key(url))])
 
     a_state("t", sorted_, key=["sort"])
-    said = frontier("explain", f"{SITE}/?a=1&b=2", "--state", "t").out
-    assert f"it counts as the same page as {SITE}/?b=2&a=1" in said
+    explanation = frontier("explain", f"{SITE}/?a=1&b=2", "--state", "t").out
+    assert f"it counts as the same page as {SITE}/?b=2&a=1" in explanation
     a_state("u", sorted_, key=["it.key_resolver"], spider="it")
     assert "only a run of its spider can call it" in fails(frontier, "explain", f"{SITE}/", "--state", "u")
 
@@ -440,8 +441,8 @@ def test_drop(frontier, state):
 
 @pytest.mark.parametrize("argv", ["list", "list --json", "export", "export rows.jsonl", "requeue", "requeue --done"])
 def test_unknown_segment_is_reported_with_the_nearest_name(frontier, state, argv):
-    said = fails(frontier, *argv.split(" "), "--segment", "mon", "--state", state)
-    assert said == "there is no segment 'mon': the nearest is 'monday'; lycosa frontier segments lists them"
+    message = fails(frontier, *argv.split(" "), "--segment", "mon", "--state", state)
+    assert message == "there is no segment 'mon': the nearest is 'monday'; lycosa frontier segments lists them"
     frontier("drop", "monday", "--force", "--state", state)
     assert "segment 'monday' was dropped" in fails(frontier, *argv.split(" "), "--segment", "monday", "--state", state)
     assert not list(Path.cwd().glob("rows*"))
@@ -451,8 +452,8 @@ def test_missing_unnamed_segment_is_reported(frontier):
     async def scenario(each: Any) -> None:
         await each.push([record(f"{SITE}/1", segment="monday")])
 
-    said = fails(frontier, "list", "--segment", "", "--state", a_state("s", scenario))
-    assert said.startswith("there is no segment without a name: ")
+    message = fails(frontier, "list", "--segment", "", "--state", a_state("s", scenario))
+    assert message.startswith("there is no segment without a name: ")
 
 
 def test_verify_and_compact(frontier):
@@ -549,8 +550,8 @@ def test_import_creates_a_missing_state(frontier, state):
     assert result.err == "new: created a new state\n"
     assert result.out == "7 URLs queued, 0 known already, 1 done in the file and skipped\n"
     assert len(exported(frontier, "new")) == 7
-    again = frontier("import", "rows.jsonl", "--state", "new")
-    assert (again.err, again.out[:14]) == ("", "0 URLs queued,")
+    second_import = frontier("import", "rows.jsonl", "--state", "new")
+    assert (second_import.err, second_import.out[:14]) == ("", "0 URLs queued,")
     Path("empty").mkdir()
     assert "created" in frontier("import", "rows.jsonl", "--state", "empty").err
 
@@ -562,9 +563,9 @@ def seeds() -> str:
 
 def test_explain_names_the_command_that_starts_an_imported_state(frontier):
     frontier("import", seeds(), "--state", "a state")
-    why = frontier("explain", f"{SITE}/1", "--state", "a state").out
-    assert "no crawl has been started here: lycosa crawl START-URL --state 'a state' starts one" in why
-    assert "does not run" not in why
+    explanation = frontier("explain", f"{SITE}/1", "--state", "a state").out
+    assert "no crawl has been started here: lycosa crawl START-URL --state 'a state' starts one" in explanation
+    assert "does not run" not in explanation
 
 
 @pytest.mark.parametrize("step", ["lock", "database", "description"])
@@ -591,14 +592,14 @@ def test_import_waits_while_another_process_creates_the_state(frontier, monkeypa
     """The owner of the lock describes the state only after the import has found it locked."""
     owned, met, done = threading.Event(), threading.Event(), threading.Event()
 
-    def meet(path: Path) -> StateDir:
+    def find_locked(path: Path) -> StateDir:
         try:
             return StateDir(path)
         except StateLocked:
             met.set()
             raise
 
-    async def own() -> None:
+    async def run_owner() -> None:
         with closing(StateDir(Path("new"))) as state:
             owned.set()
             assert await asyncio.to_thread(met.wait, 20)
@@ -609,9 +610,9 @@ def test_import_waits_while_another_process_creates_the_state(frontier, monkeypa
                     await asyncio.to_thread(done.wait, 20)
             await each.close()
 
-    monkeypatch.setattr(operations, "StateDir", meet)
+    monkeypatch.setattr(operations, "StateDir", find_locked)
     monkeypatch.setattr(operations, "START_MAX_S", 20.0)
-    thread = threading.Thread(target=asyncio.run, args=(own(),))
+    thread = threading.Thread(target=asyncio.run, args=(run_owner(),))
     thread.start()
     try:
         assert owned.wait(20)
@@ -715,14 +716,14 @@ sys.exit(main(["frontier", "import", "seeds.txt", "--state", "s"]))
 """
     done = [
         subprocess.run(
-            [sys.executable, "-c", code, how],
+            [sys.executable, "-c", code, ending],
             cwd=tmp_path,
             env=environment(),
             capture_output=True,
             text=True,
             check=False,
         )
-        for how in ("killed", "whole")
+        for ending in ("killed", "whole")
     ]
     assert done[0].returncode == -9
     known = 7 * changes.BATCH_ROWS
@@ -784,23 +785,23 @@ def test_states_of_the_project_are_used_from_a_subfolder(frontier, monkeypatch, 
     assert f"{tmp_path}/kept/other: " in frontier("status").out
 
 
-@pytest.mark.parametrize("made", ["nothing", "empty", "file", "foreign"])
-def test_other_files_are_not_changed(frontier, made):
+@pytest.mark.parametrize("path_", ["nothing", "empty", "file", "foreign"])
+def test_other_files_are_not_changed(frontier, path_):
     path = Path("s")
-    if made == "file":
+    if path_ == "file":
         path.write_text("mine")
-    elif made != "nothing":
+    elif path_ != "nothing":
         path.mkdir()
-    if made == "foreign":
+    if path_ == "foreign":
         (path / "photo.jpg").write_text("mine")
     before = sorted(path.rglob("*"))
     assert "is not the state of a crawl" in fails(frontier, "status", "--state", "s")
     assert sorted(path.rglob("*")) == before
-    assert path.exists() == (made != "nothing")
+    assert path.exists() == (path_ != "nothing")
 
 
 @pytest.mark.parametrize(
-    ("description", "says", "code"),
+    ("description", "message", "code"),
     [
         (b"[]", "is not the description", 3),
         (b"{}", "is not the description", 3),
@@ -810,14 +811,14 @@ def test_other_files_are_not_changed(frontier, made):
         (b'{"format":"lycosa-crawl","version":%d,"name":"x"}' % VERSION, "missing or empty", 3),
     ],
 )
-def test_damaged_state_prints_one_line(frontier, description, says, code):
+def test_damaged_state_prints_one_line(frontier, description, message, code):
     Path("s").mkdir()
     Path("s/crawl.json").write_bytes(description)
-    assert says in fails(frontier, "status", "--state", "s", code=code)
+    assert message in fails(frontier, "status", "--state", "s", code=code)
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "message"),
     [
         ("frobnicate", "frobnicate"),
         ("list --status lost", "--status: 'lost' is not one of queued,"),
@@ -837,9 +838,9 @@ def test_damaged_state_prints_one_line(frontier, description, says, code):
         ("requeue extra", "extra"),
     ],
 )
-def test_wrong_usage_prints_one_line(frontier, argv, says):
+def test_wrong_usage_prints_one_line(frontier, argv, message):
     a_state(".lycosa/one", _nothing)
-    assert says in fails(frontier, *argv.split(" "))
+    assert message in fails(frontier, *argv.split(" "))
 
 
 @pytest.mark.parametrize("option", ["--host", "--url", "--reason", "--before"])
@@ -855,9 +856,9 @@ def test_owner_without_a_socket_is_reported(frontier, monkeypatch):
         for stale in (False, True):
             if stale:
                 create_stale_socket(path / "socket")
-            said = fails(frontier, "status", "--state", path, code=3)
-            assert f"the state is open in process {os.getpid()}, which does not answer (" in said
-            assert ("connection refused" in said) == stale
+            message = fails(frontier, "status", "--state", path, code=3)
+            assert f"the state is open in process {os.getpid()}, which does not answer (" in message
+            assert ("connection refused" in message) == stale
 
 
 def create_stale_socket(path: Path) -> None:
@@ -877,8 +878,8 @@ def test_stale_socket_is_ignored(frontier):
 
 def test_command_waits_for_an_owner_that_is_about_to_end(frontier):
     path = a_state("s")
-    held = StateDir(path)
-    timer = threading.Timer(0.3, held.close)
+    state_dir = StateDir(path)
+    timer = threading.Timer(0.3, state_dir.close)
     timer.start()
     assert "stopped" in frontier("status", "--state", path).out
     timer.join()

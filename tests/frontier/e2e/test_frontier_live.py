@@ -43,11 +43,13 @@ def crawl_of(tree: Tree, *more: object) -> tuple[object, ...]:
     return ("crawl", tree.url, "--no-robots", "-o", "items.jsonl", "--state", "state", "--concurrency", 4, *more)
 
 
-def ask(home: Path, *arguments: object) -> list[dict[str, Any]]:
-    """Run `lycosa frontier ... --json`. Return what it wrote. On a busy machine it may say whom it waits for."""
+def frontier_json(home: Path, *arguments: object) -> list[dict[str, Any]]:
+    """Run `lycosa frontier ... --json` and return its output. On a busy machine it may report that it waits for the
+    owner.
+    """
     done = lycosa("frontier", *arguments, "--state", "state", "--json", cwd=home)
-    said = [line for line in done.stderr.splitlines() if "has not answered for 2 s" not in line]
-    assert (done.returncode, said) == (0, [])
+    messages = [line for line in done.stderr.splitlines() if "has not answered for 2 s" not in line]
+    assert (done.returncode, messages) == (0, [])
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -66,23 +68,23 @@ def urls(home: Path) -> list[str]:
 def test_running_crawl_can_be_inspected_without_being_disturbed(tmp_path: Path) -> None:
     with grow(5000, delay_s=0.05) as tree, start_command(*crawl_of(tree), cwd=tmp_path) as crawl:
         wait_until_running(crawl)
-        (known,) = ask(tmp_path, "status")
+        (known,) = frontier_json(tmp_path, "status")
         assert (known["running"], known["pid"]) == (True, crawl.process.pid)
         assert known["rate"] > 0
         assert known["leased"] <= 4
         states: dict[str, str] = {}
 
         def are_all_there() -> bool:
-            """Ask until the crawl is seen with a page on its way: on a busy machine it may be between two."""
-            states.update({row["url"]: row["state"] for row in ask(tmp_path, "list", "--limit", 0)})
+            """Wait for a status with a request in flight: on a busy machine there may be none for a moment."""
+            states.update({row["url"]: row["state"] for row in frontier_json(tmp_path, "list", "--limit", 0)})
             return {"done", "leased", "queued"} <= set(states.values())
 
         assert crawl.until(are_all_there)
         assert set(states) <= tree.urls()
         done = next(url for url, state in states.items() if state == "done")
-        assert "it was fetched (200)" in ask(tmp_path, "explain", done)[0]["why"][0]
-        assert ask(tmp_path, "verify") == [{"found": []}]
-        (sizes,) = ask(tmp_path, "compact")
+        assert "it was fetched (200)" in frontier_json(tmp_path, "explain", done)[0]["why"][0]
+        assert frontier_json(tmp_path, "verify") == [{"found": []}]
+        (sizes,) = frontier_json(tmp_path, "compact")
         assert 0 < sizes["after_bytes"] <= sizes["before_bytes"]
         assert_garbage_is_dropped(tmp_path)
         assert_hung_while_stopped(crawl)
@@ -94,52 +96,54 @@ def test_running_crawl_can_be_inspected_without_being_disturbed(tmp_path: Path) 
     found = urls(tmp_path)
     assert len(found) == len(set(found))
     assert not (tmp_path / "state" / "socket").exists()
-    (known,) = ask(tmp_path, "status")
+    (known,) = frontier_json(tmp_path, "status")
     assert (known["running"], known["done"], known["leased"]) == (False, len(found), 0)
 
 
 def assert_hung_while_stopped(crawl: Running) -> None:
     """Assert that an owner that was stopped by a signal is named."""
 
-    async def ask() -> None:
+    async def frontier_json() -> None:
         async with open_state(crawl.home / "state", answer_max_s=0.3):
             pytest.fail("it cannot answer")
 
     os.kill(crawl.process.pid, signal.SIGSTOP)
     try:
         with pytest.raises(StateLocked, match=r"process \d+ has not answered for 0\.3 s: it hangs or was stopped"):
-            asyncio.run(ask())
+            asyncio.run(frontier_json())
     finally:
         os.kill(crawl.process.pid, signal.SIGCONT)
 
 
 def assert_garbage_is_dropped(home: Path) -> None:
-    """Assert that the crawl still answers when many strangers have come to its socket and stayed."""
+    """Assert that the crawl still answers after many clients sent garbage and stayed connected."""
     with ExitStack() as stack:
         for data in (b"\xff" * 100, b"\0\0\0\x05hello", b"GET / HTTP/1.1\r\n\r\n", b"\0") * 10:
-            plug = stack.enter_context(socket.socket(socket.AF_UNIX))
-            plug.connect(str(home / "state" / "socket"))
-            plug.sendall(data)
-        assert ask(home, "segments")[0]["state"] == "open"
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(home / "state" / "socket"))
+            client.sendall(data)
+        assert frontier_json(home, "segments")[0]["state"] == "open"
 
 
 def test_imported_or_requeued_urls_are_fetched_at_once_and_once(tree: Tree, server: Server, tmp_path: Path) -> None:
-    """A page that never comes lets the crawl run on for as long as the commands may take."""
+    """A page that never responds keeps the crawl running for as long as the commands take."""
     more, dead = [server.url(f"/tree/50/{number}") for number in range(20, 40)], server.url("/500")
     with start_command(
         *crawl_of(tree, dead, server.url("/hang"), "--retries", 0, "--timeout", 60), cwd=tmp_path
     ) as crawl:
         wait_until_running(crawl)
-        while not ask(tmp_path, "list", "--status", "dead"):
+        while not frontier_json(tmp_path, "list", "--status", "dead"):
             assert crawl.process.poll() is None
-        assert ask(tmp_path, "requeue", "--url", dead) == [{"requeued": 1}]
+        assert frontier_json(tmp_path, "requeue", "--url", dead) == [{"requeued": 1}]
         assert crawl.until(lambda: server.paths().count("/500") == 2)
         (tmp_path / "seeds.txt").write_text("\n".join(more))
-        assert ask(tmp_path, "import", "seeds.txt", "--priority", 5)[0]["queued"] == len(more)
-        again = ask(tmp_path, "import", "seeds.txt")[0]
-        assert (again["queued"], again["known"]) == (0, len(more))
-        wanted, output = tree.urls() | set(more), tmp_path / "items.jsonl"
-        assert crawl.until(lambda: wanted <= {item["url"] for item in items_so_far(output)}), "not while the crawl ran"
+        assert frontier_json(tmp_path, "import", "seeds.txt", "--priority", 5)[0]["queued"] == len(more)
+        result = frontier_json(tmp_path, "import", "seeds.txt")[0]
+        assert (result["queued"], result["known"]) == (0, len(more))
+        expected_urls, output = tree.urls() | set(more), tmp_path / "items.jsonl"
+        assert crawl.until(lambda: expected_urls <= {item["url"] for item in items_so_far(output)}), (
+            "not while the crawl ran"
+        )
         assert server.paths().count("/500") == 2
         crawl.process.terminate()
         assert crawl.end() == 130
@@ -153,16 +157,16 @@ def test_import_wakes_a_waiting_crawl(server: Server, tmp_path: Path) -> None:
     arguments = ("crawl", start, "--no-robots", "-o", "items.jsonl", "--state", "state", "--scope", "any")
     with running(host="127.0.0.3") as other, start_command(*arguments, cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(server.hits) > 0 and (tmp_path / "state" / "socket").exists())
-        while ask(tmp_path, "list", "--status", "retry") == []:
+        while frontier_json(tmp_path, "list", "--status", "retry") == []:
             assert crawl.process.poll() is None
         (tmp_path / "seeds.txt").write_text(other.url("/tree/3/0"))
-        ask(tmp_path, "import", "seeds.txt")
+        frontier_json(tmp_path, "import", "seeds.txt")
         assert crawl.until(lambda: len(other.hits) >= 3)
-        (row,) = ask(tmp_path, "list", "--status", "retry")
+        (row,) = frontier_json(tmp_path, "list", "--status", "retry")
         assert row["url"] == start
-        why = ask(tmp_path, "explain", start)[0]["why"][0]
+        why = frontier_json(tmp_path, "explain", start)[0]["why"][0]
         assert "will be retried" in why
-        why = ask(tmp_path, "explain", server.url("/x"))[0]["why"]
+        why = frontier_json(tmp_path, "explain", server.url("/x"))[0]["why"]
         assert why[0] == "never seen"
 
 
@@ -183,10 +187,10 @@ def test_imported_urls_survive_a_kill(tree: Tree, server: Server, tmp_path: Path
     with start_command(*crawl_of(tree, "--commit-every", 60, "--delay", 0.2), cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(tree.hits()) > 8)
         (tmp_path / "seeds.txt").write_text("\n".join(more))
-        assert ask(tmp_path, "import", "seeds.txt")[0]["queued"] == 3
+        assert frontier_json(tmp_path, "import", "seeds.txt")[0]["queued"] == 3
         assert crawl.kill()
     assert (tmp_path / "state" / "socket").exists()
-    assert more <= {row["url"] for row in ask(tmp_path, "list", "--limit", 0)}
+    assert more <= {row["url"] for row in frontier_json(tmp_path, "list", "--limit", 0)}
     assert lycosa(*crawl_of(tree), cwd=tmp_path).returncode == 0
     found = urls(tmp_path)
     assert len(found) == len(set(found))
@@ -198,13 +202,13 @@ def test_stopped_crawl_can_be_changed_and_resumed(tree: Tree, tmp_path: Path) ->
         wait_until_running(crawl)
         crawl.process.terminate()
         assert crawl.end() == 130
-    ask(tmp_path, "verify")
+    frontier_json(tmp_path, "verify")
     exported = lycosa("frontier", "export", "rows.jsonl", "--state", "state", cwd=tmp_path)
     assert exported.returncode == 0, exported.stderr
     lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert {line["url"] for line in lines if line["state"] == "done"} == set(urls(tmp_path))
-    ask(tmp_path, "compact")
-    assert ask(tmp_path, "import", "rows.jsonl")[0]["queued"] == 0
+    frontier_json(tmp_path, "compact")
+    assert frontier_json(tmp_path, "import", "rows.jsonl")[0]["queued"] == 0
     assert lycosa(*crawl_of(tree), cwd=tmp_path).returncode == 0
     assert_exactly_once(urls(tmp_path), tree.urls())
-    assert ask(tmp_path, "verify") == [{"found": []}]
+    assert frontier_json(tmp_path, "verify") == [{"found": []}]

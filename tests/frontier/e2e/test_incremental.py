@@ -49,16 +49,16 @@ def test_refresh_revalidates_and_unchanged_pages_write_no_item(tmp_path, validat
         later()
         site.pages["/b"] = "<p>changed <a href=/new>new</a></p>"
         site.pages["/new"] = "new"
-        again = crawl(site, tmp_path, "--refresh", "1s")
+        second_run = crawl(site, tmp_path, "--refresh", "1s")
         assert site.take() == [("/", 304), ("/a", 304), ("/b", 200), ("/gone", 404), ("/new", 200)]
-        assert "2 pages, 2 more unchanged, 2 items" in again.stderr.splitlines()[0]
-        assert "(200: 2, unchanged: 2, 404: 1)" in again.stderr
+        assert "2 pages, 2 more unchanged, 2 items" in second_run.stderr.splitlines()[0]
+        assert "(200: 2, unchanged: 2, 404: 1)" in second_run.stderr
         assert sorted(urls(tmp_path)) == ["/", "/a", "/b", "/b", "/new"]
         later()
         del site.pages["/b"]
-        gone = crawl(site, tmp_path, "--refresh", "1s")
+        third_run = crawl(site, tmp_path, "--refresh", "1s")
         assert site.take() == [("/", 304), ("/a", 304), ("/b", 404), ("/gone", 404), ("/new", 304)], "a 304 keeps them"
-        assert "(unchanged: 3, 404: 2)" in gone.stderr
+        assert "(unchanged: 3, 404: 2)" in third_run.stderr
 
 
 def test_validators_that_a_page_no_longer_sends_are_dropped(tmp_path):
@@ -75,8 +75,8 @@ def test_refresh_retries_dead_urls_that_are_old_enough(tmp_path):
     spider = ["crawl", f"http://127.0.0.1:{closed_port()}/", "-o", "items.jsonl", "--state", "state", "--retries", "0"]
     assert lycosa(*spider, "--no-robots", cwd=tmp_path).returncode == 1
     later()
-    again = lycosa(*spider, "--no-robots", "--refresh", "1s", cwd=tmp_path)
-    assert "finished: 0 pages" in again.stderr, "it was tried again"
+    second_run = lycosa(*spider, "--no-robots", "--refresh", "1s", cwd=tmp_path)
+    assert "finished: 0 pages" in second_run.stderr, "it was tried again"
 
 
 def test_user_supplied_conditional_headers_are_kept(tmp_path):
@@ -84,9 +84,9 @@ def test_user_supplied_conditional_headers_are_kept(tmp_path):
         crawl(site, tmp_path)
         site.take()
         later()
-        again = crawl(site, tmp_path, "--refresh", "1s", "--header", 'If-None-Match: "mine"')
+        second_run = crawl(site, tmp_path, "--refresh", "1s", "--header", 'If-None-Match: "mine"')
         assert site.take() == [("/", 200), ("/a", 200), ("/b", 200), ("/gone", 404)]
-        assert "unchanged" not in again.stderr
+        assert "unchanged" not in second_run.stderr
 
 
 @pytest.mark.parametrize("age", ["-1", "0", "7y", "soon", "1e3", "99999999w"])
@@ -107,12 +107,12 @@ def test_kills_during_a_refresh_lose_nothing(tmp_path):
         crawling = ["crawl", tree.url, "-o", "items.jsonl", "--state", "state"]
         assert lycosa(*crawling, cwd=tmp_path).returncode == 0
         later()
-        begun = time.time()
+        refresh_at = time.time()
         for _ in range(3):
-            age = time.time() - begun + 1
+            age = time.time() - refresh_at + 1
             with start_command(*crawling, "--refresh", f"{age:.2f}s", cwd=tmp_path) as run:
                 run.kill_at(run.started_at + rng.uniform(0.3, 1.2))
-        done = lycosa(*crawling, "--refresh", f"{time.time() - begun + 1:.2f}s", cwd=tmp_path)
+        done = lycosa(*crawling, "--refresh", f"{time.time() - refresh_at + 1:.2f}s", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         counts = Counter(hit.path for hit in tree.hits())
         assert min(counts[f"/{n}"] for n in range(pages)) >= 2
@@ -146,9 +146,9 @@ def test_links_of_unchanged_pages_are_not_lost_in_the_next_segment(tmp_path, day
         assert site.take() == [("/", 200), ("/a", 200), ("/b", 200), ("/gone", 404)]
         day("2026-01-02")
         site.pages["/b"], site.pages["/gone"] = "changed", "here again"
-        again = crawl(site, tmp_path, "--segment", "days:resolve")
+        second_run = crawl(site, tmp_path, "--segment", "days:resolve")
         assert site.take() == [("/", 304), ("/a", 304), ("/b", 200), ("/gone", 200)]
-        assert "2 pages, 2 more unchanged" in again.stderr
+        assert "2 pages, 2 more unchanged" in second_run.stderr
         assert sorted(urls(tmp_path)) == ["/", "/a", "/b", "/b", "/gone"]
         assert "nothing to do" in crawl(site, tmp_path, "--segment", "days:resolve").stderr
         assert site.take() == []
@@ -198,9 +198,9 @@ def test_dead_start_url_of_an_earlier_run_prints_a_hint(tmp_path):
     crawling = ["crawl", "http://127.0.0.1:9/", "--no-robots", "--retries", 0, "--state", "state", "-o", "items.jsonl"]
     first = lycosa(*crawling, cwd=tmp_path)
     assert (first.returncode, "hint: " in first.stderr) == (1, False)
-    again = lycosa(*crawling, cwd=tmp_path)
-    assert again.returncode == 1
-    (hint,) = [line for line in again.stderr.splitlines() if line.startswith("hint: ")]
+    second_run = lycosa(*crawling, cwd=tmp_path)
+    assert second_run.returncode == 1
+    (hint,) = [line for line in second_run.stderr.splitlines() if line.startswith("hint: ")]
     assert hint.startswith(
         "hint: the start URL http://127.0.0.1:9/ failed in an earlier run (connection refused): --retry-dead "
     )

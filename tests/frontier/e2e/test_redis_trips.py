@@ -122,21 +122,21 @@ def test_for_a_few_pages_a_different_partition_is_asked_each_time(redis) -> None
     async def scenario() -> list[int]:
         frontier = await joined(redis.url, token_hex(), Policy(robots=False), partitions=4)
         await frontier.push([page(host) for host in range(4_000)])
-        asked = []
+        numbers = []
         run = frontier.session.calls.run
 
         async def recorded(partition: Any, *arguments: Any) -> Any:
-            asked.append(partition.number)
+            numbers.append(partition.number)
             return await run(partition, *arguments)
 
         frontier.session.calls.run = recorded  # type: ignore[method-assign]
-        while len(asked) < 12:
+        while len(numbers) < 12:
             assert len(await frontier.lease(1, time.time())) == 1
         await frontier.close()
-        return asked[:12]
+        return numbers[:12]
 
-    asked = asyncio.run(scenario())
-    assert [set(asked[start : start + 4]) for start in (0, 4, 8)] == [{0, 1, 2, 3}] * 3
+    numbers = asyncio.run(scenario())
+    assert [set(numbers[start : start + 4]) for start in (0, 4, 8)] == [{0, 1, 2, 3}] * 3
 
 
 @pytest.mark.parametrize("partitions", [1, 4])

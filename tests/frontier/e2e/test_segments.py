@@ -72,12 +72,12 @@ def test_segment_of_a_day_fetches_every_page_once(tree, home):
     for _ in range(2):
         day = datetime.now(UTC).date()
         crawl(tree.url, home, "--segment", "day", out="-O")
-        before = fetched(tree)
-        again = crawl(tree.url, home, "--segment", "day")
+        day_before = fetched(tree)
+        second_run = crawl(tree.url, home, "--segment", "day")
         if datetime.now(UTC).date() == day:  # else it was midnight: once more
             break
-    assert NOTHING in again.stderr
-    assert fetched(tree) == before
+    assert NOTHING in second_run.stderr
+    assert fetched(tree) == day_before
     assert_exactly_once([item["url"] for item in items(home / "items.jsonl")], tree.urls())
 
 
@@ -103,10 +103,10 @@ def test_run_with_a_dropped_segment_prints_a_hint(tree, home):
         assert "hint" not in crawl(tree.url, home, *options).stderr
         dropped = lycosa("frontier", "drop", name, "--state", "state", cwd=home)
         assert dropped.returncode == 0, dropped.stderr
-        said = crawl(tree.url, home, *options).stderr
-        assert f"hint: segment {name}, which this run would fill, was dropped and takes no more: {advice}" in said
-        assert said.startswith("nothing to do: ")
-        assert NOTHING not in said
+        stderr = crawl(tree.url, home, *options).stderr
+        assert f"hint: segment {name}, which this run would fill, was dropped and takes no more: {advice}" in stderr
+        assert stderr.startswith("nothing to do: ")
+        assert NOTHING not in stderr
 
 
 def test_later_run_also_finishes_an_earlier_segment(tree, home):
@@ -198,13 +198,13 @@ SHOP = {
 @pytest.fixture
 def shop() -> Iterator[tuple[str, list[str]]]:
     """A shop that redirects to equal pages. Yields its URL, and the list of requested paths."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     class Shop(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self):
-            asked.append(self.path)
+            requested.append(self.path)
             text = SHOP.get(self.path, "page")
             body = f"<title>{self.path}</title>{text}".encode()
             self.send_response(302 if text.startswith("/") else 200)
@@ -221,7 +221,7 @@ def shop() -> Iterator[tuple[str, list[str]]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/", asked
+    yield f"http://127.0.0.1:{server.server_port}/", requested
     server.shutdown()
     thread.join()
     server.server_close()
@@ -231,44 +231,44 @@ WITHOUT_TRACKING = ["/", "/a?id=1&utm_source=x", "/a?id=2", "/b", "/b/", "/c", "
 
 
 def test_pages_with_equal_fingerprints_are_fetched_once_at_the_original_url(shop, home):
-    url, asked = shop
+    url, requested = shop
     crawl(url, home, "--fingerprint-rules", "slash,tracking")
-    assert sorted(asked) == WITHOUT_TRACKING
+    assert sorted(requested) == WITHOUT_TRACKING
     final = sorted(item["final_url"].removeprefix(url) for item in items(home / "items.jsonl"))
     assert final == ["", "a?id=1&utm_source=x", "a?id=2", "b/", "c"]
     assert NOTHING in crawl(url, home, "--fingerprint-rules", "tracking", "--fingerprint-rules", "slash").stderr
-    assert len(asked) == len(WITHOUT_TRACKING)
+    assert len(requested) == len(WITHOUT_TRACKING)
 
 
 def test_without_fingerprint_rules_every_url_is_a_separate_page(shop, home):
-    url, asked = shop
+    url, requested = shop
     crawl(url, home)
-    assert sorted(asked) == sorted({*WITHOUT_TRACKING, "/a?%75tm_source=y&id=1", "/c?gclid=2"})
+    assert sorted(requested) == sorted({*WITHOUT_TRACKING, "/a?%75tm_source=y&id=1", "/c?gclid=2"})
 
 
 def test_function_as_fingerprint_rule(shop, home):
-    url, asked = shop
+    url, requested = shop
     crawl(url, home, "--fingerprint-rules", "shop:key")
-    assert sorted(asked) == ["/", "/a?id=1&utm_source=x", "/b", "/b/", "/c", "/c?gclid=1", "/c?gclid=3"]
+    assert sorted(requested) == ["/", "/a?id=1&utm_source=x", "/b", "/b/", "/c", "/c?gclid=1", "/c?gclid=3"]
 
 
 def test_state_keeps_its_fingerprint_rules(shop, home):
-    url, asked = shop
+    url, requested = shop
     crawl(url, home, "--fingerprint-rules", "tracking", "--depth", 0)
-    for more, says in (
+    for more, message in (
         (["--fingerprint-rules", "sort"], "identifies requests by tracking, this run by sort: all URLs would be new"),
         ([], "identifies requests by tracking, this run without --fingerprint-rules"),
     ):
         refused = assert_one_line(crawl(url, home, *more, code=3).stderr)
-        assert says in refused
+        assert message in refused
         assert refused.endswith("give another --state, or -O to start afresh")
-    assert asked == ["/"]
+    assert requested == ["/"]
     crawl(url, home, "--fingerprint-rules", "sort", "--depth", 0, out="-O")
-    assert asked == ["/", "/"]
+    assert requested == ["/", "/"]
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "message"),
     [
         (["--fingerprint-rules", "trackin"], "fingerprint_rules: 'trackin' is unknown: did you mean tracking?"),
         (
@@ -281,16 +281,16 @@ def test_state_keeps_its_fingerprint_rules(shop, home):
         (["-s", "segment=weekly"], "segment: 'weekly' is unknown: did you mean week?"),
     ],
 )
-def test_mistakes_print_one_line_and_nothing_is_fetched(shop, home, more, says):
-    url, asked = shop
+def test_mistakes_print_one_line_and_nothing_is_fetched(shop, home, more, message):
+    url, requested = shop
     done = lycosa("crawl", url, "-o", "items.jsonl", *more, cwd=home)
     assert done.returncode == 2
-    assert assert_one_line(done.stderr).startswith(says)
-    assert asked == []
+    assert assert_one_line(done.stderr).startswith(message)
+    assert requested == []
 
 
 def test_failing_key_function_fails_only_the_page_with_the_link(shop, home):
-    url, asked = shop
+    url, requested = shop
     (home / "odd.py").write_text(
         dedent("""
         def key(method, url, body):
@@ -301,4 +301,4 @@ def test_failing_key_function_fails_only_the_page_with_the_link(shop, home):
     )
     done = crawl(url, home, "--fingerprint-rules", "odd:key", code=1)
     assert "the key resolver odd:key failed for" in done.stderr
-    assert asked == ["/"]
+    assert requested == ["/"]

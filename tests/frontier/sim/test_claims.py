@@ -109,9 +109,9 @@ class Crawl(Transfers):
         host = lease.record.host
         end = self.transfer(host, self.true, claim=False)
         visit = self.visit(self, lease)
-        self.after(end - self.true, lambda: self.go_on(lease, visit))
+        self.after(end - self.true, lambda: self.continue_visit(lease, visit))
 
-    def go_on(self, lease: Lease, visit: Generator[list[str], None, None]) -> None:
+    def continue_visit(self, lease: Lease, visit: Generator[list[str], None, None]) -> None:
         hosts = next(visit, None)
         if hosts is None:
             self.busy -= 1
@@ -124,7 +124,7 @@ class Crawl(Transfers):
             nonlocal waiting
             waiting -= 1
             if not waiting:
-                self.go_on(lease, visit)
+                self.continue_visit(lease, visit)
 
         for host in hosts:
             Claimer(self, host, lease, done)

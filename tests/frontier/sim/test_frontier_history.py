@@ -401,16 +401,16 @@ class FrontierHistory(RuleBasedStateMachine):
     @rule(data=st.data(), segment=st.sampled_from([None, None, *SEGMENTS]), limit=st.integers(1, 5))
     def requeue(self, data: st.DataObject, segment: str | None, limit: int) -> None:
         states = data.draw(st.sampled_from(self.selected))
-        into = data.draw(st.sampled_from([None, None, None, *SEGMENTS]))
-        self.requeue_all(Selection(states=states, segment=segment), into, limit)
+        target = data.draw(st.sampled_from([None, None, None, *SEGMENTS]))
+        self.requeue_all(Selection(states=states, segment=segment), target, limit)
 
-    def requeue_all(self, selection: Selection, into: str | None, limit: int) -> None:
+    def requeue_all(self, selection: Selection, target: str | None, limit: int) -> None:
         model = self.model
-        wanted = selection.states or ("done", "dead", "archived")
-        chosen = [url for url in model.urls if url.state in ("done", "dead") and model.state_of(url) in wanted]
+        states = selection.states or ("done", "dead", "archived")
+        chosen = [url for url in model.urls if url.state in ("done", "dead") and model.state_of(url) in states]
         chosen = [url for url in chosen if selection.segment in (None, url.segment)]
-        assert self.same(lambda _, operations: requeued_in_total(operations, selection, into, limit)) == (
-            model.requeue(chosen, into)
+        assert self.same(lambda _, operations: requeued_in_total(operations, selection, target, limit)) == (
+            model.requeue(chosen, target)
         )
 
     @rule(segment=st.sampled_from(SEGMENTS))
@@ -439,8 +439,8 @@ class FrontierHistory(RuleBasedStateMachine):
     def continue_listing(self, limit: int) -> None:
         """Read the next rows of a listing that may have started long ago."""
         if self.listing is None:
-            there = {url.key: url.moves for url in self.model.urls if not url.unfiltered}
-            self.listing = Listing([""] * len(self.opened), there, [[] for _ in self.opened])
+            urls_at_start = {url.key: url.moves for url in self.model.urls if not url.unfiltered}
+            self.listing = Listing([""] * len(self.opened), urls_at_start, [[] for _ in self.opened])
         listing = self.listing
         for n, opened in enumerate(self.opened):
             after = listing.afters[n]

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from lycosa.http.curl import sockets
-from tests.http.contracts.fetching import runner_on
+from tests.http.contracts.fetching import runner_for
 
 
 @pytest.fixture(
     params=[
         "uvloop",
-        pytest.param("asyncio", marks=pytest.mark.prove),  # otherwise with the other way to watch sockets only
+        pytest.param("asyncio", marks=pytest.mark.prove),  # otherwise it only watches sockets in another way
         "asyncio, each socket watched by the loop",
     ]
 )
 def run(request, monkeypatch) -> Callable[..., Any]:
-    """Return what runs a test coroutine with a fetcher; see `runner_on`."""
+    """Return a function that runs a scenario with a fetcher; see `runner_for`."""
     name, _, alone = request.param.partition(",")
     if alone:
         monkeypatch.setattr(sockets, "EpollSockets", sockets.LoopSockets)
-    return runner_on(name)
+    return runner_for(name)

@@ -1,4 +1,4 @@
-"""Shared by the contract tests of fetchers: runs a test coroutine with a fetcher and a misbehaving server on a loop."""
+"""Shared by the contract tests of fetchers: runs a scenario with a fetcher and a misbehaving server on a loop."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ BESIDE = ("127.0.0.2", "127.0.0.3", "127.0.0.9", "::1")
 """Another loopback address: for further servers, or none, on the same port."""
 
 
-def runner_on(name: str) -> Callable[..., Any]:
-    """Return a function that runs an `async def play(fetcher, server)` on this kind of loop.
-
-    It fails on what the loop complains about, and on sockets left open.
+def runner_for(name: str) -> Callable[..., Any]:
+    """Return a function that runs `async def scenario(fetcher, server)` on this kind of loop. It fails if the loop
+    reports an error or a socket is left open.
     """
 
-    def runner(play: Play, **settings: Any) -> Any:
+    def runner(scenario: Play, **settings: Any) -> Any:
         complaints: list[Any] = []
 
         async def main() -> Any:
             asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
             async with asyncio.timeout(TEST_MAX_S), serving(beside=BESIDE) as server:
                 async with fetching(**settings) as fetcher:
-                    result = await play(fetcher, server)
-                await until(lambda: server.open_connections == 0)
+                    result = await scenario(fetcher, server)
+                await wait_until(lambda: server.open_connections == 0)
                 return result
 
         with asyncio.Runner(loop_factory=LOOPS[name]) as loop:
@@ -55,17 +54,17 @@ async def fetching(**settings: Any) -> AsyncIterator[CurlFetcher]:
         await fetcher.close()
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for a condition; the time limit of the test bounds the wait."""
-    while not true():  # noqa: ASYNC110  the server has no event for each of these
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, as long as the time limit of the test allows."""
+    while not condition():  # noqa: ASYNC110  the server has no event for each of these
         await asyncio.sleep(0.001)
 
 
 def get(path: str, **more: Any) -> Play:
-    """Return a play that fetches one path."""
+    """Return a scenario that fetches one path."""
 
-    async def play(fetcher: CurlFetcher, server: Server) -> HttpResponse:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> HttpResponse:
         fields = {key: more.pop(key) for key in ("accept", "max_body") if key in more}
         return await fetcher.fetch(Request(server.url(path), **more), **fields)
 
-    return play
+    return scenario

@@ -48,7 +48,7 @@ def open_cache(request, tmp_path) -> Open:
     ids=["page", "empty", "binary", "large", "no fields", "repeated fields"],
 )
 def test_response_is_returned_as_it_was_stored(open_cache: Open, stored: StoredResponse):
-    async def play():
+    async def scenario():
         cache = open_cache()
         assert await cache.get("k") is None
         await cache.put("k", stored)
@@ -64,26 +64,26 @@ def test_response_is_returned_as_it_was_stored(open_cache: Open, stored: StoredR
         await cache.close()
         await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_least_recently_used_responses_leave_first(open_cache: Open):
-    async def play():
+    async def scenario():
         cache = open_cache(bytes_max=100_000)
         noise = [("content-type", "image/png")]
         for number in range(300):
             await cache.put(str(number), page(bytes([number % 256]) * 1000, noise))
             assert await cache.get("0") is not None, number
-        left = [number for number in range(300) if await cache.get(str(number)) is not None]
-        assert 80 <= len(left) <= 100
-        assert left == [0, *range(301 - len(left), 300)]
+        remaining = [number for number in range(300) if await cache.get(str(number)) is not None]
+        assert 80 <= len(remaining) <= 100
+        assert remaining == [0, *range(301 - len(remaining), 300)]
         await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_response_that_is_too_large_evicts_nothing_but_its_previous_version(open_cache: Open):
-    async def play():
+    async def scenario():
         cache = open_cache(bytes_max=10_000)
         await cache.put("small", page())
         await cache.put("large", page())
@@ -91,11 +91,11 @@ def test_response_that_is_too_large_evicts_nothing_but_its_previous_version(open
         assert (await cache.get("large"), await cache.get("small")) == (None, page())
         await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_concurrent_calls(open_cache: Open):
-    async def play():
+    async def scenario():
         cache = open_cache()
         async with asyncio.TaskGroup() as tasks:
             for number in range(200):
@@ -104,14 +104,14 @@ def test_concurrent_calls(open_cache: Open):
         assert [each.body for each in found] == [b"%d" % number for number in range(50)]
         await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 # ------------------------------------------------------------------------------------------------------------ the file
 
 
 def test_responses_and_order_of_use_survive_a_restart(tmp_path: Path):
-    async def play():
+    async def scenario():
         cache = SqliteCache(tmp_path, 100_000)
         for number in range(80):
             await cache.put(str(number), page(b"\x01" * 1000, []))
@@ -124,44 +124,44 @@ def test_responses_and_order_of_use_survive_a_restart(tmp_path: Path):
         assert await cache.get("1") is None
         await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_file_size_is_bounded(tmp_path: Path):
-    async def play():
+    async def scenario():
         cache = SqliteCache(tmp_path, 1_000_000)
         for number in range(3000):
             await cache.put(str(number), page(b"\x01" * 5000, []))
         await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3_000_000
 
 
 def test_text_is_compressed(tmp_path: Path):
-    async def play():
+    async def scenario():
         cache = SqliteCache(tmp_path)
         for number in range(100):
             await cache.put(str(number), page(b"<p>hello</p>" * 5000))
         await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
     assert (tmp_path / "httpcache.sqlite").stat().st_size < 600_000
 
 
 def test_two_processes_share_a_cache(tmp_path: Path):
-    async def play():
+    async def scenario():
         caches = [SqliteCache(tmp_path) for _ in range(2)]
         await asyncio.gather(*(cache.put(f"{n}{m}", page()) for n, cache in enumerate(caches) for m in range(50)))
         assert None not in [await cache.get(f"{n}{m}") for cache in caches for n in range(2) for m in range(50)]
         for cache in caches:
             await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_damaged_row_is_a_miss(tmp_path: Path):
-    async def play():
+    async def scenario():
         cache = SqliteCache(tmp_path)
         for key in "abcde":
             await cache.put(key, page())
@@ -178,7 +178,7 @@ def test_damaged_row_is_a_miss(tmp_path: Path):
         assert await cache.get("a") == page()
         await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def foreign(path: Path) -> None:
@@ -194,7 +194,7 @@ def test_foreign_file_is_refused_in_one_line(tmp_path: Path, spoil: Callable[[Pa
     path = tmp_path / "httpcache.sqlite"
     spoil(path)
 
-    async def play():
+    async def scenario():
         cache = SqliteCache(tmp_path)
         for use in (cache.get("k"), cache.put("k", page()), cache.delete("k")):
             with pytest.raises(StorageError) as caught:
@@ -203,7 +203,7 @@ def test_foreign_file_is_refused_in_one_line(tmp_path: Path, spoil: Callable[[Pa
             assert "\n" not in str(caught.value)
         await cache.close()
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 WRITER = """
@@ -231,15 +231,15 @@ def test_stored_responses_survive_kill_9(tmp_path: Path):
             writer.kill()
             stored = max([stored, *map(int, writer.stdout.read().splitlines())])
 
-        async def look(last: int) -> None:
+        async def read_all(last: int) -> None:
             cache = SqliteCache(tmp_path, 2_000_000)
             stored = await cache.get(str(last % 500))
             assert stored.body.startswith((b"%d " % last, b"%d " % (last + 500)))
-            whole = [await cache.get(str(number)) for number in range(500)]
-            assert all(each is None or each.body == b"%d " % each.received_at * 2000 for each in whole)
+            responses = [await cache.get(str(number)) for number in range(500)]
+            assert all(each is None or each.body == b"%d " % each.received_at * 2000 for each in responses)
             await cache.close()
 
-        asyncio.run(look(stored))
+        asyncio.run(read_all(stored))
 
 
 def test_rows_of_a_newer_version_with_more_fields_are_read():

@@ -1,6 +1,6 @@
-"""The contract of the `Fetcher` port: what is sent and received, and what is refused (C2).
+r"""The contract of the `Fetcher` port: what is sent, received and refused (C2).
 
-Each test runs on uvloop and on asyncio's own loop; `filterwarnings = error` makes a leaked socket a failure.
+Each test runs on uvloop and on asyncio's own loop; with `filterwarnings = error` a leaked socket is a failure.
 """
 
 from __future__ import annotations
@@ -78,37 +78,37 @@ def test_trailers_do_not_count_as_headers(run):
 
 
 def test_connections_are_reused(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> int:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> int:
         for _ in range(20):
             await fetcher.fetch(Request(server.url("/good")))
         return server.connections
 
-    assert run(play) == 1
+    assert run(scenario) == 1
 
 
 def test_connection_closed_between_two_requests_is_replaced(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> list[int]:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> list[int]:
         return [(await fetcher.fetch(Request(server.url("/early-close-keepalive")))).status for _ in range(10)]
 
-    assert run(play) == [200] * 10
+    assert run(scenario) == [200] * 10
 
 
 def test_concurrent_transfers_get_their_own_responses(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> list[HttpResponse]:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> list[HttpResponse]:
         paths = [f"/tree/2000/{number}" for number in range(500)]
         return await asyncio.gather(*(fetcher.fetch(Request(server.url(path))) for path in paths))
 
-    responses = run(play, connections_max=50)
+    responses = run(scenario, connections_max=50)
     for number, response in enumerate(responses):
         assert f"<h1>Page {number}</h1>".encode() in response.body
 
 
 def test_connections_per_host_are_limited(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> int:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> int:
         await asyncio.gather(*(fetcher.fetch(Request(server.url("/slow?ms=10"))) for _ in range(20)))
         return server.connections
 
-    assert run(play, connections_per_host_max=3) == 3
+    assert run(scenario, connections_per_host_max=3) == 3
 
 
 # ------------------------------------------------------------------------------------------------------------- requests
@@ -130,20 +130,20 @@ def test_head_response_has_headers_and_no_body(run):
 
 
 def test_headers_of_the_request_override_those_of_the_settings(run):
-    play = get("/echo", headers={"X-One": "1", "Accept": "text/plain", "X-Empty": ""})
-    headers = json.loads(run(play, user_agent="spider/1", headers={"x-one": "0", "X-Two": "2"}).body)["headers"]
+    scenario = get("/echo", headers={"X-One": "1", "Accept": "text/plain", "X-Empty": ""})
+    headers = json.loads(run(scenario, user_agent="spider/1", headers={"x-one": "0", "X-Two": "2"}).body)["headers"]
     assert (headers["x-one"], headers["x-two"], headers["accept"], headers["x-empty"]) == ("1", "2", "text/plain", "")
     assert headers["user-agent"] == "spider/1"
     assert "gzip" in headers["accept-encoding"]
 
 
 def test_options_of_a_request_do_not_apply_to_the_next(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> dict[str, Any]:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> dict[str, Any]:
         special = Request(server.url("/echo"), method="PUT", body=b"x", headers={"X-Once": "1"})
         await fetcher.fetch(special.replace(meta={"download_timeout": 9}))
         return json.loads((await fetcher.fetch(Request(server.url("/echo")))).body)
 
-    echo = run(play)
+    echo = run(scenario)
     assert (echo["method"], echo["body"]) == ("GET", "")
     assert "x-once" not in echo["headers"]
 
@@ -177,7 +177,7 @@ def test_path_is_sent_unchanged(run):
     ids=str,
 )
 def test_invalid_request_is_refused(run, fields):
-    async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> list[str]:
         with pytest.raises(FetchError) as caught:
             await fetcher.fetch(Request(server.url("/echo"), **fields))
         assert not caught.value.retry
@@ -185,19 +185,19 @@ def test_invalid_request_is_refused(run, fields):
         assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
         return server.paths()
 
-    assert run(play) == ["/good"]
+    assert run(scenario) == ["/good"]
 
 
 @pytest.mark.parametrize(
     "url", ["ftp://127.0.0.1/", "file:///etc/passwd", "gopher://127.0.0.1:1/", "http://", "", "\0"]
 )
 def test_only_http_is_fetched(run, url):
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         with pytest.raises(FetchError) as caught:
             await fetcher.fetch(Request(url))
         assert not caught.value.retry
 
-    run(play)
+    run(scenario)
 
 
 def test_invalid_settings_are_refused_at_once(run):
@@ -206,7 +206,7 @@ def test_invalid_settings_are_refused_at_once(run):
 
 
 def test_page_through_a_proxy(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> list[str]:
         proxied = Request("http://no-such-host.invalid/good")
         assert (await fetcher.fetch(proxied)).status == 200
         assert (await fetcher.fetch(Request(server.url("/echo"), meta={"proxy": ""}))).status == 200
@@ -214,25 +214,25 @@ def test_page_through_a_proxy(run):
 
     async def main(_: CurlFetcher, server: Server) -> list[str]:
         async with fetching(proxy=server.url()) as fetcher:
-            return await play(fetcher, server)
+            return await scenario(fetcher, server)
 
     assert run(main) == ["http://no-such-host.invalid/good", "/echo"]
 
 
 def test_proxy_in_the_meta_of_a_request(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> list[str]:
         await fetcher.fetch(Request("http://no-such-host.invalid/good", meta={"proxy": server.url()}))
         return server.paths()
 
-    assert run(play) == ["http://no-such-host.invalid/good"]
+    assert run(scenario) == ["http://no-such-host.invalid/good"]
 
 
 def test_proxy_that_refuses_the_connection(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         with pytest.raises(ConnectFailed, match=r"^proxy answered 403$"):
             await fetcher.fetch(Request("https://no-such-host.invalid/", meta={"proxy": server.url()}))
 
-    run(play)
+    run(scenario)
 
 
 def test_proxies_of_the_environment_are_not_used(run, monkeypatch):
@@ -253,53 +253,55 @@ async def neighbours(server: Server) -> AsyncIterator[tuple[str, dict[str, Serve
 
 
 def test_fetcher_connects_to_the_given_address_and_sends_the_name(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         url = server.url("/echo").replace("127.0.0.1", "no-such-host.invalid")
         response = await fetcher.fetch(Request(url), address="127.0.0.1")
         echo = json.loads(response.body)
         assert (response.url, response.ip, echo["target"]) == (url, "127.0.0.1", "/echo")
         assert echo["headers"]["host"] == url.split("/")[2]
-        with pytest.raises(ConnectFailed, match=r"^host not found$"):  # an address holds for its own request only
+        with pytest.raises(ConnectFailed, match=r"^host not found$"):  # an address applies to its own request only
             await fetcher.fetch(Request(url))
 
-    run(play)
+    run(scenario)
 
 
 def test_one_name_at_several_addresses(run):
     order = ["127.0.0.2", "127.0.0.2", "127.0.0.3", "", "127.0.0.2", "127.0.0.3", "", "", "127.0.0.3", "127.0.0.2"]
 
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
-        async with neighbours(server) as (base, servers), fetching() as own:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
+        async with neighbours(server) as (base, servers), fetching() as fetcher_:
             for number, address in enumerate(order):
-                response = await own.fetch(Request(f"{base}/echo?{number}"), address=address)
+                response = await fetcher_.fetch(Request(f"{base}/echo?{number}"), address=address)
                 assert response.ip == (address or "127.0.0.1")
             for address, each in servers.items():
-                assert each.paths() == [f"/echo?{number}" for number, wanted in enumerate(order) if wanted == address]
+                assert each.paths() == [
+                    f"/echo?{number}" for number, selected in enumerate(order) if selected == address
+                ]
                 assert each.connections == 1
 
-    run(play)
+    run(scenario)
 
 
 def test_one_name_at_several_addresses_concurrently(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
-        async with neighbours(server) as (base, servers), fetching(connections_max=20) as own:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
+        async with neighbours(server) as (base, servers), fetching(connections_max=20) as fetcher_:
 
-            async def ask(number: int) -> None:
+            async def fetch_number(number: int) -> None:
                 address = list(servers)[number % 3]
                 more = {"method": "POST", "body": b"x"} if number % 5 == 0 else {}
-                response = await own.fetch(Request(f"{base}/slow?ms=1&{number}", **more), address=address)
+                response = await fetcher_.fetch(Request(f"{base}/slow?ms=1&{number}", **more), address=address)
                 assert response.ip == (address or "127.0.0.1")
 
-            await asyncio.gather(*map(ask, range(300)))
+            await asyncio.gather(*map(fetch_number, range(300)))
             assert [len(each.hits) for each in servers.values()] == [100, 100, 100]
 
-    run(play)
+    run(scenario)
 
 
 def test_connection_is_not_reused_for_another_address(run):
-    """Nothing listens there: only a kept connection or a cached name could lead to a response."""
+    """Nothing listens at the address: only a kept connection or a cached name could lead to a response."""
 
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         async with neighbours(server) as (base, _):
             for address in ("", "127.0.0.2", "127.0.0.9", "127.0.0.2", "", "127.0.0.9"):
                 request = fetcher.fetch(Request(f"{base}/good"), address=address)
@@ -309,31 +311,31 @@ def test_connection_is_not_reused_for_another_address(run):
                 with pytest.raises(ConnectFailed, match=r"^connection refused$"):
                     await request
 
-    run(play)
+    run(scenario)
 
 
 def test_address_is_reset_on_a_handle_with_special_options(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
-        async with neighbours(server) as (base, servers), fetching() as own:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
+        async with neighbours(server) as (base, servers), fetching() as fetcher_:
             for address in ("127.0.0.2", ""):
                 for method in ("PUT", "GET"):
-                    await own.fetch(Request(f"{base}/echo", method=method), address=address)
+                    await fetcher_.fetch(Request(f"{base}/echo", method=method), address=address)
             assert [len(each.hits) for each in servers.values()] == [2, 2, 0]
 
-    run(play)
+    run(scenario)
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "[::1]"])
 def test_ipv6_address(run, name):
     need("IPv6 on the loopback device", _has_ipv6())
 
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
-        async with serving(host="::1") as sixth, fetching() as own:
-            port = sixth.address.rpartition(":")[2]
-            response = await own.fetch(Request(f"http://{name}:{port}/echo"), address="::1")
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
+        async with serving(host="::1") as ipv6_server, fetching() as fetcher_:
+            port = ipv6_server.address.rpartition(":")[2]
+            response = await fetcher_.fetch(Request(f"http://{name}:{port}/echo"), address="::1")
             assert (response.ip, json.loads(response.body)["headers"]["host"]) == ("::1", f"{name}:{port}")
 
-    run(play)
+    run(scenario)
 
 
 def _has_ipv6() -> bool:
@@ -346,28 +348,28 @@ def _has_ipv6() -> bool:
     "address", ["localhost", "127.1", "127.0.0.1:80", "[::1]", "::1::", "\0", " ", "127.0.0.1\r\n"]
 )
 def test_invalid_address_is_refused(run, address):
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         with pytest.raises(FetchError, match="is not an IP address to connect to") as caught:
             await fetcher.fetch(Request(server.url("/good")), address=address)
         assert not caught.value.retry
         assert "\n" not in str(caught.value)
         assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
 
-    run(play)
+    run(scenario)
 
 
 def test_address_is_ignored_through_a_proxy(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> list[str]:
         url, proxied = "http://no-such-host.invalid/good", {"proxy": server.url()}
         await fetcher.fetch(Request(url, meta=proxied), address="127.0.0.9")
-        async with fetching(proxy=server.url()) as own:
-            await own.fetch(Request(url), address="127.0.0.9")
-            await own.fetch(Request(server.url("/direct").replace("127.0.0.1", "localhost"), meta={"proxy": ""}))
+        async with fetching(proxy=server.url()) as fetcher_:
+            await fetcher_.fetch(Request(url), address="127.0.0.9")
+            await fetcher_.fetch(Request(server.url("/direct").replace("127.0.0.1", "localhost"), meta={"proxy": ""}))
             with pytest.raises(ConnectFailed):
-                await own.fetch(Request(server.url("/direct"), meta={"proxy": ""}), address="127.0.0.9")
+                await fetcher_.fetch(Request(server.url("/direct"), meta={"proxy": ""}), address="127.0.0.9")
         return server.paths()
 
-    assert run(play) == ["http://no-such-host.invalid/good"] * 2 + ["/direct"]
+    assert run(scenario) == ["http://no-such-host.invalid/good"] * 2 + ["/direct"]
 
 
 # --------------------------------------------------------------------------------------------------------------- accept
@@ -394,12 +396,12 @@ def test_refused_body_is_not_read(run, path):
 
 
 def test_connection_survives_a_small_refused_body(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> int:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> int:
         for _ in range(3):
             assert (await fetcher.fetch(Request(server.url("/good")), accept=lambda *_: False)).skipped
         return server.connections
 
-    assert run(play) == 1
+    assert run(scenario) == 1
 
 
 @pytest.mark.parametrize("path", ["/good", "/empty"])

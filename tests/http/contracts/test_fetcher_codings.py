@@ -88,8 +88,8 @@ BOMBS = {
 
 
 @pytest.fixture
-def play(run, monkeypatch):
-    """Return a function that fetches a body with this Content-Encoding, and the number of requests to the server."""
+def fetch_coded(run, monkeypatch):
+    """Return a function that fetches a body with this Content-Encoding, and returns the number of requests, too."""
 
     def fetched(body: bytes, coding: str, **more):
         async def answer(x):
@@ -107,51 +107,51 @@ def play(run, monkeypatch):
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_every_coding_is_decompressed(play, name):
-    response, requests = play(*RIGHT[name])
+def test_every_coding_is_decompressed(fetch_coded, name):
+    response, requests = fetch_coded(*RIGHT[name])
     assert (response.body, requests) == (PAGE, 1)
 
 
 @pytest.mark.parametrize("name", FORGIVEN)
-def test_page_with_a_wrong_label_is_returned(play, name):
-    response, requests = play(*FORGIVEN[name])
+def test_page_with_a_wrong_label_is_returned(fetch_coded, name):
+    response, requests = fetch_coded(*FORGIVEN[name])
     assert (response.body, requests) == (PAGE, 2)
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_undecodable_body_is_an_error(play, name):
+def test_undecodable_body_is_an_error(fetch_coded, name):
     with pytest.raises(BadResponse, match=r"^cannot be decompressed$") as caught:
-        play(*LOST[name])
+        fetch_coded(*LOST[name])
     assert not caught.value.retry
 
 
-def test_post_is_not_repeated(play):
+def test_post_is_not_repeated(fetch_coded):
     with pytest.raises(BadResponse):
-        play(PAGE, "gzip", method="POST")
+        fetch_coded(PAGE, "gzip", method="POST")
 
 
-def test_truncated_stream_is_decompressed_up_to_its_end(play):
-    response, requests = play(GZIPPED[:-4], "gzip")
+def test_truncated_stream_is_decompressed_up_to_its_end(fetch_coded):
+    response, requests = fetch_coded(GZIPPED[:-4], "gzip")
     assert (response.body, requests) == (PAGE, 1)
-    response, _ = play(gzip.compress(PAGE, 0)[:500], "gzip")
+    response, _ = fetch_coded(gzip.compress(PAGE, 0)[:500], "gzip")
     assert PAGE.startswith(response.body)
 
 
-def test_max_body_is_checked_after_decompression(play):
-    assert play(GZIPPED, "gzip", max_body=len(PAGE))[0].body == PAGE
+def test_max_body_is_checked_after_decompression(fetch_coded):
+    assert fetch_coded(GZIPPED, "gzip", max_body=len(PAGE))[0].body == PAGE
     with pytest.raises(BodyTooLarge, match=f"^body over {len(PAGE) - 1} bytes$"):
-        play(GZIPPED, "gzip", max_body=len(PAGE) - 1)
+        fetch_coded(GZIPPED, "gzip", max_body=len(PAGE) - 1)
     with pytest.raises(BodyTooLarge, match=f"^body over {len(PAGE) - 1} bytes$"):
-        play(GZIPPED, "br", max_body=len(PAGE) - 1)
-    assert play(GZIPPED, "br", max_body=100, cut=True)[0].body == PAGE[:100]
+        fetch_coded(GZIPPED, "br", max_body=len(PAGE) - 1)
+    assert fetch_coded(GZIPPED, "br", max_body=100, cut=True)[0].body == PAGE[:100]
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_decompression_bomb_costs_little(play, name):
+def test_decompression_bomb_costs_little(fetch_coded, name):
     body, coding = BOMBS[name]
     started = time.process_time()
     with pytest.raises(BodyTooLarge, match=f"^body over {BOMB_MAX} bytes$"):
-        play(body, coding)
+        fetch_coded(body, coding)
     assert time.process_time() - started < 2.0  # the whole GiB takes several
 
 
@@ -162,6 +162,6 @@ def test_handle_decompresses_again_after_an_undecoded_transfer(run):
             assert b"squeezed" in (await fetcher.fetch(Request(server.url("/gzip")))).body
         return [hit.headers["accept-encoding"] for hit in server.hits]
 
-    usual, again, *_ = requests = run(fetch)
-    assert again == "identity"
-    assert requests == [usual, again, usual] * 2
+    usual, second, *_ = requests = run(fetch)
+    assert second == "identity"
+    assert requests == [usual, second, usual] * 2

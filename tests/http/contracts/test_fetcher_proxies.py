@@ -1,4 +1,4 @@
-"""Failures of real proxies, as the fetcher reports them (P1, P2): reason, latency, blame."""
+"""Failures of real proxies as the fetcher reports them (P1, P2): reason, latency, blame."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ async def fetched(url: str, proxy: str, **settings: Any) -> HttpResponse | Fetch
         await fetcher.close()
 
 
-def blamed(found: HttpResponse | FetchError) -> tuple[str, Blame]:
+def blame_of(found: HttpResponse | FetchError) -> tuple[str, Blame]:
     outcome = judge_error(found) if isinstance(found, FetchError) else judge(found.status, {}, found.body)
     return outcome.reason, outcome.blame
 
 
-def playing(play: Callable[[Banning], Any], **options: Any) -> None:
+def run_scenario(scenario: Callable[[Banning], Any], **options: Any) -> None:
     async def main() -> None:
         async with asyncio.timeout(60), banning(**options) as server:
-            await play(server)
+            await scenario(server)
 
     asyncio.run(main())
 
 
 @pytest.fixture
-def hole() -> Iterator[str]:
-    """Yield the address of a server that accepts connections, or not even that, and never answers."""
+def silent_server() -> Iterator[str]:
+    """Yield the address of a server that never answers, and may not even accept connections."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
         yield "{}:{}".format(*listening.getsockname())
 
@@ -59,14 +59,14 @@ def hole() -> Iterator[str]:
 @pytest.mark.usefixtures("trusted")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_latency_of_a_new_connection(kind, scheme, certificates):  # noqa: F811
-    """A kept connection has none, and the time of the response is not included."""
+    """A kept connection has no latency, and the time of the response does not count."""
 
-    async def play(server: Banning) -> None:
+    async def scenario(server: Banning) -> None:
         with running(kind()) as [real]:
             fetcher = CurlFetcher(FetchSettings())
             try:
                 request = Request(server.url(), meta={"proxy": real.url})
-                first, again = [await fetcher.fetch(request) for _ in range(2)]
+                first, second = [await fetcher.fetch(request) for _ in range(2)]
                 direct = await fetcher.fetch(Request(server.url()))
             finally:
                 await fetcher.close()
@@ -74,16 +74,16 @@ def test_latency_of_a_new_connection(kind, scheme, certificates):  # noqa: F811
         assert first.latency_s is not None
         assert 0 < first.latency_s < first.timings.first_byte_s
         assert first.timings.first_byte_s - first.latency_s >= 0.2
-        kept = kind is not Tinyproxy or scheme == "https"  # it keeps none for plain HTTP
-        assert (again.latency_s is None) == kept
+        reuses_connection = kind is not Tinyproxy or scheme == "https"  # it keeps no connection for plain HTTP
+        assert (second.latency_s is None) == reuses_connection
 
     tls = certificates.context("good") if scheme == "https" else None
-    playing(play, delay_s=0.25, tls=tls, address="127.0.0.1")
+    run_scenario(scenario, delay_s=0.25, tls=tls, address="127.0.0.1")
 
 
 @pytest.mark.usefixtures("trusted")
 def test_latency_includes_the_time_through_a_slow_proxy(certificates):  # noqa: F811
-    async def play(server: Banning) -> None:
+    async def scenario(server: Banning) -> None:
         async with proxying() as proxy:
             proxy.delay_s = 0.3
             found = await fetched(server.url(), proxy.url)
@@ -91,113 +91,113 @@ def test_latency_includes_the_time_through_a_slow_proxy(certificates):  # noqa: 
             assert found.latency_s is not None
             assert 0.3 <= found.latency_s <= found.timings.first_byte_s
 
-    playing(play, tls=certificates.context("good"), address="127.0.0.1")
+    run_scenario(scenario, tls=certificates.context("good"), address="127.0.0.1")
 
 
 @pytest.mark.proxies
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_site_that_is_down_is_not_blamed_on_the_proxy(kind, scheme):
-    async def play(_server: Banning) -> None:
+    async def scenario(_server: Banning) -> None:
         with running(kind()) as [real]:
             for address in (f"127.0.0.1:{closed_port()}", "no-such-host.invalid"):
                 found = await fetched(f"{scheme}://{address}/", real.url)
-                assert blamed(found)[1] in {Blame.NOBODY, Blame.MISS}, blamed(found)
+                assert blame_of(found)[1] in {Blame.NOBODY, Blame.MISS}, blame_of(found)
             if isinstance(real, Dante):
                 found = await fetched(f"{scheme}://127.0.0.1:{closed_port()}/", real.url_socks4)
-                assert blamed(found) == ("proxy could not connect (failed)", Blame.MISS)
+                assert blame_of(found) == ("proxy could not connect (failed)", Blame.MISS)
                 found = await fetched(f"{scheme}://no-such-host.invalid/", real.url_socks4)
-                assert blamed(found) == ("host not found", Blame.NOBODY)
+                assert blame_of(found) == ("host not found", Blame.NOBODY)
             if real.scheme == "socks5h":
                 found = await fetched(f"{scheme}://127.0.0.1:{closed_port()}/", real.url)
-                assert blamed(found) == ("proxy could not connect (connection refused)", Blame.MISS)
+                assert blame_of(found) == ("proxy could not connect (connection refused)", Blame.MISS)
 
-    playing(play)
+    run_scenario(scenario)
 
 
 @pytest.mark.proxies
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_site_that_never_answers_is_not_blamed_on_the_proxy(kind, scheme, hole):
-    async def play(_server: Banning) -> None:
+def test_site_that_never_answers_is_not_blamed_on_the_proxy(kind, scheme, silent_server):
+    async def scenario(_server: Banning) -> None:
         with running(kind()) as [real]:
-            found = await fetched(f"{scheme}://{hole}/", real.url, timeout_s=0.8, connect_timeout_s=0.5)
-            assert blamed(found)[1] is Blame.MISS, blamed(found)
+            found = await fetched(f"{scheme}://{silent_server}/", real.url, timeout_s=0.8, connect_timeout_s=0.5)
+            assert blame_of(found)[1] is Blame.MISS, blame_of(found)
 
-    playing(play)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "socks4", "socks5h"])
-def test_proxy_that_never_answers(scheme, hole):
-    """It accepts the connection: whether the proxy or the site fails is unknown."""
+def test_proxy_that_never_answers(scheme, silent_server):
+    """It accepts the connection, so it is unknown whether the proxy or the site fails."""
 
-    async def play(server: Banning) -> None:
-        found = await fetched(server.url(), f"{scheme}://{hole}", timeout_s=0.8, connect_timeout_s=0.5)
-        assert blamed(found)[1] is Blame.MISS, blamed(found)
+    async def scenario(server: Banning) -> None:
+        found = await fetched(server.url(), f"{scheme}://{silent_server}", timeout_s=0.8, connect_timeout_s=0.5)
+        assert blame_of(found)[1] is Blame.MISS, blame_of(found)
 
-    playing(play)
+    run_scenario(scenario)
 
 
 @pytest.mark.proxies
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_unreachable_proxy_is_blamed(kind, scheme):
-    async def play(server: Banning) -> None:
+    async def scenario(server: Banning) -> None:
         with running(kind()) as [real]:
             real.kill()
             found = await fetched(f"{scheme}://{server.addresses[0]}:{server.ports[0]}/", real.url)
-        assert blamed(found) == ("proxy refused the connection", Blame.PROXY)
+        assert blame_of(found) == ("proxy refused the connection", Blame.PROXY)
 
-    playing(play)
+    run_scenario(scenario)
 
 
 @pytest.mark.proxies
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", [Tinyproxy, Squid, Microsocks])
 def test_refused_login_is_blamed_on_the_proxy(kind, scheme):
-    """For plain HTTP tinyproxy answers 401 to a wrong login, which cannot be told from the 401 of a site."""
+    """For plain HTTP tinyproxy answers a wrong login with 401, which looks like the 401 of a site."""
 
-    async def play(server: Banning) -> None:
+    async def scenario(server: Banning) -> None:
         real: RealProxy
         with running(kind(**LOGIN)) as [real]:
             url = f"{scheme}://{server.addresses[0]}:{server.ports[0]}/"
             for proxy in (real.url_without_login, real.url.replace("secret", "wrong")):
                 found = await fetched(url, proxy)
                 if kind is Tinyproxy and scheme == "http" and "wrong" in proxy:
-                    assert blamed(found) == ("401", Blame.NOBODY)
+                    assert blame_of(found) == ("401", Blame.NOBODY)
                 else:
-                    assert blamed(found)[1] is Blame.PROXY, blamed(found)
+                    assert blame_of(found)[1] is Blame.PROXY, blame_of(found)
 
-    playing(play)
+    run_scenario(scenario)
 
 
 @pytest.mark.proxies
 @pytest.mark.parametrize("kind", [Tinyproxy, Squid])
 def test_proxy_that_refuses_a_site(kind):
-    async def play(server: Banning) -> None:
+    async def scenario(server: Banning) -> None:
         with running(kind(refuses=server.addresses)) as [real]:
-            assert blamed(await fetched(server.url(), real.url)) == ("403", Blame.SITE)
+            assert blame_of(await fetched(server.url(), real.url)) == ("403", Blame.SITE)
             tunnel = await fetched(server.url().replace("http:", "https:"), real.url)
-            assert blamed(tunnel) == ("proxy answered 403", Blame.MISS)
+            assert blame_of(tunnel) == ("proxy answered 403", Blame.MISS)
 
-    playing(play)
+    run_scenario(scenario)
 
 
 def test_other_failures_of_a_proxy():
-    async def play(server: Banning) -> None:
+    async def scenario(server: Banning) -> None:
         async with proxying(exit="127.0.4.4") as proxy:
             proxy.drops = 1
-            assert blamed(await fetched(server.url(), proxy.url)) == ("connection lost within the body", Blame.MISS)
+            assert blame_of(await fetched(server.url(), proxy.url)) == ("connection lost within the body", Blame.MISS)
             server.ban("127.0.4.4", How.CLOSED)
-            assert blamed(await fetched(server.url(), proxy.url))[1] in {Blame.MISS, Blame.NOBODY}
+            assert blame_of(await fetched(server.url(), proxy.url))[1] in {Blame.MISS, Blame.NOBODY}
             found = await fetched(server.url(), proxy.url.replace("http", "socks5h"), timeout_s=1)
-            assert blamed(found)[1] is Blame.MISS
-            assert blamed(await fetched(server.url(), "http://no-such-proxy.invalid:1")) == (
+            assert blame_of(found)[1] is Blame.MISS
+            assert blame_of(await fetched(server.url(), "http://no-such-proxy.invalid:1")) == (
                 "proxy not found",
                 Blame.PROXY,
             )
 
-    playing(play)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("cut", ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"])

@@ -1,6 +1,6 @@
-"""The contract of the `Fetcher` port, against a server that misbehaves (C5): every sin has one outcome; cancellation.
+r"""The contract of the `Fetcher` port with a misbehaving server (C5): every sin has one outcome; cancellation.
 
-Each test runs on uvloop and on asyncio's own loop; `filterwarnings = error` makes a leaked socket a failure.
+Each test runs on uvloop and on asyncio's own loop; with `filterwarnings = error` a leaked socket is a failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lycosa.core.headers import Headers
 from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher
-from tests.http.contracts.fetching import get, until
+from tests.http.contracts.fetching import get, wait_until
 from tests.servers.misbehaving import Server
 
 # ----------------------------------------------------------------------------------------------------------------- sins
@@ -46,48 +46,48 @@ def test_every_sin_ends_in_an_error_with_its_reason(run, path):
     kind, message, retry = OUTCOMES[path]
     slow = 0.5 if kind is FetchTimeout else 10.0
 
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
-        for _ in range(2):  # the second time on what the first left behind
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
+        for _ in range(2):  # the second request meets what the first one left behind
             with pytest.raises(FetchError) as caught:
                 await fetcher.fetch(Request(server.url(path)))
             assert (type(caught.value), str(caught.value), caught.value.retry) == (kind, message, retry)
         assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
 
-    run(play, timeout_s=slow, max_body_bytes=1_000_000)
+    run(scenario, timeout_s=slow, max_body_bytes=1_000_000)
 
 
 def test_refused_connection(run):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
 
-        async def play(fetcher: CurlFetcher, _: Server) -> None:
+        async def scenario(fetcher: CurlFetcher, _: Server) -> None:
             with pytest.raises(ConnectFailed, match=r"^connection refused$"):
-                await fetcher.fetch(Request(f"http://127.0.0.1:{taken.getsockname()[1]}/"))
+                await fetcher.fetch(Request(f"http://127.0.0.1:{bound.getsockname()[1]}/"))
 
-        run(play)
+        run(scenario)
 
 
 def test_unknown_host(run):
-    async def play(fetcher: CurlFetcher, _: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, _: Server) -> None:
         with pytest.raises(ConnectFailed, match=r"^host not found$"):
             await fetcher.fetch(Request("http://no-such-host.invalid/"))
 
-    run(play)
+    run(scenario)
 
 
 def test_connection_that_is_never_accepted_times_out(run):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
         address = full.getsockname()
-        waiting = [stack.enter_context(socket.socket()) for _ in range(4)]  # more than the backlog has room for
+        waiting = [stack.enter_context(socket.socket()) for _ in range(4)]  # more connections than fit into the backlog
         for each in waiting:
             each.setblocking(False)
             each.connect_ex(address)
 
-        async def play(fetcher: CurlFetcher, _: Server) -> None:
+        async def scenario(fetcher: CurlFetcher, _: Server) -> None:
             with pytest.raises(ConnectFailed, match=r"^no connection after 0.4 s$"):
                 await fetcher.fetch(Request("http://{}:{}/".format(*address)))
 
-        run(play, connect_timeout_s=0.4)
+        run(scenario, connect_timeout_s=0.4)
 
 
 def test_body_may_be_exactly_as_large_as_allowed(run):
@@ -98,13 +98,13 @@ def test_body_may_be_exactly_as_large_as_allowed(run):
 
 
 def test_decompression_bomb_is_stopped_early(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> float:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> float:
         started = time.process_time()
         with pytest.raises(BodyTooLarge):
             await fetcher.fetch(Request(server.url("/gzip-bomb")))
         return time.process_time() - started
 
-    assert run(play) < 2.0  # the whole GiB takes several
+    assert run(scenario) < 2.0  # the whole GiB takes several
 
 
 def test_timeout_of_one_request(run):
@@ -113,16 +113,16 @@ def test_timeout_of_one_request(run):
 
 
 def test_short_timeout_after_a_long_one(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> float:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> float:
         patient = asyncio.ensure_future(fetcher.fetch(Request(server.url("/hang"))))
-        await until(lambda: len(server.hits) == 1)
+        await wait_until(lambda: len(server.hits) == 1)
         started = time.monotonic()
         with pytest.raises(FetchTimeout):
             await fetcher.fetch(Request(server.url("/hang"), meta={"download_timeout": 0.2}))
         patient.cancel()
         return time.monotonic() - started
 
-    assert run(play) < 15  # of twenty seconds for others
+    assert run(scenario) < 15  # after a timeout of twenty seconds for other requests
 
 
 # --------------------------------------------------------------------------------------------------- cancellation
@@ -130,21 +130,21 @@ def test_short_timeout_after_a_long_one(run):
 
 @pytest.mark.parametrize("path", ["/hang", "/drip", "/endless", "/hang-after-headers"])
 def test_cancelled_transfer_closes_its_socket_at_once(run, path):
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         tasks = [asyncio.ensure_future(fetcher.fetch(Request(server.url(path)))) for _ in range(5)]
-        await until(lambda: len(server.hits) == 5)
+        await wait_until(lambda: len(server.hits) == 5)
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert {type(each) for each in results} == {asyncio.CancelledError}
-        await until(lambda: server.open_connections == 0)
+        await wait_until(lambda: server.open_connections == 0)
         assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
 
-    run(play, timeout_s=600, connect_timeout_s=600)  # much longer than the test may take
+    run(scenario, timeout_s=600, connect_timeout_s=600)  # much longer than the test may take
 
 
 def test_cancelled_after_its_handle_serves_another_transfer(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         nearly_done = asyncio.get_running_loop().create_future()
 
         def accept(status: int, headers: Headers) -> bool:
@@ -152,7 +152,7 @@ def test_cancelled_after_its_handle_serves_another_transfer(run):
             return True
 
         async def other() -> HttpResponse:
-            await nearly_done  # wakes before `first`, which is done by then and does not know it
+            await nearly_done  # wakes before `first`, which is done by then without knowing it
             first.cancel()
             return await fetcher.fetch(Request(server.url("/good")))
 
@@ -161,29 +161,29 @@ def test_cancelled_after_its_handle_serves_another_transfer(run):
         with pytest.raises(asyncio.CancelledError):
             await first
 
-    run(play)
+    run(scenario)
 
 
 def test_cancelled_at_any_iteration_of_the_loop(run):
 
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         for path in ("/good", "/not-http"):
-            for turns in range(40):
+            for iterations in range(40):
                 task = asyncio.ensure_future(fetcher.fetch(Request(server.url(path))))
                 others = [asyncio.ensure_future(fetcher.fetch(Request(server.url("/good")))) for _ in range(3)]
-                for _ in range(turns):
+                for _ in range(iterations):
                     await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 assert [each.status for each in await asyncio.gather(*others)] == [200] * 3
 
-    run(play)
+    run(scenario)
 
 
 def test_close_aborts_running_transfers(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> None:
+    async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         tasks = [asyncio.ensure_future(fetcher.fetch(Request(server.url("/hang")))) for _ in range(3)]
-        await until(lambda: len(server.hits) == 3)
+        await wait_until(lambda: len(server.hits) == 3)
         tasks[0].cancel()
         await fetcher.close()
         await fetcher.close()
@@ -192,4 +192,4 @@ def test_close_aborts_running_transfers(run):
         with pytest.raises(FetchError, match="closed"):
             await fetcher.fetch(Request(server.url("/good")))
 
-    run(play)
+    run(scenario)

@@ -1,4 +1,6 @@
-"""The timer by which libcurl is called. libcurl sets it in a callback, where an exception breaks transfers (C2)."""
+"""The timer by which libcurl is called. libcurl sets it in a callback, where an exception would break transfers
+(C2).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 def test_timer_can_be_set_while_it_is_due(factory: type, first_s: float) -> None:
     """For a delay below half a millisecond uvloop returns no timer, and no `when()`."""
 
-    async def play() -> None:
+    async def scenario() -> None:
         fetcher = CurlFetcher(FetchSettings())
         fetcher._deadline = asyncio.get_running_loop().time() + first_s
         fetcher._arm()
@@ -24,21 +26,21 @@ def test_timer_can_be_set_while_it_is_due(factory: type, first_s: float) -> None
         await fetcher.close()
 
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(play())
+        runner.run(scenario())
 
 
 def test_earlier_timer_wins() -> None:
-    async def play() -> None:
+    async def scenario() -> None:
         loop = asyncio.get_running_loop()
         fetcher = CurlFetcher(FetchSettings())
         called = asyncio.Event()
         fetcher._report_events = lambda ready: called.set()  # type: ignore[method-assign]
         fetcher._set_timer(60_000)
         fetcher._set_timer(20)
-        begun = loop.time()
+        started = loop.time()
         await asyncio.wait_for(called.wait(), 30)
-        assert 0.01 < loop.time() - begun < 20
+        assert 0.01 < loop.time() - started < 20
         await fetcher.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(play())
+        runner.run(scenario())

@@ -68,7 +68,7 @@ async def fetch(url: str, *, address: str = "", **settings: Any) -> HttpResponse
 def fetched(context: ssl.SSLContext, **settings: Any) -> HttpResponse:
     async def main() -> HttpResponse:
         async with serving(tls=context) as server:
-            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of a bad handshake
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's side of a failed handshake
             return await fetch(server.url("/good"), **settings)
 
     return asyncio.run(main())
@@ -101,7 +101,7 @@ def test_address_changes_neither_the_sni_name_nor_the_checked_one(certificates, 
 
     async def main() -> None:
         async with serving(tls=context) as server:
-            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of a bad handshake
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's side of a failed handshake
             right = server.url("/good").replace("127.0.0.1", "example.com")
             response = await fetch(right, address="127.0.0.1")
             assert (response.status, response.ip) == (200, "127.0.0.1")

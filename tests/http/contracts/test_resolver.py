@@ -1,7 +1,7 @@
-"""The contract of the `Resolver` port, and of `SystemResolver`: cached answers, bounded look-ups (F8).
+r"""The contract of the `Resolver` port, and of `SystemResolver`: cached answers, bounded look-ups (F8).
 
-No name leaves the machine: the system is asked for `localhost`; for all else it is replaced below our code, by a
-`getaddrinfo` that answers when the test lets it.
+No name leaves the machine: the system is asked for `localhost` only. Everything else is answered by a replaced
+`getaddrinfo`, when the test allows it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ LOOK_UP = socket.getaddrinfo
 
 @pytest.fixture(params=LOOPS)
 def run(request) -> Callable[[Play], Any]:
-    def runner(play: Play) -> Any:
+    def runner(scenario: Play) -> Any:
         async def main() -> Any:
             async with asyncio.timeout(TEST_MAX_S):
-                return await play()
+                return await scenario()
 
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as loop:
             return loop.run(main())
@@ -163,7 +163,7 @@ def system(monkeypatch) -> Iterator[System]:
             thread.join()
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def wait_until(true: Callable[[], bool]) -> None:
     while not true():  # noqa: ASYNC110  threads have no event for it
         await asyncio.sleep(0.001)
 
@@ -172,7 +172,7 @@ def test_answer_is_cached_for_its_ttl(run, system, monkeypatch):
     system.open.set()
     monkeypatch.setattr(module, "TTL_S", 0.5)
 
-    async def play() -> None:
+    async def scenario() -> None:
         resolver = SystemResolver()
         first, ttl_s = await resolver.resolve("a")
         again, less_s = await resolver.resolve("a")
@@ -183,14 +183,14 @@ def test_answer_is_cached_for_its_ttl(run, system, monkeypatch):
         await resolver.resolve("a")
         assert system.names == [b"a", b"a"]
 
-    run(play)
+    run(scenario)
 
 
 @pytest.mark.parametrize(("name", "why"), [("no", "host not found"), ("no-answer", "name server does not answer")])
 def test_failure_is_cached(run, system, monkeypatch, name, why):
     system.open.set()
 
-    async def play() -> None:
+    async def scenario() -> None:
         resolver = SystemResolver()
         for _ in range(2):
             with pytest.raises(ConnectFailed, match=why):
@@ -203,27 +203,27 @@ def test_failure_is_cached(run, system, monkeypatch, name, why):
                 await fresh.resolve(name)
         assert len(system.names) == 3
 
-    run(play)
+    run(scenario)
 
 
 def test_cache_of_answers_is_bounded(run, system, monkeypatch):
     system.open.set()
     monkeypatch.setattr(module, "ANSWERS_MAX", 2)
 
-    async def play() -> None:
+    async def scenario() -> None:
         resolver = SystemResolver()
         for name in ("a", "b", "a", "c", "a", "b"):
             await resolver.resolve(name)
 
-    run(play)
+    run(scenario)
     assert system.names == [b"a", b"b", b"c", b"b"]
 
 
 def test_concurrent_look_ups_of_a_name_are_shared(run, system):
-    async def play() -> None:
+    async def scenario() -> None:
         resolver = SystemResolver()
         tasks = [asyncio.create_task(resolver.resolve("a")) for _ in range(20)]
-        await until(lambda: system.busy == 1)
+        await wait_until(lambda: system.busy == 1)
         tasks[0].cancel()  # the one who asked first takes nothing from the others
         await asyncio.sleep(0)
         system.open.set()
@@ -231,7 +231,7 @@ def test_concurrent_look_ups_of_a_name_are_shared(run, system):
         assert isinstance(results[0], asyncio.CancelledError)
         assert all(addresses == ["192.0.2.1", "::1"] for addresses, _ in results[1:])
 
-    run(play)
+    run(scenario)
     assert system.names == [b"a"]
 
 
@@ -239,37 +239,37 @@ def test_concurrent_look_ups_are_bounded(run, system, monkeypatch):
     monkeypatch.setattr(module, "THREADS_MAX", 3)
     monkeypatch.setattr(module, "LOOKUPS_MAX", 20)
 
-    async def play() -> None:
+    async def scenario() -> None:
         resolver = SystemResolver()
         tasks = [asyncio.create_task(resolver.resolve(f"host{number}")) for number in range(20)]
-        await until(lambda: system.busy == 3)
+        await wait_until(lambda: system.busy == 3)
         with pytest.raises(ConnectFailed, match="too many"):
             await resolver.resolve("one-more")
         system.open.set()
         await asyncio.gather(*tasks)
 
-    run(play)
+    run(scenario)
     assert (system.busy_max, len(system.names)) == (3, 20)
 
 
 def test_look_up_times_out_and_its_late_answer_is_cached(run, system):
-    async def play() -> None:
+    async def scenario() -> None:
         resolver = SystemResolver(timeout_s=0.05)
         with pytest.raises(ConnectFailed, match=r"^host not found within 0\.05 s$"):
             await resolver.resolve("a")
         system.open.set()
-        await until(lambda: not resolver._lookups)
+        await wait_until(lambda: not resolver._lookups)
         assert (await resolver.resolve("a"))[0] == ["192.0.2.1", "::1"]
 
-    run(play)
+    run(scenario)
     assert system.names == [b"a"]
 
 
 def test_hanging_look_up_does_not_block_the_end_of_the_loop(run, system):
-    async def play() -> None:
+    async def scenario() -> None:
         with pytest.raises(ConnectFailed):
             await SystemResolver(timeout_s=0.01).resolve("a")
-        await until(lambda: system.busy == 1)
+        await wait_until(lambda: system.busy == 1)
 
-    run(play)
+    run(scenario)
     assert system.busy == 1

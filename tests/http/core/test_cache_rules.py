@@ -1,6 +1,6 @@
-"""The rules of the HTTP cache (C10): RFC 9111 section by section, and replay.
+r"""The rules of the HTTP cache (C10): RFC 9111 section by section, and replay.
 
-The list of behaviours follows the public suite of cache tests (cache-tests.fyi) for a private cache.
+The list of behaviours follows the public cache tests (cache-tests.fyi) for a private cache.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def action(stored: StoredResponse | None, after_s: float = 0.0, rules=RULES, **q
 
 
 def fresh_for(stored: StoredResponse) -> int:
-    """Return the whole seconds for which it is served."""
+    """Return for how many whole seconds the response is served."""
     low, high = -1, 1 << 40
     while low + 1 < high:
         middle = (low + high) // 2
@@ -114,7 +114,9 @@ def test_responses_that_may_be_stored(fields, status, storable):
 
 def test_requests_that_forbid_storing():
     good = response(cc("max-age=60"))
-    assert RULES.storable(CacheQuery("GET", URL, {"authorization": "Basic x"}), good, NOW)  # of one user
+    assert RULES.storable(
+        CacheQuery("GET", URL, {"authorization": "Basic x"}), good, NOW
+    )  # a private cache has a single user
     assert RULES.storable(CacheQuery("HEAD", URL), good, NOW)
     assert not RULES.storable(CacheQuery("POST", URL), good, NOW)
     assert not RULES.storable(CacheQuery("GET", URL, {"cache-control": "no-store"}), good, NOW)
@@ -476,7 +478,7 @@ def test_cache_control_directives_are_parsed(value, expected):
 @pytest.mark.parametrize("text", ['"' * 5000, '"a\\"' * 2000, "," * 5000, "a=" * 3000, '\\"' * 3000])
 def test_hostile_directives_are_parsed_in_linear_time(text):
     for _ in range(100):
-        directives([text])  # quadratic, it would take minutes
+        directives([text])  # in quadratic time it would take minutes
 
 
 def test_replay_serves_everything_forever():

@@ -15,7 +15,7 @@ LIMIT = 1 << 20
 
 
 def gzipped(body: bytes) -> bytes:
-    return gzip.compress(body, mtime=0)  # the ids of tests hold it: all processes must collect the same ones
+    return gzip.compress(body, mtime=0)  # part of test ids, so all processes must create the same bytes
 
 
 PAGE = b"<!doctype html><p>hello</p>" * 100

@@ -27,14 +27,14 @@ SITE = "https://www.example.com/shop/list?page=2"
 
 
 def jar(*lines: str, url: str = SITE, now: float = NOW) -> CookieJar:
-    made = CookieJar(SUFFIXES.__contains__)
+    new_jar = CookieJar(SUFFIXES.__contains__)
     for nth, line in enumerate(lines):
-        made.set_from(url, [line], now + nth)
-    return made
+        new_jar.set_from(url, [line], now + nth)
+    return new_jar
 
 
-def sent(made: CookieJar, url: str, now: float = NOW + 100) -> list[str]:
-    header = made.header(url, now)
+def sent(new_jar: CookieJar, url: str, now: float = NOW + 100) -> list[str]:
+    header = new_jar.header(url, now)
     return header.split("; ") if header else []
 
 
@@ -128,23 +128,23 @@ PLACES = [
 
 @given(st.lists(st.tuples(st.sampled_from(PLACES), st.lists(PIECES, max_size=9).map("; ".join)), max_size=30))
 def test_no_history_breaks_the_invariants_of_a_jar(history: list[tuple[str, str]]):
-    made = CookieJar(SUFFIXES.__contains__)
+    new_jar = CookieJar(SUFFIXES.__contains__)
     for nth, (url, line) in enumerate(history):
-        before = made.header(url, NOW + nth)
-        if not made.set_from(url, [line], NOW + nth):
-            assert made.header(url, NOW + nth) == before
+        before = new_jar.header(url, NOW + nth)
+        if not new_jar.set_from(url, [line], NOW + nth):
+            assert new_jar.header(url, NOW + nth) == before
         for place in PLACES:
-            made.header(place, NOW + nth).encode()
-    assert len(made) == len(list(made))
-    again = CookieJar.from_bytes(made.to_bytes(), SUFFIXES.__contains__)
-    assert [again.header(url, NOW) for url in PLACES] == [made.header(url, NOW) for url in PLACES]
+            new_jar.header(place, NOW + nth).encode()
+    assert len(new_jar) == len(list(new_jar))
+    restored = CookieJar.from_bytes(new_jar.to_bytes(), SUFFIXES.__contains__)
+    assert [restored.header(url, NOW) for url in PLACES] == [new_jar.header(url, NOW) for url in PLACES]
 
 
 # ------------------------------------------------------------------------------------------------------- who gets what
 
 
 @pytest.mark.parametrize(
-    ("line", "url", "goes"),
+    ("line", "url", "is_sent"),
     [
         ("a=b", "https://www.example.com/shop/x", True),
         ("a=b", "https://www.example.com/shop", True),
@@ -173,12 +173,12 @@ def test_no_history_breaks_the_invariants_of_a_jar(history: list[tuple[str, str]
         ("a=b; Path=/", "https:www", False),
     ],
 )
-def test_cookie_is_sent_to_its_domain_and_path_only(line: str, url: str, goes: bool):
-    assert sent(jar(line), url) == (["a=b"] if goes else [])
+def test_cookie_is_sent_to_its_domain_and_path_only(line: str, url: str, is_sent: bool):
+    assert sent(jar(line), url) == (["a=b"] if is_sent else [])
 
 
 @pytest.mark.parametrize(
-    ("url", "line", "kept"),
+    ("url", "line", "is_kept"),
     [
         ("https://www.example.com/", "a=b; Domain=other.com", False),
         ("https://www.example.com/", "a=b; Domain=ww.example.com", False),
@@ -213,24 +213,24 @@ def test_cookie_is_sent_to_its_domain_and_path_only(line: str, url: str, goes: b
         ("", "a=b", False),
     ],
 )
-def test_domains_for_which_a_site_may_set_cookies(url: str, line: str, kept: bool):
-    made = jar(line, url=url)
-    assert len(made) == made.changed == kept
-    if kept:
-        assert sent(made, url)
+def test_domains_for_which_a_site_may_set_cookies(url: str, line: str, is_kept: bool):
+    new_jar = jar(line, url=url)
+    assert len(new_jar) == new_jar.changed == is_kept
+    if is_kept:
+        assert sent(new_jar, url)
 
 
 def test_cookie_of_a_public_suffix_is_host_only():
-    made = jar("a=b; Domain=co.uk", url="https://co.uk/")
-    assert sent(made, "https://co.uk/") == ["a=b"]
-    assert sent(made, "https://foo.co.uk/") == []
+    new_jar = jar("a=b; Domain=co.uk", url="https://co.uk/")
+    assert sent(new_jar, "https://co.uk/") == ["a=b"]
+    assert sent(new_jar, "https://foo.co.uk/") == []
 
 
 def test_longer_path_is_sent_first_then_the_older_cookie():
     lines = ["a=1; Path=/", "b=2; Path=/shop", "c=3; Path=/; Domain=example.com", "d=4; Path=/shop/list", "e=5; Path=/"]
-    made = jar(*lines)
-    made.set_from(SITE, ["a=6; Path=/"], NOW + 50)  # replaced: as old as before
-    assert sent(made, SITE) == ["d=4", "b=2", "a=6", "c=3", "e=5"]
+    new_jar = jar(*lines)
+    new_jar.set_from(SITE, ["a=6; Path=/"], NOW + 50)  # replaced: it keeps its creation time
+    assert sent(new_jar, SITE) == ["d=4", "b=2", "a=6", "c=3", "e=5"]
 
 
 def test_cookie_without_a_name_is_sent_unchanged():
@@ -238,34 +238,34 @@ def test_cookie_without_a_name_is_sent_unchanged():
 
 
 def test_cookie_is_replaced_by_one_with_equal_name_domain_and_path():
-    made = jar("a=1; Path=/", "a=2; Path=/shop", "a=3; Path=/; Domain=www.example.com", "a=4; Path=/")
-    assert sorted(sent(made, SITE)) == ["a=2", "a=3", "a=4"]
+    new_jar = jar("a=1; Path=/", "a=2; Path=/shop", "a=3; Path=/; Domain=www.example.com", "a=4; Path=/")
+    assert sorted(sent(new_jar, SITE)) == ["a=2", "a=3", "a=4"]
 
 
 def test_cookie_is_deleted_by_an_expired_one():
-    made = jar("a=1; Path=/", "b=2; Path=/")
-    assert made.set_from(SITE, ["a=; Path=/; Expires=Thu, 01 Jan 1970 00:00:00 GMT"], NOW)
-    assert sent(made, SITE) == ["b=2"]
-    assert not made.set_from(SITE, ["a=; Path=/; Max-Age=0"], NOW)
-    assert len(made) == 1
+    new_jar = jar("a=1; Path=/", "b=2; Path=/")
+    assert new_jar.set_from(SITE, ["a=; Path=/; Expires=Thu, 01 Jan 1970 00:00:00 GMT"], NOW)
+    assert sent(new_jar, SITE) == ["b=2"]
+    assert not new_jar.set_from(SITE, ["a=; Path=/; Max-Age=0"], NOW)
+    assert len(new_jar) == 1
 
 
 def test_jar_is_not_changed_by_an_equal_cookie():
-    made = jar("a=1; Path=/", "b=2; Expires=Wed, 21 Oct 2026 07:28:09 GMT")
-    made.changed = False
-    assert not made.set_from(SITE, ["a=1; Path=/"], NOW + 5)
-    assert not made.changed
-    assert made.set_from(SITE, ["a=1; Path=/; HttpOnly"], NOW + 5)
-    assert made.changed
+    new_jar = jar("a=1; Path=/", "b=2; Expires=Wed, 21 Oct 2026 07:28:09 GMT")
+    new_jar.changed = False
+    assert not new_jar.set_from(SITE, ["a=1; Path=/"], NOW + 5)
+    assert not new_jar.changed
+    assert new_jar.set_from(SITE, ["a=1; Path=/; HttpOnly"], NOW + 5)
+    assert new_jar.changed
 
 
 def test_http_can_neither_shadow_nor_delete_a_secure_cookie():
-    made = jar("id=safe; Path=/; Secure; Domain=example.com")
+    new_jar = jar("id=safe; Path=/; Secure; Domain=example.com")
     plain = "http://www.example.com/"
     for line in ("id=evil; Path=/", "id=evil; Path=/login", "id=; Path=/; Domain=example.com; Max-Age=0"):
-        assert not made.set_from(plain, [line], NOW)
-    assert made.set_from(plain, ["other=x; Path=/"], NOW + 1)
-    assert sent(made, SITE) == ["id=safe", "other=x"]
+        assert not new_jar.set_from(plain, [line], NOW)
+    assert new_jar.set_from(plain, ["other=x; Path=/"], NOW + 1)
+    assert sent(new_jar, SITE) == ["id=safe", "other=x"]
 
 
 def test_default_path_and_path_match():
@@ -289,17 +289,17 @@ def test_url_without_a_path_has_an_origin():
 
 
 def test_cookies_of_a_request_as_mapping_and_as_list():
-    made = CookieJar(SUFFIXES.__contains__)
+    new_jar = CookieJar(SUFFIXES.__contains__)
     assert (
-        made.set("http://example.com/a/b", {"s": "x", b"b": "\xe1".encode(), "l": b"\xe1", "i": 1, "t": True}, NOW)
+        new_jar.set("http://example.com/a/b", {"s": "x", b"b": "\xe1".encode(), "l": b"\xe1", "i": 1, "t": True}, NOW)
         == []
     )
-    assert sent(made, "http://example.com/a/c") == ["s=x", "b=\xe1", "l=\xe1", "i=1", "t=True"]
-    assert sent(made, "http://example.com/") == []
-    given = [{"name": "n", "value": "v", "domain": ".example.com", "path": "/q"}, {"name": "m", "value": 9.5}]
-    assert made.set("http://www.example.com/", given, NOW) == []
-    assert sent(made, "http://x.example.com/q") == ["n=v"]
-    assert sent(made, "http://www.example.com/") == ["m=9.5"]
+    assert sent(new_jar, "http://example.com/a/c") == ["s=x", "b=\xe1", "l=\xe1", "i=1", "t=True"]
+    assert sent(new_jar, "http://example.com/") == []
+    cookies = [{"name": "n", "value": "v", "domain": ".example.com", "path": "/q"}, {"name": "m", "value": 9.5}]
+    assert new_jar.set("http://www.example.com/", cookies, NOW) == []
+    assert sent(new_jar, "http://x.example.com/q") == ["n=v"]
+    assert sent(new_jar, "http://www.example.com/") == ["m=9.5"]
 
 
 @pytest.mark.parametrize(
@@ -312,13 +312,13 @@ def test_cookies_of_a_request_as_mapping_and_as_list():
     ],
 )
 def test_cookie_of_a_request_for_https_is_secure_by_default(scheme: str, secure: bool | None, goes_to: list[str]):
-    made = CookieJar(SUFFIXES.__contains__)
-    made.set(f"{scheme}://a.example/", [{"name": "a", "value": "b", "secure": secure}], NOW)
-    assert [each for each in ("http", "https") if sent(made, f"{each}://a.example/")] == goes_to
+    new_jar = CookieJar(SUFFIXES.__contains__)
+    new_jar.set(f"{scheme}://a.example/", [{"name": "a", "value": "b", "secure": secure}], NOW)
+    assert [each for each in ("http", "https") if sent(new_jar, f"{each}://a.example/")] == goes_to
 
 
 @pytest.mark.parametrize(
-    ("cookie", "why"),
+    ("cookie", "reason"),
     [
         ({"value": "x"}, "no name"),
         ({"name": "a"}, "no value"),
@@ -334,11 +334,11 @@ def test_cookie_of_a_request_for_https_is_secure_by_default(scheme: str, secure:
         ({"name": "__Host-a", "value": "b", "secure": True}, "path /"),
     ],
 )
-def test_invalid_cookie_of_a_request_is_reported(cookie: dict[str, object], why: str):
-    made = CookieJar(SUFFIXES.__contains__)
-    complaints = made.set("https://example.com/", [cookie, {"name": "ok", "value": ""}], NOW)
-    assert [why in line for line in complaints] == [True]
-    assert sent(made, "https://example.com/") == ["ok="]
+def test_invalid_cookie_of_a_request_is_reported(cookie: dict[str, object], reason: str):
+    new_jar = CookieJar(SUFFIXES.__contains__)
+    complaints = new_jar.set("https://example.com/", [cookie, {"name": "ok", "value": ""}], NOW)
+    assert [reason in line for line in complaints] == [True]
+    assert sent(new_jar, "https://example.com/") == ["ok="]
 
 
 def test_url_without_a_host_has_no_cookies():
@@ -347,9 +347,9 @@ def test_url_without_a_host_has_no_cookies():
 
 @given(st.dictionaries(st.text() | st.binary(), st.text() | st.binary() | st.integers() | st.floats() | st.none()))
 def test_cookies_of_a_request_cannot_break_the_header(cookies: dict[object, object]):
-    made = CookieJar(SUFFIXES.__contains__)
-    made.set("http://example.com/", cookies, NOW)
-    header = made.header("http://example.com/", NOW)
+    new_jar = CookieJar(SUFFIXES.__contains__)
+    new_jar.set("http://example.com/", cookies, NOW)
+    header = new_jar.header("http://example.com/", NOW)
     assert not set("\r\n\0") & set(header)
     header.encode()
 
@@ -358,58 +358,58 @@ def test_cookies_of_a_request_cannot_break_the_header(cookies: dict[object, obje
 
 
 def test_least_recently_used_cookie_leaves_a_full_domain():
-    made = jar(*(f"c{n}=x; Path=/{'used' if n == 0 else 'unused'}" for n in range(DOMAIN_MAX)))
-    assert sent(made, "https://www.example.com/used", NOW + DOMAIN_MAX) == ["c0=x"]
-    made.set_from(SITE, ["new=x; Path=/"], NOW + DOMAIN_MAX + 1)
-    assert {cookie.name for cookie in made} == {"c0", "new", *(f"c{n}" for n in range(2, DOMAIN_MAX))}
+    new_jar = jar(*(f"c{n}=x; Path=/{'used' if n == 0 else 'unused'}" for n in range(DOMAIN_MAX)))
+    assert sent(new_jar, "https://www.example.com/used", NOW + DOMAIN_MAX) == ["c0=x"]
+    new_jar.set_from(SITE, ["new=x; Path=/"], NOW + DOMAIN_MAX + 1)
+    assert {cookie.name for cookie in new_jar} == {"c0", "new", *(f"c{n}" for n in range(2, DOMAIN_MAX))}
 
 
 def test_expired_cookies_leave_first_and_secure_ones_last():
     lines = [f"c{n}=x; Secure" for n in range(DOMAIN_MAX - 2)]
-    made = jar(*lines, "plain=x", "brief=x; Max-Age=1", now=NOW)
-    made.set_from(SITE, ["n1=x"], NOW + 1000)
-    made.set_from(SITE, ["n2=x; Secure"], NOW + 1001)
-    assert {cookie.name for cookie in made if cookie.name[0] != "c"} == {"n1", "n2"}
+    new_jar = jar(*lines, "plain=x", "brief=x; Max-Age=1", now=NOW)
+    new_jar.set_from(SITE, ["n1=x"], NOW + 1000)
+    new_jar.set_from(SITE, ["n2=x; Secure"], NOW + 1001)
+    assert {cookie.name for cookie in new_jar if cookie.name[0] != "c"} == {"n1", "n2"}
 
 
 def test_jar_is_bounded():
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
-    made = jar("keep=me; Path=/", url="https://used.org/", now=NOW)
+    new_jar = jar("keep=me; Path=/", url="https://used.org/", now=NOW)
     for n in range(JAR_MAX + 1000):
-        made.set_from(f"https://h{rng.randrange(10**9)}.org/", [f"c=x{n}"], NOW + n)
-        assert made.header("https://used.org/", NOW + n)
-        assert len(made) <= JAR_MAX
-    assert len(made) > JAR_MAX // 2
-    assert len(made) == len(list(made))
+        new_jar.set_from(f"https://h{rng.randrange(10**9)}.org/", [f"c=x{n}"], NOW + n)
+        assert new_jar.header("https://used.org/", NOW + n)
+        assert len(new_jar) <= JAR_MAX
+    assert len(new_jar) > JAR_MAX // 2
+    assert len(new_jar) == len(list(new_jar))
 
 
 def test_lines_of_a_response_are_bounded():
-    made = jar()
-    made.set_from(SITE, (f"a={n}" for n in range(LINES_MAX + 10)), NOW)
-    assert sent(made, SITE) == [f"a={LINES_MAX - 1}"]
+    new_jar = jar()
+    new_jar.set_from(SITE, (f"a={n}" for n in range(LINES_MAX + 10)), NOW)
+    assert sent(new_jar, SITE) == [f"a={LINES_MAX - 1}"]
 
 
 def test_expired_cookies_make_room_in_a_full_jar():
-    made = jar("old=1", url="https://old.org/", now=NOW - 1)
+    new_jar = jar("old=1", url="https://old.org/", now=NOW - 1)
     for n in range(JAR_MAX - 1):
-        made.set_from(f"https://h{n}.org/", ["c=x; Max-Age=10" if n < 5 else "c=x"], NOW)
-    made.set_from("https://new.org/", ["c=x"], NOW + 11)
-    assert len(made) == JAR_MAX + 1 - 5
-    assert sent(made, "https://old.org/") == ["old=1"]
+        new_jar.set_from(f"https://h{n}.org/", ["c=x; Max-Age=10" if n < 5 else "c=x"], NOW)
+    new_jar.set_from("https://new.org/", ["c=x"], NOW + 11)
+    assert len(new_jar) == JAR_MAX + 1 - 5
+    assert sent(new_jar, "https://old.org/") == ["old=1"]
 
 
 # ------------------------------------------------------------------------------------------------------ stored, several
 
 
 def test_jar_survives_serialization():
-    made = jar("a=1; Secure; HttpOnly; SameSite=Lax", "b=2; Path=/; Domain=example.com; Max-Age=1000", "c=\xc3\xa1")
-    again = CookieJar.from_bytes(made.to_bytes(), SUFFIXES.__contains__)
-    assert list(again) == list(made)
-    assert (len(again), again.changed) == (3, False)
-    assert again.set_from(SITE, ["a=; Max-Age=0"], NOW)
-    assert len(again) == 2
+    new_jar = jar("a=1; Secure; HttpOnly; SameSite=Lax", "b=2; Path=/; Domain=example.com; Max-Age=1000", "c=\xc3\xa1")
+    restored = CookieJar.from_bytes(new_jar.to_bytes(), SUFFIXES.__contains__)
+    assert list(restored) == list(new_jar)
+    assert (len(restored), restored.changed) == (3, False)
+    assert restored.set_from(SITE, ["a=; Max-Age=0"], NOW)
+    assert len(restored) == 2
 
 
 @pytest.mark.parametrize("data", [b"", b"\x92", b"\x92\x01\xc0", b"\x92\x63\x90"])
@@ -430,10 +430,10 @@ def test_least_recently_used_jar_leaves():
 
 def test_changed_jars_are_returned_once():
     jars = CookieJars()
-    made, other = jar("a=b"), CookieJar(SUFFIXES.__contains__)
-    jars.add("x", made)
+    new_jar, other = jar("a=b"), CookieJar(SUFFIXES.__contains__)
+    jars.add("x", new_jar)
     jars.add("y", other)
-    assert jars.changed() == [("x", made)]
+    assert jars.changed() == [("x", new_jar)]
     assert jars.changed() == []
     other.set(SITE, {"a": "b"}, NOW)
     assert jars.changed() == [("y", other)]

@@ -50,7 +50,7 @@ FIREFOX_BASH = (
 
 
 def test_command_of_chrome_for_bash():
-    command = CHROME_BASH.rstrip(" ;\n")  # "Copy all as cURL" puts a semicolon between
+    command = CHROME_BASH.rstrip(" ;\n")  # "Copy all as cURL" separates commands by semicolons
     assert from_curl(command) == {
         "url": "https://shop.example/api?q=a&b=%20c",
         "method": "PUT",

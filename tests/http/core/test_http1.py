@@ -51,7 +51,7 @@ def test_response_head_is_parsed():
 
 
 @pytest.mark.parametrize(
-    ("head", "status", "why"),
+    ("head", "status", "reason"),
     [
         (b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400, "NAME: VALUE"),
         (b"GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400, "folded"),
@@ -75,8 +75,8 @@ def test_response_head_is_parsed():
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * (FIELDS_MAX + 1) + b"\r\n", 431, "fields"),
     ],
 )
-def test_invalid_request_heads_are_refused(head: bytes, status: int, why: str):
-    with pytest.raises(BadMessage, match=why) as raised:
+def test_invalid_request_heads_are_refused(head: bytes, status: int, reason: str):
+    with pytest.raises(BadMessage, match=reason) as raised:
         read_request(head)
     assert raised.value.status == status
 
@@ -101,9 +101,9 @@ def test_any_bytes_are_a_head_or_refused(data: bytes):
 
 
 def test_end_of_a_head_is_found_in_pieces():
-    whole = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nbody"
-    assert [head_end(whole[:n], n - 1) for n in (1, 25, 26, 27)] == [0, 0, 0, 27]
-    assert head_end(whole) == 27
+    message = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nbody"
+    assert [head_end(message[:n], n - 1) for n in (1, 25, 26, 27)] == [0, 0, 0, 27]
+    assert head_end(message) == 27
     assert head_end(b"a" * (HEAD_MAX - 1)) == 0
     with pytest.raises(BadMessage, match="longer"):
         head_end(b"a" * HEAD_MAX)
@@ -193,8 +193,8 @@ def test_responses_with_an_ambiguous_end_are_refused(head):
         response_body_reader(head, b"GET")
 
 
-def fed(data: bytes, size: int) -> tuple[bytes, bytes, ChunkedReader]:
-    """Feed a chunked body in pieces of a size; return content, what is behind its end, and the reader."""
+def feed(data: bytes, size: int) -> tuple[bytes, bytes, ChunkedReader]:
+    """Feed a chunked body in pieces of this size. Return its content, the data after its end, and the reader."""
     body, content, rest = ChunkedReader(), b"", b""
     for at in range(0, len(data), size):
         piece = data[at : at + size]
@@ -211,14 +211,14 @@ CHUNKED = b'5\r\nhello\r\n00A ; name="v"\r\n, world!!!\r\n0\r\nTrailer: x\r\n\r\
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_chunks_in_pieces_of_any_size(size: int):
-    content, rest, body = fed(CHUNKED, size)
+    content, rest, body = feed(CHUNKED, size)
     assert (content, rest, body.done) == (b"hello, world!!!", b"GET next", True)
 
 
 @given(st.lists(st.binary(max_size=60)), st.integers(1, 80))
 def test_encoded_chunks_are_decoded(parts: list[bytes], size: int):
     data = b"".join(encode_chunk(part) for part in parts) + LAST_CHUNK
-    content, rest, body = fed(data + b"behind", size)
+    content, rest, body = feed(data + b"behind", size)
     assert (content, rest, body.done) == (b"".join(parts), b"behind", True)
 
 
@@ -247,13 +247,13 @@ def test_encoded_chunks_are_decoded(parts: list[bytes], size: int):
 @pytest.mark.parametrize("size", [1, 10_000])
 def test_bad_chunks_are_refused(data: bytes, size: int):
     with pytest.raises(BadMessage):
-        fed(data, size)
+        feed(data, size)
 
 
 @given(st.binary(max_size=100), st.integers(1, 20))
 def test_any_bytes_are_chunks_or_refused(data: bytes, size: int):
     try:
-        content, rest, _ = fed(data, size)
+        content, rest, _ = feed(data, size)
     except BadMessage:
         return
     assert len(content) + len(rest) <= len(data)
@@ -275,8 +275,8 @@ def test_hop_by_hop_fields_are_not_forwarded():
         "X-Yours: 2",
         "Accept: */*",
     )
-    to, path = read_target(head)
-    assert encode_request(head, to, path, ContentLengthReader(0), absolute_form=True, login=b"Basic dXM=") == (
+    target, path = read_target(head)
+    assert encode_request(head, target, path, ContentLengthReader(0), absolute_form=True, login=b"Basic dXM=") == (
         b"GET http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\nX-Yours: 2\r\nAccept: */*\r\n"
         b"Proxy-Authorization: Basic dXM=\r\n\r\n"
     )
@@ -284,8 +284,8 @@ def test_hop_by_hop_fields_are_not_forwarded():
 
 def test_host_of_the_target_replaces_the_host_field():
     head = read_request(b"GET http://a.example:8080?q HTTP/1.1\r\nX: y\r\nhost: b.example\r\n\r\n")
-    to, path = read_target(head)
-    assert encode_request(head, to, path, ContentLengthReader(0), absolute_form=False) == (
+    target, path = read_target(head)
+    assert encode_request(head, target, path, ContentLengthReader(0), absolute_form=False) == (
         b"GET /?q HTTP/1.1\r\nX: y\r\nhost: a.example:8080\r\n\r\n"
     )
 

@@ -72,7 +72,7 @@ def test_rules_match_paths(rules: str, path: str, verdict: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "ours"),
+    ("agent", "token"),
     [
         ("lycosa", True),
         ("LYCOSA", True),
@@ -87,10 +87,10 @@ def test_rules_match_paths(rules: str, path: str, verdict: bool) -> None:
         ("", False),
     ],
 )
-def test_group_is_selected_by_the_whole_product_token(agent: str, ours: bool) -> None:
+def test_group_is_selected_by_the_whole_product_token(agent: str, token: bool) -> None:
     robots = f"User-agent: {agent}\nDisallow: /ours\n\nUser-agent: *\nDisallow: /theirs\n"
-    assert allowed(robots, "/ours") is not ours
-    assert allowed(robots, "/theirs") is ours
+    assert allowed(robots, "/ours") is not token
+    assert allowed(robots, "/theirs") is token
 
 
 def test_groups_for_one_agent_are_merged() -> None:
@@ -184,8 +184,8 @@ def test_sitemaps_belong_to_no_group() -> None:
         b"SITEMAP:https://example.com/b.xml#f\nSitemap: /c.xml\nSitemap:\n"
     )
     assert robots.sitemaps == ["https://example.com/a.xml", "https://example.com/b.xml"]
-    many = Robots.parse(b"Sitemap: http://a/\n" * (SITEMAPS_MAX + 1))
-    assert len(many.sitemaps) == SITEMAPS_MAX
+    with_many = Robots.parse(b"Sitemap: http://a/\n" * (SITEMAPS_MAX + 1))
+    assert len(with_many.sitemaps) == SITEMAPS_MAX
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_random_bytes_never_raise(body: bytes, user_agent: str) -> None:
 
 
 def test_longest_match_agrees_with_a_simple_implementation() -> None:
-    """Random rules without escapes: the verdict is that of RFC 9309 §2.2.2 written out."""
+    """Random rules without escapes, compared with RFC 9309 §2.2.2 implemented literally."""
     seed = 9309
     rng = random.Random(seed)
     for _ in range(3000):

@@ -13,7 +13,7 @@ from tests.conftest import need
 
 
 def random_command(rng):
-    """Return words in every kind of quotes, without what only a shell that runs things could know."""
+    """Return words in all kinds of quotes, without expansions that only a running shell could resolve."""
 
     def text(alphabet):
         return "".join(rng.choice(alphabet) for _ in range(rng.randrange(5)))

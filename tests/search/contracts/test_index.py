@@ -49,7 +49,7 @@ PAGES = [
 KINDS = ["memory", "tantivy"]
 
 
-def made(kind: str, path: Path) -> Index:
+def create(kind: str, path: Path) -> Index:
     return MemoryIndex() if kind == "memory" else TantivyIndex(path, write=True)
 
 
@@ -61,7 +61,7 @@ def with_pages(index: Index) -> Index:
 
 @pytest.fixture(params=KINDS)
 def index(request, tmp_path) -> Iterator[Index]:
-    index = made(request.param, tmp_path / "index")
+    index = create(request.param, tmp_path / "index")
     yield index
     index.close()
 
@@ -74,7 +74,7 @@ def filled(index) -> Index:
 @pytest.fixture(scope="module")
 def filled_once(tmp_path_factory) -> Iterator[dict[str, Index]]:
     """One index of each kind. Not parametrized: in random test order each would be created many times."""
-    indexes = {kind: with_pages(made(kind, tmp_path_factory.mktemp(kind) / "index")) for kind in KINDS}
+    indexes = {kind: with_pages(create(kind, tmp_path_factory.mktemp(kind) / "index")) for kind in KINDS}
     yield indexes
     for index in indexes.values():
         index.close()
@@ -248,7 +248,7 @@ def test_paging_is_bounded(searched, limit, offset):
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "message"),
     [
         ("", "the query is empty"),
         (" \t\n", "the query is empty"),
@@ -260,8 +260,8 @@ def test_paging_is_bounded(searched, limit, offset):
         ("a " * (QUERY_WORDS_MAX + 1), "use at most"),
     ],
 )
-def test_empty_or_too_long_queries_are_refused_in_one_line(searched, query, says):
-    with pytest.raises(IndexFailure, match=says) as caught:
+def test_empty_or_too_long_queries_are_refused_in_one_line(searched, query, message):
+    with pytest.raises(IndexFailure, match=message) as caught:
         searched.search(query)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 150

@@ -114,7 +114,7 @@ def test_positions_are_never_ahead_of_documents_after_kill_9(tmp_path):
             assert answer(process).startswith("open"), "a killed writer's lock must not block the next"
             for _ in range(rng.randint(0, 3)):
                 reported = int(answer(process).split()[1])
-            time.sleep(rng.uniform(0, 0.02))  # not to wait for something: to be killed at another instant each time
+            time.sleep(rng.uniform(0, 0.02))  # not a wait, but another moment for the kill each time
         finally:
             stop(process)
         reader = TantivyIndex(path)
@@ -128,11 +128,11 @@ def test_interrupted_creation_is_repeated(tmp_path):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    for turn in range(60 if PROVE else 8):
-        path = tmp_path / str(turn)
+    for number in range(60 if PROVE else 8):
+        path = tmp_path / str(number)
         process = python(MAKER, path)
         answer(process)
-        time.sleep(rng.uniform(0, 0.01))  # another instant each time
+        time.sleep(rng.uniform(0, 0.01))  # another moment each time
         stop(process)
         fill(path, ONE)
         assert TantivyIndex(path).search("first").total == 1
@@ -141,20 +141,20 @@ def test_interrupted_creation_is_repeated(tmp_path):
 def test_interrupted_commit_of_replaced_documents_can_be_repeated(tmp_path):
     """It leaves a list of deleted documents with the name that the next commit uses."""
     path, old = tmp_path / "index", tmp_path / "old"
-    many = [Document(str(n), f"http://h/{n}", f"page n{n}", "body") for n in range(30)]
-    fill(path, *many)
+    documents = [Document(str(n), f"http://h/{n}", f"page n{n}", "body") for n in range(30)]
+    fill(path, *documents)
     shutil.copytree(path, old)
-    fill(path, *many[:20])
+    fill(path, *documents[:20])
     (deletions,) = (path / "tantivy").glob("*.del")
-    for left in (deletions, path / "tantivy/.managed.json"):
-        shutil.copy(left, old / "tantivy")
-    fill(old, *many[:20])
+    for file in (deletions, path / "tantivy/.managed.json"):
+        shutil.copy(file, old / "tantivy")
+    fill(old, *documents[:20])
     assert TantivyIndex(old).count() == 30
 
 
-@pytest.mark.parametrize("left", [["lycosa-index.json.new"], []])
-def test_unfinished_folder_is_recognized(tmp_path, left):
-    for name in left:
+@pytest.mark.parametrize("file", [["lycosa-index.json.new"], []])
+def test_unfinished_folder_is_recognized(tmp_path, file):
+    for name in file:
         (tmp_path / name).write_text("{")
     fill(tmp_path, ONE)
     assert TantivyIndex(tmp_path).count() == 1
@@ -196,13 +196,13 @@ def test_one_writer_at_a_time(tmp_path):
 def test_one_of_two_concurrent_creations_is_refused(tmp_path, monkeypatch):
     make = tantivy._write_marker
 
-    def made(path: Path) -> None:
+    def create(path: Path) -> None:
         monkeypatch.setattr(tantivy, "_write_marker", make)
         with pytest.raises(IndexFailure, match=f"is being written by process {os.getpid()}"):
             TantivyIndex(path, write=True)
         make(path)
 
-    monkeypatch.setattr(tantivy, "_write_marker", made)
+    monkeypatch.setattr(tantivy, "_write_marker", create)
     fill(tmp_path / "index", ONE)
     assert TantivyIndex(tmp_path / "index").count() == 1
 
@@ -211,21 +211,21 @@ def test_reader_in_another_process_sees_a_commit_at_once(tmp_path):
     fill(tmp_path, ONE)
     process = python(READER, tmp_path)
     try:
-        ask(process, "first", "1 1")
+        assert_search_result(process, "first", "1 1")
         writer = TantivyIndex(tmp_path, write=True)
         for n in range(2, 30):
             writer.add([Document(str(n), f"http://h/{n}", "More", "the first and more")])
             writer.commit({})
-            ask(process, "first", f"{n} {n}")
+            assert_search_result(process, "first", f"{n} {n}")
         writer.close()
         erase(tmp_path)
         fill(tmp_path, ONE, ONE._replace(key="other"))
-        ask(process, "first", "2 2")
+        assert_search_result(process, "first", "2 2")
     finally:
         stop(process)
 
 
-def ask(process: subprocess.Popen[str], query: str, expected: str) -> None:
+def assert_search_result(process: subprocess.Popen[str], query: str, expected: str) -> None:
     process.stdin.write(query + "\n")
     process.stdin.flush()
     assert answer(process) == expected
@@ -254,7 +254,7 @@ def marker(path: Path, **changes: object) -> None:
 
 @pytest.mark.parametrize("write", [False, True])
 @pytest.mark.parametrize(
-    ("prepare", "says"),
+    ("prepare", "message"),
     [
         (lambda path: (path.mkdir(), (path / "photo.jpg").touch()), "is not a search index"),
         (lambda path: marker(path, version=2), "has version 2, this Lycosa reads 1: update Lycosa"),
@@ -264,11 +264,11 @@ def marker(path: Path, **changes: object) -> None:
         (lambda path: (fill(path, ONE), (path / "tantivy" / "meta.json").write_text("{")), "cannot be opened"),
     ],
 )
-def test_foreign_folder_is_refused_in_one_line_and_not_changed(tmp_path, prepare, says, write):
+def test_foreign_folder_is_refused_in_one_line_and_not_changed(tmp_path, prepare, message, write):
     path = tmp_path / "index"
     prepare(path)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.j*")}
-    with pytest.raises(IndexFailure, match=says) as caught:
+    with pytest.raises(IndexFailure, match=message) as caught:
         TantivyIndex(path, write=write)
     assert "\n" not in str(caught.value)
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.j*")} == before
@@ -346,10 +346,10 @@ def test_full_device_is_reported_and_no_committed_document_is_lost(small_device)
     assert "\n" not in str(caught.value)
     index.close()
     subprocess.run(["mount", "-o", "remount,size=100m", small_device], check=True)
-    again = TantivyIndex(path, write=True)
-    assert again.positions()["items"] == 10
-    assert again.count() == 1 + again.positions().get("numbers", 0)
-    again.add([ONE._replace(key="more")])
-    again.commit({})
-    assert again.search("first").total == 2
-    again.close()
+    reopened = TantivyIndex(path, write=True)
+    assert reopened.positions()["items"] == 10
+    assert reopened.count() == 1 + reopened.positions().get("numbers", 0)
+    reopened.add([ONE._replace(key="more")])
+    reopened.commit({})
+    assert reopened.search("first").total == 2
+    reopened.close()

@@ -86,7 +86,7 @@ def test_queries_are_parsed(query, understood):
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "message"),
     [
         ("", "the query is empty: write a word"),
         ("  ", "the query is empty: write a word"),
@@ -96,10 +96,10 @@ def test_queries_are_parsed(query, understood):
         ("x " * (QUERY_WORDS_MAX + 1), f"the query has {QUERY_WORDS_MAX + 1} words: use at most {QUERY_WORDS_MAX}"),
     ],
 )
-def test_invalid_queries_are_refused_in_one_line(query, says):
+def test_invalid_queries_are_refused_in_one_line(query, message):
     with pytest.raises(IndexFailure) as caught:
         parse_query(query)
-    assert str(caught.value) == says
+    assert str(caught.value) == message
 
 
 @given(st.text(max_size=60) | st.text(alphabet='ab爬"-:. OR', max_size=60))
@@ -176,6 +176,12 @@ def test_page_bounds_are_checked():
 
 def test_page_of_results_as_json():
     hit = Hit("http://h/", "T", "<b>T</b>", "s", "2026", "en", 1.5)
-    made = page_as_json("t", SearchPage(7, [hit], 1.23456, True), 1, 2)
-    assert made["hits"] == [hit._asdict()]
-    assert (made["total"], made["partial"], made["took_ms"], made["limit"], made["offset"]) == (7, True, 1.235, 1, 2)
+    encoded = page_as_json("t", SearchPage(7, [hit], 1.23456, True), 1, 2)
+    assert encoded["hits"] == [hit._asdict()]
+    assert (encoded["total"], encoded["partial"], encoded["took_ms"], encoded["limit"], encoded["offset"]) == (
+        7,
+        True,
+        1.235,
+        1,
+        2,
+    )

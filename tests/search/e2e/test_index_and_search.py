@@ -159,7 +159,7 @@ def read_all(descriptor: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "says"),
+    ("argv", "code", "message"),
     [
         ("search", 2, "search needs QUERY"),
         ("search x", 2, "which index? Give --index DIR"),
@@ -181,10 +181,10 @@ def read_all(descriptor: int) -> str:
         ("index stats --index nowhere", 3, "nowhere does not exist"),
     ],
 )
-def test_mistakes_are_one_line(index, capsys, tmp_path, argv, code, says):
+def test_mistakes_are_one_line(index, capsys, tmp_path, argv, code, message):
     before = sorted(tmp_path.rglob("*"))
     got, out, err = run(capsys, *argv.format(tmp=tmp_path).split())
-    assert says in err
+    assert message in err
     assert (got, out, err.count("\n")) == (code, "", 1)
     assert err.startswith("lycosa: ")
     assert sorted(tmp_path.rglob("*")) == before
@@ -219,13 +219,13 @@ def ends(process: subprocess.Popen[str], sent: signal.Signals) -> tuple[int, str
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_site_serves_until_a_signal(index, sent, code):
     process, address = start_site(index, "--port", "0", "--title", "Our pages")
-    kept = socket.create_connection(("127.0.0.1", int(address.split(":")[2].strip("/"))))
+    connection = socket.create_connection(("127.0.0.1", int(address.split(":")[2].strip("/"))))
     with urllib.request.urlopen(address, timeout=DEADLINE_S) as response:
         assert "Our pages" in response.read().decode()
     with urllib.request.urlopen(f"{address}api/search?q=word7", timeout=DEADLINE_S) as response:
         assert json.load(response)["total"] == 1
     assert ends(process, sent) == (code, "")
-    kept.close()
+    connection.close()
 
 
 def test_site_shows_what_is_indexed_while_it_runs(index, items):
@@ -241,8 +241,8 @@ def test_site_shows_what_is_indexed_while_it_runs(index, items):
 
 
 def test_taken_port_is_reported(index, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         code, out, err = run(capsys, "site", "--index", index, "--port", str(port))
     assert (code, out, err) == (3, "", f"lycosa: port {port} is in use: try --port 0\n")
 

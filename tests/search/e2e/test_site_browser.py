@@ -58,8 +58,8 @@ def chromium(tmp_path_factory) -> Iterator[WebDriver]:
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = Service(driver, port=closed_port(*LOCALHOST))
-    with webdriver.Chrome(options=options, service=service) as made:
-        yield made
+    with webdriver.Chrome(options=options, service=service) as driver_:
+        yield driver_
 
 
 @pytest.fixture

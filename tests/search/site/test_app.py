@@ -148,7 +148,7 @@ def test_partial_matches_are_announced(site):
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "message"),
     [
         ("-common", "only excludes"),
         ("*", "no word in it"),
@@ -156,13 +156,13 @@ def test_partial_matches_are_announced(site):
         ("a " * 400, "use at most"),
     ],
 )
-def test_invalid_query_is_explained_in_one_line(site, query, says):
+def test_invalid_query_is_explained_in_one_line(site, query, message):
     page = search(site, query)
     assert page.status == 400
-    assert says in page.text
+    assert message in page.text
     answer = site.get(f"/api/search?q={quote(query)}")
     assert answer.status == 400
-    assert says in json.loads(answer.text)["error"]
+    assert message in json.loads(answer.text)["error"]
 
 
 @pytest.mark.parametrize("path", ["/search", "/search?q=", "/search?q=%20%20"])
