@@ -216,7 +216,7 @@ def test_rows_become_dictionaries(attributes: dict[str, Any], body: str, expecte
     assert items(news(Prices, **attributes), body, "text/csv; charset=utf-8") == expected
 
 
-def test_rows_in_another_charset() -> None:
+def test_rows_of_another_encoding_are_decoded() -> None:
     assert items(Prices(), "name\nGröße\n".encode("cp1252"), "text/csv; charset=windows-1252") == [{"name": "Größe"}]
 
 
