@@ -201,7 +201,7 @@ def test_environment_variables_that_are_no_settings_are_ignored(tmp_path):
         ({"toml": "allow = [3]"}, ["lycosa.toml: allow: 3"]),
     ],
 )
-def test_every_mistake_is_one_line_with_what_and_where(tmp_path, layers, parts):
+def test_every_mistake_is_one_line_with_its_place(tmp_path, layers, parts):
     text = complaint(tmp_path, **layers)
     assert [part for part in parts if part not in text] == [], text
 

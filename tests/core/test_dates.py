@@ -79,7 +79,7 @@ def test_a_leap_day_that_its_century_does_not_have_is_no_date():
 
 
 @given(st.floats(0, 4e9).map(int))
-def test_http_dates_are_read_as_they_are_written(seconds):
+def test_formatted_http_dates_are_parsed_back(seconds):
     assert http_date(formatdate(seconds, usegmt=True), NOW) == seconds
 
 

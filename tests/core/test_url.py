@@ -1,4 +1,4 @@
-"""Canonical URLs, host keys and fingerprints: how a crawl recognizes what it has seen (C5)."""
+"""Canonical URLs, host keys and fingerprints: how a crawl recognizes known URLs (C5)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_urls_have_one_canonical_form(written: str, canonical: str) -> None:
         ("http://a/\ud800", r"'http://a/\ud800' is not a valid URL: check the host name and the port"),
     ],
 )
-def test_bad_urls_are_refused_with_what_to_write(written: str, complaint: str) -> None:
+def test_bad_urls_are_refused_with_advice(written: str, complaint: str) -> None:
     with pytest.raises(BadUrl) as caught:
         canonicalize(written)
     assert str(caught.value) == complaint

@@ -173,7 +173,7 @@ BASES = st.sampled_from(
 
 
 @given(HREFS, BASES)
-def test_cache_never_changes_what_an_href_resolves_to(href: str, base_url: str) -> None:
+def test_cache_does_not_affect_how_an_href_is_resolved(href: str, base_url: str) -> None:
     """The cache has a part of the base URL as its key; the result is that of the whole base URL."""
     links = links_module._resolved({links_module._unfragmented(href): False}, base_url, nofollow=False)
     expected = join(base_url, href)

@@ -1,4 +1,4 @@
-"""A site whose pages have validators and may change while it runs; every request is recorded. Standard library only.
+"""A site whose pages have validators and may change while it runs; requests are recorded. Standard library only.
 
 with serve({"/": "<a href=/a>a</a>", "/a": "old"}) as site:
     ... site.url ...                   # http://127.0.0.1:PORT

@@ -1,4 +1,4 @@
-"""Pages whose charset is not what is said of them, and what a browser shows of each.
+"""Pages with a wrong or missing charset label, and the text that a browser shows for each.
 
 By the WHATWG encoding and HTML standards: a byte order mark wins over the header, the header over the page, labels mean
 what WHATWG says they mean, and a label that nobody knows counts as none.

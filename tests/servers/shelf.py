@@ -1,4 +1,4 @@
-"""A site of a few files of any type, every request is recorded. Standard library only.
+"""A site of a few files of any type, which records every request. Standard library only.
 
 with serve({"/sitemap.xml.gz": ("application/gzip", packed), "/1": ("text/html", b"<h1>One</h1>")}) as shelf:
     ... shelf.url ...             # http://127.0.0.1:PORT

@@ -341,7 +341,7 @@ def test_a_dropped_segment_is_forgotten_and_accepts_no_urls(run_scenario: Callab
     run_scenario(scenario)
 
 
-def test_nothing_is_left_of_a_dropped_segment(run_scenario: Callable[..., None]) -> None:
+def test_a_dropped_segment_leaves_nothing_behind(run_scenario: Callable[..., None]) -> None:
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(number, segment="monday") for number in range(3)] + [url(9)])
         await frontier.push([url(8, segment="monday", not_before=500.0)])
@@ -560,7 +560,9 @@ def test_verify_and_compact(run_scenario: Callable[..., None]) -> None:
 
 @pytest.mark.parametrize("run_scenario", LOCAL, indirect=True)
 def test_a_finished_time_segment_is_archived_once_a_later_one_has_started(run_scenario: Callable[..., None]) -> None:
-    """Also if nothing else is to be committed, and one that was archived by hand. On Redis only by hand."""
+    """Also if nothing else is to be committed, and also a segment that was archived manually. On Redis only
+    manually.
+    """
 
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="2026-11-21T08"), url(2, segment="2026-11-21T09")])

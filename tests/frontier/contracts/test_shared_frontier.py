@@ -81,9 +81,11 @@ def test_an_adapter_has_every_name_of_its_port_with_the_same_parameters(join: Jo
         assert [name for name in names if not hasattr(instance, name)] == []
         for name in names:
             if inspect.isfunction(method := inspect.getattr_static(port, name)):
-                ours = getattr(adapter, name)
-                assert list(inspect.signature(ours).parameters) == list(inspect.signature(method).parameters), name
-                assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(method), name
+                adapter_method = getattr(adapter, name)
+                assert list(inspect.signature(adapter_method).parameters) == list(
+                    inspect.signature(method).parameters
+                ), name
+                assert inspect.iscoroutinefunction(adapter_method) == inspect.iscoroutinefunction(method), name
         await frontier.close()
 
     run(scenario())

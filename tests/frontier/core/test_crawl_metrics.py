@@ -28,7 +28,7 @@ def parsed(text: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
 
 
 @given(TEXT, st.dictionaries(st.sampled_from(["a", "b_c"]), TEXT), st.floats(), TEXT)
-def test_a_scraper_reads_what_was_written(help_text, labels, value, other):
+def test_written_metrics_can_be_scraped(help_text, labels, value, other):
     text = exposition([Metric("lycosa_x_bytes", "gauge", help_text, [(labels, value), ({"d": other}, 1)])])
     (family,) = text_string_to_metric_families(text.decode())
     first, second = family.samples

@@ -128,7 +128,7 @@ def test_the_limits_of_a_stopped_crawl_are_unknown():
 
 
 @pytest.mark.parametrize("state", ["queued", "delayed", "retry"])
-def test_the_reason_why_nothing_is_fetched_follows_the_state(state):
+def test_the_reason_for_not_fetching_follows_the_state(state):
     text = explained(row(state, 1100.0), halted="the crawl is paused: 5 MB free", host=HostView(HOST, 1))
     assert text.split(" | ")[1] == "the crawl is paused: 5 MB free"
     assert "paused" not in explained(row("done", 990.0, "200"), halted="the crawl is paused: 5 MB free")

@@ -16,7 +16,7 @@ def new_scheduler(**fields: float) -> HostScheduler:
     return HostScheduler(Policy(**{"robots": False, **fields}))  # type: ignore[arg-type]
 
 
-def test_nothing_to_do() -> None:
+def test_an_empty_scheduler() -> None:
     scheduler = new_scheduler()
     assert scheduler.pick(10.0) is None
     assert scheduler.next_ready() is None

@@ -82,7 +82,8 @@ ITEMS = f"{OUTPUT}/items.jsonl"
 
 
 class Run(msgspec.Struct):
-    """What one process does. It kills itself at the `occurrence`-th `step`, or is killed after `kill_after_s`.
+    r"""The parameters of one process. It kills itself at the `occurrence`-th `step`, or is killed after
+    `kill_after_s`.
 
     `folder` holds the state and the items, `logs` the log files for the test; `small` selects the `LIMITS`,
     `with_records` a record store.
@@ -103,7 +104,7 @@ class Run(msgspec.Struct):
 
 
 class Committed(msgspec.Struct):
-    """What commits made durable: the done pages, the dead pages, and the end of the items."""
+    """The durable result of commits: the done pages, the dead pages, and the end of the items."""
 
     done: list[int] = []
     dead: list[int] = []
@@ -217,7 +218,7 @@ class RecordStore(SqliteKeyStore):
 
 
 class Crawl:
-    """One run over a folder. `on_fetch` gets every leased page, `on_commit` what each commit made durable."""
+    """One run over a folder. `on_fetch` gets every leased page, `on_commit` the result of each commit."""
 
     def __init__(
         self,
@@ -282,7 +283,7 @@ class Crawl:
         """Inspect the frontier before anything changes. A hook for subclasses."""
 
     async def check_end(self) -> None:
-        """Check that at the end nothing is missing, and nothing too much."""
+        """Check that at the end nothing is missing or superfluous."""
         stats = await self.frontier.stats()
         assert (stats.queued, stats.leased, stats.delayed) == (0, 0, 0), stats
         reasons = self.site.reasons

@@ -121,7 +121,7 @@ class PowerLoss:
         return count
 
     def change(self, content: bytearray, change: Change) -> None:
-        """Apply to the content what survives of the change."""
+        """Apply to the content the surviving part of the change."""
         apply(content, change.operation)
 
 

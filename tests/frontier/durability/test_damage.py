@@ -142,7 +142,7 @@ def test_the_old_log_stays_in_use_if_the_next_cannot_be_created(tmp_path, monkey
 
 
 def test_every_later_call_reports_the_first_error(tmp_path, monkeypatch):
-    """The rows of a failed transaction are in the log, and nowhere else in this process."""
+    """The rows of a failed transaction are in the log only."""
     monkeypatch.setattr(memtable, "OVERLAY_MAX", 50)
     unlimited = getrlimit(RLIMIT_FSIZE)
     smallest = 4096

@@ -173,7 +173,7 @@ def seeds(*, sync: bool) -> list[int]:
 
 
 def undisturbed_s(forks: Forks, folder: Path, seed: int, *, sync: bool) -> float:
-    """Return how long a crawl takes that nobody kills."""
+    """Return the duration of a crawl without kills."""
     exited = forks.execute(new_run(folder, seed, sync=sync))
     assert exited.code == 0
     return exited.ended_at - exited.started_at

@@ -58,7 +58,7 @@ class History:
         self.levels.compact(self.rng.randint(1, 15))
 
     def kill(self):
-        """Lose what was not committed."""
+        """Lose the uncommitted changes."""
         self.database.close()
         for rows in self.pending.values():
             rows.clear()
@@ -98,7 +98,7 @@ def test_a_look_up_returns_the_latest_write(tmp_path, small):
     history.database.close()
 
 
-def test_a_segment_that_is_dropped_during_its_compaction_is_gone(tmp_path, small):
+def test_a_segment_that_is_dropped_during_its_compaction_is_removed(tmp_path, small):
     history = History(tmp_path, random.Random(1))
     first, second, _ = SEGMENTS
     for seen in (first, second):

@@ -86,7 +86,7 @@ class ResumedCrawl(Crawl):
 
 
 def joined(committed: Committed, more: Committed) -> Committed:
-    """Return what is committed after another commit."""
+    """Return the committed pages and items after another commit."""
     return Committed(committed.done + more.done, committed.dead + more.dead, more.position)
 
 
@@ -165,7 +165,7 @@ def describe(operation: Operation) -> str:
 
 
 def lose_power_everywhere(before: Tree, operations: list[Operation], losses: PowerLosses, rng: random.Random) -> Tree:
-    """Lose power after each operation. Return one of the resulting trees; `losses.committed` is what it must hold."""
+    """Lose power after each operation. Return one of the resulting trees, which must contain `losses.committed`."""
     disk, chosen = Disk(before), rng.randrange(len(operations))
     found, committed = before, losses.committed
     for number, operation in enumerate(operations):
@@ -214,7 +214,7 @@ def test_power_loss_after_every_operation(run, history):
 
 @pytest.mark.parametrize("number", range(1, 20, 1 if PROVE else 7))
 def test_power_loss_after_a_kill_before_a_sync(run, number):
-    """The next process must not rely on what the killed one left unsynced."""
+    """The next process must not rely on unsynced changes of the killed one."""
     resumed = msgspec.structs.replace(run, number=1)
     operations = record_all([(run, f"fsync:{number}"), (resumed, "")])
     disk, losses = Disk(EMPTY), PowerLosses(msgspec.structs.replace(run, number=2, sync=False), random.Random(number))

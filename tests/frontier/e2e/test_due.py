@@ -93,7 +93,7 @@ def test_exit_when_idle_ends_an_idle_crawl_and_reports_the_next_due_time(tree, t
         assert [item["url"] for item in items(tmp_path / "items.jsonl")] == [tree.url[:-1] + "2"]
 
 
-def test_delayed_request_is_fetched_when_it_is_due(tree, tmp_path):
+def test_delayed_request_is_fetched_at_its_due_time(tree, tmp_path):
     write(tmp_path, "[Request(self.site + f'/{number}', not_before=self.began + 5 - number) for number in (1, 2)]")
     ended = lycosa(*command(tree, "--exit-when-idle", "--no-robots"), cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr

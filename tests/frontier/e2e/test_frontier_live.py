@@ -152,7 +152,7 @@ def test_imported_or_requeued_urls_are_fetched_at_once_and_once(tree: Tree, serv
 
 
 def test_import_wakes_a_waiting_crawl(server: Server, tmp_path: Path) -> None:
-    """The only work left is due in a minute; what is imported is fetched long before."""
+    """The only work left is due in a minute, but imported URLs are fetched immediately."""
     start = server.url("/429?after=60")
     arguments = ("crawl", start, "--no-robots", "-o", "items.jsonl", "--state", "state", "--scope", "any")
     with running(host="127.0.0.3") as other, start_command(*arguments, cwd=tmp_path) as crawl:

@@ -131,8 +131,8 @@ def test_fetcher_uses_only_the_addresses_of_the_resolver(hosts, tmp_path, monkey
     robots_url = url.replace("/good", "/robots.txt")
     monkeypatch.setattr(wiring, "SystemResolver", lambda *_: StaticResolver({}))
     for name, robots in (("a", True), ("b", False)):
-        given = {"state": tmp_path / name, "output": tmp_path / f"{name}.jsonl", "delay_per_ip": 0.1}
-        summary = crawl_here([url], **given, robots=robots, retries=1)
+        options = {"state": tmp_path / name, "output": tmp_path / f"{name}.jsonl", "delay_per_ip": 0.1}
+        summary = crawl_here([url], **options, robots=robots, retries=1)
         assert summary.dead == [(url, f"{f'cannot fetch {robots_url}: ' * robots}host not found")]
         assert summary.dead_reasons == {summary.dead[0][1]: 1}
 

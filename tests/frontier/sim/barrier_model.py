@@ -88,7 +88,7 @@ class Partition:
         return getattr(self, verb)(now, name, *arguments)
 
     def watch(self, now: float) -> None:
-        """Expire silent workers. Time in which the partition heard nobody does not count."""
+        """Expire silent workers. Time without any call to the partition does not count."""
         unwatched_s, self.watched_at = now - self.watched_at, now
         if unwatched_s > UNWATCHED_MAX_S:
             self.last_heard = {name: min(now, at + unwatched_s) for name, at in self.last_heard.items()}
@@ -111,7 +111,7 @@ class Partition:
         return name, self.positions[slot]
 
     def beat(self, now: float, name: str) -> None:
-        """Only record that the worker was heard."""
+        """Only record the call of the worker."""
 
     def add(self, url: int) -> None:
         if url not in self.seen:

@@ -82,7 +82,7 @@ class Transfers:
 
 
 class ClaimingCrawl(Protocol):
-    """What callbacks use of a crawl."""
+    """The parts of a crawl that callbacks use."""
 
     rng: random.Random
     counts: dict[str, int]

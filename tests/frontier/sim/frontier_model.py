@@ -193,7 +193,7 @@ class Crawl:
         """Return the queued URLs of segments that have not started."""
         return [url for url in self.urls if url.state == "queued" and not self.segments[url.segment].started]
 
-    # What may be leased.
+    # Leasable URLs.
 
     def leasable(self) -> list[Url]:
         """Return the queued URLs of segments that have started."""
@@ -266,7 +266,7 @@ class Crawl:
                 url.at = min(url.at, now + self.lease_s)
 
     def promote_due(self, now: float) -> None:
-        """Queue what is due, and start the segments whose time has come."""
+        """Queue the due URLs, and start the segments whose time has come."""
         dues = [url.due for url in self.urls if url.state in ("delayed", "retry")]
         dues += [starts_at(url.segment) for url in self.not_started()]
         if min(dues, default=inf) <= now:

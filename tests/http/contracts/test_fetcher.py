@@ -23,7 +23,7 @@ from tests.conftest import need
 from tests.http.contracts.fetching import fetching, get
 from tests.servers.misbehaving import Server, serving
 
-# ----------------------------------------------------------------------------------------------------------- what works
+# --------------------------------------------------------------------------------------------------- successful fetches
 
 
 def test_page_is_fetched(run):

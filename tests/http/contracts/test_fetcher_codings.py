@@ -41,7 +41,7 @@ def nested(times: int) -> bytes:
 def gibibyte() -> bytes:
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
     start = stream.compress(b"") + stream.flush(zlib.Z_FULL_FLUSH)
-    piece = stream.compress(bytes(1 << 20)) + stream.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
+    piece = stream.compress(bytes(1 << 20)) + stream.flush(zlib.Z_FULL_FLUSH)  # does not refer to earlier data
     return start + piece * 1024
 
 

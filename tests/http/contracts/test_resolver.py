@@ -61,11 +61,11 @@ def test_name_is_resolved(run, make):
 
 @pytest.fixture
 def lookups(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The names that were looked up, in vain."""
+    """The names that were looked up without success."""
     names: list[bytes] = []
 
     def refuse(name: bytes | str, *more: Any, **options: Any) -> Any:
-        if isinstance(name, str):  # not ours, which are bytes: a thread that another test left
+        if isinstance(name, str):  # look-ups of ours are bytes: another one belongs to a thread of an earlier test
             return LOOK_UP(name, *more, **options)
         names.append(name)
         raise OSError(name)
@@ -128,7 +128,7 @@ def test_table_accepts_only_ip_addresses(address):
 
 
 class System:
-    """A `getaddrinfo` that counts calls and answers once it is `open`. Names that begin with "no" are unknown."""
+    """A `getaddrinfo` that counts calls, and answers once it is `open`. Names that begin with "no" are unknown."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -175,8 +175,8 @@ def test_answer_is_cached_for_its_ttl(run, system, monkeypatch):
     async def scenario() -> None:
         resolver = SystemResolver()
         first, ttl_s = await resolver.resolve("a")
-        again, less_s = await resolver.resolve("a")
-        assert first == again == ["192.0.2.1", "::1"]
+        second, less_s = await resolver.resolve("a")
+        assert first == second == ["192.0.2.1", "::1"]
         assert 0 <= less_s <= ttl_s <= 0.5
         assert system.names == [b"a"]
         await asyncio.sleep(0.51)
@@ -186,14 +186,14 @@ def test_answer_is_cached_for_its_ttl(run, system, monkeypatch):
     run(scenario)
 
 
-@pytest.mark.parametrize(("name", "why"), [("no", "host not found"), ("no-answer", "name server does not answer")])
-def test_failure_is_cached(run, system, monkeypatch, name, why):
+@pytest.mark.parametrize(("name", "reason"), [("no", "host not found"), ("no-answer", "name server does not answer")])
+def test_failure_is_cached(run, system, monkeypatch, name, reason):
     system.open.set()
 
     async def scenario() -> None:
         resolver = SystemResolver()
         for _ in range(2):
-            with pytest.raises(ConnectFailed, match=why):
+            with pytest.raises(ConnectFailed, match=reason):
                 await resolver.resolve(name)
         assert len(system.names) == 1
         monkeypatch.setattr(module, "FAILURE_TTL_S" if name == "no" else "AGAIN_TTL_S", 0.0)
@@ -224,7 +224,7 @@ def test_concurrent_look_ups_of_a_name_are_shared(run, system):
         resolver = SystemResolver()
         tasks = [asyncio.create_task(resolver.resolve("a")) for _ in range(20)]
         await wait_until(lambda: system.busy == 1)
-        tasks[0].cancel()  # the one who asked first takes nothing from the others
+        tasks[0].cancel()  # cancelling the first call does not affect the others
         await asyncio.sleep(0)
         system.open.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)

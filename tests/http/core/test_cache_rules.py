@@ -65,7 +65,7 @@ def fresh_for(stored: StoredResponse) -> int:
     return low + 1
 
 
-# --------------------------------------------------------------------------------------------------- §3: what is stored
+# ------------------------------------------------------------------------------------------------ §3: storing responses
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_stored_response_is_served_with_its_age():
     assert headers_to_serve(cached(cc("max-age=60")), NOW + 7)["age"] == "7"
 
 
-# ------------------------------------------------------------------------------------------------------- §4: what to do
+# ----------------------------------------------------------------------------------------------- §4: choosing an action
 
 
 def test_stale_response_is_revalidated():

@@ -38,7 +38,7 @@ def sent(new_jar: CookieJar, url: str, now: float = NOW + 100) -> list[str]:
     return header.split("; ") if header else []
 
 
-# ------------------------------------------------------------------------------------------------------------ one line
+# ------------------------------------------------------------------------------------------------------------- one line
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_no_history_breaks_the_invariants_of_a_jar(history: list[tuple[str, str]
     assert [restored.header(url, NOW) for url in PLACES] == [new_jar.header(url, NOW) for url in PLACES]
 
 
-# ------------------------------------------------------------------------------------------------------- who gets what
+# ----------------------------------------------------------------------------------------- which cookies a request gets
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_url_without_a_path_has_an_origin():
     assert sent(jar("a=b", url="http://example.co/"), "http://example.com") == []
 
 
-# -------------------------------------------------------------------------------------------------- given by a request
+# --------------------------------------------------------------------------------------------------- given by a request
 
 
 def test_cookies_of_a_request_as_mapping_and_as_list():
@@ -354,7 +354,7 @@ def test_cookies_of_a_request_cannot_break_the_header(cookies: dict[object, obje
     header.encode()
 
 
-# -------------------------------------------------------------------------------------------------------------- bounds
+# --------------------------------------------------------------------------------------------------------------- bounds
 
 
 def test_least_recently_used_cookie_leaves_a_full_domain():

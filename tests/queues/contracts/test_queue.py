@@ -143,7 +143,7 @@ def blocks(thread: threading.Thread) -> bool:
     return thread.is_alive()
 
 
-# ---------------------------------------------------------------------------------------- what queue.Queue does as well
+# ------------------------------------------------------------------------------------ behaviour shared with queue.Queue
 
 
 @every
@@ -333,7 +333,7 @@ def test_falsy_items_are_returned(make):
     assert [q.get() for _ in range(6)] == [None, 0, "", False, [], {}]
 
 
-# --------------------------------------------------------------------------------------------- shutdown (Python 3.13)
+# ----------------------------------------------------------------------------------------------- shutdown (Python 3.13)
 
 with_shutdown = pytest.mark.parametrize(
     "make", [*([oracle] if sys.version_info >= (3, 13) else []), *OURS], indirect=True
@@ -387,7 +387,7 @@ def test_a_shutdown_wakes_waiting_threads(make):
     assert (put_outcome, get_outcome) == ([ShutDown], [ShutDown])
 
 
-# ------------------------------------------------------------------------------------------------------ batches
+# -------------------------------------------------------------------------------------------------------------- batches
 
 
 @ours
@@ -478,7 +478,7 @@ def test_waiting_batches_with_a_lazy_bound_are_put_one_at_a_time(make):
     assert q.qsize() == 5
 
 
-# ------------------------------------------------------------------------------------------------------ leases
+# --------------------------------------------------------------------------------------------------------------- leases
 
 
 @ours
@@ -595,7 +595,7 @@ def test_sort_keys_have_the_order_of_the_priorities():
     assert max(map(sort_key, numbers)) < min(map(sort_key, texts))
 
 
-# ------------------------------------------------------------------------------------------------------ close
+# ---------------------------------------------------------------------------------------------------------------- close
 
 
 @ours
@@ -634,7 +634,7 @@ def test_the_context_manager_closes_the_queue(make):
             q.put("b")
 
 
-# ------------------------------------------------------------------------------------------------------ stored
+# --------------------------------------------------------------------------------------------------------------- stored
 
 
 @pytest.fixture(params=["folder", pytest.param("redis", marks=pytest.mark.redis)])
@@ -666,7 +666,7 @@ def test_close_returns_leased_items(path, kind):
         assert outcome == [7]
 
 
-def test_items_taken_by_a_closed_handle_are_no_tasks_any_more(path):
+def test_items_taken_by_a_closed_handle_no_longer_count_as_tasks(path):
     with Queue(path) as owner, Queue(path) as other:
         owner.put_many("ab")
         assert [owner.get(), other.get()] == ["a", "b"]

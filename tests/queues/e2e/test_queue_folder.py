@@ -97,7 +97,7 @@ def test_random_kills_lose_no_item_and_ack_none_twice(address, start, rng, kind)
     assert len(remaining) == len(set(remaining))
     assert not set(remaining) & set(acked)
     assert set(put) <= set(remaining) | set(acked) | {item for item in leased if item not in acked}
-    # A killed consumer had at most one lease, whose ack may have been committed without being logged.
+    # A killed consumer had at most one lease, whose ack may have been committed but not logged.
     unlogged = set(put) - set(remaining) - set(acked)
     assert len(unlogged) <= kills + len(roles)
     repeated = [item for item, count in leased.items() if count > 1]

@@ -24,7 +24,7 @@ from tests.conftest import PROVE, ROOT
 
 DEADLINE_S = 60.0
 
-# Adds documents 0, 1, 2... for ever, commits every 20, and says how far it is after each commit.
+# Adds documents 0, 1, 2... for ever, commits every 20, and prints the number after each commit.
 WRITER = """
 import sys
 from collections.abc import Iterator
@@ -231,7 +231,7 @@ def assert_search_result(process: subprocess.Popen[str], query: str, expected: s
     assert answer(process) == expected
 
 
-def test_close_drops_what_was_not_committed(tmp_path):
+def test_close_drops_uncommitted_documents(tmp_path):
     fill(tmp_path, ONE)
     index = TantivyIndex(tmp_path, write=True)
     index.add([ONE._replace(key="2")])

@@ -228,7 +228,7 @@ def test_site_serves_until_a_signal(index, sent, code):
     connection.close()
 
 
-def test_site_shows_what_is_indexed_while_it_runs(index, items):
+def test_site_shows_documents_indexed_while_it_runs(index, items):
     process, address = start_site(index, "--port", "0")
     try:
         with items.open("ab") as file:

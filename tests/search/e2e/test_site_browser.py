@@ -147,13 +147,13 @@ def test_slash_focuses_the_search_box(browser, site):
 
 def test_tab_key_reaches_results_in_order(browser, site):
     browser.get(f"{site.url}/search?q=common")
-    seen = []
+    focused = []
     for _ in range(6):
         browser.switch_to.active_element.send_keys(Keys.TAB)
         active = browser.switch_to.active_element
-        seen.append(active.get_attribute("class") or active.get_attribute("id") or active.tag_name)
-        assert active.value_of_css_property("outline-style") != "none", f"no focus ring on {seen[-1]}"
-    assert seen[:4] == ["skip", "mark", "q", "button"]
+        focused.append(active.get_attribute("class") or active.get_attribute("id") or active.tag_name)
+        assert active.value_of_css_property("outline-style") != "none", f"no focus ring on {focused[-1]}"
+    assert focused[:4] == ["skip", "mark", "q", "button"]
     assert active.get_attribute("href").startswith("http://h.example/")
 
 

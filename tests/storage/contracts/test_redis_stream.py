@@ -106,7 +106,7 @@ def refused(sink: RedisStreamSink, position: int | None = None) -> LycosaError:
     return caught.value
 
 
-# ------------------------------------------------------------------------------------------------ what is in it
+# -------------------------------------------------------------------------------------------------------------- entries
 
 
 def test_an_entry_has_the_key_segment_and_url_of_its_item(stream):
@@ -156,7 +156,7 @@ def test_the_name_contains_neither_secrets_nor_options(stream):
     assert secret.name == "stream:rediss://host:1/2?stream=a b"
 
 
-# ---------------------------------------------------------------------------------------------- several writers
+# ------------------------------------------------------------------------------------------------------ several writers
 
 
 def test_a_writer_truncates_only_its_own_entries(stream):
@@ -302,7 +302,7 @@ def test_every_item_is_there_once_after_random_kills(stream, monkeypatch, round_
     assert len({entry["key"] for entry in stream.entries()}) == len(done) > 50
 
 
-# --------------------------------------------------------------------------------------------- bounds and order
+# ----------------------------------------------------------------------------------------------------- bounds and order
 
 
 def test_memory_and_batches_are_bounded(stream, monkeypatch):
@@ -358,7 +358,7 @@ def test_trimmed_entries_need_not_be_truncated(stream):
     assert stream.items() == [2]
 
 
-# ------------------------------------------------------------------------------------ servers and their ills
+# ----------------------------------------------------------------------------------------------- servers and their ills
 
 
 async def write_during_outage(own_stream: Stream, interrupt: Callable[[], None], restore: Callable[[], None]) -> None:

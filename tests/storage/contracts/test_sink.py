@@ -106,7 +106,7 @@ async def run(sink: Sink, position: int | None, *items: Any, flush: bool = True)
     return position_after
 
 
-# ------------------------------------------------------------------------------------------------- every sink
+# ----------------------------------------------------------------------------------------------------------- every sink
 
 
 def test_items_are_read_back_unchanged(harness):
@@ -184,7 +184,7 @@ def test_the_name_of_a_sink_is_stable(harness):
     assert harness.make().name == harness.make().name != ""
 
 
-# ------------------------------------------------------------------------------------------ sinks that rewind
+# ---------------------------------------------------------------------------------------------------- sinks that rewind
 
 
 def test_items_after_the_committed_position_are_removed(rewindable):
@@ -217,7 +217,7 @@ def test_every_flushed_position_can_be_resumed(rewindable):
         assert rewindable.read() == [{"n": n} for n in range(kept)]
 
 
-# ----------------------------------------------------------------------------------------- what an item may be
+# ------------------------------------------------------------------------------------------------------- kinds of items
 
 
 @dataclass
@@ -327,7 +327,7 @@ def test_later_changes_of_an_item_are_not_written(tmp_path):
     assert lines(tmp_path / "i.jsonl") == [{"n": 1}]
 
 
-# ---------------------------------------------------------------------------------------- files and their ills
+# ------------------------------------------------------------------------------------------------- files and their ills
 
 
 def open_error(sink: Sink, position: int | None = None) -> str:
@@ -477,7 +477,7 @@ def test_buffers_are_bounded(tmp_path, monkeypatch, module):
     assert [item["n"] for item in lines(tmp_path / "out.jsonl")] == list(range(100))
 
 
-# --------------------------------------------------------------------------------------------- standard output
+# ------------------------------------------------------------------------------------------------------ standard output
 
 
 def test_flushing_to_a_slow_reader_does_not_block_the_loop():

@@ -76,7 +76,7 @@ class WorkerConnection:
         self.is_closed = False
 
     def record_effects(self, partition: Partition) -> None:
-        """Record the effects of verbs whose arguments say it all."""
+        """Record the effects of verbs that their arguments describe completely."""
         add = partition.add
 
         def record_verb(verb: str, *arguments: Any) -> None:

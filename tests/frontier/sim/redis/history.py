@@ -87,7 +87,7 @@ class History(Work):
 
     @property
     def now(self) -> float:
-        """What the workers' clocks show."""
+        """The time shown by the workers' clocks."""
         return START_S + self.loop.time()
 
     @property
@@ -200,7 +200,7 @@ class History(Work):
                 self.failure.set_exception(error)
             raise
 
-    # ----------------------------------------------------------------------------------------------- what a server does
+    # ------------------------------------------------------------------------------------------ execution by the server
 
     def execute(self, call: Call) -> Any:
         """Execute a call in Redis and in the model, and compare."""

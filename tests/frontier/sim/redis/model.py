@@ -112,7 +112,7 @@ class Part(HostSchedule):
         self.arrived = 0
         self.last = self.first = 0
 
-    # ---------------------------------------------------------------------------------------------------- who lives
+    # ---------------------------------------------------------------------------------------------------------- workers
 
     def open(self, now: float, slot: str, worker: str, joined: str) -> bool:
         """Join with a known name, or with the new name `joined`, which expires the previous worker of the slot."""
@@ -164,7 +164,7 @@ class Part(HostSchedule):
         self.expire(worker, now)
 
     def expire(self, worker: str, now: float) -> None:
-        """Requeue what the worker has, unless it is committed."""
+        """Requeue the uncommitted records of the worker."""
         self.last_call.pop(worker, None)
         self.serials.pop(worker, None)
         self.first -= 1
@@ -179,7 +179,7 @@ class Part(HostSchedule):
             self.host(question.host).pending_question = None
         self.expire_claims(worker, now)
 
-    # -------------------------------------------------------------------------------------------------- what is told
+    # ------------------------------------------------------------------------------------------------------------ verbs
 
     def apply(self, worker: str, effect: Effect, now: float) -> int:
         """Apply the effect of a verb. Return the number of new records."""
@@ -277,7 +277,7 @@ class Part(HostSchedule):
             self.arrived += 1
             self.add(outbox[number - 1])
 
-    # ------------------------------------------------------------------------------------------------------- records
+    # ---------------------------------------------------------------------------------------------------------- records
 
     def add(self, record: Record) -> int:
         """Queue the record if it is new. Return the number of new ones."""
@@ -310,7 +310,7 @@ class Part(HostSchedule):
             self.last += 1
             record.state, record.order = "queued", self.last
 
-    # -------------------------------------------------------------------------------------------------------- leases
+    # ----------------------------------------------------------------------------------------------------------- leases
 
     def heads(self) -> dict[str, Record]:
         """Return the first record of each host that only waits for its time."""
@@ -332,7 +332,7 @@ class Part(HostSchedule):
         return {name: head for name, head in heads if max(self.lease_at(self.host(name)), head.rank) <= now}
 
     def turn_taker(self, name: str) -> str:
-        """Return what the host takes turns as: its address, or itself."""
+        """Return the name that the host takes turns under: its address, or its own name."""
         host = self.host(name)
         return host.address if self.group(host) else name
 
@@ -384,7 +384,7 @@ class Part(HostSchedule):
         if group:
             group.claims_in_row = 0
 
-    # ------------------------------------------------------------------------------------------------- what it tells
+    # ---------------------------------------------------------------------------------------------------------- reports
 
     @property
     def is_over(self) -> bool:

@@ -416,7 +416,7 @@ def test_a_claim_that_is_not_used_is_overtaken_and_queued_again(redis) -> None:
             Claimer(crawl, blocked, BIG_HOST, None, lambda: None)
         Claimer(crawl, other, BIG_HOST, None, lambda: None)
         crawl.run(started + 0.5)
-        blocked.alive = False  # it is blocked, but its heartbeat goes on
+        blocked.alive = False  # it is blocked, but sends heartbeats
         for number in range(20):
             crawl.after(number * 0.5, None, lambda: crawl.do(blocked.frontier.session.refresh()))
         crawl.after(3.0, None, lambda: setattr(blocked, "alive", True))

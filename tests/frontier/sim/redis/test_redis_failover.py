@@ -194,7 +194,7 @@ class Simulation:
             self.replicate(self.rng.randrange(PARTITIONS))
         self.now += self.rng.choice([0.0, 0.1, 0.9])
 
-    # What must be true.
+    # Checks.
 
     def is_over(self, worker: Worker) -> bool:
         """Check that every URL has an item if the worker finds that the crawl is finished."""

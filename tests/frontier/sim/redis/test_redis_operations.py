@@ -94,7 +94,7 @@ class HistoryWithOperations(History):
                 self.check(_raise, error)
             self.did[operation.__name__] += 1
 
-    # What is there.
+    # Queries.
 
     def expected(self) -> dict[int, str]:
         """Return the expected state of each listed record."""
@@ -120,7 +120,7 @@ class HistoryWithOperations(History):
         assert found == Counter(expected.items()), f"{found - Counter(expected.items())} are listed, not {expected}"
 
     async def check_slow_listing(self) -> None:
-        """What was queued all the time is listed once."""
+        """Records that were queued all the time are listed once."""
         queued_before = {
             number: self.model.records[number].order for number, state in self.expected().items() if state == "queued"
         }
@@ -149,7 +149,7 @@ class HistoryWithOperations(History):
         done = {"uncommitted": "done"}
         assert states == {name: done.get(each.state, each.state) for name, each in expected.items()}
 
-    # What changes something: while somebody will look whether it is over.
+    # Changes, which need a worker that will check for the end later.
 
     @property
     def has_leases(self) -> bool:
