@@ -34,7 +34,7 @@ from race import BadRun
 from running import ROOT, Figures, count, say
 
 sys.path.insert(0, str(ROOT))
-from tests.servers.banning import Banning, How, Limit, banning
+from tests.servers.banning import Banning, BanResponse, Limit, banning
 from tests.servers.proxies import Microsocks, running
 
 PAGES, SITES, PROXIES = 20_000, 2, 50
@@ -44,7 +44,7 @@ CONCURRENCY = 64
 DELAY_S = 0.3
 """Before each answer of a site."""
 
-LIMIT = Limit(10, How.FORBIDDEN, for_s=20.0, within_s=2.0)
+LIMIT = Limit(10, BanResponse.FORBIDDEN, for_s=20.0, within_s=2.0)
 """Some twice the rate of each when all share the load."""
 CONNECT_MAX_S = 10.0
 """As it is when nothing is said."""
@@ -155,7 +155,7 @@ async def _trouble(server: Banning, proxies: Sequence[Microsocks], chance: rando
         if stands_still:
             _send(proxy, signal.SIGSTOP)
         for site in range(0 if stands_still else SITES):
-            server.ban(proxy.exit, How.FORBIDDEN, site=site)
+            server.ban(proxy.exit, BanResponse.FORBIDDEN, site=site)
 
 
 def _send(proxy: Microsocks, number: signal.Signals) -> None:

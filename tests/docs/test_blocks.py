@@ -38,10 +38,10 @@ from lycosa.pool import open_pool
 from lycosa.queue import Queue
 from tests.cli.command import environment
 from tests.conftest import ROOT
+from tests.servers.file_site import serve
 from tests.servers.ports import ReservedPort
 from tests.servers.proxies import Tinyproxy
 from tests.servers.redis import RedisServer, redis_server
-from tests.servers.shelf import serve
 
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -16,7 +16,7 @@ from lycosa.config.scrapy_unsupported import IGNORED, UNSUPPORTED
 from tests.cli.command import environment, items
 from tests.cli.command import lycosa as command
 from tests.conftest import ROOT
-from tests.servers.shelf import Shelf, serve
+from tests.servers.file_site import FileSite, serve
 
 PAGE = (ROOT / "docs" / "scrapy.md").read_text(encoding="utf-8")
 SPIDER, SCRIPT = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -27,7 +27,7 @@ KINDS = ("HTTPAUTH_", "CLOSESPIDER_", "MEMUSAGE_", "LYCOSA_")
 
 
 @pytest.fixture
-def site() -> Iterator[Shelf]:
+def site() -> Iterator[FileSite]:
     pages = {
         "/": ("text/html", QUOTE.format("One", "/2")),
         "/2": ("text/html", QUOTE.format("Two", "/gone")),
@@ -38,7 +38,7 @@ def site() -> Iterator[Shelf]:
 
 
 @pytest.fixture
-def home(site: Shelf, tmp_path: Path) -> Path:
+def home(site: FileSite, tmp_path: Path) -> Path:
     (tmp_path / "quotes.py").write_text(
         SPIDER.replace("https://quotes.example", site.url).replace("quotes.example", "127.0.0.1")
     )

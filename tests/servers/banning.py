@@ -3,8 +3,8 @@ page n links to those from 10 n + 1 to 10 n + 10, and "/" is page 0.
 
     async with banning(sites=2, pages=1000) as server:
         server.url("/"), server.url("/page/7", site=1)
-        server.ban("127.21.0.2", How.TOO_MANY, site=0, for_s=2.0)
-        server.limit = Limit(20, How.SOFT, for_s=5.0)      # clients are banned after 20 pages of a site
+        server.ban("127.21.0.2", BanResponse.TOO_MANY, site=0, for_s=2.0)
+        server.limit = Limit(20, BanResponse.SOFT, for_s=5.0)      # clients are banned after 20 pages of a site
         server.hits, server.pages(site=0)                  # all requests; the pages that were served
 
 403 says nothing more, 429 has a Retry-After, and a soft ban is a 200 with a captcha in the place of the page. Everybody
@@ -32,7 +32,7 @@ CAPTCHA = "<title>Just a moment</title><div class='g-recaptcha'></div>"
 CAPTCHA_MARK = "g-recaptcha"
 
 
-class How(Enum):
+class BanResponse(Enum):
     """The response to a banned client."""
 
     FORBIDDEN = 403
@@ -48,7 +48,7 @@ class Limit(NamedTuple):
     """
 
     requests: int
-    how: How = How.FORBIDDEN
+    response: BanResponse = BanResponse.FORBIDDEN
     for_s: float | None = None
     within_s: float | None = None
 
@@ -72,7 +72,7 @@ class Hit(NamedTuple):
 class ClientRecord:
     """What a site knows about a client. `until` is in monotonic seconds, and infinite for a permanent ban."""
 
-    how: How | None = None
+    response: BanResponse | None = None
     until: float = 0.0
     count: int = 0
     times: deque[float] = field(default_factory=deque)
@@ -102,10 +102,12 @@ class Banning:
         """Return the URL of a page."""
         return f"{self._scheme}://{self.addresses[site]}:{self.ports[site]}{path}"
 
-    def ban(self, ip: str, how: How = How.FORBIDDEN, *, site: int = 0, for_s: float | None = None) -> None:
+    def ban(
+        self, ip: str, response: BanResponse = BanResponse.FORBIDDEN, *, site: int = 0, for_s: float | None = None
+    ) -> None:
         """Ban a client."""
         client = self._known[site, ip]
-        client.how, client.until = how, time.monotonic() + (float("inf") if for_s is None else for_s)
+        client.response, client.until = response, time.monotonic() + (float("inf") if for_s is None else for_s)
         client.count = 0
         client.times.clear()
 
@@ -114,7 +116,7 @@ class Banning:
         self._known[site, ip] = ClientRecord()
 
     def pages(self, site: int = 0) -> Counter[str]:
-        """Return how often each page was served."""
+        """Return response often each page was served."""
         return Counter(hit.path for hit in self.hits if hit.good and hit.site == site and hit.path != "/robots.txt")
 
     def by_client(self, site: int = 0) -> Counter[str]:
@@ -137,9 +139,9 @@ class Banning:
     def count_request(self, site: int, ip: str, now: float) -> ClientRecord | None:
         """Count a request. Return the record of the client if it is banned."""
         client = self._known[site, ip]
-        if client.how is not None and now < client.until:
+        if client.response is not None and now < client.until:
             return client
-        client.how = None
+        client.response = None
         client.count += 1
         limit = self.limit
         if limit is None:
@@ -150,7 +152,7 @@ class Banning:
                 client.times.popleft()
             client.count = len(client.times)
         if client.count > limit.requests:
-            self.ban(ip, limit.how, site=site, for_s=limit.for_s)
+            self.ban(ip, limit.response, site=site, for_s=limit.for_s)
             return self._known[site, ip]
         return None
 
@@ -223,11 +225,11 @@ class SiteConnection(asyncio.Protocol):
 
 
 def _ban_response(client: ClientRecord, now: float) -> tuple[int, str, str]:
-    assert client.how is not None
+    assert client.response is not None
     more = ""
-    if client.how is How.TOO_MANY and client.until < float("inf"):
+    if client.response is BanResponse.TOO_MANY and client.until < float("inf"):
         more = f"Retry-After: {ceil(client.until - now - 0.5)}\r\n"
-    return client.how.value, more, CAPTCHA if client.how is How.SOFT else "<title>No</title>"
+    return client.response.value, more, CAPTCHA if client.response is BanResponse.SOFT else "<title>No</title>"
 
 
 @asynccontextmanager

@@ -1,8 +1,8 @@
 """A small forward proxy on raw sockets: plain HTTP by absolute URL, the rest by CONNECT, with Basic authentication.
 
     async with proxying(user="ann", password="secret", hosts={"www.example": "127.0.0.1"}) as proxy:
-        proxy.url, proxy.url_with_secrets
-        proxy.asked         # "GET http://...", "CONNECT host:port", in order, including refused ones (407)
+        proxy.url, proxy.url_with_login
+        proxy.requests         # "GET http://...", "CONNECT host:port", in order, including refused ones (407)
 
 `hosts` maps host names to addresses; `exit` is the address it connects from. Its faults can be changed at any
 time:
@@ -42,7 +42,7 @@ class Proxy:
         self._upstreams: dict[asyncio.Task[Any] | None, asyncio.StreamWriter] = {}
         self.exit = exit
         self.address = ""
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.down = False
         self.delay_s = 0.0
         self.alters: tuple[bytes, bytes] | None = None
@@ -55,7 +55,7 @@ class Proxy:
         return f"http://{self.address}"
 
     @property
-    def url_with_secrets(self) -> str:
+    def url_with_login(self) -> str:
         """Its URL with the login."""
         return f"http://{self._login}{self.address}"
 
@@ -85,7 +85,7 @@ class Proxy:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         line, *fields = head.rstrip().split("\r\n")
         method, target, _ = line.split(" ")
-        self.asked.append(f"{method} {target}")
+        self.requests.append(f"{method} {target}")
         await asyncio.sleep(self.delay_s)
         secret = next((each.partition(":")[2].strip() for each in fields if _is(each, "proxy-authorization")), "")
         if secret != self._secret:

@@ -202,7 +202,7 @@ class RedisCluster:
         line = next(each for each in master.cli("INFO", "replication").splitlines() if each.startswith("slave0:"))
         return next(node for node in self.nodes if f"port={node.port}," in line)
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all slots are served and all replicas follow their masters."""
         states = [node.cli("CLUSTER", "INFO") + node.cli("INFO", "replication") for node in self.nodes if node.process]
         return all(
@@ -228,7 +228,7 @@ class WatchedRedis:
         port = int(self.sentinels[0].cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", WATCHED).split()[1])
         return next(node for node in self.nodes if node.port == port)
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the replica follows, and all Sentinels know it and each other."""
         others = f"num-other-sentinels\n{len(self.sentinels) - 1}\n"
         states = [each.cli("SENTINEL", "MASTER", WATCHED) for each in self.sentinels]
@@ -287,7 +287,7 @@ def redis_cluster(**options: Any) -> Iterator[RedisCluster]:
         addresses = [f"{ADDRESS}:{node.port}" for node in nodes]
         nodes[0].cli("--cluster", "create", *addresses, "--cluster-replicas", "1", "--cluster-yes")
         cluster = RedisCluster(nodes)
-        _wait_for(cluster.is_whole)
+        _wait_for(cluster.is_complete)
         yield cluster
 
 
@@ -299,7 +299,7 @@ def redis_sentinels(*, count: int = 3, program: str = "redis", **options: Any) -
         _wait_for(lambda: "master_link_status:up" in nodes[1].cli("INFO", "replication"))
         with _sentinels(count, nodes[0].port, program) as sentinels:
             watched = WatchedRedis(nodes, sentinels)
-            _wait_for(watched.is_whole)
+            _wait_for(watched.is_complete)
             yield watched
 
 

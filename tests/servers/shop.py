@@ -1,6 +1,6 @@
 """A shop as a child process, with everything that makes a crawl hard to resume: sessions, redirects, failures, images.
 
-    with opened(3000) as shop:
+    with open_shop(3000) as shop:
         ... shop.url ...                          # the home page; /trade is the entry for traders
         counts = shop.hits()                      # how often each path was requested
         more = counts - expected(3000)            # repeated requests
@@ -286,7 +286,7 @@ async def serve(products: int, log_path: str) -> None:
 
 
 @contextmanager
-def opened(products: int) -> Iterator[Shop]:
+def open_shop(products: int) -> Iterator[Shop]:
     """Serve a shop while the block runs."""
     home = Path(tempfile.mkdtemp(prefix="lycosa-shop-"))
     (home / "hits").touch()

@@ -90,11 +90,11 @@ with serve(pathlib.Path({str(site)!r})) as server:
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     pid, home = done.stdout.split(maxsplit=1)
-    gone_within(int(pid), 5.0)
+    wait_for_exit(int(pid), 5.0)
     shutil.rmtree(home.strip())
 
 
-def gone_within(pid: int, seconds: float) -> None:
+def wait_for_exit(pid: int, seconds: float) -> None:
     """Wait for the end of the process by its pidfd."""
     try:
         pidfd = os.pidfd_open(pid)

@@ -14,7 +14,7 @@ from lycosa.core.errors import ConnectFailed, ConnectionLost, FetchError
 from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
-from tests.servers.banning import CAPTCHA_MARK, Banning, How, Limit, banning
+from tests.servers.banning import CAPTCHA_MARK, Banning, BanResponse, Limit, banning
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, running
 from tests.servers.proxy import Proxy, proxying
 
@@ -139,7 +139,7 @@ def test_the_faults_of_the_small_proxy():
         async with proxying(**LOGIN, host="127.0.3.1", exit="127.0.3.2") as proxy:
 
             async def fetch_page() -> Any:
-                return await fetch(server.url(), proxy.url_with_secrets)
+                return await fetch(server.url(), proxy.url_with_login)
 
             assert (await fetch_page()).status == 200
             assert server.hits[-1].ip == "127.0.3.2"
@@ -161,8 +161,8 @@ def test_the_faults_of_the_small_proxy():
     run_scenario(scenario)
 
 
-@pytest.mark.parametrize("how", How)
-def test_a_site_bans_a_client(how):
+@pytest.mark.parametrize("ban_response", BanResponse)
+def test_a_site_bans_a_client(ban_response):
     """A client is banned on the site where it exceeded the limit, for a while, and nowhere else."""
 
     async def scenario(server: Banning, fetch: Callable[..., Any]) -> None:
@@ -170,7 +170,7 @@ def test_a_site_bans_a_client(how):
             good = [await fetch(server.url(f"/page/{number}"), first.url) for number in range(2)]
             assert [answer.status for answer in good] == [200, 200]
             bad = await fetch(server.url("/page/2"), first.url)
-            _assert_refused(bad, how, first)
+            _assert_refused(bad, ban_response, first)
             assert (await fetch(server.url("/robots.txt"), first.url)).status == 200
             assert (await fetch(server.url("/page/2"), other.url)).status == 200
             assert (await fetch(server.url("/page/2", site=1), first.url)).status == 200
@@ -178,18 +178,18 @@ def test_a_site_bans_a_client(how):
             assert b"Page 2" in (await fetch(server.url("/page/2"), first.url)).body
             assert server.pages() == {"/page/0": 1, "/page/1": 1, "/page/2": 2}
             repeated = (
-                how is How.CLOSED
+                ban_response is BanResponse.CLOSED
             )  # libcurl repeats the request, since a kept connection may have been closed in the meantime
             assert server.by_client() == {"127.0.3.3": 5 + repeated, "127.0.3.4": 1}
 
-    run_scenario(scenario, sites=2, limit=Limit(2, how, for_s=60.0))
+    run_scenario(scenario, sites=2, limit=Limit(2, ban_response, for_s=60.0))
 
 
-def _assert_refused(answer: HttpResponse | FetchError, how: How, proxy: Proxy) -> None:
-    if how is How.CLOSED:
+def _assert_refused(answer: HttpResponse | FetchError, ban_response: BanResponse, proxy: Proxy) -> None:
+    if ban_response is BanResponse.CLOSED:
         assert isinstance(answer, ConnectionLost)
         return
     assert isinstance(answer, HttpResponse)
-    assert answer.status == how.value
-    assert (answer.headers.get("retry-after") == "60") == (how is How.TOO_MANY)
-    assert (CAPTCHA_MARK.encode() in answer.body) == (how is How.SOFT)
+    assert answer.status == ban_response.value
+    assert (answer.headers.get("retry-after") == "60") == (ban_response is BanResponse.TOO_MANY)
+    assert (CAPTCHA_MARK.encode() in answer.body) == (ban_response is BanResponse.SOFT)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT, need
 from tests.servers.redis import MASTERS, RedisFailed, redis_server
-from tests.servers.test_nginx import gone_within
+from tests.servers.test_nginx import wait_for_exit
 
 pytestmark = pytest.mark.redis
 
@@ -41,7 +41,7 @@ def test_maxmemory_and_tls():
 
 
 def test_a_cluster_is_complete(cluster):
-    assert cluster.is_whole()
+    assert cluster.is_complete()
     first = cluster.owner("some key")
     assert first.cli("SET", "some key", "1") == "OK"
     assert len({cluster.owner(f"key {number}").port for number in range(50)}) == MASTERS
@@ -59,5 +59,5 @@ with redis_server() as server:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid, home = done.stdout.split(maxsplit=1)
-    gone_within(int(pid), 5.0)
+    wait_for_exit(int(pid), 5.0)
     shutil.rmtree(home.strip())

@@ -24,7 +24,7 @@ from lycosa.crawl.engine.state_saver import TABLE
 from lycosa.crawl.items.media.files import url_digest
 from tests.cli.command import assert_exactly_once, items, lycosa, start_command
 from tests.conftest import PROVE
-from tests.servers.shop import SECTIONS, SIDE, Shop, expected, images, opened, picture, way_to
+from tests.servers.shop import SECTIONS, SIDE, Shop, expected, images, open_shop, picture, way_to
 
 SPIDER = Path(__file__).with_name("shop_spider.py")
 PRODUCTS = 95 * SECTIONS
@@ -168,7 +168,7 @@ class KilledCrawl:
 
 @pytest.fixture
 def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
-    with opened(getattr(request, "param", 180 if PROVE else 120)) as shop:
+    with open_shop(getattr(request, "param", 180 if PROVE else 120)) as shop:
         yield shop
 
 

@@ -19,8 +19,8 @@ import pytest
 from tests.cli.command import assert_exactly_once, items, lycosa
 from tests.conftest import PROVE
 from tests.crawl.e2e.test_spider_kinds import reachable
+from tests.servers.file_site import serve as serve_files
 from tests.servers.nginx import serve
-from tests.servers.shelf import serve as serve_files
 
 pytestmark = [pytest.mark.nginx, pytest.mark.site]
 PAGES_MIN, CODE_MIN = (250, 1000) if PROVE else (80, 300)

@@ -30,7 +30,7 @@ from tests.conftest import PROVE
 from tests.crawl.e2e.test_engine_killed import KilledCrawl
 from tests.pace import assert_paced, gaps_of
 from tests.servers.misbehaving import running
-from tests.servers.shop import opened
+from tests.servers.shop import open_shop
 from tests.servers.sins_engine import PASSWORD, USER
 from tests.servers.tree import Tree, grow
 
@@ -168,7 +168,7 @@ def test_random_kills_lose_and_duplicate_nothing(tmp_path, rng):
 )
 def test_after_kills_sessions_items_and_images_are_complete(tmp_path, rng, inline):
     kills = 3 if PROVE else 2
-    with opened(180 if PROVE else 90) as shop:
+    with open_shop(180 if PROVE else 90) as shop:
         crawl = KilledCrawl(shop, tmp_path, *inline, "--processes", 3 if PROVE else PROCESSES)
         crawl.kill_times(kills, rng)
         crawl.finish()

@@ -14,8 +14,8 @@ import pytest
 
 from tests.cli.command import assert_exactly_once, items, lycosa, start_command
 from tests.conftest import PROVE
+from tests.servers.file_site import FileSite, serve
 from tests.servers.nginx import serve as serve_folder
-from tests.servers.shelf import Shelf, serve
 from tests.servers.tree import grow
 
 HEAD = "from lycosa import CrawlSpider, CSVFeedSpider, LinkExtractor, Request, Rule, SitemapSpider, XMLFeedSpider\n"
@@ -149,7 +149,7 @@ def site() -> Any:
 
 
 @pytest.mark.parametrize("start", ["/robots.txt", ""])
-def test_a_sitemap_spider_reads_the_sitemaps_of_robots_txt(site: Shelf, tmp_path, start):
+def test_a_sitemap_spider_reads_the_sitemaps_of_robots_txt(site: FileSite, tmp_path, start):
     stderr = run_spider(site.url, tmp_path, SITEMAP_SPIDER, "-a", f"start={start}")
     assert paths(tmp_path) == EVERYTHING
     assert "/e" not in site.hits, "robots.txt forbids it"
@@ -157,7 +157,7 @@ def test_a_sitemap_spider_reads_the_sitemaps_of_robots_txt(site: Shelf, tmp_path
     assert site.hits.count("/pages.xml.gz") == 1
 
 
-def test_a_sitemap_spider_applies_rules_alternate_links_and_a_date(site: Shelf, tmp_path):
+def test_a_sitemap_spider_applies_rules_alternate_links_and_a_date(site: FileSite, tmp_path):
     more = """
     sitemap_rules = [("/news/", "parse_news"), ("/[a-d]", "parse")]
     sitemap_alternate_links = True
@@ -181,13 +181,13 @@ def test_without_robots_txt_the_sitemap_at_its_usual_path_is_read(tmp_path):
     assert paths(tmp_path) == ["/a"]
 
 
-def test_an_invalid_date_is_reported_before_the_crawl(site: Shelf, tmp_path):
+def test_an_invalid_date_is_reported_before_the_crawl(site: FileSite, tmp_path):
     stderr = run_spider(site.url, tmp_path, SITEMAP_SPIDER, "-a", "sitemap_since=soon", code=2)
     assert "sitemap_since of Shop is 'soon': write a date, like '2026-01-31'" in stderr
     assert site.hits == []
 
 
-def test_an_xml_feed_spider_calls_parse_node_for_each_element(site: Shelf, tmp_path):
+def test_an_xml_feed_spider_calls_parse_node_for_each_element(site: FileSite, tmp_path):
     spider = """
     class News(XMLFeedSpider):
         name = "news"

@@ -32,7 +32,7 @@ class FakeStore:
         return self.queues[host][0] if self.queues[host] else None
 
 
-def opened(policy: Policy, counts: dict[str, int]) -> LeaseManager[str]:
+def new_manager(policy: Policy, counts: dict[str, int]) -> LeaseManager[str]:
     store = FakeStore()
     manager = LeaseManager(policy, store, 100)
     for host, count in counts.items():
@@ -46,7 +46,7 @@ def kinds(leases: list[Lease]) -> list[tuple[str, int]]:
 
 
 def test_each_lease_has_its_own_token() -> None:
-    manager = opened(Policy(robots=False, lease_s=60.0), {A: 2})
+    manager = new_manager(Policy(robots=False, lease_s=60.0), {A: 2})
     first, second = manager.lease(5, NOW)
     assert (first.token, second.token) == (101, 102)
     assert (first.record.url, first.expires_at, first.address) == (A + "/0", NOW + 60.0, "")
@@ -59,7 +59,7 @@ def test_each_lease_has_its_own_token() -> None:
 
 
 def test_a_store_with_fewer_records_than_expected() -> None:
-    manager = opened(Policy(robots=False), {A: 1})
+    manager = new_manager(Policy(robots=False), {A: 1})
     manager.scheduler.add_work(manager.scheduler.activate(B), count=3)
     assert kinds(manager.lease(5, NOW)) == [(A, RecordKind.PAGE)]
     assert manager.scheduler.next_ready() is None
@@ -68,7 +68,7 @@ def test_a_store_with_fewer_records_than_expected() -> None:
 
 
 def test_the_address_comes_first_then_robots_txt_then_pages() -> None:
-    manager = opened(Policy(robots=True, concurrency_per_ip=3, robots_ttl_s=100.0), {A: 2})
+    manager = new_manager(Policy(robots=True, concurrency_per_ip=3, robots_ttl_s=100.0), {A: 2})
     (look_up,) = manager.lease(5, NOW)
     assert (look_up.record.kind, look_up.record.url, look_up.address) == (RecordKind.RESOLVE, A + "/", "")
     assert manager.lease(5, NOW) == []
@@ -89,7 +89,7 @@ def test_the_address_comes_first_then_robots_txt_then_pages() -> None:
 
 
 def test_an_expired_address_is_looked_up_again_while_pages_are_in_flight() -> None:
-    manager = opened(Policy(robots=False, concurrency_per_ip=3), {A: 3})
+    manager = new_manager(Policy(robots=False, concurrency_per_ip=3), {A: 3})
     manager.set_address(A, "10.0.0.1", NOW + 50.0, NOW)
     (page,) = manager.lease(1, NOW)
     (look_up,) = manager.lease(5, NOW + 50.0)
@@ -102,7 +102,7 @@ def test_an_expired_address_is_looked_up_again_while_pages_are_in_flight() -> No
 
 
 def test_a_look_up_counts_for_no_limit() -> None:
-    manager = opened(PER_IP, {A: 2, B: 1})
+    manager = new_manager(PER_IP, {A: 2, B: 1})
     manager.set_address(B, "10.0.0.1", NOW + 500.0, NOW)
     leases = manager.lease(5, NOW)
     assert sorted(kinds(leases)) == [(A, RecordKind.RESOLVE), (B, RecordKind.PAGE)]
@@ -114,7 +114,7 @@ def test_a_look_up_counts_for_no_limit() -> None:
 
 
 def test_a_failed_look_up_blocks_the_host_and_counts_as_an_attempt() -> None:
-    manager = opened(PER_IP, {A: 1})
+    manager = new_manager(PER_IP, {A: 1})
     (look_up,) = manager.lease(1, NOW)
     assert look_up.record.attempts == 0
     manager.end(look_up, contacted=True)
@@ -130,7 +130,7 @@ def test_a_failed_look_up_blocks_the_host_and_counts_as_an_attempt() -> None:
 
 
 def test_a_failed_robots_txt_is_fetched_again() -> None:
-    manager = opened(Policy(robots=True), {A: 1})
+    manager = new_manager(Policy(robots=True), {A: 1})
     (robots,) = manager.lease(1, NOW)
     manager.end(robots, contacted=True)
     manager.robots_failed(A, NOW + 30.0)
@@ -143,14 +143,14 @@ def test_a_failed_robots_txt_is_fetched_again() -> None:
 
 
 def test_robots_txt_is_guarded_like_the_page_that_needs_it() -> None:
-    manager = opened(Policy(robots=True), {A: 1, B: 1})
+    manager = new_manager(Policy(robots=True), {A: 1, B: 1})
     queue = manager._store.queues[B]  # type: ignore[attr-defined]
     queue[0] = replace(queue[0], guarded=True)
     assert {lease.record.host: lease.record.guarded for lease in manager.lease(5, NOW)} == {A: False, B: True}
 
 
 def test_without_limits_per_address_no_address_is_looked_up() -> None:
-    manager = opened(Policy(robots=False), {A: 1})
+    manager = new_manager(Policy(robots=False), {A: 1})
     manager.set_address(A, "10.0.0.1", NOW + 50.0, NOW)
     (lease,) = manager.lease(1, NOW)
     assert (lease.record.kind, lease.address) == (RecordKind.PAGE, "10.0.0.1")
@@ -158,7 +158,7 @@ def test_without_limits_per_address_no_address_is_looked_up() -> None:
 
 
 def test_an_unused_turn_is_returned_to_the_host_and_its_address() -> None:
-    manager = opened(PER_IP, {A: 2, B: 1})
+    manager = new_manager(PER_IP, {A: 2, B: 1})
     for host in (A, B):
         manager.set_address(host, "10.0.0.1", NOW + 500.0, NOW)
     (lease,) = manager.lease(5, NOW)
@@ -167,7 +167,7 @@ def test_an_unused_turn_is_returned_to_the_host_and_its_address() -> None:
 
 
 def test_leases_expire_in_the_order_of_grant_or_renewal() -> None:
-    manager = opened(Policy(robots=False, lease_s=60.0), {A: 3})
+    manager = new_manager(Policy(robots=False, lease_s=60.0), {A: 3})
     first, second, third = (manager.lease(1, NOW + n)[0] for n in range(3))
     renewed = manager.renew(first, NOW + 10.0)
     assert renewed == first._replace(expires_at=NOW + 70.0)
@@ -179,7 +179,7 @@ def test_leases_expire_in_the_order_of_grant_or_renewal() -> None:
 
 
 def test_no_lease_lasts_longer_because_the_clock_was_set_back() -> None:
-    manager = opened(Policy(robots=False, lease_s=60.0), {A: 2})
+    manager = new_manager(Policy(robots=False, lease_s=60.0), {A: 2})
     (old,) = manager.lease(1, NOW)
     (young,) = manager.lease(1, NOW - 7200.0)
     late = manager.overdue(NOW - 7200.0 + 60.0)
@@ -187,7 +187,7 @@ def test_no_lease_lasts_longer_because_the_clock_was_set_back() -> None:
 
 
 def test_no_turn_is_returned_after_the_clock_was_set_back() -> None:
-    manager = opened(Policy(robots=False, delay_s=10.0), {A: 3})
+    manager = new_manager(Policy(robots=False, delay_s=10.0), {A: 3})
     (old,) = manager.lease(1, NOW)
     assert manager.lease(1, NOW - 90.0) == []
     assert len(manager.lease(1, NOW - 80.0)) == 1

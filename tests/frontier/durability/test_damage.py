@@ -31,7 +31,7 @@ def record(number: int) -> UrlRecord:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[LocalFrontier[bytes]]:
+def open_frontier(path: Path) -> Iterator[LocalFrontier[bytes]]:
     frontier = embedded_frontier(path, POLICY, now=1.0, expected=URLS)
     try:
         yield frontier
@@ -53,7 +53,7 @@ def push(frontier: LocalFrontier[bytes], numbers: Iterable[int]) -> int:
 
 
 def queued(path: Path) -> int:
-    with opened(path) as frontier:
+    with open_frontier(path) as frontier:
         return asyncio.run(frontier.stats()).queued
 
 
@@ -63,7 +63,7 @@ def log_files(path: Path) -> list[Path]:
 
 def test_no_url_is_dropped_although_half_of_the_filter_answers_are_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr(bloom, "FALSE_POSITIVES", 0.5)
-    with opened(tmp_path) as frontier:
+    with open_frontier(tmp_path) as frontier:
         assert push(frontier, range(0, URLS, 2)) == URLS // 2
         frontier.store.checkpoint()  # later look-ups must read the disk
         assert push(frontier, range(URLS)) == URLS // 2
@@ -76,7 +76,7 @@ def test_no_url_is_dropped_although_half_of_the_filter_answers_are_wrong(tmp_pat
 @pytest.mark.parametrize("fault", ["missing", "missing layer", "damaged", "damaged layer"])
 def test_an_unusable_filter_is_rebuilt(tmp_path, caplog, fault):
     caplog.set_level("INFO", "lycosa.frontier")
-    with opened(tmp_path) as frontier:
+    with open_frontier(tmp_path) as frontier:
         push(frontier, range(100))
         frontier.store.checkpoint()
     file = tmp_path / ("filter.0.0" if "layer" in fault else "filter.0")
@@ -86,7 +86,7 @@ def test_an_unusable_filter_is_rebuilt(tmp_path, caplog, fault):
         content = bytearray(file.read_bytes())
         content[20] ^= 0xFF
         file.write_bytes(content)
-    with opened(tmp_path) as frontier:
+    with open_frontier(tmp_path) as frontier:
         assert "missing or damaged: rebuilt from 100 URLs" in caplog.text
         assert push(frontier, range(101)) == 1
     caplog.clear()
@@ -96,7 +96,7 @@ def test_an_unusable_filter_is_rebuilt(tmp_path, caplog, fault):
 
 @pytest.mark.parametrize("damage", ["torn", "damaged"])
 def test_the_newest_log_is_read_up_to_the_damage(tmp_path, damage):
-    with opened(tmp_path) as frontier:
+    with open_frontier(tmp_path) as frontier:
         push(frontier, range(100))
     log = log_files(tmp_path)[-1]
     content = bytearray(log.read_bytes())
@@ -105,7 +105,7 @@ def test_the_newest_log_is_read_up_to_the_damage(tmp_path, damage):
     log.write_bytes(content[:half] if damage == "torn" else content)
     remaining = queued(tmp_path)
     assert 40 < remaining < 60
-    with opened(tmp_path) as frontier:
+    with open_frontier(tmp_path) as frontier:
         assert push(frontier, range(100)) == 100 - remaining
     assert queued(tmp_path) == 100
 
@@ -113,7 +113,7 @@ def test_the_newest_log_is_read_up_to_the_damage(tmp_path, damage):
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 def test_an_unreadable_older_log_is_refused(tmp_path, monkeypatch, damage):
     monkeypatch.setattr("lycosa.frontier.lsm.memtable.OVERLAY_MAX", 100)
-    with opened(tmp_path) as frontier:
+    with open_frontier(tmp_path) as frontier:
         table = frontier.store.memtable
         number = 0
         while not table.frozen:
@@ -132,7 +132,7 @@ def test_an_unreadable_older_log_is_refused(tmp_path, monkeypatch, damage):
 
 def test_the_old_log_stays_in_use_if_the_next_cannot_be_created(tmp_path, monkeypatch):
     monkeypatch.setattr(memtable, "OVERLAY_MAX", 50)
-    with opened(tmp_path) as frontier:
+    with open_frontier(tmp_path) as frontier:
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", Mock(side_effect=OSError(errno.ENOSPC, "no inode left")))
             with pytest.raises(StorageFull):

@@ -15,7 +15,7 @@ from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.proxies.core.outcomes.outcome import Blame, judge, judge_error
 from tests.http.contracts.test_fetcher_tls import certificates, trusted  # noqa: F401
-from tests.servers.banning import Banning, How, banning
+from tests.servers.banning import Banning, BanResponse, banning
 from tests.servers.ports import closed_port
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, running
 from tests.servers.proxy import proxying
@@ -188,7 +188,7 @@ def test_other_failures_of_a_proxy():
         async with proxying(exit="127.0.4.4") as proxy:
             proxy.drops = 1
             assert blame_of(await fetched(server.url(), proxy.url)) == ("connection lost within the body", Blame.MISS)
-            server.ban("127.0.4.4", How.CLOSED)
+            server.ban("127.0.4.4", BanResponse.CLOSED)
             assert blame_of(await fetched(server.url(), proxy.url))[1] in {Blame.MISS, Blame.NOBODY}
             found = await fetched(server.url(), proxy.url.replace("http", "socks5h"), timeout_s=1)
             assert blame_of(found)[1] is Blame.MISS

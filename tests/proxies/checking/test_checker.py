@@ -295,7 +295,7 @@ def test_checks_are_concurrent_up_to_the_limit_and_each_proxy_is_checked_once(ce
             findings = await check_proxies(checker, *(parse_proxy(each.url) for each in proxies))
             assert len(findings) == 12
             assert all(each.alive for each in findings.values())
-            assert [len(each.asked) for each in proxies] == [2] * 12, "a probe and a page"
+            assert [len(each.requests) for each in proxies] == [2] * 12, "a probe and a page"
             assert peak == 3
 
     run(None, scenario, concurrency=3)
@@ -377,7 +377,7 @@ def test_without_a_judge_no_proxy_of_a_pool_is_blamed(caplog: pytest.LogCaptureF
                 async with asyncio.TaskGroup() as group:
                     running = group.create_task(upkeep.run())
                     await logged.wait()
-                    assert proxy.asked == []
+                    assert proxy.requests == []
                     (view,) = await pool.proxies()
                     assert view.state is ProxyState.READY
                     async with run_judge(port=port, key="k" * 32):

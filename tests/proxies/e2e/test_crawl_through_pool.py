@@ -20,7 +20,7 @@ from lycosa.app.proxies.pools import open_pool
 from lycosa.core.errors import BadSetting
 from lycosa.proxies.core.proxy import parse_proxy
 from tests.pace import assert_paced, gaps_of
-from tests.servers.banning import Banning, How, banning
+from tests.servers.banning import Banning, BanResponse, banning
 from tests.servers.ports import closed_port
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, new_address, running
 from tests.servers.proxy import Proxy, proxying
@@ -150,7 +150,7 @@ def test_no_page_is_lost_while_proxies_are_killed_and_banned(tmp_path, monkeypat
             for proxy in killed:
                 proxy.kill()
             for number, proxy in enumerate(banned):
-                how = (How.FORBIDDEN, How.TOO_MANY, How.SOFT, How.CLOSED)[number % 4]
+                how = (BanResponse.FORBIDDEN, BanResponse.TOO_MANY, BanResponse.SOFT, BanResponse.CLOSED)[number % 4]
                 server.ban(proxy.exit, how)
 
         project(tmp_path, monkeypatch, f"guarded = false\n{SOFT_BANS}")
@@ -218,7 +218,7 @@ def test_banned_responses_are_not_cached(tmp_path, monkeypatch):
                 {"http_cache": "replay", "http_cache_dir": str(tmp_path / "cache")},
             )
             for proxy in proxies:
-                server.ban(proxy.exit, How.SOFT)
+                server.ban(proxy.exit, BanResponse.SOFT)
             spider = RequestsInOrder([server.url("/page/1")])
             summary = await crawl(spider, pool, robots=False, proxy_tries=2, retries=0, **cached)
             assert summary.reasons == {"through 2 proxies: soft ban": 1}
@@ -278,7 +278,9 @@ def test_a_pool_on_redis_keeps_bans_for_the_next_crawl(tmp_path, redis):
         address = f"{redis.url}?pool={tmp_path.name}"
         async with AsyncExitStack() as stack:
             proxies = await start_proxies(stack, 4)
-            server.ban(proxies[0].exit, How.TOO_MANY, for_s=600)  # with a Retry-After: other cool-downs are random
+            server.ban(
+                proxies[0].exit, BanResponse.TOO_MANY, for_s=600
+            )  # with a Retry-After: other cool-downs are random
             pool = await open_pool(address, create=True)
             await pool.add(parse_proxy(proxy.url) for proxy in proxies)
             await pool.close()
@@ -329,8 +331,8 @@ def test_a_proxy_that_refuses_its_login_is_not_used_again(tmp_path):
             wrong.password = "another"
             summary = await crawl(Tree(server), pool)
             assert summary.reasons == {"200": 50}
-            assert len(wrong.asked) <= 2
-            assert len(right.asked) == 51
+            assert len(wrong.requests) <= 2
+            assert len(right.requests) == 51
 
     run(scenario, pages=50)
 
@@ -343,7 +345,7 @@ def test_the_proxy_of_a_request_takes_precedence(tmp_path):
             await crawl(RequestsInOrder([server.url("/page/1")], proxy=own.url), pool, robots=False)
             await crawl(RequestsInOrder([server.url("/page/1")], proxy=""), pool, robots=False)
             assert [hit.ip for hit in server.hits] == [own.exit, "127.0.0.1"]
-            assert pooled.asked == []
+            assert pooled.requests == []
 
     run(scenario)
 
@@ -354,7 +356,7 @@ def test_a_ban_by_one_site_does_not_apply_to_another(tmp_path):
     async def scenario(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             proxies = await start_proxies(stack, 2)
-            server.ban(proxies[0].exit, How.TOO_MANY, site=0, for_s=600)
+            server.ban(proxies[0].exit, BanResponse.TOO_MANY, site=0, for_s=600)
             urls = [server.url(f"/page/{number}", site=site) for number in range(20) for site in (0, 1)]
             summary = await crawl(RequestsInOrder(urls), write_list(tmp_path, proxies), robots=False)
             assert summary.reasons == {"200": 40}

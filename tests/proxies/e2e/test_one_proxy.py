@@ -92,15 +92,15 @@ def test_pages_and_redirects_go_through_the_proxy(proxy_from):
         urls = [url_of(server, "/good"), url_of(server, "/redirect-good", "other.example"), url_of(server, "/private")]
         if proxy_from == "setting":
             spider = RequestsUrls(urls)
-            summary = await crawl(spider, robots=True, proxy=proxy.url_with_secrets)
+            summary = await crawl(spider, robots=True, proxy=proxy.url_with_login)
             assert summary.reasons == {"200": 2, "redirect": 1, "robots": 1}
         else:
-            spider = RequestsUrls(urls[:2], {"proxy": proxy.url_with_secrets})
+            spider = RequestsUrls(urls[:2], {"proxy": proxy.url_with_login})
             summary = await crawl(spider)
             assert summary.reasons == {"200": 2, "redirect": 1}
         moved = url_of(server, "/good", "other.example")
         robots = [url_of(server, "/robots.txt", host) for host in HOSTS] if proxy_from == "setting" else []
-        assert sorted(proxy.asked) == sorted(f"GET {url}" for url in [*urls[:2], moved, *robots])
+        assert sorted(proxy.requests) == sorted(f"GET {url}" for url in [*urls[:2], moved, *robots])
         assert sorted(each["url"] for each in spider.items) == sorted([urls[0], moved])
         assert {each["ip"] for each in spider.items} == {""}  # only the proxy knows it
         assert "same" not in repr((spider.items, summary))
@@ -114,8 +114,8 @@ def test_robots_txt_is_not_fetched_through_the_proxy_of_a_request():
     """As with Scrapy, it is fetched as the settings say: here, directly."""
 
     async def scenario(server: Server, proxy: Proxy) -> None:
-        summary = await crawl(RequestsUrls([server.url("/good")], {"proxy": proxy.url_with_secrets}), robots=True)
-        assert (summary.reasons, proxy.asked) == ({"200": 1}, [f"GET {server.url('/good')}"])
+        summary = await crawl(RequestsUrls([server.url("/good")], {"proxy": proxy.url_with_login}), robots=True)
+        assert (summary.reasons, proxy.requests) == ({"200": 1}, [f"GET {server.url('/good')}"])
         assert [(hit.path, "via" in hit.headers) for hit in server.hits] == [("/robots.txt", False), ("/good", True)]
 
     run(scenario)
@@ -125,15 +125,15 @@ def test_a_request_may_bypass_the_proxy_of_the_settings():
     async def scenario(server: Server, proxy: Proxy) -> None:
         for none in ("", None):
             spider = RequestsUrls([server.url("/good")], {"proxy": none})
-            await crawl(spider, proxy=proxy.url_with_secrets)
-            assert (spider.items, proxy.asked) == ([{"url": server.url("/good"), "ip": "127.0.0.1"}], [])
+            await crawl(spider, proxy=proxy.url_with_login)
+            assert (spider.items, proxy.requests) == ([{"url": server.url("/good"), "ip": "127.0.0.1"}], [])
 
     run(scenario)
 
 
 def test_a_host_that_only_the_proxy_resolves_is_reached():
     async def scenario(server: Server, proxy: Proxy) -> None:
-        spider = RequestsUrls([url_of(server, "/good")], {"proxy": proxy.url_with_secrets})
+        spider = RequestsUrls([url_of(server, "/good")], {"proxy": proxy.url_with_login})
         summary = await crawl(spider, delay_per_ip=0.001)
         assert (summary.reasons, summary.dead) == ({"200": 1}, [])
 
@@ -145,11 +145,11 @@ def test_a_host_that_only_the_proxy_resolves_is_reached():
 def test_https_goes_through_a_tunnel(proxy_from, certificates):  # noqa: F811
     async def scenario(server: Server, proxy: Proxy) -> None:
         url, robots = server.url("/good"), proxy_from == "setting"
-        setting = {"proxy": proxy.url_with_secrets}
+        setting = {"proxy": proxy.url_with_login}
         spider = RequestsUrls([url], setting if proxy_from == "meta" else None)
         summary = await crawl(spider, robots=robots, **(setting if robots else {}))
         assert (summary.reasons, summary.dead) == ({"200": 1}, [])
-        assert set(proxy.asked) == {f"CONNECT {server.address}"}
+        assert set(proxy.requests) == {f"CONNECT {server.address}"}
         assert server.paths() == ["/robots.txt"] * robots + ["/good"]
         assert all("proxy-authorization" not in hit.headers for hit in server.hits)
 
@@ -174,9 +174,9 @@ def test_a_broken_proxy_is_retried_and_named_in_the_reason(broken, reason):
         proxies = {
             "closed": f"http://ann:{SECRET}@127.0.0.1:{closed_port()}",
             "unknown": f"http://ann:{SECRET}@no-such-proxy.invalid:1",
-            "down": proxy.url_with_secrets,
-            "password": proxy.url_with_secrets.replace("ann", "bob"),
-            "scheme": proxy.url_with_secrets.replace("http:", "ftp:"),
+            "down": proxy.url_with_login,
+            "password": proxy.url_with_login.replace("ann", "bob"),
+            "scheme": proxy.url_with_login.replace("http:", "ftp:"),
         }
         proxy.down = broken == "down"
         url = url_of(server, "/good")
@@ -201,9 +201,9 @@ def test_a_broken_proxy_is_retried_and_named_in_the_reason(broken, reason):
 def test_a_refused_tunnel_makes_the_page_dead(certificates):  # noqa: F811
     async def scenario(server: Server, proxy: Proxy) -> None:
         urls = [server.url("/good"), server.url("/good").replace("127.0.0.1", "no-such-host.invalid")]
-        wrong_login = await crawl(RequestsUrls(urls[:1], {"proxy": proxy.url_with_secrets.replace("ann", "bob")}))
+        wrong_login = await crawl(RequestsUrls(urls[:1], {"proxy": proxy.url_with_login.replace("ann", "bob")}))
         assert wrong_login.dead == [(urls[0], "proxy answered 407")]
-        unknown_host = await crawl(RequestsUrls(urls[1:], {"proxy": proxy.url_with_secrets}))
+        unknown_host = await crawl(RequestsUrls(urls[1:], {"proxy": proxy.url_with_login}))
         assert unknown_host.dead == [(urls[1], "proxy answered 502")]
 
     run(scenario, tls=certificates.context("good"))
@@ -214,7 +214,7 @@ def test_the_state_has_the_proxy_of_a_request_but_not_that_of_the_settings(tmp_p
     """The proxy of the settings is not stored. That of a request is stored with the rest of its meta."""
 
     async def scenario(server: Server, proxy: Proxy) -> None:
-        proxies = {"proxy": proxy.url_with_secrets}
+        proxies = {"proxy": proxy.url_with_login}
         spider = RequestsUrls([url_of(server, "/good")], proxies if proxy_from == "meta" else None)
         options = {"state": str(tmp_path / "state"), "output": str(tmp_path / "items.jsonl")}
         summary = await crawl(spider, **options, **(proxies if proxy_from == "setting" else {}))

@@ -16,7 +16,7 @@ from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.folder.pool import embedded_pool
 from tests.cli.command import Running, assert_exactly_once, assert_one_line, items, lycosa, start_command
 from tests.conftest import ROOT
-from tests.servers.banning import Banning, How, banning
+from tests.servers.banning import Banning, BanResponse, banning
 from tests.servers.ports import closed_port
 from tests.servers.proxies import Microsocks, running
 from tests.servers.redis import redis_server
@@ -61,7 +61,7 @@ def test_the_summary_counts_leases_and_bans(tmp_path):
     async def play(server: Banning) -> None:
         with running(*(Microsocks(user="ann", password="secret") for _ in range(5))) as proxies:
             (tmp_path / "proxies.txt").write_text("".join(f"{proxy.url}\n" for proxy in proxies))
-            server.ban(proxies[0].exit, How.TOO_MANY, for_s=60)
+            server.ban(proxies[0].exit, BanResponse.TOO_MANY, for_s=60)
             done = await run(server.url(), "--proxy-pool", "proxies.txt", "-o", "items.jsonl", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "proxies 42 leases in this run (banned: 1, sent again: 1)" in done.stderr
@@ -191,7 +191,9 @@ def test_the_proxies_of_a_killed_crawl_become_free(tmp_path):
         (tmp_path / "lycosa.toml").write_text("[proxies.default]\nlease_s = 1\n")
         with running(*(Microsocks() for _ in range(4))) as proxies:
             await create_pool(tmp_path / "pool", [proxy.url for proxy in proxies])
-            server.ban(proxies[0].exit, How.TOO_MANY, for_s=600)  # fixed by a Retry-After: other cool-downs are random
+            server.ban(
+                proxies[0].exit, BanResponse.TOO_MANY, for_s=600
+            )  # fixed by a Retry-After: other cool-downs are random
             words = ("crawl", server.url(), "--proxy-pool", "pool", "-o", "items.jsonl")
 
             def killed() -> bool:

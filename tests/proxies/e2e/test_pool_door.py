@@ -47,13 +47,13 @@ def test_requests_through_a_pool_report_failures_and_bans(tmp_path: Path) -> Non
             open_pool(tmp_path / "pool", create=True) as pool,
         ):
             dead = f"http://127.0.0.1:{closed_port()}"
-            await pool.add(first.url_with_secrets, second.url, dead)
+            await pool.add(first.url_with_login, second.url, dead)
             found = Counter[str]()
             for _ in range(ROUNDS):
                 found[await fetch(pool, f"http://{SITE}:{port}/yes")] += 1
             assert 1 <= found["ProxyError"] < ROUNDS / 2, "it cools down after failures"
-            assert found["200"] == ROUNDS - found["ProxyError"] == len(first.asked) + len(second.asked)
-            assert min(len(first.asked), len(second.asked)) > 0
+            assert found["200"] == ROUNDS - found["ProxyError"] == len(first.requests) + len(second.requests)
+            assert min(len(first.requests), len(second.requests)) > 0
             (down,) = [view for view in await pool.proxies(SITE) if view.proxy.url == dead]
             assert down.reason == "ProxyError"
             await pool.ban(SITE, down.proxy.key)

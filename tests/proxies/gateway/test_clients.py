@@ -16,7 +16,7 @@ import pytest
 from lycosa.proxies.core.proxy import parse_proxy
 from tests.conftest import need
 from tests.proxies.gateway.harness import ANYWHERE, RunningGateway, running_gateway
-from tests.servers.banning import Banning, How, banning
+from tests.servers.banning import Banning, BanResponse, banning
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, running
 
 pytestmark = pytest.mark.proxies
@@ -137,7 +137,7 @@ def test_curl_keeps_its_session(certificates, proxies):
             await run(*command, "-U", user, url)
         assert len({hit.ip for hit in [*plain.hits, *secure.hits]}) == 1
         first = plain.hits[0].ip
-        plain.ban(first, How.FORBIDDEN)
+        plain.ban(first, BanResponse.FORBIDDEN)
         await run(*command, "-U", user, plain.url("/page/3"))
         await run(*command, "-U", user, plain.url("/page/3"))
         assert plain.hits[-1].ip != first

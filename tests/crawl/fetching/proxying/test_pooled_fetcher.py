@@ -20,7 +20,7 @@ from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.memory.pool import LocalPool
-from tests.servers.banning import Banning, How, banning
+from tests.servers.banning import Banning, BanResponse, banning
 from tests.servers.ports import closed_port
 from tests.servers.proxy import proxying
 from tests.storage.memory_keystore import MemoryKeyStore
@@ -117,11 +117,11 @@ def test_only_the_fetcher_gets_the_login() -> None:
     async def scenario(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         async with proxying(user="ann", password="secret") as proxy:
             await pool.remove([view.proxy.key for view in await pool.proxies()])
-            await pool.add([parse_proxy(proxy.url_with_secrets)])
+            await pool.add([parse_proxy(proxy.url_with_login)])
             request = Request(server.url(), meta={"proxy_session": "s"})
             response = await fetcher.fetch(request)
             assert response.status == 200
-            server.ban("127.0.0.1", How.FORBIDDEN)
+            server.ban("127.0.0.1", BanResponse.FORBIDDEN)
             with pytest.raises(NoProxyYet) as caught:
                 await fetcher.fetch(request)
             assert "secret" not in repr((request.meta, response, caught.value, vars(caught.value)))

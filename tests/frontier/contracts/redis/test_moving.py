@@ -132,7 +132,9 @@ def test_a_partition_moves_to_a_server_that_joined_the_cluster_later(
             )
             node_id = new.cli("CLUSTER", "MYID")
             extended = RedisCluster([*cluster.nodes, new])
-            while not (extended.is_whole() and all(node_id in each.cli("CLUSTER", "NODES") for each in cluster.nodes)):
+            while not (
+                extended.is_complete() and all(node_id in each.cli("CLUSTER", "NODES") for each in cluster.nodes)
+            ):
                 time.sleep(0.05)
             return Move(cluster, key, new)
 

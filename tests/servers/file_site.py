@@ -1,8 +1,8 @@
 """A site of a few files of any type, which records every request. Standard library only.
 
-with serve({"/sitemap.xml.gz": ("application/gzip", packed), "/1": ("text/html", b"<h1>One</h1>")}) as shelf:
-    ... shelf.url ...             # http://127.0.0.1:PORT
-    shelf.hits                    # the paths asked for, in order
+with serve({"/sitemap.xml.gz": ("application/gzip", packed), "/1": ("text/html", b"<h1>One</h1>")}) as site:
+    ... site.url ...             # http://127.0.0.1:PORT
+    site.hits                    # the paths asked for, in order
 
 `{site}` in a text file is replaced by the URL of the site. Other paths are 404.
 """
@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @dataclass
-class Shelf:
+class FileSite:
     """The files by path: content type and body."""
 
     files: Mapping[str, tuple[str, bytes | str]]
@@ -25,17 +25,17 @@ class Shelf:
     hits: list[str] = field(default_factory=list)
 
 
-def handler_of(shelf: Shelf) -> type[BaseHTTPRequestHandler]:
+def handler_of(site: FileSite) -> type[BaseHTTPRequestHandler]:
     """Return the request handler of the site."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            shelf.hits.append(self.path)
-            status = 200 if self.path in shelf.files else 404
-            kind, body = shelf.files.get(self.path, ("text/plain", "not here"))
-            content = body.replace("{site}", shelf.url).encode() if isinstance(body, str) else body
+            site.hits.append(self.path)
+            status = 200 if self.path in site.files else 404
+            kind, body = site.files.get(self.path, ("text/plain", "not here"))
+            content = body.replace("{site}", site.url).encode() if isinstance(body, str) else body
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
@@ -49,16 +49,16 @@ def handler_of(shelf: Shelf) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def serve(files: Mapping[str, tuple[str, bytes | str]]) -> Iterator[Shelf]:
+def serve(files: Mapping[str, tuple[str, bytes | str]]) -> Iterator[FileSite]:
     """Serve the files while the block runs."""
-    shelf = Shelf(files)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(shelf))
+    site = FileSite(files)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(site))
     server.daemon_threads = True
-    shelf.url = f"http://127.0.0.1:{server.server_port}"
+    site.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield shelf
+        yield site
     finally:
         server.shutdown()
         thread.join()
