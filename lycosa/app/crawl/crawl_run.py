@@ -293,7 +293,7 @@ class CrawlRun:
         has_done = not self._settings.frontier or self._settings.keep_done
         self._carry = CarryOver(self._frontier, self.operations, self._committer, segment if has_done else "")
         now, age_s = self._stats.started_at, self._settings.refresh
-        old = 0 if age_s is None else await refresh(self.operations, segment, now - age_s, now)
+        old = 0 if age_s is None else await refresh(self._frontier, self.operations, segment, now - age_s, now)
         carried = await self._carry.more(now)
         dead = 0
         if self._settings.retry_dead and not self._opened.rejoined:  # a rejoined worker has retried them before

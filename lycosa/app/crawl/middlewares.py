@@ -29,7 +29,7 @@ DOWNLOADER_ORDER = {
 """The built-in downloader middlewares by their short names. The fetcher itself sets headers and user agent."""
 
 SPIDER_ORDER = {"httperror": 50, "offsite": 500, "referer": 700, "urllength": 800, "depth": 900}
-"""The built-in spider middlewares. The downloader middleware `offsite` does the work of both."""
+"""The built-in spider middlewares. `offsite` is only a position: the engine checks the scope of every link."""
 
 Chosen = Mapping[str | type, int | None]
 

@@ -124,7 +124,7 @@ class _StderrHandler(logging.StreamHandler[Any]):
 
 
 def spider_and_settings(name: str | None, sets: Sequence[str]) -> tuple[type[Any] | None, Settings]:
-    """Return the spider of the project with this name, if any, and the settings. Set up modules and log for them."""
+    """Enter the project, and set up the log. Return the spider with this name, if any, and the settings."""
     enter_project()
     spider = load_named(name, project_settings(sets)) if name else None
     settings = settings_for(spider, {}, sets)

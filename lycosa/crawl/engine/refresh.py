@@ -30,12 +30,13 @@ CARRIED = "carried"
 """The name among the positions for the segment that has taken over all URLs of the one before."""
 
 
-async def refresh(operations: FrontierOperations, segment: str, before: float, now: float) -> int:
+async def refresh(frontier: Frontier, operations: FrontierOperations, segment: str, before: float, now: float) -> int:
     """Requeue what was done, or died, before this time (unix seconds). Return how many URLs.
 
     The reason does not matter: robots.txt, scope and depth are checked again when the record is leased.
     """
     old = Selection(states=(State.DONE, State.DEAD), segment=segment, before=before)
+    await _expire_unreachable_robots(frontier, operations, old, now)
     return await _requeue(operations, old, None, now)
 
 
@@ -45,15 +46,18 @@ async def retry_dead(frontier: Frontier, operations: FrontierOperations, segment
     In a time segment only its own dead URLs: `CarryOver` has copied those of the segment before it.
     """
     dead = Selection(states=(State.DEAD,), segment=segment if starts_at(segment) else None)
-    await _expire_unreachable_robots(frontier, operations, replace(dead, reason=UNREACHABLE_REASONS), now)
+    await _expire_unreachable_robots(frontier, operations, dead, now)
     return await _requeue(operations, dead, None, now)
 
 
 async def _expire_unreachable_robots(
-    frontier: Frontier, operations: FrontierOperations, dead: Selection, now: float
+    frontier: Frontier, operations: FrontierOperations, requeued: Selection, now: float
 ) -> None:
-    """Have the robots.txt of these dead URLs' hosts fetched again: the stored one, which forbids all, may be valid for
-    hours, and would kill the URLs at once."""
+    """Have robots.txt fetched again if it was unreachable for URLs that are to be requeued.
+
+    The stored one forbids everything and may be valid for hours: it would kill them at once.
+    """
+    dead = replace(requeued, states=(State.DEAD,), reason=UNREACHABLE_REASONS)
     cursor: str | None = ""
     while cursor is not None:
         rows, cursor = await operations.rows(dead, cursor, SLICE)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import lycosa
+
+REFRESH_S = 1.1
+"""After this time `--refresh 1` queues a URL again."""
 
 
 class Page(BaseHTTPRequestHandler):
@@ -56,7 +62,8 @@ def test_dead_urls_are_queued_again_only_with_retry_dead(tmp_path: Path) -> None
         assert "nothing to do" in lycosa(*command, "--retry-dead", cwd=tmp_path).stderr
 
 
-def test_dead_urls_are_queued_again_although_robots_txt_was_unreachable(tmp_path: Path) -> None:
+@pytest.mark.parametrize("requeue", [("--retry-dead",), ("--refresh", "1")])
+def test_dead_urls_are_queued_again_although_robots_txt_was_unreachable(tmp_path: Path, requeue) -> None:
     """The stored robots.txt forbids everything and is still valid, but must not kill them at once."""
     with serving() as server:
         root = f"http://127.0.0.1:{server.server_port}/"
@@ -64,10 +71,12 @@ def test_dead_urls_are_queued_again_although_robots_txt_was_unreachable(tmp_path
         first = lycosa(*command, cwd=tmp_path)
         assert (first.returncode, f"{root}  cannot fetch {root}robots.txt: 500" in first.stderr) == (1, True)
         assert "dead    1 (cannot fetch robots.txt: 500: 1)" in first.stderr
-        still_down = lycosa(*command, "--retry-dead", cwd=tmp_path)
+        time.sleep(REFRESH_S * ("--refresh" in requeue))
+        still_down = lycosa(*command, *requeue, cwd=tmp_path)
         assert (still_down.returncode, "dead    1 in all runs" in still_down.stderr) == (1, True)
         server.well = True  # type: ignore[attr-defined]
-        retried = lycosa(*command, "--retry-dead", cwd=tmp_path)
+        time.sleep(REFRESH_S * ("--refresh" in requeue))
+        retried = lycosa(*command, *requeue, cwd=tmp_path)
         assert (retried.returncode, "finished: 1 page, 1 item " in retried.stderr) == (0, True), retried.stderr
 
 
