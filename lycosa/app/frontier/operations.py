@@ -54,7 +54,7 @@ class OpenState:
     path: Path | None = None
 
     @property
-    def key_of(self) -> Fingerprint:
+    def fingerprint_of(self) -> Fingerprint:
         """How the crawl computes fingerprints. Raises `BadSetting` if only its spider can."""
         return stored_fingerprint(self.description.key)
 
@@ -63,11 +63,11 @@ class OpenState:
 
         Raises `BadSetting` if only a run of the spider can compute fingerprints.
         """
-        key_of, members = self.key_of, self.description.members
+        fingerprint_of, members = self.fingerprint_of, self.description.members
         if not members:
-            return [("", await _look_up(self, url, key_of, self.description))]
-        own = [(each, spider_fingerprint(key_of, each.name)) for each in members]
-        return [(each.name, await _look_up(self, url, named, each)) for each, named in own]
+            return [("", await _look_up(self, url, fingerprint_of, self.description))]
+        own = [(each, spider_fingerprint(fingerprint_of, each.name)) for each in members]
+        return [(each.name, await _look_up(self, url, own_fingerprint, each)) for each, own_fingerprint in own]
 
     def with_spider(self, record: UrlRecord) -> UrlRecord:
         """Return the record with the fingerprint of its spider, if there are several. Raises `UsageError`."""
@@ -80,12 +80,12 @@ class OpenState:
         return replace(record, fingerprint=record.fingerprint ^ spider_salt(spider))
 
 
-def find_state(given: str | None, home: Path) -> Path:
-    """Return the given state folder, or else the only one in `home`. Raises `UsageError`."""
-    if given:
-        if not (Path(given) / DESCRIPTION).is_file():
-            raise UsageError(f"{given} is not the state of a crawl: give the folder named in its summary")
-        return Path(given)
+def find_state(folder: str | None, home: Path) -> Path:
+    """Return this state folder, or if None the only one in `home`. Raises `UsageError`."""
+    if folder:
+        if not (Path(folder) / DESCRIPTION).is_file():
+            raise UsageError(f"{folder} is not the state of a crawl: give the folder named in its summary")
+        return Path(folder)
     found = sorted(file.parent for file in home.glob(f"*/{DESCRIPTION}"))
     if len(found) == 1:
         return found[0]
@@ -142,13 +142,13 @@ def bounds_of(description: Description, options: Description | SpiderDescription
 
 
 async def _look_up(
-    state: OpenState, url: str, key_of: Fingerprint, options: Description | SpiderDescription
+    state: OpenState, url: str, fingerprint_of: Fingerprint, options: Description | SpiderDescription
 ) -> UrlFacts:
     operations, description = state.operations, state.description
     host = host_key(url)
     paused = (await operations.stats()).paused
     stopped = NO_CRAWL.format(state.resume_options) if description.imported else STOPPED
-    rows = await operations.find(key_of("GET", url, b""), host)
+    rows = await operations.find(fingerprint_of("GET", url, b""), host)
     return UrlFacts(
         url,
         [row if row.record.url else replace(row, record=replace(row.record, url=url)) for row in rows],
@@ -177,7 +177,7 @@ async def _open(
     deadline = loop.time() + start_max_s
     while True:
         try:
-            return _own(stack, path)
+            return _open_own(stack, path)
         except StateLocked:
             pass
         try:
@@ -198,7 +198,7 @@ async def _open(
         await asyncio.sleep(RETRY_EVERY_S)
 
 
-def _own(stack: AsyncExitStack, path: Path) -> OpenState:
+def _open_own(stack: AsyncExitStack, path: Path) -> OpenState:
     state = StateDir(path)
     stack.callback(state.close)
     if (path / WORKER).exists():

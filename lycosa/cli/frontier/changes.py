@@ -289,7 +289,7 @@ class Importer:
     ) -> None:
         self._operations = state.operations
         self._closed = closed
-        self._key_of, self._with_spider = state.key_of, state.with_spider
+        self._fingerprint_of, self._with_spider = state.fingerprint_of, state.with_spider
         self._everything = everything
         self._strict = strict
         self._spider = overrides.get("spider")
@@ -321,7 +321,7 @@ class Importer:
             self._reject(number, UsageError(f"the line is longer than {LINE_MAX:,} bytes"))
             return
         try:
-            row = from_text(line, self._key_of)
+            row = from_text(line, self._fingerprint_of)
         except UsageError as error:
             self._reject(number, error)
             return
