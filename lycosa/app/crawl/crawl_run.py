@@ -340,7 +340,7 @@ class CrawlRun:
             await asyncio.sleep(every_s)
             snapshot = await self._engine.snapshot()
             observe(snapshot)
-            await self._engine.wait_for_activity(snapshot)
+            await self._engine.wait_for_activity(snapshot)  # an idle crawl must not use the processor
 
 
 @contextmanager

@@ -148,6 +148,7 @@ class Crawl:
                 opened = await open_frontier(stack, crawl, state)
             else:
                 state, opened = open_in_memory(stack, crawl.policy)
+            # Unlike the command, a program without an output does not write items to standard output.
             sinks = sinks_of(settings, state.items, crawl.target.name) if items_location(settings) else []
             if not sinks and memory is not None:
                 sinks = [memory]

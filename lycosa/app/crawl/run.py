@@ -97,7 +97,7 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
         stack.callback(state.close)
         if settings.overwrite and settings.frontier:
             raise UsageError("-O cannot start a shared crawl afresh: give another --crawl-name, --state and -o")
-        if settings.overwrite:
+        if settings.overwrite:  # all that can fail comes before the state is deleted
             _check_classes(spec)
             await _start_afresh(settings, state)
         if settings.frontier:
@@ -107,7 +107,7 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
         run = await stack.enter_async_context(open_run(spec, state, opened, sinks))
         run.on_fast_shutdown = deadline.start
         opened.set_reporter(run.reporter)
-        await stack.enter_async_context(serve(state.socket, run.operations))
+        await stack.enter_async_context(serve(state.socket, run.operations))  # for `lycosa frontier` and `top`
         if settings.metrics:
             metrics_url = await stack.enter_async_context(serve_metrics(settings.metrics, partial(_metrics, run)))
             logging.getLogger(NOTICES).info("metrics: %s", metrics_url)

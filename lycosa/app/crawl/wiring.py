@@ -133,7 +133,7 @@ async def _build(
     )
     engine = Engine(storage, visitor, HostLookups(gates[0], addresses), limits, monitor, clock)
     if processes is not None:
-        processes.set_engine(engine)
+        processes.set_engine(engine)  # only now: the engine has them as its visitor
     for runtime, inline in zip(runtimes, inline_fetchers, strict=True):
         runtime.crawler.set_stop(engine.close)
         inline.wake = engine.wake
