@@ -14,7 +14,7 @@ import click
 
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
-from lycosa.config import Settings, trace
+from lycosa.config import Settings, load
 from lycosa.config.kinds import hide_login
 from lycosa.core.errors import BadSetting
 from lycosa.storage.core.stream_url import is_address
@@ -39,19 +39,17 @@ def command(name: str | None, spider: str | None, as_json: bool, sets: Sequence[
     \b
     lycosa settings --get CONCURRENT_REQUESTS
     """
-    loaded = trace({}, sets=sets, spider_settings=_custom(spider, sets), environ=os.environ, folder=Path.cwd())
+    places: dict[str, str] = {}
+    custom = _custom(spider, sets)
+    settings = load({}, sets=sets, spider_settings=custom, environ=os.environ, folder=Path.cwd(), places=places)
     if name is not None:
-        _show_one(loaded.settings, name, as_json=as_json)
+        _show_one(settings, name, as_json=as_json)
         return
-    rows = [(each.name, _hide_secrets(each.name, getattr(loaded.settings, each.name))) for each in fields(Settings)]
+    rows = [(each.name, _hide_secrets(each.name, getattr(settings, each.name))) for each in fields(Settings)]
     if as_json:
-        print(
-            _json(
-                {name: {"value": value, "from": loaded.places.get(name, "default")} for name, value in rows}, indent=2
-            )
-        )
+        print(_json({name: {"value": value, "from": places.get(name, "default")} for name, value in rows}, indent=2))
         return
-    _show_all(rows, loaded.places)
+    _show_all(rows, places)
 
 
 def _custom(spider: str | None, sets: Sequence[str]) -> Mapping[str, object]:

@@ -7,7 +7,7 @@ the environment. Scrapy's names are accepted in files, custom_settings and `-s` 
 from __future__ import annotations
 
 from lycosa.config.kinds import BODY_MAX, STANDARD_OUTPUT
-from lycosa.config.layers import did_you_mean, flag, load, suggest, trace
+from lycosa.config.layers import did_you_mean, flag, load, suggest
 from lycosa.config.scrapy_names import SCRAPY_NAMES
 from lycosa.config.settings import USER_AGENT, Settings
 
@@ -21,5 +21,4 @@ __all__ = [
     "flag",
     "load",
     "suggest",
-    "trace",
 ]

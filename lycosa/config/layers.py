@@ -44,13 +44,6 @@ class RawSetting(NamedTuple):
     base: Path | None = None
 
 
-class LoadedSettings(NamedTuple):
-    """The settings, and the place of each that is not a default."""
-
-    settings: Settings
-    places: Mapping[str, str]
-
-
 def load(
     flags: Mapping[str, object],
     *,
@@ -59,30 +52,17 @@ def load(
     environ: Mapping[str, str],
     folder: Path,
     spider_place: str = "custom_settings",
+    places: dict[str, str] | None = None,
 ) -> Settings:
     """Return the settings of a run. Raises `BadSetting`.
 
     `flags` holds the command-line options by setting name (None: not given), `sets` the texts after `-s`. The project
-    is searched from `folder` upwards. `spider_place` is the place of `spider_settings` in messages.
+    is searched from `folder` upwards. `spider_place` is the place of `spider_settings` in messages. If `places` is
+    given, the place of each setting that is not a default is added to it.
     """
-    return trace(
-        flags, sets=sets, spider_settings=spider_settings, environ=environ, folder=folder, spider_place=spider_place
-    ).settings
-
-
-def trace(
-    flags: Mapping[str, object],
-    *,
-    sets: Sequence[str] = (),
-    spider_settings: Mapping[str, object] | None = None,
-    environ: Mapping[str, str],
-    folder: Path,
-    spider_place: str = "custom_settings",
-) -> LoadedSettings:
-    """Return the settings of a run with their places. Arguments as for `load`."""
     project = find_project(folder)
     base = None if project in {None, folder.absolute()} else project
-    merged = _Merged()
+    merged = _Merged({} if places is None else places)
     if base is not None:
         merged.values["home"] = str(base / Settings().home)
     merged.add(_from_files(project or folder, base))
@@ -91,7 +71,7 @@ def trace(
     merged.add(_from_text(text) for text in sets)
     merged.add(RawSetting(flag(name), name, value) for name, value in flags.items() if value is not None)
     merged.check()
-    return LoadedSettings(Settings(**merged.values), merged.places)
+    return Settings(**merged.values)
 
 
 def flag(name: str) -> str:
@@ -130,8 +110,8 @@ def unknown_setting(name: str) -> str:
 class _Merged:
     """The layers merged so far. `combined` holds the values of COMBINATIONS, by our name."""
 
+    places: dict[str, str]
     values: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
     combined: dict[str, dict[str, object]] = field(default_factory=dict)
 
     def add(self, layer: Iterable[RawSetting]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lycosa.config import Settings, load, trace
+from lycosa.config import Settings, load
 from lycosa.config.project import find_project, read_proxies
 from lycosa.config.view import SettingsView
 from lycosa.core.errors import BadSetting
@@ -89,10 +89,11 @@ def test_crawl_ignores_the_table_proxies(tmp_path):
 
 def test_places_of_settings(tmp_path):
     (tmp_path / "lycosa.toml").write_text("delay = 1\ndepth = 2\n[crawl]\ntimeout = 3")
-    places = trace(
+    places: dict[str, str] = {}
+    load(
         {"scope": "any"}, sets=["depth=3"], spider_settings={"RETRY_TIMES": 1, "user": {"a": 1}},
-        environ={"LYCOSA_SYNC": "1"}, folder=tmp_path,
-    ).places  # fmt: skip
+        environ={"LYCOSA_SYNC": "1"}, folder=tmp_path, places=places,
+    )  # fmt: skip
     assert places == {
         "delay": "lycosa.toml", "timeout": "lycosa.toml [crawl]", "sync": "LYCOSA_SYNC", "retries": "custom_settings",
         "user": "custom_settings", "depth": "-s depth", "scope": "--scope",

@@ -15,17 +15,7 @@ from lycosa.crawl.engine.close_conditions import resident_bytes
 from lycosa.crawl.engine.engine import Engine
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.frontier.core.telemetry import (
-    CRAWLING,
-    ENDED,
-    ENDING,
-    PAUSED,
-    REASON_MAX,
-    WAITING,
-    WorkerReport,
-    summable_stats,
-)
-from lycosa.frontier.core.telemetry import encode as encode_report
+from lycosa.frontier.core import telemetry
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +35,16 @@ class WorkerReporter:
         self._cpu_before_s = time.process_time()
         self._leased, self._leased_at = 0, -WAITING_AFTER_S
 
-    def report(self, *, ended: bool = False) -> WorkerReport:
+    def report(self, *, ended: bool = False) -> telemetry.WorkerReport:
         """Return the report for now, or with `ended` the last one."""
-        state, why = self._ending() if ended else self._state()
-        return WorkerReport(
+        state, why = self._state(ended=ended)
+        return telemetry.WorkerReport(
             socket.gethostname(),
             os.getpid(),
             __version__,
             time.monotonic() - self._began,
             state,
-            why[:REASON_MAX],
+            why[: telemetry.REASON_MAX],
             self._engine.active_count,
             self._concurrency,
             resident_bytes(),
@@ -64,21 +54,20 @@ class WorkerReporter:
     def encode(self, *, ended: bool = False) -> bytes:
         """Return the encoded report, empty if it fails: that must not keep a worker from working or leaving."""
         try:
-            return encode_report(self.report(ended=ended))
+            return telemetry.encode(self.report(ended=ended))
         except Exception:
             log.exception("cannot make the report of this worker")
             return b""
 
-    def _ending(self) -> tuple[str, str]:
-        return ENDED, str(self._counted.get_value("finish_reason", "nothing to do"))
-
-    def _state(self) -> tuple[str, str]:
+    def _state(self, *, ended: bool) -> tuple[str, str]:
         engine = self._engine
+        if ended:
+            return telemetry.ENDED, str(self._counted.get_value("finish_reason", "nothing to do"))
         if engine.stopping:
-            return ENDING, engine.close_reason or "interrupted"
+            return telemetry.ENDING, engine.close_reason or "interrupted"
         if engine.idle_status.paused:
-            return PAUSED, engine.idle_status.paused
-        return (CRAWLING, "") if engine.active_count or self._was_busy() else (WAITING, "")
+            return telemetry.PAUSED, engine.idle_status.paused
+        return telemetry.CRAWLING if engine.active_count or self._was_busy() else telemetry.WAITING, ""
 
     def _was_busy(self) -> bool:
         """Whether there was a lease lately. With crawl delays, a worker has none in work most of the time."""
@@ -98,5 +87,5 @@ class WorkerReporter:
             "bytes": stats.bytes,
             "failures": stats.failures,
             "cpu_ms": round((time.process_time() - self._cpu_before_s) * 1000),
-            **summable_stats(self._counted.get_stats().copy()),
+            **telemetry.summable_stats(self._counted.get_stats().copy()),
         }

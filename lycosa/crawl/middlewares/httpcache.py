@@ -22,16 +22,7 @@ from lycosa.crawl.engine.verdict import Ignored
 from lycosa.crawl.fetching.proxying.selector import jar_of
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core import cache_rules, model
-from lycosa.http.core.cache_rules import (
-    FAILED,
-    PARTIAL,
-    CacheAction,
-    CacheDecision,
-    CacheQuery,
-    ReplayRules,
-    Rules,
-    StoredResponse,
-)
+from lycosa.http.core.cache_rules import CacheAction, CacheDecision, CacheQuery, ReplayRules, Rules, StoredResponse
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Accept, HttpCacheStore
 from lycosa.infra.clock import Clock
@@ -115,7 +106,7 @@ class HttpCache:
             fresh = cache_rules.freshen(pending.stored, response.raw, now)
             await self._put(self._key(query, request), fresh)
             return self._serve(request, fresh, now, response.raw, REVALIDATED)
-        if pending is not None and response.status in FAILED and pending.decision.serve_on_error:
+        if pending is not None and response.status in cache_rules.FAILED and pending.decision.serve_on_error:
             self.count("errorrecovery")
             return self._serve(request, pending.stored, now, response.raw, STALE)
         self.count("firsthand" if pending is None else "invalidate")
@@ -152,7 +143,7 @@ class HttpCache:
             await self._put(self._key(query, request), cache_rules.to_stored(query, raw, now))
             return
         self.count("uncacheable")
-        if replaces and raw.status < 500 and raw.status not in PARTIAL:  # the stored response is outdated
+        if replaces and raw.status < 500 and raw.status not in cache_rules.PARTIAL:  # the stored response is outdated
             await self._delete(self._key(query, request))
 
     async def _invalidate(self, query: CacheQuery, request: Request, raw: model.HttpResponse) -> None:
