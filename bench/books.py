@@ -126,7 +126,7 @@ class BookTrack(Track):
         kind, start = self._shelves.kind, self.starts[0]
         if not contender.lycosa:
             return [*contender.program, str(items), kind, start]
-        told = [
+        arguments = [
             "-a",
             f"kind={kind}",
             "-a",
@@ -137,7 +137,7 @@ class BookTrack(Track):
             str(items.parent / "state"),
         ]
         many = ["--concurrency", str(CONCURRENCY), "--concurrency-per-host", str(CONCURRENCY)]
-        return [*contender.program, *told, *many, "--log-level", "WARNING"]
+        return [*contender.program, *arguments, *many, "--log-level", "WARNING"]
 
     def _items(self, key: str, file: Path) -> tuple[str, int]:
         """Return a digest of what the items say, in whatever order they are, and how long they are."""
@@ -166,10 +166,10 @@ def main() -> int:
     except BadRun as problem:
         print(f"bench/books.py: {problem}", file=sys.stderr)
         return 3
-    told = [verdict for kind, (results, _) in found.items() for verdict in verdicts(kind, results)]
+    checks = [verdict for kind, (results, _) in found.items() for verdict in verdicts(kind, results)]
     blocks = {f"books-{kind}": table(kind, results) for kind, (results, _) in found.items()}
     blocks |= {f"books-{kind}-budget": books_budget.table(parts) for kind, (_, parts) in found.items()}
-    code = finish("books", blocks, told, write=options.write, quick=options.quick)
+    code = finish("books", blocks, checks, write=options.write, quick=options.quick)
     wrong = [line for results, _ in found.values() for line in report.differing(results)]
     for line in wrong:
         print(f"bench/books.py: {line}", file=sys.stderr)
@@ -282,19 +282,19 @@ def table(kind: str, results: Results) -> str:
 
 
 def verdicts(kind: str, results: Results) -> list[report.Verdict]:
-    """Return the floors that can be told from these results."""
-    told = []
+    """Return the floors that these results can be compared with."""
+    checks = []
     scrapy, on, off = (results.get(key) for key in ("scrapy", "all-on", "all-off"))
     for key in ("parsel", "lexbor"):
         if scrapy and (runs := results.get(key)):
             ratio, floor = _median(runs, "rate") / _median(scrapy, "rate"), FLOORS[kind, key]
             line = f"{KINDS[kind]}, {key}: {ratio:.1f} times the pages/s of Scrapy (at least {floor:.0f})"
-            told.append(report.Verdict(ratio >= floor, line))
+            checks.append(report.Verdict(ratio >= floor, line))
     if on and off:
         ratio = _median(on, "cpu_per_1000") / _median(off, "cpu_per_1000")
         line = f"{KINDS[kind]}: all middlewares cost {ratio - 1:.0%} of a page (at most {MIDDLEWARES_MAX - 1:.0%})"
-        told.append(report.Verdict(ratio <= MIDDLEWARES_MAX, line))
-    return told
+        checks.append(report.Verdict(ratio <= MIDDLEWARES_MAX, line))
+    return checks
 
 
 def _median(runs: Sequence[Run], figure: str) -> float:

@@ -19,16 +19,16 @@ TERMINATED = 143
 
 
 def finish(
-    name: str, blocks: Mapping[str, str], told: Sequence[report.Verdict], *, write: bool, quick: bool = False
+    name: str, blocks: Mapping[str, str], checks: Sequence[report.Verdict], *, write: bool, quick: bool = False
 ) -> int:
     """Print what came of it, the floors at the end, and put it into the document. Return 1 when a floor is not held."""
-    floors = "\n".join(f"- {line}" for line in report.verdict_lines(told)) or "None at this size."
+    floors = "\n".join(f"- {line}" for line in report.verdict_lines(checks)) or "None at this size."
     blocks = {**blocks, f"{name}-floors": floors}
     print("", *blocks.values(), sep="\n\n")
     if write:
         report.write(DOCUMENT, blocks)
         print(f"wrote {DOCUMENT.relative_to(ROOT)}")
-    return 0 if quick or all(each.holds for each in told) else 1
+    return 0 if quick or all(each.holds for each in checks) else 1
 
 
 _waiting: list[int] | None = None
@@ -65,7 +65,7 @@ def in_order(main: Callable[[], int]) -> int:
         return main()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # whoever reads what is printed has ended
+    except BrokenPipeError:  # the reader of the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is written at the end of the process
         return TERMINATED
 

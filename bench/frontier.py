@@ -171,12 +171,12 @@ def main() -> int:
     options = _options()
     contenders = [each for each in CONTENDERS if not options.only or each.key in options.only]
     results = measure(Bench(options).run, contenders, sorted(options.urls))
-    told = verdicts(results)
+    checks = verdicts(results)
     blocks = {
         "frontier-about": about(options),
         "frontier-cycle": "\n\n".join(cycle_table(results, urls) for urls in sorted(options.urls)),
         "frontier-pending": pending_table(results),
-        "frontier-floors": "\n".join(f"- {line}" for line in report.verdict_lines(told)) or "None at this size.",
+        "frontier-floors": "\n".join(f"- {line}" for line in report.verdict_lines(checks)) or "None at this size.",
     }
     print("", *blocks.values(), sep="\n\n")
     if options.json:
@@ -185,7 +185,7 @@ def main() -> int:
         report.write(DOCUMENT, blocks)
     if any(each.problem for each in results):
         return 3
-    return 0 if all(each.holds for each in told) else 1
+    return 0 if all(each.holds for each in checks) else 1
 
 
 def measure(
@@ -210,7 +210,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--phase", action="append", choices=PHASES, help="this phase; may be given again")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each phase of a peer (60)")
     parser.add_argument("--commit-acks", type=count, default=256, help="acks in one commit (256)")
-    parser.add_argument("--commit-every", type=float, default=0.1, help="most seconds between two commits (0.1)")
+    parser.add_argument("--commit-every", type=float, default=0.1, help="maximum seconds between two commits (0.1)")
     parser.add_argument("--profile", action="store_true", help="print where the time goes; slows what it measures")
     parser.add_argument("--folder", type=Path, default=ROOT / ".cache", help="where the states are made (.cache)")
     parser.add_argument("--json", help="write all figures to this file")
@@ -323,13 +323,13 @@ def _drained(figures: Figures) -> str:
 
 def verdicts(results: Sequence[Result]) -> list[report.Verdict]:
     """Return the floors for our frontier, at the sizes they are for."""
-    told = []
+    checks = []
     for each in results:
         if each.key == "lycosa" and each.size >= FULL and each.cycle:
-            told += _cycle_floors(each.cycle, each.size)
+            checks += _cycle_floors(each.cycle, each.size)
         if each.key == "lycosa" and each.size >= FULL and each.pending:
-            told += _pending_floors(each.pending)
-    return told
+            checks += _pending_floors(each.pending)
+    return checks
 
 
 def _cycle_floors(figures: Figures, size: int) -> list[report.Verdict]:

@@ -2,7 +2,7 @@
 
 Three processes: the other side (an HTTP proxy and the sites behind it in one, on many addresses, whose answers are
 canned), the gateway with a pool in memory, and this one, which asks. On two cores the gateway has one of them; the
-others share the second one and are in its way, so that processor time is told, too.
+others share the second one and disturb it, so CPU time is reported, too.
 
     requests    GET of 1 KiB over kept connections, as fast as it goes; a lease for each request
     added       the median of one request after the other over one connection, less that of a direct one
@@ -122,8 +122,8 @@ def process(role: str, argument: str, core: int):
 # --- who asks
 
 
-class Asker(asyncio.Protocol):
-    """Asks again and again, one request at a time. `took`: seconds of each."""
+class Requester(asyncio.Protocol):
+    """Sends one request after the other. `took`: seconds of each."""
 
     def __init__(self, took: list[float]) -> None:
         self.took, self.came, self.ended = took, b"", False
@@ -161,11 +161,13 @@ async def requests(port: int, connections: int, seconds: float, gateway: Child |
     """Return the requests a second, the median and the slowest hundredth of their times, CPU time of each."""
     took: list[float] = []
     loop = asyncio.get_running_loop()
-    askers = [(await loop.create_connection(lambda: Asker(took), "127.0.0.1", port))[1] for _ in range(connections)]
+    requesters = [
+        (await loop.create_connection(lambda: Requester(took), "127.0.0.1", port))[1] for _ in range(connections)
+    ]
     async with timed(gateway, seconds) as figures:
         took.clear()
     found = sorted(took)
-    for asker in askers:
+    for asker in requesters:
         asker.ended = True
         asker.transport.abort()
     if not found:

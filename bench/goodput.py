@@ -164,7 +164,7 @@ def _send(proxy: Microsocks, number: signal.Signals) -> None:
 
 
 def _figures(server: Banning, lost: set[str], pages: int) -> Figures:
-    """Return what the sites have seen. Missing pages are no pages, nor is it a failure to be told so."""
+    """Return what the sites have seen. A 404 counts neither as a page nor as a failure."""
     hits = server.hits
     good = {(hit.site, hit.path) for hit in hits if hit.good}
     began, ended = min(hit.at for hit in hits), max(hit.at for hit in hits if hit.good)
@@ -203,12 +203,12 @@ def table(found: Mapping[str, Sequence[Figures]]) -> str:
 
 
 def verdicts(found: Mapping[str, Sequence[Figures]]) -> list[report.Verdict]:
-    """Return the floors that can be told."""
+    """Return the floors that the results can be compared with."""
     ours = found.get("lycosa")
     if not ours:
         return []
     lost, rise = max(run["lost"] for run in ours), median(run["rise"] for run in ours)
-    told = [
+    checks = [
         report.Verdict(lost == 0, f"{lost:,} pages are missing (0)"),
         report.Verdict(rise <= RISE_MAX, f"{rise:.2f} times the earlier rate of survivors (at most {RISE_MAX})"),
     ]
@@ -216,8 +216,8 @@ def verdicts(found: Mapping[str, Sequence[Figures]]) -> list[report.Verdict]:
         if theirs := found.get(way):
             ratio = median(run["goodput"] for run in ours) / median(run["goodput"] for run in theirs)
             line = f"{ratio:.1f} times the pages/s of {WAYS[way]} (at least {BETTER_MIN:.0f})"
-            told.append(report.Verdict(ratio >= BETTER_MIN, line))
-    return told
+            checks.append(report.Verdict(ratio >= BETTER_MIN, line))
+    return checks
 
 
 if __name__ == "__main__":

@@ -45,22 +45,22 @@ class Tree(lycosa.Spider):
 WAYS: dict[str, Callable[[], ProxyPool]] = {"in-turn": InTurn, "back-off": BackOff}  # type: ignore[dict-item]
 
 
-async def main(told: Crawl) -> None:
+async def main(options: Crawl) -> None:
     """Crawl."""
-    if told.way in WAYS:
+    if options.way in WAYS:
 
         async def opened(*_: Any) -> ProxyPool:
-            return WAYS[told.way]()
+            return WAYS[options.way]()
 
         pooling.open_pool = opened
     spider = Tree()
-    spider.start_urls = told.starts
+    spider.start_urls = options.starts
     async with lycosa.Crawl(
         spider,
-        proxy_pool=told.proxies,
-        concurrency=told.concurrency,
-        concurrency_per_host=told.concurrency // len(told.starts),
-        connect_timeout=told.connect_timeout,
+        proxy_pool=options.proxies,
+        concurrency=options.concurrency,
+        concurrency_per_host=options.concurrency // len(options.starts),
+        connect_timeout=options.connect_timeout,
         retries=100,
         backoff_base=0.1,
         robots=False,

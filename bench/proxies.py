@@ -68,23 +68,23 @@ def main() -> int:
     """Measure, print, judge."""
     options = _options()
     blocks: dict[str, str] = {}
-    told: list[report.Verdict] = []
+    checks: list[report.Verdict] = []
     try:
         if "memory" in options.part:
             found = _memory(options)
             blocks["proxies-memory"] = memory_table(found)
-            told += memory_verdicts(found)
+            checks += memory_verdicts(found)
         if "redis" in options.part:
             runs = _redis(options)
             blocks["proxies-redis"] = redis_table(runs)
-            told += redis_verdicts(runs)
+            checks += redis_verdicts(runs)
     except RedisFailed as problem:
         print(f"bench/proxies.py: {problem}", file=sys.stderr)
         return 2
     except BadRun as problem:
         print(f"bench/proxies.py: {problem}", file=sys.stderr)
         return 3
-    return finish("proxies", blocks, told, write=options.write, quick=options.quick)
+    return finish("proxies", blocks, checks, write=options.write, quick=options.quick)
 
 
 def _options() -> argparse.Namespace:
@@ -169,9 +169,9 @@ def _on_redis(row: Row, options: argparse.Namespace) -> Figures:
 
 def _told(server: RedisServer, how: str) -> Figures:
     """Return the CPU time of the server, and how many commands it was sent: scripts, but not what they do."""
-    told = dict(line.split(":", 1) for line in server.cli("INFO", "all").splitlines() if ":" in line)
-    stats = (dict(part.split("=") for part in told.get(f"cmdstat_{name}", "calls=0").split(",")) for name in SENT[how])
-    cpu_s = float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
+    info = dict(line.split(":", 1) for line in server.cli("INFO", "all").splitlines() if ":" in line)
+    stats = (dict(part.split("=") for part in info.get(f"cmdstat_{name}", "calls=0").split(",")) for name in SENT[how])
+    cpu_s = float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
     return {"cpu_s": cpu_s, "calls": sum(int(stat["calls"]) for stat in stats)}
 
 
@@ -206,8 +206,8 @@ def _run(loads: Sequence[Load]) -> list[dict[str, Any]]:
         for load in loads:
             with undivided():
                 file = stack.enter_context(tempfile.NamedTemporaryFile(prefix="bench-", suffix=".json"))
-                told = json.dumps(asdict(replace(load, result=file.name)))
-                command = [sys.executable, str(ROOT / "bench" / "proxies_load.py"), told]
+                argument = json.dumps(asdict(replace(load, result=file.name)))
+                command = [sys.executable, str(ROOT / "bench" / "proxies_load.py"), argument]
                 environment = {**os.environ, "PYTHONPATH": str(ROOT)}
                 process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
                 running.append((stack.enter_context(ended(process)), Path(file.name)))

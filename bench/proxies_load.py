@@ -187,12 +187,12 @@ async def fill(load: Load) -> None:
     if load.how == "counts":
         await server.zadd(load.name, dict.fromkeys((proxy.name for proxy in proxies), 0))
     else:
-        told = {proxy.name: json.dumps({"proxy": proxy.name, "https": False, "fail_count": 0}) for proxy in proxies}
-        await server.hset(load.name, mapping=told)
+        rows = {proxy.name: json.dumps({"proxy": proxy.name, "https": False, "fail_count": 0}) for proxy in proxies}
+        await server.hset(load.name, mapping=rows)
     await server.aclose()
 
 
 if __name__ == "__main__":
-    told = Load(**json.loads(sys.argv[1]))
-    measured = asyncio.run(redis(told) if told.how in PAIRS else memory(told))
-    Path(told.result).write_text(json.dumps(measured))
+    load = Load(**json.loads(sys.argv[1]))
+    measured = asyncio.run(redis(load) if load.how in PAIRS else memory(load))
+    Path(load.result).write_text(json.dumps(measured))

@@ -79,19 +79,19 @@ def differing(results: Results) -> list[str]:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return the floors that can be told from these results."""
+    """Return the floors that these results can be compared with."""
     durable, memory, scrapy = (results.get(key) for key in ("durable", "memory", "scrapy"))
-    told = []
+    checks = []
     if durable and scrapy:
         ratio = _median(durable, "rate") / _median(scrapy, "rate")
         goal = "reached" if ratio >= SPEED_GOAL else "not reached"
         wanted = f"at least {SPEED_FLOOR:.0f}; the goal of {SPEED_GOAL:.0f} is {goal}"
-        told.append(
+        checks.append(
             Verdict(ratio >= SPEED_FLOOR, f"{ratio:.1f} times the pages/s of Scrapy with its LinkExtractor ({wanted})")
         )
     if durable and memory:
         ratio = _median(memory, "rate") / _median(durable, "rate")
-        told.append(
+        checks.append(
             Verdict(
                 ratio <= DURABILITY_MAX,
                 f"in memory it is {ratio:.2f} times as fast as durable (at most {DURABILITY_MAX})",
@@ -99,13 +99,13 @@ def verdicts(results: Results) -> list[Verdict]:
         )
     if durable:
         peak = max(run.peak_mb for run in durable)
-        told.append(Verdict(peak <= MEMORY_MAX_MB, f"peak memory {peak:.0f} MB (at most {MEMORY_MAX_MB:.0f})"))
-    return told
+        checks.append(Verdict(peak <= MEMORY_MAX_MB, f"peak memory {peak:.0f} MB (at most {MEMORY_MAX_MB:.0f})"))
+    return checks
 
 
-def verdict_lines(told: Sequence[Verdict]) -> list[str]:
+def verdict_lines(checks: Sequence[Verdict]) -> list[str]:
     """Return PASS or FAIL for each floor."""
-    return [f"{'PASS' if each.holds else 'FAIL'}  {each.line}" for each in told]
+    return [f"{'PASS' if each.holds else 'FAIL'}  {each.line}" for each in checks]
 
 
 def budget_table(parts: Sequence[Part]) -> str:

@@ -70,16 +70,16 @@ def main() -> int:
     except BadRun as problem:
         print(f"bench/run.py: {problem}", file=sys.stderr)
         return 3
-    told = report.verdicts(measured.results)
+    checks = report.verdicts(measured.results)
     blocks = {
         "about": measured.about,
         "results": report.table(measured.results),
-        "floors": "\n".join(f"- {line}" for line in report.verdict_lines(told)),
+        "floors": "\n".join(f"- {line}" for line in report.verdict_lines(checks)),
         "checks": report.checks(measured.results),
         "budget": report.budget_table(measured.budget) if measured.budget else "Not measured.",
     }
     print("", *blocks.values(), sep="\n\n")
-    print("", *report.verdict_lines(told), sep="\n")
+    print("", *report.verdict_lines(checks), sep="\n")
     if options.write:
         report.write(DOCUMENT, blocks)
         print(f"wrote {DOCUMENT.relative_to(ROOT)}")
@@ -87,7 +87,7 @@ def main() -> int:
         print(f"bench/run.py: {line}", file=sys.stderr)
     if wrong:
         return 3
-    return 0 if options.quick or all(each.holds for each in told) else 1  # a quick run is mostly start-up
+    return 0 if options.quick or all(each.holds for each in checks) else 1  # a quick run is mostly start-up
 
 
 def _options() -> argparse.Namespace:

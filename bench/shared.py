@@ -79,14 +79,14 @@ def main() -> int:
     """Measure, print, judge."""
     options = _options()
     blocks: dict[str, str] = {}
-    told: list[report.Verdict] = []
+    checks: list[report.Verdict] = []
     measured: Figures = {}
     try:
         for part in options.part:
             measured[part] = {"cycle": _cycle, "memory": _memory, "crawls": _crawls}[part](options)
             more, verdicts = PRESENTED[part](measured[part])
             blocks |= more
-            told += verdicts
+            checks += verdicts
     except (shared_crawls.CannotMeasure, NginxFailed, RedisFailed) as problem:
         print(f"bench/shared.py: {problem}", file=sys.stderr)
         return 2
@@ -95,7 +95,7 @@ def main() -> int:
         return 3
     if options.json:
         Path(options.json).write_text(json.dumps(measured, indent=1, default=lambda run: run.as_dict()))
-    return finish("shared", blocks, told, write=options.write, quick=options.quick)
+    return finish("shared", blocks, checks, write=options.write, quick=options.quick)
 
 
 def _options() -> argparse.Namespace:
@@ -127,11 +127,11 @@ def _cycle(options: argparse.Namespace) -> dict[str, list[Figures]]:
     found: dict[str, list[Figures]] = {key: [] for key in DRIVES}
     for _ in range(options.runs):
         for key, drive in DRIVES.items():
-            told = drive._asdict()
-            del told["name"]
+            arguments = drive._asdict()
+            del arguments["name"]
             if options.quick:
-                told |= {"urls": drive.urls // QUICK, "hosts": drive.hosts // QUICK}
-            figures = _step(**told)
+                arguments |= {"urls": drive.urls // QUICK, "hosts": drive.hosts // QUICK}
+            figures = _step(**arguments)
             found[key].append(figures)
             shown = f"{_per(figures, 'trips') * 50:5.2f} round trips per 50 URLs"
             say(f"cycle {key:10} {figures['urls'] / figures['wall_s']:9,.0f} URLs/s, {shown}")
@@ -195,8 +195,8 @@ def _fill(options: argparse.Namespace) -> Figures:
         options.keep.mkdir(parents=True, exist_ok=True)
     with redis_server(**settings) as server:
         _to_first_core(server)
-        told = {"known": before["done"], "marks": tuple(options.seen), "limit_s": options.limit}
-        found = _stepped(server, "seen", urls=max(options.seen), **told)
+        arguments = {"known": before["done"], "marks": tuple(options.seen), "limit_s": options.limit}
+        found = _stepped(server, "seen", urls=max(options.seen), **arguments)
         found["sizes"] = before["sizes"] | found["sizes"]
         if kept:
             server.cli("SAVE")
@@ -269,16 +269,16 @@ def _of(runs: Sequence[Crawled], name: str, form: str) -> str:
 
 
 def crawls_verdicts(found: Mapping[str, Sequence[Crawled]]) -> list[report.Verdict]:
-    """Return the floors that can be told."""
-    told = []
+    """Return the floors that the results can be compared with."""
+    checks = []
     for workers in (1, 2):
         ours, theirs = found.get(f"lycosa-{workers}"), found.get(f"scrapy-redis-{workers}")
         if ours and theirs:
             ratio = median(run.rate for run in ours) / median(run.rate for run in theirs)
             many = "one worker" if workers == 1 else f"{workers} workers"
             line = f"{many}: {ratio:.1f} times the pages/s per worker of scrapy-redis (at least {FASTER_MIN:.0f})"
-            told.append(report.Verdict(ratio >= FASTER_MIN, line))
-    return told
+            checks.append(report.Verdict(ratio >= FASTER_MIN, line))
+    return checks
 
 
 PRESENTED = {"cycle": _cycle_told, "memory": _memory_told, "crawls": _crawls_told}
@@ -287,16 +287,16 @@ PRESENTED = {"cycle": _cycle_told, "memory": _memory_told, "crawls": _crawls_tol
 # ---------------------------------------------------------------------------------------------------------------- steps
 
 
-def _step(*, what: str, **told: Any) -> Figures:
+def _step(*, what: str, **arguments: Any) -> Figures:
     with redis_server() as server:
         _to_first_core(server)
-        return _stepped(server, what, **told)
+        return _stepped(server, what, **arguments)
 
 
-def _stepped(server: Any, what: str, **told: Any) -> Figures:
+def _stepped(server: Any, what: str, **arguments: Any) -> Figures:
     """Run one step in a process of its own, on the second core."""
     with tempfile.NamedTemporaryFile(prefix="bench-", suffix=".json") as file:
-        step = Step(what=what, redis=server.url, result=file.name, **told)
+        step = Step(what=what, redis=server.url, result=file.name, **arguments)
         command = [sys.executable, str(ROOT / "bench" / "shared_cycle.py"), json.dumps(asdict(step))]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with on_cores(max(os.sched_getaffinity(0))):

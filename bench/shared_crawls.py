@@ -251,7 +251,7 @@ def bytes_of_a_set(urls: int) -> int:
 def measured(runs: int, *, quick: bool, say: Callable[[str], None]) -> dict[str, list[Crawled]]:
     """Let all contenders crawl in turn. Raises `CannotMeasure`, and `BadRun` when one did other work.
 
-    A run of scrapy-redis with two workers that loses pages is told, and counts as no run.
+    A run of scrapy-redis with two workers that loses pages is reported, and does not count.
     """
     found: dict[str, list[Crawled]] = {each.key: [] for each in CONTENDERS}
     with track(QUICK_STARTS if quick else STARTS) as racing:
@@ -269,8 +269,8 @@ def measured(runs: int, *, quick: bool, say: Callable[[str], None]) -> dict[str,
                 say(f"crawls {number}/{runs}  {each.key:16} {speed}, {run.cpu_per_1000:5.2f} CPU s per 1,000")
     digests = {run.digest for crawls in found.values() for run in crawls}
     if len(digests) > 1:
-        told = {key: sorted({run.digest for run in crawls}) for key, crawls in found.items()}
-        raise BadRun(f"not all fetched the same pages: {told}")
+        digests = {key: sorted({run.digest for run in crawls}) for key, crawls in found.items()}
+        raise BadRun(f"not all fetched the same pages: {digests}")
     return found
 
 

@@ -335,8 +335,8 @@ STEPS: Mapping[str, Callable[[Step], Any]] = {
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
-    step = Step(**told | {"marks": tuple(told["marks"])})
+    arguments = json.loads(sys.argv[1])
+    step = Step(**arguments | {"marks": tuple(arguments["marks"])})
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

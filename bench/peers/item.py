@@ -1,4 +1,4 @@
-"""What every peer shares: what it is told on the command line, which pages it may fetch, and the item it writes.
+"""What every peer shares: its command line, which pages it may fetch, and the item it writes.
 
     python bench/peers/PEER.py ITEMS START_URL...
 

@@ -1,4 +1,4 @@
-"""What the spiders of the bookstore benchmark share: what they are told, and the items they make.
+"""What the spiders of the bookstore benchmark share: their command line, and the items they make.
 
     python bench/peers/PEER.py ITEMS KIND START_URL
 

@@ -254,7 +254,7 @@ class Shell:
 
 @dataclass
 class Walk:
-    """A reader who goes through a page from the top, in a folder of his own. `places` are the addresses replaced."""
+    """A reader who goes through a page from the top, in an empty folder. `places` are the addresses replaced."""
 
     page: str
     home: Path

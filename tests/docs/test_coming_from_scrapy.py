@@ -23,7 +23,7 @@ SPIDER, SCRIPT = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTI
 QUOTE = "<div class=quote><span class=text>{}</span></div><ul><li class=next><a href={}>next</a></ul>"
 YOURS = {"SHOP_TOKEN", "HTTP"}
 KINDS = ("HTTPAUTH_", "CLOSESPIDER_", "MEMUSAGE_", "LYCOSA_")
-"""Settings that are told by what they begin with."""
+"""Settings that are recognised by their prefix."""
 
 
 @pytest.fixture

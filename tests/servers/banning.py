@@ -7,8 +7,8 @@ page n links to those from 10 n + 1 to 10 n + 10, and "/" is page 0.
         server.limit = Limit(20, BanResponse.SOFT, for_s=5.0)      # clients are banned after 20 pages of a site
         server.hits, server.pages(site=0)                  # all requests; the pages that were served
 
-403 says nothing more, 429 has a Retry-After, and a soft ban is a 200 with a captcha in the place of the page. Everybody
-gets a cookie, `seen=<a number of his own>`, who brings none; `hits` say which one came. robots.txt is never refused.
+403 says nothing more, 429 has a Retry-After, and a soft ban is a 200 with a captcha in the place of the page. A
+client without a cookie gets one, `seen=<a new number>`; `hits` say which one came. robots.txt is never refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reserved ports: for servers whose port must be chosen in advance, and for tests that need a closed port.
 
 A reserved port is bound by a socket that never listens. The system gives it to no other socket, connections to it are
-refused, and a server that is told its number can listen there, again and again: servers set SO_REUSEADDR, as does the
+refused, and a server that gets its number can listen there, again and again: servers set SO_REUSEADDR, as does the
 socket that reserves the port.
 """
 

@@ -46,18 +46,18 @@ async def ways(host: Server) -> AsyncIterator[Servers]:
 @pytest.mark.parametrize(
     ("argument", "meta", "settings", "way"),
     [
-        (None, "unsaid", "", DIRECT),
-        (None, "unsaid", OF_SETTINGS, OF_SETTINGS),
+        (None, "not set", "", DIRECT),
+        (None, "not set", OF_SETTINGS, OF_SETTINGS),
         (None, OF_META, "", OF_META),
         (None, OF_META, OF_SETTINGS, OF_META),
         (None, "", OF_SETTINGS, DIRECT),
         (None, None, OF_SETTINGS, DIRECT),
-        (OF_ARGUMENT, "unsaid", "", OF_ARGUMENT),
-        (OF_ARGUMENT, "unsaid", OF_SETTINGS, OF_ARGUMENT),
+        (OF_ARGUMENT, "not set", "", OF_ARGUMENT),
+        (OF_ARGUMENT, "not set", OF_SETTINGS, OF_ARGUMENT),
         (OF_ARGUMENT, OF_META, OF_SETTINGS, OF_ARGUMENT),
         (OF_ARGUMENT, "", OF_SETTINGS, OF_ARGUMENT),
         (OF_ARGUMENT, None, "", OF_ARGUMENT),
-        ("", "unsaid", OF_SETTINGS, DIRECT),
+        ("", "not set", OF_SETTINGS, DIRECT),
         ("", OF_META, "", DIRECT),
         ("", OF_META, OF_SETTINGS, DIRECT),
         (OF_SETTINGS, OF_META, OF_SETTINGS, OF_SETTINGS),
@@ -69,7 +69,7 @@ def test_argument_overrides_meta_which_overrides_settings(run, argument, meta, s
             urls = {name: each.url("") for name, each in zip(NAMES, servers, strict=True)}
             proxies = {"": "", None: None, **urls}
             request = Request(server.url("/good"))
-            if meta != "unsaid":
+            if meta != "not set":
                 request.meta["proxy"] = proxies[meta]
             base = dict(request.meta)
             async with fetching(proxy=proxies[settings]) as fetcher_:

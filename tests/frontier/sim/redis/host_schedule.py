@@ -328,7 +328,7 @@ class HostSchedule:
         assert (int(answered_number), address.decode()) == (number, host.address)
         claim = self.claims.get((worker, number)) or self.join(worker, now, number, name)
         if claim.granted:
-            assert retry_at == 0, f"{claim} has started, but was told to ask again"
+            assert retry_at == 0, f"{claim} has started, but must ask again"
             return
         if host.queue[0] is not claim and host.kept_until < now:
             self.overtake(claim, now)
