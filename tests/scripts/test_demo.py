@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, need
+from tests.queues.e2e.members import wait_until
 
 pytestmark = [pytest.mark.nginx, pytest.mark.site]
 PAGES_MIN = 400
@@ -71,6 +72,11 @@ def processes_of(project: Path) -> list[str]:
     return found
 
 
+def assert_all_ended(project: Path) -> None:
+    """A server that was just being started when the demo stopped ends with it, by a signal, a moment later."""
+    wait_until(lambda: processes_of(project) == [])
+
+
 def test_ctrl_c_stops_the_demo_and_the_next_run_resumes_and_searches(project: Path):
     demo = start(project)
     assert demo.stderr
@@ -82,7 +88,7 @@ def test_ctrl_c_stops_the_demo_and_the_next_run_resumes_and_searches(project: Pa
     os.killpg(demo.pid, signal.SIGINT)  # what the terminal does
     said = demo.communicate(timeout=END_MAX_S)[1]
     assert demo.returncode == 130, said
-    assert processes_of(project) == []
+    assert_all_ended(project)
     before = items(project)
 
     said = finish(start(project))
@@ -92,7 +98,7 @@ def test_ctrl_c_stops_the_demo_and_the_next_run_resumes_and_searches(project: Pa
     after = items(project)
     assert after[: len(before)] == before
     assert len(set(after)) == len(after) > PAGES_MIN
-    assert processes_of(project) == []
+    assert_all_ended(project)
     assert not list(project.glob("lycosa-nginx-*"))
 
     again = finish(start(project))
