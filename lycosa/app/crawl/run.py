@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
@@ -11,15 +10,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import uvloop
-
 from lycosa.app import NOTICES
 from lycosa.app.crawl.crawl_run import CrawlRun, Observer
 from lycosa.app.crawl.frontier import open_frontier
 from lycosa.app.crawl.parts import indexer_of, sinks_of, state_of
 from lycosa.app.crawl.spec import Crawlable, CrawlSpec, crawl_spec
 from lycosa.app.crawl.wiring import open_run
-from lycosa.app.crawl.workers import refuse_processes
+from lycosa.app.crawl.workers import refuse_processes, run_process
 from lycosa.app.fast_shutdown import fast_shutdown, lost_by_fast_shutdown
 from lycosa.app.imports import import_class
 from lycosa.config import Settings
@@ -38,9 +35,6 @@ log = logging.getLogger(__name__)
 REJOINS_MAX = 100
 """How often a worker rejoins a shared crawl after the others have removed it."""
 
-GC_THRESHOLD = 20_000
-"""Objects made before the garbage collector looks for cycles."""
-
 
 @public
 def run_crawl(
@@ -58,11 +52,7 @@ def run_crawl(
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise UsageError("run_crawl blocks, and a loop runs here: await Crawl(...).run()")
-    # Pages leave hardly any garbage in cycles: looking for cycles less often saves a tenth of the time.
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 20)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run_worker(crawl_spec(settings, target, spider_args), observe))
+    return run_process(run_worker(crawl_spec(settings, target, spider_args), observe))
 
 
 async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summary:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import logging
 import os
 import pickle
@@ -20,8 +19,6 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-
-import uvloop
 
 from lycosa.app.crawl.parts import sinks_of
 from lycosa.app.crawl.runtime import (
@@ -35,7 +32,7 @@ from lycosa.app.crawl.runtime import (
     spider_chain_of,
 )
 from lycosa.app.crawl.spec import CrawlSpec, SpiderSpec, crawl_spec
-from lycosa.app.crawl.workers import ModuleFile, WorkerTask
+from lycosa.app.crawl.workers import ModuleFile, WorkerTask, run_process
 from lycosa.app.fast_shutdown import fast_shutdown, lost_by_fast_shutdown
 from lycosa.core.errors import LycosaError
 from lycosa.crawl.diagnostics.bug_log import WorkerBugLog
@@ -70,8 +67,6 @@ log = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 """prctl(2)."""
 
-GC_THRESHOLD = 20_000
-
 
 def main(handle: int, owner: int) -> None:
     """Visit pages for the process `owner`, which started this one; `handle` is the socket to it."""
@@ -85,10 +80,7 @@ def main(handle: int, owner: int) -> None:
         text = f"another process cannot load the spider: {type(error).__name__}: {error}"
         sock.sendall(encode_frame(WorkerFailed(kind, text)))
         sys.exit(1)
-    gc.freeze()  # the imported modules need no collection
-    gc.set_threshold(GC_THRESHOLD, 20, 20)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(sock, task))
+    run_process(_serve(sock, task))
 
 
 class WorkerProcess:

@@ -7,6 +7,7 @@ This process owns the frontier, the outputs, the index and the commit. The worke
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import pickle
@@ -14,11 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import uvloop
 
 from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.runtime import CrawlContext
@@ -50,10 +53,24 @@ RESTART_DELAY_S = 0.1
 END_TIMEOUT_S = 5.0
 """For a worker that has closed its socket to end, and for all workers when the crawl has failed."""
 
+GC_THRESHOLD = 20_000
+"""Objects made before the garbage collector looks for cycles."""
+
+Result = TypeVar("Result")
+
 CODE = (
     "import sys; sys.path[:] = sys.argv[3:]; "
     "from lycosa.app.crawl.worker_main import main; main(*map(int, sys.argv[1:3]))"
 )
+
+
+def run_process(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run the main coroutine of a process of a crawl, on uvloop and with few garbage collections."""
+    gc.freeze()  # the imported modules need no collection
+    # Pages leave hardly any garbage in cycles: looking for cycles less often saves a tenth of the time.
+    gc.set_threshold(GC_THRESHOLD, 20, 20)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
 
 
 class ModuleFile(NamedTuple):
