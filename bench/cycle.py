@@ -187,7 +187,7 @@ async def cycle(peer: Peer, step: Step) -> dict[str, Any]:
             acks += len(leases)
         await peer.commit()
     if (done := done + acks) != new:
-        raise Wrong(f"{done:,} of {new:,} URLs were lent and acked")
+        raise Wrong(f"{done:,} of {new:,} URLs were leased and acked")
     figures = meter.figures() | {"urls": new, "cut": cut, "disk": disk_bytes(step.folder)}
     await peer.push(peer.prepare(workload.further(step.turn).pages))
     await peer.lease(BATCH, time.time())

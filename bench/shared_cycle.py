@@ -322,7 +322,7 @@ async def pushed(step: Step) -> dict[str, Any]:
 
 def check(done: int, urls: int) -> None:
     if done != urls:
-        sys.exit(f"{done:,} of {urls:,} URLs were lent and acked")
+        sys.exit(f"{done:,} of {urls:,} URLs were leased and acked")
 
 
 STEPS: Mapping[str, Callable[[Step], Any]] = {

@@ -18,7 +18,7 @@ def gaps_of(times: Iterable[float]) -> list[float]:
 
 
 def assert_paced(gaps: Sequence[float], delay_s: float) -> None:
-    r"""Assert that requests that arrived with these gaps were started with at least this delay.
+    """Assert that requests that arrived with these gaps were started with at least this delay.
 
     On a busy machine some requests arrive late, so that the next one seems too soon. Each request is taken to have
     started as much before its arrival as the ones after it need for their delays. That lateness must be nothing for

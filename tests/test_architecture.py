@@ -1,4 +1,4 @@
-r"""The rules of docs/architecture.md that a program can check. The layers are contracts in pyproject.toml.
+"""The rules of docs/architecture.md that a program can check. The layers are contracts in pyproject.toml.
 
 Sizes keep files and folders readable, an allow-list keeps every `core` pure, systems use each other through their
 ports, and tests are placed as the tree says.
@@ -280,7 +280,7 @@ def is_system(part: str) -> bool:
 
 
 def forbidden_uses(system: str, source: str) -> list[str]:
-    r"""Return the uses of another system that bypass its ports and its core.
+    """Return the uses of another system that bypass its ports and its core.
 
     Commands and public modules are not systems, but are checked in the same way.
     """
@@ -405,7 +405,7 @@ OTHER_TESTS = {"cli", "servers", "bench", "docs", "scripts"}
 
 
 def misplaced(path: Path) -> str:
-    r"""Return why a test file is not where the tree says, or "" if it is.
+    """Return why a test file is not where the tree says, or "" if it is.
 
     A folder of tests mirrors one of the package, or is one of KINDS within it. In a core, each file tests one
     module.
@@ -497,7 +497,7 @@ def test_every_dependency_is_explained_and_pinned():
 
 
 def tree_of_the_design() -> dict[str, set[str]]:
-    r"""Return the names in the tree of docs/architecture.md, by folder.
+    """Return the names in the tree of docs/architecture.md, by folder.
 
     A line has a folder and its contents, and continues in lines without a folder. Parentheses contain explanations.
     """

@@ -169,7 +169,7 @@ def test_several_sizes_and_a_profile(tmp_path):
         ("async def commit(self): pass", "forgotten': 50"),
         ("async def ack(self, leases, now): await super().ack(leases[1:], now)", "left': 50"),
         ("async def push(self, batch): return await super().push(batch[1:])", "were new to it"),
-        ("async def lease(self, limit, now): return (await super().lease(limit, now))[1:]", "were lent and acked"),
+        ("async def lease(self, limit, now): return (await super().lease(limit, now))[1:]", "were leased and acked"),
     ],
 )
 def test_a_frontier_that_loses_urls_gives_no_result(bench, tmp_path, monkeypatch, capfd, change, complaint):

@@ -1,4 +1,4 @@
-r"""The socket of a live owner (F7): a call does not block the crawl, and a client reports what is wrong with the owner.
+"""The socket of a live owner (F7): a call does not block the crawl, and a client reports what is wrong with the owner.
 
 Behaviour common to all such sockets (hostile clients, misbehaving owners, bounds) is tested in
 `tests/infra/test_rpc.py`, that of the operations in `tests/frontier/contracts/test_operations.py`.

@@ -671,7 +671,7 @@ def test_the_result_for_a_lost_client_is_reported_to_the_service(tmp_path: Path,
 
 @pytest.mark.parametrize("iterations", range(8))
 def test_a_client_that_connects_while_the_server_closes_is_disconnected(tmp_path: Path, iterations: int) -> None:
-    r"""A call of this client might reach the next owner of the path.
+    """A call of this client might reach the next owner of the path.
 
     This runs on uvloop only: asyncio forgets a connection that it accepts while the server is closed.
     """

@@ -113,7 +113,7 @@ class Exchange:
 
 
 class Server:
-    r"""A running server. `delay_ms` precedes each response of /tree; `out` is the target of /redirect-out.
+    """A running server. `delay_ms` precedes each response of /tree; `out` is the target of /redirect-out.
 
     `busiest` is the largest number of requests in progress at the same time.
     """

@@ -95,7 +95,7 @@ class Nginx:
     process: subprocess.Popen[bytes]
 
     def requests(self) -> list[LogEntry]:
-        r"""Return the requests answered so far.
+        """Return the requests answered so far.
 
         nginx logs a request after its response was sent. So this method makes one more request: once that is in the
         log of the only worker, all earlier ones are.

@@ -192,7 +192,7 @@ class Tinyproxy(RealProxy):
 
 
 class Squid(RealProxy):
-    r"""An HTTP proxy. `forwards` is squid's `forwarded_for`; with "delete" it adds no Via field either.
+    """An HTTP proxy. `forwards` is squid's `forwarded_for`; with "delete" it adds no Via field either.
 
     It answers 403 for hosts in `refuses`.
     """

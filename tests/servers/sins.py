@@ -1,4 +1,4 @@
-r"""The faults of the misbehaving server, one function each, with the fault as its docstring.
+"""The faults of the misbehaving server, one function each, with the fault as its docstring.
 
 `SINS` maps the first part of the path to the function; the rest of the path is `exchange.rest`.
 """

@@ -1,4 +1,4 @@
-r"""More faults of the misbehaving server: for middlewares, forms, feeds and pipelines.
+"""More faults of the misbehaving server: for middlewares, forms, feeds and pipelines.
 
 As in `sins.py`: one function each, with the fault as its docstring; the rest of the path is `x.rest`. State between
 requests is in `x.server.memory`.

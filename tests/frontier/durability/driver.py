@@ -82,7 +82,7 @@ ITEMS = f"{OUTPUT}/items.jsonl"
 
 
 class Run(msgspec.Struct):
-    r"""The parameters of one process. It kills itself at the `occurrence`-th `step`, or is killed after
+    """The parameters of one process. It kills itself at the `occurrence`-th `step`, or is killed after
     `kill_after_s`.
 
     `folder` holds the state and the items, `logs` the log files for the test; `small` selects the `LIMITS`,

@@ -1,4 +1,4 @@
-r"""One crawl, several workers, one Redis (C3, C6): no page is lost, each item is written once, delays are kept, the
+"""One crawl, several workers, one Redis (C3, C6): no page is lost, each item is written once, delays are kept, the
 crawl ends.
 
 The pages are served by nginx: page n, on host n modulo HOSTS, links to the pages 10n + 1 ... 10n + 10. Workers and the

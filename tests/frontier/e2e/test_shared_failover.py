@@ -1,4 +1,4 @@
-r"""Redis fails over during a crawl: workers wait, reconnect and continue. Pages may be repeated, none is lost (C3, C6).
+"""Redis fails over during a crawl: workers wait, reconnect and continue. Pages may be repeated, none is lost (C3, C6).
 
 Before a master is killed its replica is cut off from it, so that the last writes are missing after the failover. With a
 single partition even the items are there once: the positions of the outputs go back together with the pages.

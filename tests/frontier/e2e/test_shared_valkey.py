@@ -1,4 +1,4 @@
-r"""A crawl on Valkey in place of Redis: on one server, and on a cluster (C3, C6).
+"""A crawl on Valkey in place of Redis: on one server, and on a cluster (C3, C6).
 
 The single calls are covered by the contract tests of the frontier, its operations, the queue and the sinks, which run
 on Valkey too.

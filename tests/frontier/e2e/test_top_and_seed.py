@@ -1,4 +1,4 @@
-r"""A shared crawl is watched and seeded from outside: `lycosa top`, `lycosa seed`, metrics (C6, C7, F8).
+"""A shared crawl is watched and seeded from outside: `lycosa top`, `lycosa seed`, metrics (C6, C7, F8).
 
 With real workers on a real Redis; one of them is killed.
 """

@@ -1,4 +1,4 @@
-r"""The contract of the `Fetcher` port: what is sent, received and refused (C2).
+"""The contract of the `Fetcher` port: what is sent, received and refused (C2).
 
 Each test runs on uvloop and on asyncio's own loop; with `filterwarnings = error` a leaked socket is a failure.
 """

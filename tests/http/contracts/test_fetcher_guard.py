@@ -1,4 +1,4 @@
-r"""The contract of the `Fetcher` port: `public_only` transfers never reach a private address (C2).
+"""The contract of the `Fetcher` port: `public_only` transfers never reach a private address (C2).
 
 All servers of these tests are on loopback addresses, so a predicate decides which of them count as public.
 """

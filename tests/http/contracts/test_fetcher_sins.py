@@ -1,4 +1,4 @@
-r"""The contract of the `Fetcher` port with a misbehaving server (C5): every sin has one outcome; cancellation.
+"""The contract of the `Fetcher` port with a misbehaving server (C5): every sin has one outcome; cancellation.
 
 Each test runs on uvloop and on asyncio's own loop; with `filterwarnings = error` a leaked socket is a failure.
 """

@@ -1,4 +1,4 @@
-r"""The contract of the `Resolver` port, and of `SystemResolver`: cached answers, bounded look-ups (F8).
+"""The contract of the `Resolver` port, and of `SystemResolver`: cached answers, bounded look-ups (F8).
 
 No name leaves the machine: the system is asked for `localhost` only. Everything else is answered by a replaced
 `getaddrinfo`, when the test allows it.

@@ -1,4 +1,4 @@
-r"""The rules of the HTTP cache (C10): RFC 9111 section by section, and replay.
+"""The rules of the HTTP cache (C10): RFC 9111 section by section, and replay.
 
 The list of behaviours follows the public cache tests (cache-tests.fyi) for a private cache.
 """

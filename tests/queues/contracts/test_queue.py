@@ -1,4 +1,4 @@
-r"""The contract of the queue port (C4): our queues behave like Python's `queue.Queue`, on disk, on Redis and in
+"""The contract of the queue port (C4): our queues behave like Python's `queue.Queue`, on disk, on Redis and in
 memory.
 
 The first part also runs on `queue.Queue` itself, the oracle: a test that fails there is wrong. `two_handles` puts

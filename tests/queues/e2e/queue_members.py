@@ -1,4 +1,4 @@
-r"""Processes that share a queue: `python -m tests.queues.e2e.queue_members ROLE FOLDER ...`. Each writes a log of
+"""Processes that share a queue: `python -m tests.queues.e2e.queue_members ROLE FOLDER ...`. Each writes a log of
 what it did.
 
 A log line is written with a single `write`, so that it is complete even if the process is killed right afterwards.
@@ -75,7 +75,7 @@ def hold(folder: str, path: str) -> None:
 
 
 def late(folder: str, path: str) -> None:
-    """Lease an item, and end the lease only when told to, which is too late; then put an item."""
+    """Lease an item, and end the lease only after a line on standard input, which is too late; then put an item."""
     log = Log(path)
     with Queue(folder) as queue:
         lease = queue.lease()
@@ -155,7 +155,7 @@ def survive(folders: str, _path: str) -> None:
 
 
 def fill(folder: str, path: str) -> None:
-    """Put until there is no space, and log that; continue when told to."""
+    """Put until there is no space, and log that; continue after a line on standard input."""
     log, number = Log(path), 0
     try:
         with Queue(folder) as queue:

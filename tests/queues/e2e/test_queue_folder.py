@@ -1,4 +1,4 @@
-r"""A queue shared by processes (C4): kill -9 at random, wake-ups, forks, damaged folders, a full disk.
+"""A queue shared by processes (C4): kill -9 at random, wake-ups, forks, damaged folders, a full disk.
 
 The first tests run on folders and on Redis; more tests of Redis are in test_queue_redis.py.
 """

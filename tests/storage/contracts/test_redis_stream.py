@@ -1,4 +1,4 @@
-r"""What the stream adds to the contract of sinks: keys, several writers, and servers that are unreachable, full or
+"""What the stream adds to the contract of sinks: keys, several writers, and servers that are unreachable, full or
 lose data (C3, C8).
 
 The servers are real; those that are killed or paused belong to the test.

@@ -1,4 +1,4 @@
-r"""The contract of the `Sink` port: exactly once by position and rewind, and what each sink adds to it (C8).
+"""The contract of the `Sink` port: exactly once by position and rewind, and what each sink adds to it (C8).
 
 Items are written to every sink and read back: `read` of a harness returns them as a reader of the output finds them.
 """

@@ -1,4 +1,4 @@
-r"""Partitions that a Redis Cluster moves to other servers while workers use them (C3, C6).
+"""Partitions that a Redis Cluster moves to other servers while workers use them (C3, C6).
 
 They move key by key, as with `redis-cli --cluster reshard`. A call in the meantime is executed as a whole, or waits.
 """

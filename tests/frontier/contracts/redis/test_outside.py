@@ -1,4 +1,4 @@
-r"""What workers of a shared crawl report, and what is seen of it from outside (C6, C7, F8).
+"""What workers of a shared crawl report, and what is seen of it from outside (C6, C7, F8).
 
 On a real Redis: reports, their sums, former workers, the busiest hosts.
 """

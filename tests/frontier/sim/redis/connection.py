@@ -39,7 +39,7 @@ COMMIT_VERBS = {"prepare", "commit_prepared", "commit"}
 
 @dataclass(eq=False)
 class Worker:
-    r"""A slot, whose processes run one after the other.
+    """A slot, whose processes run one after the other.
 
     `leases` are in progress, `acked` are reported but not committed, `visits` are callbacks that fetch inline.
     """

@@ -1,4 +1,4 @@
-r"""Random histories of five workers on one crawl in a real Redis, compared with a model of it (C3, C6, F4-F7).
+"""Random histories of five workers on one crawl in a real Redis, compared with a model of it (C3, C6, F4-F7).
 
 Time is virtual. Calls and responses are lost, late and repeated; workers are killed, leave, or pause until they
 expire; partitions are unreachable; the server's clock jumps. Workers do what an engine does, with the real frontier.

@@ -1,4 +1,4 @@
-r"""A model of the turns of hosts in one partition, written from the contract: hosts, addresses, questions, claims.
+"""A model of the turns of hosts in one partition, written from the contract: hosts, addresses, questions, claims.
 
 A host is contacted no sooner than its delay allows, and has a limited number of transfers; so have all hosts of one
 address together. Questions (for an address, for robots.txt) come before the pages of their host, one at a time.
@@ -27,7 +27,7 @@ PAGE, ROBOTS, RESOLVE = 0, 1, 2
 
 @dataclass(eq=False)
 class Transfer:
-    r"""A contact with a host. `before` and `after` are the host's next turn before and after it was granted.
+    """A contact with a host. `before` and `after` are the host's next turn before and after it was granted.
 
     `ended` says that its slot is free, also if the lease goes on because its callback waits for claims.
     """
@@ -55,7 +55,7 @@ class Claim(Transfer):
 
 @dataclass
 class TurnTaker:
-    r"""A host or an address. `next_at` is its next turn, promised to claims until `promised_until`.
+    """A host or an address. `next_at` is its next turn, promised to claims until `promised_until`.
 
     Until `kept_until` the turn is kept for one claim.
     """
@@ -74,7 +74,7 @@ class TurnTaker:
 
 @dataclass
 class Host(TurnTaker):
-    r"""`paused` is the end of its block, `pending_question` the question in progress.
+    """`paused` is the end of its block, `pending_question` the question in progress.
 
     `unconfirmed` is a transfer whose start was not reported yet.
     """
@@ -410,7 +410,7 @@ class HostSchedule:
         return (host for host in self.hosts.values() if host.queue and host.address == address)
 
     def rivals(self, host: Host, now: float, *, late: bool = False) -> list[Claim]:
-        r"""Return the first claims of other hosts of the address that could start: those that come before any other.
+        """Return the first claims of other hosts of the address that could start: those that come before any other.
 
         With `late` also those that may be treated so.
         """

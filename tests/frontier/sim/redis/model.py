@@ -1,4 +1,4 @@
-r"""A model of a shared crawl, written from its contract, for `test_redis_history`. It imports nothing from the
+"""A model of a shared crawl, written from its contract, for `test_redis_history`. It imports nothing from the
 package.
 
 A partition executes one call at a time. The history passes the effects of each call (`Effect`), and the model checks
@@ -31,7 +31,7 @@ class Effect(NamedTuple):
 
 @dataclass(eq=False)
 class Record(Transfer):
-    r"""One push of a URL. `key` is None if it is never a duplicate; `rank` is the start of its segment.
+    """One push of a URL. `key` is None if it is never a duplicate; `rank` is the start of its segment.
 
     `order` is its position within its priority, `commit` the number of the commit that it is prepared for.
     """

@@ -1,4 +1,4 @@
-r"""Claims and leases of several workers on one Redis, in virtual time (C5, C6, F8).
+"""Claims and leases of several workers on one Redis, in virtual time (C5, C6, F8).
 
 Workers lease, their callbacks claim, hosts are throttled, blocked and move to other addresses, and workers die while
 they have or wait for turns. The test keeps its own record of all starts and ends, and checks it against the

@@ -1,4 +1,4 @@
-r"""Failovers at any time: single partitions go back to an earlier state, the others do not (C3, C6).
+"""Failovers at any time: single partitions go back to an earlier state, the others do not (C3, C6).
 
 Workers crawl a tree of URLs over three partitions of a real Redis. Each writes items to its own file, which is
 truncated to the committed position when the worker joins again. Before or after any call, replicas without the last

@@ -1,4 +1,4 @@
-r"""Fairness of hosts on Redis in virtual time (C6, F8): the cases of `test_fairness`, with fewer hosts.
+"""Fairness of hosts on Redis in virtual time (C6, F8): the cases of `test_fairness`, with fewer hosts.
 
 The order is not that of `frontier.core.fair_queue`, but the bounds are the same: a crawl takes little longer than
 the ideal, and the last host of the queue has its turn.

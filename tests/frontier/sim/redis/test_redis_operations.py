@@ -1,4 +1,4 @@
-r"""Operations during random histories on Redis: listing, finding, requeue, import, verify (C4, C8, F2, F6).
+"""Operations during random histories on Redis: listing, finding, requeue, import, verify (C4, C8, F2, F6).
 
 The workers are those of `test_redis_history`. An operator outside of the crawl uses operations at random times. A
 listing without pauses equals the model; `verify` never finds an inconsistency; a listing with pauses has every

@@ -1,4 +1,4 @@
-r"""What the workers of `history` do: at random, what an engine does with a frontier.
+"""What the workers of `history` do: at random, what an engine does with a frontier.
 
 They join, lease, fetch (pages, robots.txt, addresses), fetch inline in callbacks, report, commit, and check whether
 the crawl is finished. They announce the effect of each call to the `model`.
