@@ -534,7 +534,7 @@ def test_a_message_that_is_too_large_is_an_error_of_its_call(tmp_path: Path, run
     run_scenario(scenario())
 
 
-# ----------------------------------------------------------------------------------------------------- strange servers
+# -------------------------------------------------------------------------------------------------- misbehaving servers
 
 GREETING = encode_frame(Hello(VERSION, 4711))
 OLDER = encode({"type": "hello", "version": 2, "pid": 5})

@@ -209,7 +209,7 @@ def test_lost_connection_without_a_head_is_an_error(run):
             run(get(path, meta={"download_fail_on_dataloss": False}))
 
 
-# --------------------------------------------------------------------------------------------------------- by the piece
+# ----------------------------------------------------------------------------------------------------- bodies in pieces
 
 
 def into(path: str, take: Any, **fields: Any) -> Any:

@@ -149,7 +149,7 @@ def test_connection_fields_and_cookies_are_not_stored():
     assert cached(*fields).headers == [("x-kept", "1"), ("x-kept", "2"), ("content-type", "text/html")]
 
 
-# ----------------------------------------------------------------------------------------------- §4.2.1: how long fresh
+# ------------------------------------------------------------------------------------------- §4.2.1: freshness lifetime
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def sent(new_jar: CookieJar, url: str, now: float = NOW + 100) -> list[str]:
     return header.split("; ") if header else []
 
 
-# ------------------------------------------------------------------------------------------------------------- one line
+# ------------------------------------------------------------------------------------------------------- parsing a line
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_url_without_a_path_has_an_origin():
     assert sent(jar("a=b", url="http://example.co/"), "http://example.com") == []
 
 
-# --------------------------------------------------------------------------------------------------- given by a request
+# ------------------------------------------------------------------------------------------------- cookies of a request
 
 
 def test_cookies_of_a_request_as_mapping_and_as_list():
@@ -400,7 +400,7 @@ def test_expired_cookies_make_room_in_a_full_jar():
     assert sent(new_jar, "https://old.org/") == ["old=1"]
 
 
-# ------------------------------------------------------------------------------------------------------ stored, several
+# -------------------------------------------------------------------------------------------- storing and limiting jars
 
 
 def test_jar_survives_serialization():

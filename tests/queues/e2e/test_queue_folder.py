@@ -71,19 +71,19 @@ def test_random_kills_lose_no_item_and_ack_none_twice(address, start, rng, kind)
     """
     kills = 150 if PROVE else 8 if isinstance(address, Path) else 4 if kind == 0 else 1
     roles = ["produce", "consume", "produce", "consume"]
-    members_ = [start(role, address, f"{number}", kind) for number, role in enumerate(roles)]
-    running = list(members_)
+    processes = [start(role, address, f"{number}", kind) for number, role in enumerate(roles)]
+    running = list(processes)
     for number in range(len(roles), len(roles) + kills):
         index = rng.randrange(len(roles))
         running[index].wait_for({"produce": "put", "consume": "taken"}[roles[index]])
         time.sleep(rng.uniform(0, 0.05))
         running[index].kill()
-        members_.append(start(roles[index], address, f"{number}", kind))
-        running[index] = members_[-1]
+        processes.append(start(roles[index], address, f"{number}", kind))
+        running[index] = processes[-1]
     wait_until(lambda: all(len(member.lines()) > 60 for member in running))
     for member in running:
         member.kill()
-    log_lines = [line for member in members_ for line in member.lines()]
+    log_lines = [line for member in processes for line in member.lines()]
     put = [item for word, *items in log_lines if word == "put" for item in items]
     leased = Counter(words[1] for words in log_lines if words[0] == "taken")
     acked = Counter(words[1] for words in log_lines if words[0] == "acked")

@@ -358,7 +358,7 @@ def test_trimmed_entries_need_not_be_truncated(stream):
     assert stream.items() == [2]
 
 
-# ----------------------------------------------------------------------------------------------- servers and their ills
+# ------------------------------------------------------------------------------------------------------ failing servers
 
 
 async def write_during_outage(own_stream: Stream, interrupt: Callable[[], None], restore: Callable[[], None]) -> None:

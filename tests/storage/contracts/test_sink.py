@@ -327,7 +327,7 @@ def test_later_changes_of_an_item_are_not_written(tmp_path):
     assert lines(tmp_path / "i.jsonl") == [{"n": 1}]
 
 
-# ------------------------------------------------------------------------------------------------- files and their ills
+# -------------------------------------------------------------------------------------------------------- failing files
 
 
 def open_error(sink: Sink, position: int | None = None) -> str:

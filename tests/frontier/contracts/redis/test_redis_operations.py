@@ -124,7 +124,7 @@ def test_inconsistent_state_is_found(run_scenario: Callable[..., None], fault: s
         assert message in " ".join(found)
         assert all(line.endswith(": repaired") for line in found) == (fault not in NOT_REPAIRED)
         if fault not in NOT_REPAIRED:
-            assert await operations.verify(lambda _: None) == [], "it was repaired"
+            assert await operations.verify(lambda _: None) == [], "everything is repaired"
             assert len(await frontier.lease(9, 10.0)) == 4
 
     run_scenario(scenario)

@@ -83,7 +83,7 @@ class History(Work):
             return limits
         return replace(limits, concurrency_per_ip=rng.choice([0, 1, 3]), delay_per_ip_s=rng.choice([0.0, 0.3]))
 
-    # ------------------------------------------------------------------------------------------------ time, and trouble
+    # -------------------------------------------------------------------------------------------- time and disturbances
 
     @property
     def now(self) -> float:
@@ -116,10 +116,10 @@ class History(Work):
             await asyncio.sleep(self.rng.uniform(0, DISTURBED_S / 6))
             if not self.is_disturbed:
                 return
-            kind = self.rng.choice(["worker", "worker", "away", "jump"])
+            kind = self.rng.choice(["worker", "worker", "outage", "jump"])
             if kind == "worker":
                 self.disturb(self.rng.choice(self.workers))
-            elif kind == "away":
+            elif kind == "outage":
                 outage_s = self.rng.uniform(0.1, PAUSE_MAX_S)
                 self.unreachable_until[self.rng.randrange(self.partitions)] = self.loop.time() + outage_s
             else:
