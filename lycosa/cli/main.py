@@ -25,9 +25,9 @@ from lycosa.core.errors import LycosaError, StorageError, UsageError
 
 MESSAGE_MAX = 500
 VERBS = {
-    "crawl": ("lycosa.cli.crawl.crawl", "Crawl sites, every page an item, or run spiders of the project."),
+    "crawl": ("lycosa.cli.crawl.crawl", "Crawl sites and write every page as an item, or run spiders of the project."),
     "runspider": ("lycosa.cli.crawl.runspider", "Run a spider from a Python file."),
-    "worker": ("lycosa.cli.crawl.worker", "Take part in a crawl that several workers share."),
+    "worker": ("lycosa.cli.crawl.worker", "Run one worker of a crawl that several workers share."),
     "seed": ("lycosa.cli.frontier.seed", "Add start URLs to a crawl, before or while it runs."),
     "top": ("lycosa.cli.frontier.top", "Watch a crawl that several workers share."),
     "startproject": ("lycosa.cli.crawl.startproject", "Start a project: a folder for spiders and their settings."),

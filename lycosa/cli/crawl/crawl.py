@@ -1,4 +1,4 @@
-"""`lycosa crawl URL...|NAME...`: crawl sites, every page an item, or run the spiders of a project.
+"""`lycosa crawl URL...|NAME...`: crawl sites and write every page as an item, or run the spiders of a project.
 
 Also the functions `run` and `run_spiders` of all commands that crawl.
 """
@@ -30,7 +30,7 @@ def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str
     """Crawl sites: follow the links of every page, and write every page as an item. Or run spiders of a project by
     name; several of them share one crawl.
 
-    The same command with -o resumes an interrupted or killed crawl. A finished crawl fetches nothing again;
+    The same command with -o resumes an interrupted or killed crawl. Once finished, it fetches nothing again;
     --retry-dead queues the URLs that failed, and -O starts afresh. Items go to standard output, or to a file with -o.
 
     \b

@@ -1,4 +1,4 @@
-"""`lycosa worker NAME|FILE|URL... --frontier redis://...`: take part in a crawl that several workers share."""
+"""`lycosa worker NAME|FILE|URL... --frontier redis://...`: run one worker of a crawl that several workers share."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class WorkerCommand(GroupedCommand):
 def command(
     ctx: click.Context, /, targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str], **options: Any
 ) -> int:
-    """Take part in a crawl that several workers share, on this machine or others: start as many as you like.
+    """Run one worker of a shared crawl. Any number of workers, on this machine or others, can share a crawl.
 
-    It ends when the whole crawl is done; with --keep-alive it waits for more. Each worker needs an output and a --state
-    of its own. -O and --processes are refused.
+    A worker ends when the whole crawl is done; with --keep-alive it waits for more URLs. Each worker needs its own
+    output and its own --state. -O and --processes are refused.
 
     \b
     lycosa worker quotes --frontier redis://host:6379/0 -o quotes-1.jsonl --state worker-1

@@ -1,7 +1,7 @@
-"""`lycosa frontier requeue | drop | archive | export | import | verify | compact`: changes that no crawl makes itself.
+"""`lycosa frontier requeue | drop | archive | export | import | verify | compact`: changes made from outside a crawl.
 
-Long operations run in slices with a commit after each. If one is interrupted, its finished slices remain, and the same
-command completes it. Memory does not depend on the number of URLs.
+Long operations run in slices with a commit after each. If one is interrupted, its finished slices remain, and
+repeating the command completes it. Memory use does not depend on the number of URLs.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from lycosa.frontier.core.segments import find_segment, validate_name
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 << 20
-"""An import commits after this many rows or bytes of lines."""
+"""An import commits after this many rows, or after lines of this many bytes in total."""
 
 LINE_MAX = 24 << 20
-"""Bytes of one line of an import."""
+"""Maximum size of an imported line, in bytes."""
 
 INVALID_SHOWN = 20
-"""Invalid lines that are shown; the others are only counted."""
+"""Maximum number of invalid lines that are printed; the others are only counted."""
 
 STREAM = "-"
 PART = ".part"
@@ -59,13 +59,13 @@ PART = ".part"
 
 @click.command("requeue", short_help="Queue failed URLs again.")
 @crawl_options
-@click.option("--dead", is_flag=True, help="Dead URLs. [default]")
-@click.option("--done", is_flag=True, help="Done URLs: fetch them again.")
+@click.option("--dead", is_flag=True, help="Requeue dead URLs. [default]")
+@click.option("--done", is_flag=True, help="Requeue done URLs, to fetch them again.")
 @click.option("--into", metavar="S", help="Queue copies in this segment instead.")
 @filter_options
 @json_option
 def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, as_json: bool, **selected: Any) -> None:
-    """Queue failed (dead) URLs again, or done ones; their attempts count from zero.
+    """Queue failed (dead) URLs again, or done ones; their attempts are counted from zero again.
 
     \b
     lycosa frontier requeue --reason 'timeout*' --before 1h
@@ -81,7 +81,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
         total, cursor, now = 0, "", time.time()
         while True:
             result = await state.operations.requeue(selection, into, now, cursor, SLICE)
-            await state.operations.commit()  # each slice, so that a running crawl is not blocked for long
+            await state.operations.commit()  # after each slice, so that a running crawl is not blocked for long
             total += result.requeued
             if result.next_cursor is None:
                 return total
@@ -95,21 +95,21 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
 @click.command("drop")
 @click.argument("segment", metavar="SEGMENT")
 @crawl_options
-@click.option("--force", is_flag=True, help="Drop it even if some of its URLs are not fetched yet.")
+@click.option("--force", is_flag=True, help="Drop the segment even if some of its URLs have not been fetched yet.")
 @json_option
 def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> None:
-    """Forget a segment and its URLs. It accepts no more URLs; they can be queued again in other segments."""
+    """Forget a segment and its URLs. It accepts no more URLs; those forgotten can be queued in other segments."""
     if not segment:
         raise UsageError(
-            "the segment without a name is the crawl itself: to forget it, start the crawl afresh with -O, or a shared "
-            "one with another --crawl-name"
+            "the unnamed segment is the crawl itself and cannot be dropped: start the crawl afresh with -O, or a "
+            "shared crawl under another --crawl-name"
         )
 
     async def action(state: OpenState) -> int:
         view = find_segment(segment, await state.operations.segments())
         left = view.queued + view.leased + view.delayed
         if left and not force:
-            raise UsageError(f"{progress.count(left, 'URL')} of it not fetched yet: --force drops it anyway")
+            raise UsageError(f"{progress.count(left, 'URL')} in it not fetched yet: use --force to drop it anyway")
         dropped = await state.operations.drop(segment)
         await state.operations.commit()
         return dropped
@@ -119,12 +119,12 @@ def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> N
     print_result({"segment": segment, "dropped": total}, text, as_json=as_json)
 
 
-@click.command("archive")
+@click.command("archive", short_help="Make a finished segment read-only.")
 @click.argument("segment", metavar="SEGMENT")
 @crawl_options
 @json_option
 def archive(segment: str, location: CrawlLocation, as_json: bool) -> None:
-    """Make a finished segment read only: it accepts no more URLs, and its URLs keep their state."""
+    """Make a finished segment read-only: it accepts no more URLs, and its URLs keep their state."""
 
     async def action(state: OpenState) -> bool:
         archived = await state.operations.archive(segment)
@@ -133,7 +133,7 @@ def archive(segment: str, location: CrawlLocation, as_json: bool) -> None:
 
     shown = one_line(segment) or "(no name)"
     if not run(location, action):
-        raise UsageError(f"segment {shown} is not finished, or is archived already")
+        raise UsageError(f"segment {shown} is not finished, or is already archived")
     print_result({"segment": segment, "archived": True}, f"segment {shown} archived", as_json=as_json)
 
 
@@ -144,7 +144,7 @@ def archive(segment: str, location: CrawlLocation, as_json: bool) -> None:
 def export(file: str, location: CrawlLocation, **selected: Any) -> None:
     """Write URLs as JSON lines to a new file or to standard output, with all fields that `import` needs.
 
-    A line has url, and those of these fields that differ from their default: state, segment, priority, depth,
+    Each line has url, and these fields if they differ from their defaults: state, segment, priority, depth,
     redirects, attempts, not_before, at, reason, method, headers, body (base64), callback, meta, cb_kwargs, errback,
     cookies, encoding, flags, spider, etag, modified, fetched_at, dont_filter, fingerprint. Times are unix seconds.
     URLs that a running crawl moves between states during the export may be missing.
@@ -173,7 +173,7 @@ def export(file: str, location: CrawlLocation, **selected: Any) -> None:
 @crawl_options
 @click.option("--segment", metavar="S", help="Put all URLs into this segment.")
 @click.option("--priority", type=click.IntRange(-(1 << 31), 1 << 31), metavar="N", help="Give all URLs this priority.")
-@click.option("--all", "everything", is_flag=True, help="Also queue URLs that are done or archived in the file.")
+@click.option("--all", "everything", is_flag=True, help="Also queue URLs that the file lists as done or archived.")
 @click.option("--strict", is_flag=True, help="Stop at the first invalid line.")
 @json_option
 def import_(
@@ -187,12 +187,12 @@ def import_(
 ) -> int:
     """Queue URLs: one per line, or the JSON lines of an export. Blank lines and # comments are ignored.
 
-    URLs that are queued, leased or dead in the file are queued as new: their attempts count from zero. Delayed ones
-    keep their time. Done URLs are skipped unless --all is given. URLs that the crawl knows are skipped too, so an
-    interrupted import can be repeated. Invalid lines are reported and skipped, with exit code 1 at the end.
+    URLs that the file lists as queued, leased or dead are queued as new, with no attempts counted. Delayed ones keep
+    their due time. Done URLs are skipped unless --all is given. URLs that the crawl already knows are skipped too, so
+    an interrupted import can be repeated. Invalid lines are reported and skipped; the exit code is then 1.
 
-    A missing state is created if its parent folder exists; the next crawl with this --state starts with its URLs. A
-    missing shared crawl is created by its --crawl-name.
+    If the --state folder does not exist, it is created, provided that its parent does; the next crawl with this --state
+    starts with the imported URLs. If a shared crawl does not exist, it is created under its --crawl-name.
 
     \b
     lycosa frontier import seeds.txt
@@ -204,7 +204,7 @@ def import_(
         overrides = {"segment": segment, "priority": priority}
         return await import_lines(state, stream, "imported", overrides, everything=everything, strict=strict)
 
-    with open_input(file) as stream:  # first: no state is created for a file that cannot be read
+    with open_input(file) as stream:  # opened first, so that no state is created if the file cannot be read
         result = run(location, action, create=True)
     return print_import_result(result, as_json=as_json)
 
@@ -213,13 +213,13 @@ def import_(
 @crawl_options
 @json_option
 def verify(location: CrawlLocation, as_json: bool) -> int:
-    """Read everything that is stored and report inconsistencies; the exit code is 1 if there are any.
+    """Read all stored data and report inconsistencies; the exit code is 1 if there are any.
 
-    A running crawl pauses meanwhile. A shared crawl goes on, and what can be repaired is repaired.
+    A running crawl is paused in the meantime. A shared crawl keeps running, and errors that can be repaired are.
     """
 
     async def action(state: OpenState) -> list[str]:
-        return await state.operations.verify(_report_now_and_then())
+        return await state.operations.verify(_throttled_report())
 
     found = run(location, action)
     summary = f"{progress.count(len(found), 'error')} found" if found else "no errors found"
@@ -231,7 +231,7 @@ def verify(location: CrawlLocation, as_json: bool) -> int:
 @crawl_options
 @json_option
 def compact(location: CrawlLocation, as_json: bool) -> None:
-    """Release unused disk space, or memory of a shared frontier. A crawl that runs on a state pauses meanwhile."""
+    """Release unused disk space, or memory of a shared frontier. A crawl that uses the state is paused meanwhile."""
 
     async def action(state: OpenState) -> tuple[int, int]:
         return await state.operations.compact()
@@ -247,7 +247,7 @@ COMMANDS = (requeue, drop, archive, export, import_, verify, compact)
 def print_import_result(result: Importer, *, as_json: bool) -> int:
     """Print the counts of an import. Return the exit code."""
     fields = {"queued": result.queued, "known": result.known, "left_out": result.left_out, "bad": result.bad}
-    text = f"{progress.count(result.queued, 'URL')} queued, {result.known:,} known already"
+    text = f"{progress.count(result.queued, 'URL')} queued, {result.known:,} already known"
     text += f", {result.left_out:,} done in the file and skipped" if result.left_out else ""
     text += f", {progress.count(result.bad, 'invalid line')} skipped" if result.bad else ""
     print_result(fields, text, as_json=as_json)
@@ -265,7 +265,7 @@ async def import_lines(
 ) -> Importer:
     """Import all lines of a stream into a crawl, with a progress display. Raises `UsageError`.
 
-    `overrides` has the segment, the priority and the spider for all lines; None, or missing, to take those of the line.
+    `overrides`: segment, priority and spider for all lines; where one is None or missing, each line's own is used.
     """
     with task_progress("URL", verb, _size(stream)) as show:
         closed = await _closed_segments(state)
@@ -276,7 +276,7 @@ async def import_lines(
 
 
 class Importer:
-    """Reads lines and pushes them in batches. `left_out` counts lines that are done in the file."""
+    """Reads lines and pushes them in batches. `left_out` counts skipped lines: their URLs are done."""
 
     def __init__(
         self,
@@ -365,11 +365,11 @@ async def _closed_segments(state: OpenState) -> dict[str, SegmentState]:
 def _refuse_closed(segment: str | None, closed: Mapping[str, SegmentState]) -> None:
     if segment is not None and segment in closed:
         state = "archived" if closed[segment] is SegmentState.ARCHIVED else "dropped"
-        raise UsageError(f"segment {segment!r} was {state} and accepts no URLs: give another one")
+        raise UsageError(f"segment {segment!r} was {state} and accepts no URLs: use another one")
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines; a line longer than LINE_MAX is cut, but stays longer than that."""
+    """Yield numbered lines. One over LINE_MAX is cut to slightly more than that, so that callers can reject it."""
     number = 0
     while line := stream.readline(LINE_MAX + 2):
         number += 1
@@ -385,7 +385,7 @@ def open_input(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        stream = Path(file).open("rb")  # noqa: SIM115  closed below; only opening it may fail here
+        stream = Path(file).open("rb")  # noqa: SIM115  closed below; this block catches errors of opening only
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from None
     with stream:
@@ -396,14 +396,14 @@ def open_input(file: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _output(file: str) -> Iterator[BinaryIO]:
-    """Open the output. A file appears only once it is complete."""
+    """Open the output. A file gets its name only once it is complete."""
     if file == STREAM:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     path, draft = Path(file), Path(file + PART)
     if path.exists():
-        raise UsageError(f"{file} exists: give another name, or delete it first")
+        raise UsageError(f"{file} exists: choose another name, or delete it first")
     try:
         with draft.open("wb") as stream:
             yield stream
@@ -424,13 +424,13 @@ def _size(stream: BinaryIO) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def _report_now_and_then() -> Callable[[str], None]:
+def _throttled_report() -> Callable[[str], None]:
     due = time.monotonic() + LIVE_EVERY_S
 
     def report(text: str) -> None:
         nonlocal due
         task = asyncio.current_task()
-        if task is not None and task.cancelling():  # Ctrl-C: this operation never waits either
+        if task is not None and task.cancelling():  # Ctrl-C: the operation never awaits, so it would not notice
             raise asyncio.CancelledError
         if time.monotonic() >= due:
             due = time.monotonic() + PLAIN_EVERY_S

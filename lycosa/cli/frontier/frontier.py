@@ -59,10 +59,10 @@ TOP_HOSTS = 1000
 @click.group("frontier", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Inspect the frontier of a crawl, and make changes that a crawl itself never makes.
+    """Inspect the frontier of a crawl, and change it from outside the crawl.
 
-    Works on stopped and on running crawls. Without --state it takes the only crawl in .lycosa/. With --frontier it
-    inspects a crawl that several workers share, without taking part in it.
+    Works on stopped and on running crawls. The default --state is the only crawl in .lycosa/. With --frontier, works
+    on a crawl that several workers share, without becoming a worker.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -84,7 +84,7 @@ def status(location: CrawlLocation, as_json: bool) -> None:
 @crawl_options
 @json_option
 def segments(location: CrawlLocation, as_json: bool) -> None:
-    """List the segments in the order they are served."""
+    """List the segments in the order in which they are crawled."""
 
     async def action(state: OpenState) -> None:
         views, now = await state.operations.segments(), time.time()
@@ -125,7 +125,14 @@ def hosts(location: CrawlLocation, sort: str, limit: int | None, as_json: bool) 
 @command.command("list")
 @crawl_options
 @selection_options
-@click.option("--limit", type=click.IntRange(0), default=LIST_LIMIT, show_default=True, metavar="N", help="0 for all.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=LIST_LIMIT,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of URLs; 0 for all.",
+)
 @json_option
 def list_(location: CrawlLocation, limit: int, as_json: bool, **selected: Any) -> None:
     """List URLs with their state, segment by segment.

@@ -24,7 +24,9 @@ from lycosa.frontier.core.segments import validate_name
 @click.option("--file", "file", metavar="FILE|-", help="URLs, one per line, or the JSON lines of `frontier export`.")
 @click.option("--segment", metavar="S", help="Put all URLs into this segment.")
 @click.option("--priority", type=click.IntRange(-(1 << 31), 1 << 31), metavar="N", help="Give all URLs this priority.")
-@click.option("--spider", default="", metavar="NAME", help="The spider for these URLs, in a crawl with several.")
+@click.option(
+    "--spider", default="", metavar="NAME", help="The spider for these URLs, in a crawl with several spiders."
+)
 @crawl_options
 @json_option
 def command(
@@ -38,8 +40,8 @@ def command(
 ) -> int:
     """Add start URLs to a crawl: before it starts, while it runs, or for workers that wait (--keep-alive).
 
-    URLs that the crawl knows are skipped. Invalid lines are reported and skipped, with exit code 1 at the end. If the
-    command is interrupted, URLs queued so far stay queued, and the command can be repeated.
+    URLs that the crawl already knows are skipped. Invalid lines are reported and skipped; the exit code is then 1. If
+    the command is interrupted, URLs queued so far stay queued, and the command can be repeated.
 
     \b
     lycosa seed https://example.com/ --frontier redis://host:6379/0 --crawl-name shop

@@ -30,13 +30,13 @@ RATE_AFTER_S = 1.5
 
 @click.command("top")
 @click.argument("where", required=False, metavar="[redis://...]")
-@click.option("--frontier", metavar="redis://...", help="The same, as an option.")
+@click.option("--frontier", metavar="redis://...", help="The server, as an option instead of an argument.")
 @click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the only one there]")
 @click.option("--state", "state_dir", metavar="DIR", help="State folder of a crawl on this machine instead.")
 @click.option("--once", is_flag=True, help="Show one snapshot.")
 @click.option("--json", "json", is_flag=True, help="Write JSON, one object per second.")
 @click.option(
-    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal, do only that."
+    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal, show nothing else."
 )
 def command(
     where: str | None,
@@ -50,7 +50,7 @@ def command(
 ) -> int:
     """Watch a crawl that several workers share: its workers, their rates, what is left, the busiest hosts.
 
-    It takes no part in the crawl and may be started and stopped at any time. Ctrl-C stops it.
+    The display does not affect the crawl; start and stop it at any time. Ctrl-C stops it.
 
     \b
     lycosa top redis://host:6379/0

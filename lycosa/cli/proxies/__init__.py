@@ -10,9 +10,9 @@ COMMANDS = {
     "add": "Add proxies from lists, addresses or standard input.",
     "list": "List the proxies of the pool or of a target.",
     "check": "Check proxies through a judge server, and save the results.",
-    "keep": "Keep a pool up to date with its sources, and its proxies checked.",
-    "stats": "Show the pool and its targets in numbers.",
-    "explain": "Explain why each proxy would be leased for a target, or not.",
+    "keep": "Keep a pool up to date with its sources, and check its proxies.",
+    "stats": "Show statistics of the pool and its targets.",
+    "explain": "Explain why each proxy would or would not be leased for a target.",
     "ban": "Ban proxies for a target.",
     "unban": "Lift the bans and cool-downs of proxies for a target.",
     "remove": "Remove proxies.",
@@ -33,8 +33,8 @@ COMMANDS = {
 def command(ctx: click.Context) -> None:
     """Manage a proxy pool, which leases the best proxy for a site to one worker at a time.
 
-    The pool is in a folder, or on a Redis server that several machines share: --pool DIR, or --pool
-    redis://HOST:6379/0?pool=NAME; or LYCOSA_PROXY_POOL, or proxy_pool in lycosa.toml.
+    A pool is in a folder (--pool DIR), or on a Redis server for several machines (--pool
+    redis://HOST:6379/0?pool=NAME). The default is LYCOSA_PROXY_POOL, or proxy_pool in lycosa.toml.
 
     \b
     lycosa proxies add proxies.txt --pool pool

@@ -94,7 +94,7 @@ def command(
 
     added = run(address, action, create=True)
     known = len(proxies) - added
-    text = f"{progress.count(added, 'proxy')} added" + (f", {known:,} known already" if known else "")
+    text = f"{progress.count(added, 'proxy')} added" + (f", {known:,} already known" if known else "")
     print_result({"added": added, "known": known, "faulty": faulty}, text, as_json=as_json)
     return USAGE if faulty else DONE
 

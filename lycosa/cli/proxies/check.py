@@ -33,7 +33,7 @@ STYLES = {**COLORS, WORKS: "green", UNFIT: "red", FAILS: "yellow"}
 @click.command("check")
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
-@click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge, instead of those of the project.")
+@click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge to use instead of the project's.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -41,7 +41,9 @@ STYLES = {**COLORS, WORKS: "green", UNFIT: "red", FAILS: "yellow"}
     metavar="SECONDS",
     help="Timeout of each request.",
 )
-@click.option("--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), metavar="N", help="Checks at the same time.")
+@click.option(
+    "--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), metavar="N", help="Maximum number of concurrent checks."
+)
 @json_option
 def command(
     proxies: Sequence[str],

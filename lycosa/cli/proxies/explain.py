@@ -45,9 +45,9 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Explain for each proxy whether it would be leased for a target now: its place in the order, or the obstacle.
+    """Explain for each proxy whether it would be leased for a target now: its place in the order, or what prevents it.
 
-    Give a proxy by its key, the beginning of its key, its name or its address. The command changes nothing.
+    A proxy is given by its key or the start of it, its name, or its address. Nothing is changed.
 
     \b
     lycosa proxies explain shop.example --pool pool

@@ -27,7 +27,12 @@ NAME = re.compile(r"[\w.-]{1,253}")
 @click.option(
     "--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Address to listen on; port 0: a free one."
 )
-@click.option("--tls-port", type=click.IntRange(0, 65535), metavar="N", help="Port for HTTPS.  [default: the next one]")
+@click.option(
+    "--tls-port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Port for HTTPS.  [default: the port after that of --bind]",
+)
 @click.option("--no-tls", is_flag=True, help="No HTTPS: proxies that replace certificates are not detected.")
 @click.option(
     "--public",
@@ -36,7 +41,10 @@ NAME = re.compile(r"[\w.-]{1,253}")
     help="Name or address at which proxies reach the judge.  [default: that of --bind]",
 )
 @click.option(
-    "--keep", type=NON_EMPTY, metavar="DIR", help="Folder for key and certificate, so that the address stays the same."
+    "--keep",
+    type=NON_EMPTY,
+    metavar="DIR",
+    help="Folder in which to keep the key and certificate, so that the address stays the same.",
 )
 def command(bind: str, tls_port: int | None, public: str | None, keep: str | None, *, no_tls: bool) -> int:
     """Run a proxy judge server, which reports how requests through a proxy arrive.

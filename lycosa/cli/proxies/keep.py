@@ -28,13 +28,13 @@ REPORTED_MAX = 1_000_000
 
 @click.command("keep")
 @pool_option
-@click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge, instead of those of the project.")
+@click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge to use instead of the project's.")
 def command(address: str | None, judges: Sequence[str]) -> int:
     """Refresh a pool from its sources and check its proxies, until Ctrl-C.
 
-    Sources are the [[proxies.sources]] of lycosa.toml, judges those of [proxies.checks]; one of both is enough. The
-    command reports changes only: new and removed proxies, sources that fail or recover, and check results that differ
-    from the last one. With sources, a missing pool is created.
+    Sources are the [[proxies.sources]] of lycosa.toml, judges those of [proxies.checks]; either is enough. Only
+    changes are reported: new and removed proxies, sources that fail or recover, and check results that differ from the
+    last one. With sources, a missing pool is created.
 
     \b
     lycosa proxies keep --pool redis://localhost:6379/0

@@ -55,7 +55,14 @@ tag_option = click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", 
 def limit_option(default: int) -> Callable[[Any], Any]:
     """Return the option --limit."""
     kind = click.IntRange(0)
-    return click.option("--limit", type=kind, default=default, show_default=True, metavar="N", help="0 for all.")
+    return click.option(
+        "--limit",
+        type=kind,
+        default=default,
+        show_default=True,
+        metavar="N",
+        help="Maximum number of proxies; 0 for all.",
+    )
 
 
 def pool_address(option: str | None) -> str:

@@ -21,7 +21,7 @@ from lycosa.proxies.ports import ProxyPool
 @tag_option
 @click.option("--all", "everything", is_flag=True, help="All proxies.")
 def command(proxies: Sequence[str], address: str | None, tags: Sequence[str], *, dead: bool, everything: bool) -> None:
-    """Remove proxies, and all that the pool has learnt about them. Their leases end.
+    """Remove proxies, and everything that the pool has learned about them. Their leases end.
 
     \b
     lycosa proxies remove 10.0.0.1:8080 --pool pool

@@ -64,14 +64,14 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
     help="check: refuse names that resolve to private addresses; pin: also give proxies the resolved address; trust: "
     "do not resolve names here.",
 )
-@_limit("--attempts", "attempts", "Proxies to try for one request.", 1, 20)
-@_limit("--wait", "wait_s", "Seconds to wait for a free proxy.", 0.0, 3600.0)
-@_limit("--connect-timeout", "connect_s", "Seconds to connect to a proxy.")
-@_limit("--timeout", "answer_s", "Seconds without data in a response.")
-@_limit("--idle", "tunnel_idle_s", "Seconds without data in a tunnel.")
-@_limit("--clients", "clients", "Client connections at the same time.", 1, 1_000_000)
-@_limit("--per-client", "per_client", "Client connections from one address.", 1, 1_000_000)
-@_limit("--grace", "grace_s", "Seconds that open requests and tunnels may continue after a signal.", 0.0, 3600.0)
+@_limit("--attempts", "attempts", "Maximum number of proxies to try for one request.", 1, 20)
+@_limit("--wait", "wait_s", "Maximum seconds to wait for a free proxy.", 0.0, 3600.0)
+@_limit("--connect-timeout", "connect_s", "Maximum seconds to connect to a proxy.")
+@_limit("--timeout", "answer_s", "Maximum seconds without data in a response.")
+@_limit("--idle", "tunnel_idle_s", "Maximum seconds without data in a tunnel.")
+@_limit("--clients", "clients", "Maximum number of client connections.", 1, 1_000_000)
+@_limit("--per-client", "per_client", "Maximum number of connections from one client address.", 1, 1_000_000)
+@_limit("--grace", "grace_s", "Maximum seconds that open requests and tunnels continue after a signal.", 0.0, 3600.0)
 @click.option(
     "--proxy-ca", type=NON_EMPTY, metavar="FILE", help="Trusted certificates for connections to proxies over TLS."
 )

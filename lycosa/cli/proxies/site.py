@@ -36,8 +36,8 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and pages.
 
     Without a key only this machine has access, and only loopback addresses can be bound. With a key, programs send
-    "Authorization: Bearer KEY", and a browser asks for it as a password. There is no HTTPS: put a server in front that
-    has it.
+    "Authorization: Bearer KEY", and a browser asks for it as a password. HTTPS is not
+    supported: put a reverse proxy in front of it.
 
     \b
     lycosa proxies site --pool pool

@@ -24,9 +24,9 @@ PORT = 8080
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen on.")
 @click.option("--title", default="Lycosa", show_default=True, metavar="S", help="Title of the site.")
 def command(index_dir: str | None, port: int | None, host: str, title: str) -> int:
-    """Serve a search site over an index: a search box, results, and the same as JSON (/api).
+    """Serve a search site for an index: a search box, pages of results, and a JSON API (/api).
 
-    It may run while a crawl fills the index. It has no password: others can search it if --host is not 127.0.0.1.
+    The site can run while a crawl fills the index. It has no password: unless --host is 127.0.0.1, others can search.
 
     \b
     lycosa site --index index

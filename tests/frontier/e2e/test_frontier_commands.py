@@ -433,7 +433,7 @@ def test_requeue_of_many_urls_commits_in_slices(frontier, monkeypatch):
 def test_drop(frontier, state):
     assert "'tuesday'" in fails(frontier, "drop", "tuesday", "--state", state)
     assert "-O" in fails(frontier, "drop", "", "--state", state)
-    assert "1 URL of it not fetched yet" in fails(frontier, "drop", "monday", "--state", state)
+    assert "1 URL in it not fetched yet" in fails(frontier, "drop", "monday", "--state", state)
     assert frontier("drop", "monday", "--force", "--state", state).out == "segment monday dropped: 1 URL forgotten\n"
     assert [each["state"] for each in frontier("segments", "--state", state, "--json").json] == ["open", "dropped"]
     assert "a segment that was dropped: monday" in frontier("explain", f"{SITE}/7", "--state", state).out
@@ -493,7 +493,7 @@ def test_export_and_import_again(frontier, state):
     assert {line["url"][-1] for line in lines} == set("01234567")
     a_state("t", _nothing)
     result = frontier("import", "rows.jsonl", "--state", "t")
-    assert result.out == "7 URLs queued, 0 known already, 1 done in the file and skipped\n"
+    assert result.out == "7 URLs queued, 0 already known, 1 done in the file and skipped\n"
     rows = {line["url"][-1]: line for line in exported(frontier, "t")}
     (three,) = [line for line in lines if line["url"].endswith("3")]
     assert (three["method"], three["callback"], three["priority"]) == ("POST", "parse_it", 3)
@@ -501,8 +501,8 @@ def test_export_and_import_again(frontier, state):
     assert (rows["1"]["state"], rows["1"].get("attempts"), rows["1"].get("reason")) == ("queued", None, None)
     assert (rows["6"]["state"], rows["6"]["not_before"]) == ("delayed", 4e9)
     assert rows["7"]["segment"] == "monday"
-    assert frontier("import", "rows.jsonl", "--state", "t").out.startswith("0 URLs queued, 7 known already")
-    assert frontier("import", "rows.jsonl", "--state", "t", "--all").out == "1 URL queued, 7 known already\n"
+    assert frontier("import", "rows.jsonl", "--state", "t").out.startswith("0 URLs queued, 7 already known")
+    assert frontier("import", "rows.jsonl", "--state", "t", "--all").out == "1 URL queued, 7 already known\n"
     assert exported(frontier, "t", "--url", "*/0")[0]["etag"] == '"e"'
 
 
@@ -532,12 +532,12 @@ def test_export_never_overwrites_or_leaves_a_partial_file(frontier, monkeypatch)
 def test_import_of_plain_urls(frontier, state):
     text = f"\n# seeds\n{SITE}/new1\r\n  {SITE}/new2#part  \n\n{SITE}/4\n{SITE}/new3"
     Path("seeds.txt").write_text(text)
-    assert frontier("import", "seeds.txt", "--state", state).out == "3 URLs queued, 1 known already\n"
+    assert frontier("import", "seeds.txt", "--state", state).out == "3 URLs queued, 1 already known\n"
     assert frontier("import", "seeds.txt", "--state", state, "--json").json == [
         {"queued": 0, "known": 4, "left_out": 0, "bad": 0}
     ]
     options = ("--segment", "next", "--priority", 9)
-    assert frontier("import", "seeds.txt", "--state", state, *options).out == "4 URLs queued, 0 known already\n"
+    assert frontier("import", "seeds.txt", "--state", state, *options).out == "4 URLs queued, 0 already known\n"
     rows = frontier("list", "--state", state, "--segment", "next", "--json").json
     assert {(row["url"], row["priority"]) for row in rows} == {
         (f"{SITE}/{name}", 9) for name in ("new1", "new2", "new3", "4")
@@ -548,7 +548,7 @@ def test_import_creates_a_missing_state(frontier, state):
     frontier("export", "rows.jsonl", "--state", state)
     result = frontier("import", "rows.jsonl", "--state", "new")
     assert result.err == "new: created a new state\n"
-    assert result.out == "7 URLs queued, 0 known already, 1 done in the file and skipped\n"
+    assert result.out == "7 URLs queued, 0 already known, 1 done in the file and skipped\n"
     assert len(exported(frontier, "new")) == 7
     second_import = frontier("import", "rows.jsonl", "--state", "new")
     assert (second_import.err, second_import.out[:14]) == ("", "0 URLs queued,")
@@ -649,7 +649,7 @@ def test_import_into_a_wrong_place_creates_nothing(frontier):
 def test_import_from_standard_input(frontier, monkeypatch):
     path = a_state("s")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{SITE}/new\n".encode())))
-    assert frontier("import", "-", "--state", path).out == "1 URL queued, 0 known already\n"
+    assert frontier("import", "-", "--state", path).out == "1 URL queued, 0 already known\n"
 
 
 def test_invalid_lines_are_reported_and_skipped(frontier, state):
@@ -657,7 +657,7 @@ def test_invalid_lines_are_reported_and_skipped(frontier, state):
         f"{SITE}/new1\nexample.com\n".encode() + b"\xff\xfe\n{}\n" + f"{SITE}/new2\n".encode()
     )
     result = frontier("import", "seeds.txt", "--state", state, code=1)
-    assert result.out == "2 URLs queued, 0 known already, 3 invalid lines skipped\n"
+    assert result.out == "2 URLs queued, 0 already known, 3 invalid lines skipped\n"
     lines = result.err.splitlines()
     assert [line.split(":")[0] for line in lines] == ["line 2", "line 3", "line 4"]
     assert "write https://example.com" in lines[0]
@@ -684,7 +684,7 @@ def test_very_long_line_does_not_fill_the_memory(frontier, monkeypatch):
     monkeypatch.setattr(changes, "LINE_MAX", 100)
     Path("seeds.txt").write_text(f"{SITE}/new1\n" + "x" * 1000 + f"\n{SITE}/new2\n{SITE}/" + "y" * 60_000)
     result = frontier("import", "seeds.txt", "--state", path, code=1)
-    assert result.out == "2 URLs queued, 0 known already, 2 invalid lines skipped\n"
+    assert result.out == "2 URLs queued, 0 already known, 2 invalid lines skipped\n"
     assert [line.split(":")[0] for line in result.err.splitlines()] == ["line 2", "line 4"]
 
 
@@ -727,7 +727,7 @@ sys.exit(main(["frontier", "import", "seeds.txt", "--state", "s"]))
     ]
     assert done[0].returncode == -9
     known = 7 * changes.BATCH_ROWS
-    assert done[1].stdout == f"{count - known:,} URLs queued, {known:,} known already\n", done[1].stderr
+    assert done[1].stdout == f"{count - known:,} URLs queued, {known:,} already known\n", done[1].stderr
 
 
 @pytest.mark.parametrize("verb", ["import", "export", "requeue", "list", "hosts", "verify"])

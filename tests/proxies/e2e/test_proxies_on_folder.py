@@ -83,7 +83,7 @@ def use_all(pool: str, outcome: Outcome) -> None:
 
 def test_exported_proxies_can_be_added_again(run: Run, tmp_path: Path) -> None:
     assert run("add", "list.txt") == (0, "3 proxies added\n", "")
-    assert run("add", "list.txt", "10.0.0.4:1") == (0, "1 proxy added, 3 known already\n", "")
+    assert run("add", "list.txt", "10.0.0.4:1") == (0, "1 proxy added, 3 already known\n", "")
     rows = {row["name"]: row for row in run("list", "--json").rows}
     assert rows["http://10.0.0.2:8080"]["price_gb"] == 4.5
     assert [row["tags"] for row in run("list", "--tag", "country=de", "--json").rows] == [
