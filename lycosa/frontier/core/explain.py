@@ -18,16 +18,14 @@ from lycosa.http.core.robots import forbidding_rule, robots_from_response
 FormatTime = Callable[[float], str]
 
 REASONS = {
+    "404": "the host answered that it does not exist (404)",
+    "410": "the host answered that it is gone for good (410)",
+    "304": "the host answered that it has not changed (304)",
     "scope": "it is out of the scope of the crawl",
     "depth": "it is deeper than the crawl may go",
     "deny": "a --deny glob matches it",
     "allow": "no --allow glob matches it",
     "robots": "robots.txt forbids it",
-}
-STATUSES = {
-    "404": "the host answered that it does not exist (404)",
-    "410": "the host answered that it is gone for good (410)",
-    "304": "the host answered that it has not changed (304)",
 }
 INSIDE = {
     "host": "on the host of a start URL",
@@ -110,9 +108,8 @@ def _at(at: str) -> str:
 def _ended_because(reason: str) -> str:
     if not reason:
         return "when and why is not stored in this crawl (keep_done stores it)"
-    if reason in STATUSES or reason in REASONS:
-        return STATUSES.get(reason) or REASONS[reason]
-    return f"it was fetched ({reason})" if reason.isdecimal() and reason.startswith("2") else reason
+    fetched = f"it was fetched ({reason})" if reason.isdecimal() and reason.startswith("2") else reason
+    return REASONS.get(reason, fetched)
 
 
 def _waits_for(row: Row, known: UrlFacts, now: float, when: FormatTime) -> Iterator[str]:

@@ -26,8 +26,8 @@ REPORT_S = 1.0
 class WorkerHeartbeat:
     """Beats for one worker over a blocking client of its own.
 
-    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds): that is a sign
-    of life, too. `report` makes the worker's report. Both are called in the thread of the heartbeat.
+    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds): that is a
+    sign of life, too. `report` makes the worker's report. Both are called in the thread of the heartbeat.
     """
 
     def __init__(self, client: Any, key: str, worker: str, answered_at: Callable[[], float]) -> None:
