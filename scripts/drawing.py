@@ -1,4 +1,4 @@
-"""Boxes and arrows as SVG: what the pictures of docs/ are drawn with. Readable on light and on dark pages."""
+"""Boxes and arrows as SVG, for the pictures in docs/. They are readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 ROUND = 10
-"""Radius of corners, of boxes and of arrows."""
+"""Corner radius of boxes and arrows."""
 
 LINE_HEIGHT = 15
 
@@ -53,7 +53,7 @@ class Box(NamedTuple):
 
 
 def picture(title: str, description: str, size: tuple[float, float], parts: Iterable[str]) -> str:
-    """Return the SVG of these parts on a sheet of this size."""
+    """Return the SVG with these parts, in this size."""
     width, height = size
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img">',
