@@ -28,7 +28,7 @@ import bookstore
 import report
 from finishing import finish
 from race import CONCURRENCY, LYCOSA, PEERS, BadRun, Contender, Run, Track
-from running import ROOT, on_cores, say
+from running import ROOT, on_cores, progress
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.nginx import NginxFailed, serve
@@ -104,8 +104,8 @@ class BookTrack(Track):
         home.mkdir(parents=True)
         os.truncate(self._log, 0)
         items = home / "items.jsonl"
-        wall_s, usage, peak_mb = self._measured(contender.key, self.command(contender, items), home)
-        requests = self._requested(contender.key, [f"{self._url}/{uri}" for uri in self._uris])
+        wall_s, usage, peak_mb = self._measure(contender.key, self.command(contender, items), home)
+        requests = self._requests(contender.key, [f"{self._url}/{uri}" for uri in self._uris])
         digest, chars = self._items(contender.key, items)
         at = [each["at"] for each in requests]
         shutil.rmtree(home)
@@ -140,7 +140,7 @@ class BookTrack(Track):
         return [*contender.program, *arguments, *many, "--log-level", "WARNING"]
 
     def _items(self, key: str, file: Path) -> tuple[str, int]:
-        """Return a digest of what the items say, in whatever order they are, and how long they are."""
+        """Return a digest of the items, independent of their order, and their length."""
         said, urls = [], Counter[str]()
         with file.open("rb") as lines:
             for line in lines:
@@ -166,10 +166,10 @@ def main() -> int:
     except BadRun as problem:
         print(f"bench/books.py: {problem}", file=sys.stderr)
         return 3
-    checks = [verdict for kind, (results, _) in found.items() for verdict in verdicts(kind, results)]
+    floors = [verdict for kind, (results, _) in found.items() for verdict in verdicts(kind, results)]
     blocks = {f"books-{kind}": table(kind, results) for kind, (results, _) in found.items()}
     blocks |= {f"books-{kind}-budget": books_budget.table(parts) for kind, (_, parts) in found.items()}
-    code = finish("books", blocks, checks, write=options.write, quick=options.quick)
+    code = finish("books", blocks, floors, write=options.write, quick=options.quick)
     wrong = [line for results, _ in found.values() for line in report.differing(results)]
     for line in wrong:
         print(f"bench/books.py: {line}", file=sys.stderr)
@@ -207,10 +207,10 @@ def _measure(kind: str, options: argparse.Namespace) -> tuple[Results, Mapping[s
             for each in contenders:
                 results[each.key].append(run := racing.run(each))
                 speed = f"{run.pages:,} pages in {run.wall_s:5.1f} s: {run.rate:6,.0f} a second"
-                say(f"{kind} {number}/{runs}  {each.key:8} {speed}, {run.cpu_per_1000:5.2f} CPU s per 1,000 pages")
+                progress(f"{kind} {number}/{runs}  {each.key:8} {speed}, {run.cpu_per_1000:5.2f} CPU s per 1,000 pages")
         budgets = {}
         for each in (each for each in contenders if each.key in ("parsel", "lexbor")):
-            budgets[each.key] = books_budget.measured(racing, each)
+            budgets[each.key] = books_budget.measure(racing, each)
     return results, budgets
 
 
@@ -282,19 +282,19 @@ def table(kind: str, results: Results) -> str:
 
 
 def verdicts(kind: str, results: Results) -> list[report.Verdict]:
-    """Return the floors that these results can be compared with."""
-    checks = []
+    """Return the floors that these results decide."""
+    floors = []
     scrapy, on, off = (results.get(key) for key in ("scrapy", "all-on", "all-off"))
     for key in ("parsel", "lexbor"):
         if scrapy and (runs := results.get(key)):
             ratio, floor = _median(runs, "rate") / _median(scrapy, "rate"), FLOORS[kind, key]
             line = f"{KINDS[kind]}, {key}: {ratio:.1f} times the pages/s of Scrapy (at least {floor:.0f})"
-            checks.append(report.Verdict(ratio >= floor, line))
+            floors.append(report.Verdict(ratio >= floor, line))
     if on and off:
         ratio = _median(on, "cpu_per_1000") / _median(off, "cpu_per_1000")
         line = f"{KINDS[kind]}: all middlewares cost {ratio - 1:.0%} of a page (at most {MIDDLEWARES_MAX - 1:.0%})"
-        checks.append(report.Verdict(ratio <= MIDDLEWARES_MAX, line))
-    return checks
+        floors.append(report.Verdict(ratio <= MIDDLEWARES_MAX, line))
+    return floors
 
 
 def _median(runs: Sequence[Run], figure: str) -> float:

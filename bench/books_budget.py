@@ -66,7 +66,7 @@ def install(ledger: budget.Ledger) -> None:
 put = budget.install
 
 
-def measured(track: BookTrack, contender: Contender) -> Sequence[Part]:
+def measure(track: BookTrack, contender: Contender) -> Sequence[Part]:
     """Let a contender of Lycosa crawl once more, with clocks."""
     with tempfile.NamedTemporaryFile(prefix="bench-", suffix=".json") as file:
         _, code, *command = contender.program

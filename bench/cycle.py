@@ -45,8 +45,8 @@ PARTS = 10
 PROFILE_LINES = 40
 
 
-class Wrong(Exception):
-    """The peer did not do what it was asked."""
+class BadPeer(Exception):
+    """The peer did not do its task."""
 
 
 class Peer(Protocol):
@@ -157,7 +157,7 @@ def rates(samples: Sequence[tuple[int, float]]) -> list[float]:
 
 
 async def cycle(peer: Peer, step: Step) -> dict[str, Any]:
-    """Push, lease, ack, commit; drain; say what it took. A batch that nobody committed is under way at the end."""
+    """Push, lease, ack, commit; drain; return the cost. An uncommitted batch is under way at the end."""
     workload, meter = Workload(step.urls), Meter(step)
     began, commit_at = time.time() - time.perf_counter(), 0.0
     new = done = acks = 0
@@ -175,7 +175,7 @@ async def cycle(peer: Peer, step: Step) -> dict[str, Any]:
                         await peer.commit()
                         done, acks, commit_at = done + acks, 0, now + step.commit_every_s
                     if fresh != batch.new:
-                        raise Wrong(f"{fresh} of a batch were new to it, {batch.new} are")
+                        raise BadPeer(f"{fresh} URLs of a batch counted as new, but {batch.new} are")
                     new += fresh
                     meter.count += BATCH
         if meter.cut:
@@ -187,7 +187,7 @@ async def cycle(peer: Peer, step: Step) -> dict[str, Any]:
             acks += len(leases)
         await peer.commit()
     if (done := done + acks) != new:
-        raise Wrong(f"{done:,} of {new:,} URLs were leased and acked")
+        raise BadPeer(f"{done:,} of {new:,} URLs were leased and acked")
     figures = meter.figures() | {"urls": new, "cut": cut, "disk": disk_bytes(step.folder)}
     await peer.push(peer.prepare(workload.further(step.turn).pages))
     await peer.lease(BATCH, time.time())
@@ -234,7 +234,7 @@ async def drain(peer: Peer, step: Step) -> dict[str, Any]:
                     await peer.commit()
                     acks = 0
     if peer.SAFE and not more and meter.count != step.known:
-        raise Wrong(f"{meter.count:,} of {step.known:,} pending URLs were there after kill -9")
+        raise BadPeer(f"{meter.count:,} of {step.known:,} pending URLs are left after kill -9")
     return meter.figures() | {"cut": more}
 
 
@@ -254,7 +254,7 @@ async def first_lease(peer: Peer, step: Step, began: float) -> dict[str, Any]:
         figures["forgotten"] = await peer.push(peer.prepare(workload.last(step.known).pages))
         await peer.commit()
     if peer.SAFE and (not leases or left or figures.get("forgotten")):
-        raise Wrong(f"opened again, it gave {len(leases)} leases, and of what was done {figures}")
+        raise BadPeer(f"after reopening it gave {len(leases)} leases, and of the done URLs {figures}")
     return figures | {"disk": disk_bytes(step.folder)}
 
 
@@ -304,7 +304,7 @@ def main() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(run(step))
-        except Wrong as problem:
+        except BadPeer as problem:
             sys.exit(f"{step.module}: {problem}")
 
 

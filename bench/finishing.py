@@ -19,20 +19,20 @@ TERMINATED = 143
 
 
 def finish(
-    name: str, blocks: Mapping[str, str], checks: Sequence[report.Verdict], *, write: bool, quick: bool = False
+    name: str, blocks: Mapping[str, str], floors: Sequence[report.Verdict], *, write: bool, quick: bool = False
 ) -> int:
-    """Print what came of it, the floors at the end, and put it into the document. Return 1 when a floor is not held."""
-    floors = "\n".join(f"- {line}" for line in report.verdict_lines(checks)) or "None at this size."
-    blocks = {**blocks, f"{name}-floors": floors}
+    """Print the result with its floors, and write it into the document. Return 1 if a floor does not hold."""
+    lines = "\n".join(f"- {line}" for line in report.verdict_lines(floors)) or "None at this size."
+    blocks = {**blocks, f"{name}-floors": lines}
     print("", *blocks.values(), sep="\n\n")
     if write:
         report.write(DOCUMENT, blocks)
         print(f"wrote {DOCUMENT.relative_to(ROOT)}")
-    return 0 if quick or all(each.holds for each in checks) else 1
+    return 0 if quick or all(each.holds for each in floors) else 1
 
 
 _waiting: list[int] | None = None
-"""Signals that came within `undivided`; None outside."""
+"""Signals that came within `deferred_signals`; None outside."""
 
 
 def _ends(number: int, _frame: object) -> None:
@@ -45,8 +45,8 @@ def _ends(number: int, _frame: object) -> None:
 
 
 @contextmanager
-def undivided() -> Iterator[None]:
-    """Let signals wait until the end of the block, in which something is started and put where it will be ended."""
+def deferred_signals() -> Iterator[None]:
+    """Defer signals to the end of the block, so that a process started in it is registered for its end."""
     global _waiting  # noqa: PLW0603  signals are of the process
     _waiting = []
     try:
@@ -58,21 +58,21 @@ def undivided() -> Iterator[None]:
 
 
 def in_order(main: Callable[[], int]) -> int:
-    """Run a program that SIGTERM ends as Ctrl-C does: blocks are left, and so what was started in them is ended."""
+    """Run a program so that SIGTERM ends it like Ctrl-C: `with` blocks exit, and end the processes they started."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, _ends)
     try:
         return main()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of the output has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is written at the end of the process
+    except BrokenPipeError:  # the reader of standard output has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at exit
         return TERMINATED
 
 
 @contextmanager
 def ended(process: Process) -> Iterator[Process]:
-    """Have a process while the block runs, and none of it afterwards."""
+    """Kill a process at the end of the block."""
     try:
         yield process
     finally:

@@ -1,7 +1,7 @@
 """The frontier benchmark: `python bench/frontier.py [--urls N]... [--only KEY]... [--phase PHASE]... [--write]`.
 
 N different URLs on 10,000 hosts (Zipf), and as many duplicates that 40 % of what is pushed was pushed before. The
-cycle: push 50, lease 50, ack what was lent; a commit after 256 acks or 0.1 s, as in a crawl. Beside our frontier run
+cycle: push 50, lease 50, ack these; a commit after 256 acks or 0.1 s, as in a crawl. Beside our frontier run
 bare LMDB, a SQLite one, Scrapy's scheduler and crawlee's queue, each in a process of its own on one core, for at most
 `--limit` seconds where it does not finish. Then a second state, with URLs that are all pending. Both end by kill -9,
 and are opened again; what was committed must be there.
@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import report
 from cycle import Step
-from running import DOCUMENT, ROOT, Figures, count, on_cores, say
+from running import DOCUMENT, ROOT, Figures, count, on_cores, progress
 from workload import Workload
 
 PHASES = ("cycle", "pending")
@@ -94,7 +94,7 @@ class Bench:
         self._core = max(os.sched_getaffinity(0))
 
     def run(self, contender: Contender, urls: int) -> Result:
-        """Measure all phases. What fails is said, and is no result."""
+        """Measure all phases. A failure is reported, and gives no result."""
         found: dict[str, Figures] = {phase: {} for phase in PHASES}
         try:
             for phase in self._options.phase:
@@ -102,16 +102,16 @@ class Bench:
                 with tempfile.TemporaryDirectory(prefix="frontier-", dir=folder) as place:
                     found[phase] = self._phase(contender, phase, urls, Path(place))
         except Failed as problem:
-            say(f"{contender.key}: {problem}")
+            progress(f"{contender.key}: {problem}")
             return Result(contender.key, urls, found["cycle"], found["pending"], str(problem))
         return Result(contender.key, urls, found["cycle"], found["pending"])
 
     def _phase(self, contender: Contender, phase: str, urls: int, place: Path) -> Figures:
-        say(f"{contender.key}, {phase}")
+        progress(f"{contender.key}, {phase}")
         if phase == "pending":
             urls = self._options.pending or min(urls, PENDING_MAX)
         figures = self._step(contender, phase, place, urls)
-        say(summary(phase, figures))
+        progress(summary(phase, figures))
         if contender.key == "memory":
             return figures
         known, state = figures["urls"], "done" if phase == "cycle" else "pending"
@@ -119,10 +119,10 @@ class Bench:
             figures[name] = self._step(contender, f"open-{state}", place, urls, known=known, turn=turn)
             opened = figures[name]
             disk = f"{opened['disk'] / known:.0f} bytes a URL"
-            say(f"    opened when {name}: first lease after {opened['lease_s']:.3f} s; {disk}")
+            progress(f"    opened when {name}: first lease after {opened['lease_s']:.3f} s; {disk}")
         if phase == "pending" and figures["closed"]["leases"]:
             figures["drain"] = self._step(contender, "drain", place, urls, known=known)
-            say(summary("drain", figures["drain"]))
+            progress(summary("drain", figures["drain"]))
         return figures
 
     def _step(
@@ -171,12 +171,12 @@ def main() -> int:
     options = _options()
     contenders = [each for each in CONTENDERS if not options.only or each.key in options.only]
     results = measure(Bench(options).run, contenders, sorted(options.urls))
-    checks = verdicts(results)
+    floors = verdicts(results)
     blocks = {
         "frontier-about": about(options),
         "frontier-cycle": "\n\n".join(cycle_table(results, urls) for urls in sorted(options.urls)),
         "frontier-pending": pending_table(results),
-        "frontier-floors": "\n".join(f"- {line}" for line in report.verdict_lines(checks)) or "None at this size.",
+        "frontier-floors": "\n".join(f"- {line}" for line in report.verdict_lines(floors)) or "None at this size.",
     }
     print("", *blocks.values(), sep="\n\n")
     if options.json:
@@ -185,7 +185,7 @@ def main() -> int:
         report.write(DOCUMENT, blocks)
     if any(each.problem for each in results):
         return 3
-    return 0 if all(each.holds for each in checks) else 1
+    return 0 if all(each.holds for each in floors) else 1
 
 
 def measure(
@@ -194,7 +194,7 @@ def measure(
     """Run all at all sizes, the small ones first. Who did not finish in the time would only do the same again."""
     results: list[Result] = []
     for urls in sizes:
-        say(f"== {urls:,} URLs")
+        progress(f"== {urls:,} URLs")
         for contender in contenders:
             smaller = next((each for each in results if each.key == contender.key and each.cycle.get("cut")), None)
             results.append(smaller._replace(size=urls) if smaller else run(contender, urls))
@@ -323,13 +323,13 @@ def _drained(figures: Figures) -> str:
 
 def verdicts(results: Sequence[Result]) -> list[report.Verdict]:
     """Return the floors for our frontier, at the sizes they are for."""
-    checks = []
+    floors = []
     for each in results:
         if each.key == "lycosa" and each.size >= FULL and each.cycle:
-            checks += _cycle_floors(each.cycle, each.size)
+            floors += _cycle_floors(each.cycle, each.size)
         if each.key == "lycosa" and each.size >= FULL and each.pending:
-            checks += _pending_floors(each.pending)
-    return checks
+            floors += _pending_floors(each.pending)
+    return floors
 
 
 def _cycle_floors(figures: Figures, size: int) -> list[report.Verdict]:
@@ -372,7 +372,7 @@ def slope(figures: Figures) -> float:
 
 
 def summary(what: str, figures: Figures) -> str:
-    """Return one line for who watches."""
+    """Return a line of progress."""
     parts = [f"{figures['count']:,} in {figures['wall_s']:.1f} s: {speed(figures):,.0f}/s"]
     parts.append(f"CPU {figures['cpu_s'] / max(1, figures['count']) * 1e6:.2f} us")
     parts.append(f"{figures['peak_mb']:.0f} MB anonymous, {figures['base_mb']:.0f} before")

@@ -1,4 +1,4 @@
-"""What the forward proxy costs: `python bench/gateway.py [--runs 3] [--quick] [--write]`, beside direct runs.
+"""The cost of the forward proxy, compared with direct runs: `python bench/gateway.py [--runs 3] [--quick] [--write]`.
 
 Three processes: the other side (an HTTP proxy and the sites behind it in one, on many addresses, whose answers are
 canned), the gateway with a pool in memory, and this one, which asks. On two cores the gateway has one of them; the
@@ -28,8 +28,8 @@ from typing import Any
 
 import report
 import uvloop
-from finishing import ended, finish, in_order, undivided
-from running import ROOT, Figures, count, on_cores, say
+from finishing import deferred_signals, ended, finish, in_order
+from running import ROOT, Figures, count, on_cores, progress
 
 sys.path.insert(0, str(ROOT))
 
@@ -113,13 +113,13 @@ def process(role: str, argument: str, core: int):
     """Run a role on a core while the block runs. Yield its process and the port it listens on."""
     command = [sys.executable, str(ROOT / "bench" / "gateway.py"), "--role", role, argument]
     with ExitStack() as stack:
-        with undivided(), on_cores(core):
+        with deferred_signals(), on_cores(core):
             child = stack.enter_context(ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
         assert child.stdout
         yield child, int(child.stdout.readline())
 
 
-# --- who asks
+# --- clients
 
 
 class Requester(asyncio.Protocol):
@@ -200,7 +200,7 @@ class Sink(asyncio.BufferedProtocol):
         self.count[0] += nbytes
 
 
-async def gushed(port: int, tunnels: int, seconds: float, gateway: Child | None = None) -> Figures:
+async def stream_bytes(port: int, tunnels: int, seconds: float, gateway: Child | None = None) -> Figures:
     """Return megabytes a second through so many tunnels, and the CPU time of a gigabyte."""
     counted = [0]
     loop = asyncio.get_running_loop()
@@ -251,7 +251,7 @@ def main() -> int:
     if chosen.role:
         uvloop.run({"other": be_other, "gateway": be_gateway}[chosen.role[0]](chosen.role[1]))
         return 0
-    runs = [measured(chosen) for _ in range(chosen.runs)]
+    runs = [measure(chosen) for _ in range(chosen.runs)]
     return finish("gateway", {"gateway": table(runs)}, verdicts(runs), write=chosen.write, quick=chosen.quick)
 
 
@@ -272,7 +272,7 @@ def _options() -> argparse.Namespace:
     return chosen
 
 
-def measured(chosen: argparse.Namespace) -> Figures:
+def measure(chosen: argparse.Namespace) -> Figures:
     """Return all figures of a run: those with `direct_` are without the gateway."""
     cores = sorted(os.sched_getaffinity(0))
     with (
@@ -281,7 +281,7 @@ def measured(chosen: argparse.Namespace) -> Figures:
         on_cores(cores[0]),
     ):
         found = {**_requests(gateway, other, port, chosen), **_tunnels(gateway, other, port, chosen)}
-    say(
+    progress(
         f"{found['rate']:,.0f} requests/s of {found['cpu_us']:.0f} us CPU, +{found['added_ms']:.2f} ms; "
         f"{found['mb']:,.0f} MB/s of {found['cpu_gb_s']:.2f} s CPU a GB; {found['open']:,} tunnels"
     )
@@ -302,8 +302,8 @@ def _requests(gateway: Child, other: int, port: int, chosen: argparse.Namespace)
 
 
 def _tunnels(gateway: Child, other: int, port: int, chosen: argparse.Namespace) -> Figures:
-    direct = uvloop.run(gushed(other, 8, chosen.seconds))
-    through = uvloop.run(gushed(port, 8, chosen.seconds, gateway))
+    direct = uvloop.run(stream_bytes(other, 8, chosen.seconds))
+    through = uvloop.run(stream_bytes(port, 8, chosen.seconds, gateway))
     before = memory_kb(gateway)
     good, took_s = uvloop.run(many(port, chosen.tunnels))
     each_kb, each_ms = (memory_kb(gateway) - before) / chosen.tunnels, took_s / chosen.tunnels * 1e3

@@ -1,4 +1,4 @@
-"""One crawl of `bench/goodput.py`, in a process of its own: `python bench/goodput_crawl.py CRAWL`, as JSON."""
+"""One crawl of `bench/goodput.py`, in a separate process: `python bench/goodput_crawl.py CRAWL`, as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from peers.proxy_ways import BackOff, InTurn
+from peers.proxy_strategies import BackOff, InTurn
 
 import lycosa
 from lycosa.app.crawl import proxies as pooling
@@ -19,9 +19,9 @@ from lycosa.proxies.ports import ProxyPool
 
 @dataclass(frozen=True)
 class Crawl:
-    """What to crawl, through which proxies (a file), chosen in which way."""
+    """The start URLs, the file of proxies, and the strategy that chooses among them."""
 
-    way: str
+    strategy: str
     starts: list[str]
     proxies: str
     concurrency: int
@@ -29,12 +29,12 @@ class Crawl:
 
 
 class Tree(lycosa.Spider):
-    """Follows every link; one page of five that have links leads to nothing, too: 2 % are missing."""
+    """Follows every link. One in five pages with links also links to a missing page: 2 % of all."""
 
     name = "tree"
 
     def parse(self, response: Any) -> Any:
-        """Yield what the next pages are."""
+        """Yield the next pages."""
         links = response.css("a::attr(href)").getall()
         for link in links:
             yield response.follow(link)
@@ -42,25 +42,25 @@ class Tree(lycosa.Spider):
             yield response.follow(f"/missing{links[0]}")
 
 
-WAYS: dict[str, Callable[[], ProxyPool]] = {"in-turn": InTurn, "back-off": BackOff}  # type: ignore[dict-item]
+STRATEGIES: dict[str, Callable[[], ProxyPool]] = {"in-turn": InTurn, "back-off": BackOff}  # type: ignore[dict-item]
 
 
-async def main(options: Crawl) -> None:
+async def main(plan: Crawl) -> None:
     """Crawl."""
-    if options.way in WAYS:
+    if plan.strategy in STRATEGIES:
 
-        async def opened(*_: Any) -> ProxyPool:
-            return WAYS[options.way]()
+        async def open_pool(*_: Any) -> ProxyPool:
+            return STRATEGIES[plan.strategy]()
 
-        pooling.open_pool = opened
+        pooling.open_pool = open_pool
     spider = Tree()
-    spider.start_urls = options.starts
+    spider.start_urls = plan.starts
     async with lycosa.Crawl(
         spider,
-        proxy_pool=options.proxies,
-        concurrency=options.concurrency,
-        concurrency_per_host=options.concurrency // len(options.starts),
-        connect_timeout=options.connect_timeout,
+        proxy_pool=plan.proxies,
+        concurrency=plan.concurrency,
+        concurrency_per_host=plan.concurrency // len(plan.starts),
+        connect_timeout=plan.connect_timeout,
         retries=100,
         backoff_base=0.1,
         robots=False,

@@ -24,10 +24,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import report
-from finishing import ended, finish, in_order, undivided
+from finishing import deferred_signals, ended, finish, in_order
 from proxies_load import Load, fill
 from race import BadRun
-from running import ROOT, Figures, on_cores, say
+from running import ROOT, Figures, on_cores, progress
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.redis import RedisFailed, RedisServer, redis_server
@@ -40,7 +40,7 @@ PAIRS_MIN = 10_000
 
 
 class Row(NamedTuple):
-    """One row: what it is called, the load, and in how many processes at a time."""
+    """One row: its name, the load, and the number of processes."""
 
     name: str
     load: Load
@@ -68,23 +68,23 @@ def main() -> int:
     """Measure, print, judge."""
     options = _options()
     blocks: dict[str, str] = {}
-    checks: list[report.Verdict] = []
+    floors: list[report.Verdict] = []
     try:
         if "memory" in options.part:
             found = _memory(options)
             blocks["proxies-memory"] = memory_table(found)
-            checks += memory_verdicts(found)
+            floors += memory_verdicts(found)
         if "redis" in options.part:
             runs = _redis(options)
             blocks["proxies-redis"] = redis_table(runs)
-            checks += redis_verdicts(runs)
+            floors += redis_verdicts(runs)
     except RedisFailed as problem:
         print(f"bench/proxies.py: {problem}", file=sys.stderr)
         return 2
     except BadRun as problem:
         print(f"bench/proxies.py: {problem}", file=sys.stderr)
         return 3
-    return finish("proxies", blocks, checks, write=options.write, quick=options.quick)
+    return finish("proxies", blocks, floors, write=options.write, quick=options.quick)
 
 
 def _options() -> argparse.Namespace:
@@ -116,7 +116,7 @@ def _memory(options: argparse.Namespace) -> dict[str, list[float]]:
         for key, row in MEMORY.items():
             (figures,) = _run([_loaded(row.load, options)])
             found[key].append(figures["cpu_s"] * 1e6)
-            say(f"memory {key:10} {found[key][-1]:6.1f} us a pair")
+            progress(f"memory {key:10} {found[key][-1]:6.1f} us a pair")
     return found
 
 
@@ -144,7 +144,7 @@ def _redis(options: argparse.Namespace) -> dict[str, list[Figures]]:
             figures = _on_redis(row, options)
             found[key].append(figures)
             cost = f"{figures['server_us']:5.1f} us of Redis, {figures['client_us']:5.1f} us of the workers"
-            say(f"redis {key:12} {figures['rate']:8,.0f} pairs/s, {cost}")
+            progress(f"redis {key:12} {figures['rate']:8,.0f} pairs/s, {cost}")
     return found
 
 
@@ -154,9 +154,9 @@ def _on_redis(row: Row, options: argparse.Namespace) -> Figures:
         os.sched_setaffinity(server.process.pid, {min(os.sched_getaffinity(0))})
         load = replace(_loaded(row.load, options), url=server.url, name="bench")
         asyncio.run(fill(load))
-        before = _told(server, load.how)
+        before = _server_figures(server, load.how)
         runs = _run([replace(load, seed=number) for number in range(row.processes)])
-        after = _told(server, load.how)
+        after = _server_figures(server, load.how)
     pairs = sum(run["pairs"] for run in runs)
     wall_s = max(run["ended"] for run in runs) - min(run["began"] for run in runs)
     return {
@@ -167,8 +167,8 @@ def _on_redis(row: Row, options: argparse.Namespace) -> Figures:
     }
 
 
-def _told(server: RedisServer, how: str) -> Figures:
-    """Return the CPU time of the server, and how many commands it was sent: scripts, but not what they do."""
+def _server_figures(server: RedisServer, how: str) -> Figures:
+    """Return the CPU time of the server and the number of commands sent to it, without those inside scripts."""
     info = dict(line.split(":", 1) for line in server.cli("INFO", "all").splitlines() if ":" in line)
     stats = (dict(part.split("=") for part in info.get(f"cmdstat_{name}", "calls=0").split(",")) for name in SENT[how])
     cpu_s = float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
@@ -204,7 +204,7 @@ def _run(loads: Sequence[Load]) -> list[dict[str, Any]]:
     with ExitStack() as stack, on_cores(max(os.sched_getaffinity(0))):
         running = []
         for load in loads:
-            with undivided():
+            with deferred_signals():
                 file = stack.enter_context(tempfile.NamedTemporaryFile(prefix="bench-", suffix=".json"))
                 argument = json.dumps(asdict(replace(load, result=file.name)))
                 command = [sys.executable, str(ROOT / "bench" / "proxies_load.py"), argument]

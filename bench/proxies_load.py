@@ -1,7 +1,7 @@
 """What `bench/proxies.py` measures, each in a process of its own: `python bench/proxies_load.py LOAD` (JSON).
 
 Workers lease a proxy and return it with an outcome, again and again, with nothing in between. The peers on Redis are
-the ways of others, written here: how jhao104/proxy_pool takes one out of its hash and puts it back, and the set by
+other implementations, written here: how jhao104/proxy_pool takes one out of its hash and puts it back, and the set by
 count of the design this pool began with. Neither has leases, so what a crash has is lost to them.
 """
 
@@ -55,7 +55,7 @@ class Load:
         return lambda _: policy
 
 
-def made(count: int) -> list[Proxy]:
+def make_proxies(count: int) -> list[Proxy]:
     """Return so many proxies, a tenth of them in Germany."""
     return [
         Proxy("http", f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", 80, tags={"country": "fr" if n % 10 else "de"})
@@ -69,7 +69,7 @@ def made(count: int) -> list[Proxy]:
 async def memory(load: Load) -> dict[str, Any]:
     """Return the CPU time of a pair, in the best of many rounds: what else the machine does disturbs the others."""
     pool = LocalPool(load.policies())
-    await pool.add(made(load.proxies))
+    await pool.add(make_proxies(load.proxies))
     wish_of = WISHES[load.how]
     lease = deque([await one(pool, wish_of(number)) for number in range(HELD)])
     if load.how == "ban":
@@ -90,7 +90,7 @@ async def one(pool: ProxyPool, request: ProxyRequest) -> Any:
 
 
 async def ban_some(pool: ProxyPool) -> None:
-    """A third of the proxies is lost on the way."""
+    """Ban a third of the proxies meanwhile."""
     for number in range(300):
         lease = await one(pool, ProxyRequest())
         await pool.release(lease, [Outcome(Blame.SITE, "403") if number % 3 == 0 else Outcome()])
@@ -165,7 +165,7 @@ async def counts(load: Load) -> Pair:
 
     async def pair() -> None:
         while not (found := await server.zpopmin(load.name)):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)  # as who polls does
+            await asyncio.sleep(0.001)  # as a polling client does
         key, uses = found[0]
         await server.zadd(load.name, {key: uses + 1})
 
@@ -176,8 +176,8 @@ PAIRS: dict[str, Callable[[Load], Awaitable[Pair]]] = {"lycosa": ours, "jhao104"
 
 
 async def fill(load: Load) -> None:
-    """Put the proxies where this way has them."""
-    proxies = made(load.proxies)
+    """Store the proxies in the form of this implementation."""
+    proxies = make_proxies(load.proxies)
     if load.how == "lycosa":
         pool = await redis_pool(load.url, load.name, print, load.policies())
         await pool.add(proxies)
@@ -187,8 +187,8 @@ async def fill(load: Load) -> None:
     if load.how == "counts":
         await server.zadd(load.name, dict.fromkeys((proxy.name for proxy in proxies), 0))
     else:
-        rows = {proxy.name: json.dumps({"proxy": proxy.name, "https": False, "fail_count": 0}) for proxy in proxies}
-        await server.hset(load.name, mapping=rows)
+        stored = {proxy.name: json.dumps({"proxy": proxy.name, "https": False, "fail_count": 0}) for proxy in proxies}
+        await server.hset(load.name, mapping=stored)
     await server.aclose()
 
 

@@ -27,7 +27,7 @@ PEERS = ROOT / "bench" / "peers"
 CONCURRENCY = 64
 RUN_MAX_S = 300.0
 LOG_MAX_S = 5.0
-LOOK_S = 0.02
+POLL_S = 0.02
 LYCOSA = ("-c", "import sys; from lycosa.cli.main import main; sys.exit(main())")
 FIELDS = {
     "url", "final_url", "status", "content_type", "title", "headings", "text", "lang", "out_links", "fetched_at",
@@ -36,7 +36,7 @@ FIELDS = {
 
 
 class BadRun(Exception):
-    """The contender failed, or did not do what it was asked."""
+    """The contender failed, or did not do its task."""
 
 
 class Contender(NamedTuple):
@@ -61,7 +61,7 @@ CONTENDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one crawl took: `wall_s` and `cpu_s` the whole process, `span_s` from its first request to its last."""
+    """The cost of one crawl: `wall_s` and `cpu_s` the whole process, `span_s` from its first request to its last."""
 
     pages: int
     wall_s: float
@@ -110,9 +110,9 @@ class Track:
         home.mkdir(parents=True)
         os.truncate(self._log, 0)
         items = home / "items.jsonl"
-        wall_s, usage, peak_mb = self._measured(contender.key, command(contender, self.starts, items), home)
+        wall_s, usage, peak_mb = self._measure(contender.key, command(contender, self.starts, items), home)
         pages = self._pages(contender.key, items)
-        requests = self._requested(contender.key, [url for url, _ in pages])
+        requests = self._requests(contender.key, [url for url, _ in pages])
         at = [each["at"] for each in requests]
         urls = "\n".join(sorted(url.removeprefix(self._url) for url, _ in pages))
         shutil.rmtree(home)
@@ -128,7 +128,7 @@ class Track:
             bytes=sum(each["bytes"] for each in requests if each["status"] == 200),
         )
 
-    def _measured(self, key: str, arguments: Sequence[str], home: Path) -> tuple[float, Any, float]:
+    def _measure(self, key: str, arguments: Sequence[str], home: Path) -> tuple[float, Any, float]:
         output = home / "output.log"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program finds itself compiled
@@ -161,7 +161,7 @@ class Track:
         return wall_s, usage, memory.peak_mb
 
     def _pages(self, key: str, items: Path) -> list[tuple[str, int]]:
-        """Return URL and length of the text of each item."""
+        """Return the URL and the length of the text of each item."""
         pages = []
         with items.open("rb") as file:
             for line in file:
@@ -176,8 +176,8 @@ class Track:
             raise BadRun(f"{key} wrote {len(twice)} pages twice, among them {twice[0]}")
         return pages
 
-    def _requested(self, key: str, urls: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the requests nginx has answered. The pages it served must be those of the items."""
+    def _requests(self, key: str, urls: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the requests that nginx has answered. The pages it served must be those of the items."""
         deadline = time.monotonic() + LOG_MAX_S
         wanted = Counter(url.removeprefix(self._url) for url in urls)
         while True:
@@ -194,7 +194,7 @@ class Track:
 
 
 class Memory(threading.Thread):
-    """Watches the peak of a process (VmHWM): what wait4 says of a child includes what its parent had when it forked."""
+    """Reads the peak memory of a process (VmHWM). The figure of wait4 includes the memory of the parent at the fork."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -203,12 +203,12 @@ class Memory(threading.Thread):
         self._status = Path(f"/proc/{pid}/status")
 
     def run(self) -> None:
-        """Look now and then, and at once."""
+        """Read it at once, and then at intervals."""
         while True:
             with suppress(OSError):  # it has just ended
                 lines = self._status.read_text().splitlines()
                 self.peak_mb = next((int(line.split()[1]) / 1024 for line in lines if "VmHWM" in line), self.peak_mb)
-            if self.over.wait(LOOK_S):
+            if self.over.wait(POLL_S):
                 return
 
 

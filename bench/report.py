@@ -1,4 +1,4 @@
-"""Results in, Markdown and verdicts out. Pure, but for `write`."""
+"""Turns results into Markdown and verdicts. Pure, except for `write`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Results = Mapping[str, Sequence[Run]]
 
 
 class Verdict(NamedTuple):
-    """One floor: whether it holds, and the measured figure beside the wanted one."""
+    """One floor: whether it holds, with the measured and the required figure."""
 
     holds: bool
     line: str
 
 
 class Part(NamedTuple):
-    """One row of the budget: microseconds of CPU time a page."""
+    """One row of the budget: microseconds of CPU time per page."""
 
     name: str
     micros: float
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 def table(results: Results) -> str:
-    """Return the medians of every contender, and what each is to Scrapy."""
+    """Return the medians of every contender, and their ratios to Scrapy."""
     lines = [
         "| | pages/s | without start-up | CPU s per 1,000 pages | peak MB | pages/s to Scrapy | CPU to Scrapy |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -55,7 +55,7 @@ def table(results: Results) -> str:
 
 
 def checks(results: Results) -> str:
-    """Return what shows that all did the same work."""
+    """Return the table that shows that all contenders did the same work."""
     lines = ["| | items | digest of their URLs | requests | mean text |", "|---|---:|---|---:|---:|"]
     for contender in CONTENDERS:
         for run in results.get(contender.key, ())[:1]:
@@ -67,7 +67,7 @@ def checks(results: Results) -> str:
 
 
 def differing(results: Results) -> list[str]:
-    """Return a line for every contender that did not fetch in each run what most fetched."""
+    """Return a line for every run whose pages differ from those of most runs."""
     digests = [run.digest for runs in results.values() for run in runs]
     usual = max(set(digests), key=digests.count)
     return [
@@ -79,19 +79,19 @@ def differing(results: Results) -> list[str]:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return the floors that these results can be compared with."""
+    """Return the floors that these results decide."""
     durable, memory, scrapy = (results.get(key) for key in ("durable", "memory", "scrapy"))
-    checks = []
+    floors = []
     if durable and scrapy:
         ratio = _median(durable, "rate") / _median(scrapy, "rate")
         goal = "reached" if ratio >= SPEED_GOAL else "not reached"
         wanted = f"at least {SPEED_FLOOR:.0f}; the goal of {SPEED_GOAL:.0f} is {goal}"
-        checks.append(
+        floors.append(
             Verdict(ratio >= SPEED_FLOOR, f"{ratio:.1f} times the pages/s of Scrapy with its LinkExtractor ({wanted})")
         )
     if durable and memory:
         ratio = _median(memory, "rate") / _median(durable, "rate")
-        checks.append(
+        floors.append(
             Verdict(
                 ratio <= DURABILITY_MAX,
                 f"in memory it is {ratio:.2f} times as fast as durable (at most {DURABILITY_MAX})",
@@ -99,13 +99,13 @@ def verdicts(results: Results) -> list[Verdict]:
         )
     if durable:
         peak = max(run.peak_mb for run in durable)
-        checks.append(Verdict(peak <= MEMORY_MAX_MB, f"peak memory {peak:.0f} MB (at most {MEMORY_MAX_MB:.0f})"))
-    return checks
+        floors.append(Verdict(peak <= MEMORY_MAX_MB, f"peak memory {peak:.0f} MB (at most {MEMORY_MAX_MB:.0f})"))
+    return floors
 
 
-def verdict_lines(checks: Sequence[Verdict]) -> list[str]:
+def verdict_lines(floors: Sequence[Verdict]) -> list[str]:
     """Return PASS or FAIL for each floor."""
-    return [f"{'PASS' if each.holds else 'FAIL'}  {each.line}" for each in checks]
+    return [f"{'PASS' if each.holds else 'FAIL'}  {each.line}" for each in floors]
 
 
 def budget_table(parts: Sequence[Part]) -> str:

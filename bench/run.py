@@ -1,9 +1,9 @@
 """The comparison of whole crawls, `make bench`: `python bench/run.py [--runs N] [--quick] [--only KEY] [--write]`.
 
-Every contender crawls the same pages of the packaged documentation, served by nginx on the first core, in a process of
-its own on the second; they take turns (A B C A B C ...), so that a machine that grows warm or busy slows all of them.
-The result is a table in Markdown and PASS or FAIL for each floor; `--write` puts them into docs/benchmarks.md. Exit 1:
-a floor is not held; 2: it cannot be measured here; 3: a contender did not do what it was asked.
+Every contender crawls the same pages of the packaged documentation, which nginx serves on the first core, in a separate
+process on the second. The order is A B C A B C ..., so that a machine that gets warm or busy slows all of them. The
+result is a table in Markdown and PASS or FAIL for each floor; `--write` puts them into docs/benchmarks.md. Exit code 1:
+a floor does not hold; 2: it cannot be measured here; 3: a contender did not do its task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import budget
 import report
 from race import CONTENDERS, BadRun, Contender, Run, Track
-from running import DOCUMENT, ROOT, on_cores, say
+from running import DOCUMENT, ROOT, on_cores, progress
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.nginx import NginxFailed, find_nginx, serve
@@ -34,7 +34,7 @@ from tests.servers.nginx import NginxFailed, find_nginx, serve
 SITE = ROOT / ".cache" / "site" / "usr" / "share" / "doc"
 RESULTS = ROOT / ".cache" / "bench.json"
 RUNS = 5
-# One page of each documentation; what lies in its folder and below is crawled.
+# One page of each manual; the pages in its folder and below are crawled.
 STARTS = (
     "git-doc/git.html",
     "debian-policy/policy.html/index.html",
@@ -48,11 +48,11 @@ OUR_PACKAGES = ("pycurl", "selectolax", "ada-url", "lmdb", "msgspec")
 
 
 class CannotMeasure(Exception):
-    """Something this comparison needs is not here."""
+    """Something that this comparison needs is missing."""
 
 
 class Measured(NamedTuple):
-    """All that was measured; `budget` is empty when there was no run of the durable contender."""
+    """The results; `budget` is empty without a run of the durable contender."""
 
     about: str
     results: dict[str, list[Run]]
@@ -60,7 +60,7 @@ class Measured(NamedTuple):
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure, print, and check the floors."""
     options = _options()
     try:
         measured = _saved() if options.saved else _measure(options)
@@ -70,16 +70,16 @@ def main() -> int:
     except BadRun as problem:
         print(f"bench/run.py: {problem}", file=sys.stderr)
         return 3
-    checks = report.verdicts(measured.results)
+    floors = report.verdicts(measured.results)
     blocks = {
         "about": measured.about,
         "results": report.table(measured.results),
-        "floors": "\n".join(f"- {line}" for line in report.verdict_lines(checks)),
+        "floors": "\n".join(f"- {line}" for line in report.verdict_lines(floors)),
         "checks": report.checks(measured.results),
         "budget": report.budget_table(measured.budget) if measured.budget else "Not measured.",
     }
     print("", *blocks.values(), sep="\n\n")
-    print("", *report.verdict_lines(checks), sep="\n")
+    print("", *report.verdict_lines(floors), sep="\n")
     if options.write:
         report.write(DOCUMENT, blocks)
         print(f"wrote {DOCUMENT.relative_to(ROOT)}")
@@ -87,17 +87,17 @@ def main() -> int:
         print(f"bench/run.py: {line}", file=sys.stderr)
     if wrong:
         return 3
-    return 0 if options.quick or all(each.holds for each in checks) else 1  # a quick run is mostly start-up
+    return 0 if options.quick or all(each.holds for each in floors) else 1  # a quick run is mostly start-up
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     keys = [contender.key for contender in CONTENDERS]
     parser.add_argument("--runs", type=int, default=RUNS, help="crawls of each contender; medians count (default 5)")
-    parser.add_argument("--quick", action="store_true", help="one run, a tenth of the pages: does it work at all?")
-    parser.add_argument("--only", action="append", choices=keys, help="this contender; may be given again")
+    parser.add_argument("--quick", action="store_true", help="one run with a tenth of the pages, as a check")
+    parser.add_argument("--only", action="append", choices=keys, help="only this contender; repeatable")
     parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
-    parser.add_argument("--saved", action="store_true", help="judge and write the last result again, measure nothing")
+    parser.add_argument("--saved", action="store_true", help="check and write the last result again, without measuring")
     options = parser.parse_args()
     if options.write and (options.quick or options.only):
         parser.error("--write is for the whole comparison: leave out --quick and --only")
@@ -112,7 +112,7 @@ def _measure(options: argparse.Namespace) -> Measured:
     starts = _starts(QUICK_STARTS if options.quick else STARTS)
     server_core, crawler_core = _cores()
     with _track(starts, server_core, crawler_core) as track:
-        say("warming up: every page is read once")
+        progress("warming up: every page is read once")
         track.run(next(each for each in CONTENDERS if each.key == "probe"))
         results: dict[str, list[Run]] = {each.key: [] for each in contenders}
         for number in range(1, runs + 1):
@@ -120,7 +120,7 @@ def _measure(options: argparse.Namespace) -> Measured:
                 results[each.key].append(run := track.run(each))
                 speed = f"{run.pages:,} pages in {run.wall_s:5.1f} s: {run.rate:6,.0f} a second"
                 cost = f"{run.cpu_per_1000:5.2f} CPU s per 1,000, {run.peak_mb:.0f} MB"
-                say(f"{number}/{runs}  {each.key:13} {speed}, {cost}")
+                progress(f"{number}/{runs}  {each.key:13} {speed}, {cost}")
         parts = _budget(track, results["durable"]) if results.get("durable") else []
     measured = Measured(_about(results, runs), results, parts)
     if not options.quick and not options.only:
@@ -146,8 +146,8 @@ def _cores() -> tuple[int, int]:
 
 @contextmanager
 def _track(starts: Sequence[str], server_core: int, crawler_core: int) -> Iterator[Track]:
-    """Serve the site on one core. Its log tells what was fetched; written in blocks, it costs next to nothing."""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=ROOT / ".cache") as folder:  # on a disk, as a crawl would be
+    """Serve the site on one core. Its log has every request; it is written in blocks, which costs next to nothing."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=ROOT / ".cache") as folder:  # on disk, as in a real crawl
         log = Path(folder, "access.log")
         log.touch()
         with serve(SITE, log=False, extra=f'access_log "{log}" json buffer=64k flush=1s;') as server:
@@ -157,7 +157,7 @@ def _track(starts: Sequence[str], server_core: int, crawler_core: int) -> Iterat
 
 
 def _budget(track: Track, durable: Sequence[Run]) -> list[report.Part]:
-    """Crawl once more, with clocks; say how far the sum is from the crawls without, so that it can be judged."""
+    """Crawl once more, with clocks. Report how far the sum is from the crawls without clocks."""
     with tempfile.NamedTemporaryFile(prefix="bench-", suffix=".json") as file:
         program = (str(ROOT / "bench" / "budget.py"), file.name)
         run = track.run(Contender("budget", "", program, lycosa=True))
@@ -166,7 +166,7 @@ def _budget(track: Track, durable: Sequence[Run]) -> list[report.Part]:
     usual = median(each.cpu_per_1000 for each in durable) * 1000
     clocks = times["clocks_s"] / run.pages * 1e6
     total = sum(part.micros for part in parts)
-    say(f"budget: {total:.0f} us a page, {usual:.0f} without clocks; the clocks took {clocks:.0f}")
+    progress(f"budget: {total:.0f} us a page, {usual:.0f} without clocks; the clocks took {clocks:.0f}")
     return parts
 
 

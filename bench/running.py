@@ -1,4 +1,4 @@
-"""What the programs of this folder have in common: where they write, what they say, which cores they give others."""
+"""Shared by the programs of this folder: paths, arguments, progress lines, processor cores."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def count(text: str) -> int:
     return number
 
 
-def say(line: object) -> None:
-    """Tell who watches."""
+def progress(line: object) -> None:
+    """Print a line of progress on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def on_cores(*cores: int) -> Iterator[None]:
-    """Run on these, also what is started in the block and goes on."""
+    """Run this process, and those started in the block, on these cores."""
     mine = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:

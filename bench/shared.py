@@ -1,7 +1,7 @@
 """The benchmark of a frontier that workers share: `python bench/shared.py [--part PART]... [--quick] [--write]`.
 
     cycle    push, lease, ack, commit against a Redis of its own: URLs/s, CPU on both sides, round trips, network
-    memory   bytes of Redis for each URL that was seen, at each of --seen; for one that is pending; for a host
+    memory   bytes of Redis per seen URL, at each of --seen; per pending URL; per host
     crawls   `lycosa worker` against scrapy-redis on the same pages, one worker and two
 
 Redis and nginx have the first core, the worker the second; a second worker has the first core too. Each run has a Redis
@@ -27,7 +27,7 @@ import report
 import shared_crawls
 from finishing import finish
 from race import BadRun
-from running import ROOT, Figures, count, on_cores, say
+from running import ROOT, Figures, count, on_cores, progress
 from shared_crawls import CONTENDERS, Crawled
 from shared_cycle import Step
 
@@ -54,7 +54,7 @@ class Drive(NamedTuple):
     name: str
     what: str
     urls: int
-    lump: int
+    batch_size: int
     delay_s: float = 0.0
     hosts: int = 0
     partitions: int = 1
@@ -79,14 +79,14 @@ def main() -> int:
     """Measure, print, judge."""
     options = _options()
     blocks: dict[str, str] = {}
-    checks: list[report.Verdict] = []
+    floors: list[report.Verdict] = []
     measured: Figures = {}
     try:
         for part in options.part:
             measured[part] = {"cycle": _cycle, "memory": _memory, "crawls": _crawls}[part](options)
             more, verdicts = PRESENTED[part](measured[part])
             blocks |= more
-            checks += verdicts
+            floors += verdicts
     except (shared_crawls.CannotMeasure, NginxFailed, RedisFailed) as problem:
         print(f"bench/shared.py: {problem}", file=sys.stderr)
         return 2
@@ -95,7 +95,7 @@ def main() -> int:
         return 3
     if options.json:
         Path(options.json).write_text(json.dumps(measured, indent=1, default=lambda run: run.as_dict()))
-    return finish("shared", blocks, checks, write=options.write, quick=options.quick)
+    return finish("shared", blocks, floors, write=options.write, quick=options.quick)
 
 
 def _options() -> argparse.Namespace:
@@ -134,7 +134,7 @@ def _cycle(options: argparse.Namespace) -> dict[str, list[Figures]]:
             figures = _step(**arguments)
             found[key].append(figures)
             shown = f"{_per(figures, 'trips') * 50:5.2f} round trips per 50 URLs"
-            say(f"cycle {key:10} {figures['urls'] / figures['wall_s']:9,.0f} URLs/s, {shown}")
+            progress(f"cycle {key:10} {figures['urls'] / figures['wall_s']:9,.0f} URLs/s, {shown}")
     return found
 
 
@@ -176,13 +176,13 @@ def _median(runs: Sequence[Figures], name: str) -> float:
 
 
 def _memory(options: argparse.Namespace) -> Figures:
-    """Fill, at last with as much as asked for; then see what scrapy-redis, records and hosts take."""
+    """Fill it up to the given size, then measure scrapy-redis, records and hosts."""
     found: Figures = {"seen": _fill(options)}
     size = min(options.seen)
     found["peer"] = {"urls": size, "bytes": shared_crawls.bytes_of_a_set(size)}
     for key, (urls, hosts) in HEAPS.items():
-        found[key] = _step(what=key, urls=urls, hosts=hosts, lump=1_000)
-        say(f"memory {key}: {_per(found[key], 'bytes'):.0f} bytes each")
+        found[key] = _step(what=key, urls=urls, hosts=hosts, batch_size=1_000)
+        progress(f"memory {key}: {_per(found[key], 'bytes'):.0f} bytes each")
     return found
 
 
@@ -234,7 +234,7 @@ def memory_verdicts(found: Figures) -> list[report.Verdict]:
 
 
 def _crawls(options: argparse.Namespace) -> dict[str, list[Crawled]]:
-    return shared_crawls.measured(options.runs, quick=options.quick, say=say)
+    return shared_crawls.measure(options.runs, quick=options.quick, progress=progress)
 
 
 def _crawls_told(found: Mapping[str, Sequence[Crawled]]) -> tuple[dict[str, str], list[report.Verdict]]:
@@ -269,16 +269,16 @@ def _of(runs: Sequence[Crawled], name: str, form: str) -> str:
 
 
 def crawls_verdicts(found: Mapping[str, Sequence[Crawled]]) -> list[report.Verdict]:
-    """Return the floors that the results can be compared with."""
-    checks = []
+    """Return the floors that these results decide."""
+    floors = []
     for workers in (1, 2):
         ours, theirs = found.get(f"lycosa-{workers}"), found.get(f"scrapy-redis-{workers}")
         if ours and theirs:
             ratio = median(run.rate for run in ours) / median(run.rate for run in theirs)
             many = "one worker" if workers == 1 else f"{workers} workers"
             line = f"{many}: {ratio:.1f} times the pages/s per worker of scrapy-redis (at least {FASTER_MIN:.0f})"
-            checks.append(report.Verdict(ratio >= FASTER_MIN, line))
-    return checks
+            floors.append(report.Verdict(ratio >= FASTER_MIN, line))
+    return floors
 
 
 PRESENTED = {"cycle": _cycle_told, "memory": _memory_told, "crawls": _crawls_told}

@@ -131,9 +131,9 @@ class SharedTrack(Track):
                 cpu_s = self._race(contender, home, server, client)
                 after = client.info("everything")
                 seen_bytes = seen_of(client) if contender.shared else 0.0
-        return self._crawled(contender, home, cpu_s, before, after, seen_bytes)
+        return self._crawl(contender, home, cpu_s, before, after, seen_bytes)
 
-    def _crawled(
+    def _crawl(
         self,
         contender: Contender,
         home: Path,
@@ -145,7 +145,7 @@ class SharedTrack(Track):
         items = home / "items.jsonl"
         items.write_bytes(b"".join((home / f"{each}.jsonl").read_bytes() for each in range(contender.workers)))
         pages = self._pages(contender.key, items)
-        requests = self._requested(contender.key, [url for url, _ in pages])
+        requests = self._requests(contender.key, [url for url, _ in pages])
         at = [each["at"] for each in requests]
         urls = "\n".join(sorted(url.removeprefix(self._url) for url, _ in pages))
         shutil.rmtree(home)
@@ -165,20 +165,20 @@ class SharedTrack(Track):
 
     def _race(self, contender: Contender, home: Path, server: RedisServer, client: Any) -> float:
         """Run all workers to their end. Return their CPU seconds."""
-        workers = [self._started(contender, home, server, number) for number in range(contender.workers)]
+        workers = [self._start(contender, home, server, number) for number in range(contender.workers)]
         try:
             if not contender.lycosa:
                 self._until_silent(client, workers)
                 for worker in workers:
                     worker.send_signal(signal.SIGTERM)
-            return sum(_ended(contender.key, worker, home / "output.log") for worker in workers)
+            return sum(_wait_for_end(contender.key, worker, home / "output.log") for worker in workers)
         finally:
             for worker in workers:
                 if worker.returncode is None:
                     worker.kill()
                     worker.wait()
 
-    def _started(self, contender: Contender, home: Path, server: RedisServer, number: int) -> subprocess.Popen[bytes]:
+    def _start(self, contender: Contender, home: Path, server: RedisServer, number: int) -> subprocess.Popen[bytes]:
         items = home / f"{number}.jsonl"
         arguments = command(contender, self.starts, items, server.url)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "BENCH_REDIS": server.url}
@@ -191,7 +191,7 @@ class SharedTrack(Track):
             )  # fmt: skip
 
     def _until_silent(self, client: Any, workers: Sequence[subprocess.Popen[bytes]]) -> None:
-        """Wait until nothing is queued, and nothing was asked for a while."""
+        """Wait until the queue is empty and no request has come for a while."""
         deadline = time.monotonic() + RUN_MAX_S
         size, since = -1, time.monotonic()
         while time.monotonic() - since < SILENT_S:
@@ -203,7 +203,7 @@ class SharedTrack(Track):
             time.sleep(0.1)
 
 
-def _ended(key: str, worker: subprocess.Popen[bytes], output: Path) -> float:
+def _wait_for_end(key: str, worker: subprocess.Popen[bytes], output: Path) -> float:
     deadline = time.monotonic() + RUN_MAX_S
     while True:
         pid, status, usage = os.wait4(worker.pid, os.WNOHANG)
@@ -248,10 +248,10 @@ def bytes_of_a_set(urls: int) -> int:
         return int(client.info("memory")["used_memory"]) - before
 
 
-def measured(runs: int, *, quick: bool, say: Callable[[str], None]) -> dict[str, list[Crawled]]:
-    """Let all contenders crawl in turn. Raises `CannotMeasure`, and `BadRun` when one did other work.
+def measure(runs: int, *, quick: bool, progress: Callable[[str], None]) -> dict[str, list[Crawled]]:
+    """Let all contenders crawl in turn. Raises `CannotMeasure`, and `BadRun` when one fetched other pages.
 
-    A run of scrapy-redis with two workers that loses pages is reported, and does not count.
+    A run of scrapy-redis with two workers that loses pages is reported and does not count.
     """
     found: dict[str, list[Crawled]] = {each.key: [] for each in CONTENDERS}
     with track(QUICK_STARTS if quick else STARTS) as racing:
@@ -263,10 +263,10 @@ def measured(runs: int, *, quick: bool, say: Callable[[str], None]) -> dict[str,
                 except BadRun as problem:
                     if each.key != "scrapy-redis-2" or not found[each.key]:
                         raise
-                    say(f"crawls {number}/{runs}  {each.key:16} does not count: {problem}")
+                    progress(f"crawls {number}/{runs}  {each.key:16} does not count: {problem}")
                     continue
                 speed = f"{run.pages:,} pages, {run.rate:6,.0f} a second and worker"
-                say(f"crawls {number}/{runs}  {each.key:16} {speed}, {run.cpu_per_1000:5.2f} CPU s per 1,000")
+                progress(f"crawls {number}/{runs}  {each.key:16} {speed}, {run.cpu_per_1000:5.2f} CPU s per 1,000")
     digests = {run.digest for crawls in found.values() for run in crawls}
     if len(digests) > 1:
         digests = {key: sorted({run.digest for run in crawls}) for key, crawls in found.items()}

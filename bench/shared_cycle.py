@@ -1,8 +1,8 @@
 """One step of the benchmark of shared frontiers, in the process that is measured. `bench/shared.py` starts it.
 
-    batch    push `lump`, lease `lump`, ack what was lent, as `bench/cycle.py` does with the embedded frontier
-    crawl    as the engine drives it: `lump` at a time, each held as long as a fetch takes, its children with the ack
-    seen     fill the set of what was seen: everything is pushed, lent, acked and committed
+    batch    push `batch_size`, lease and ack as many, as `bench/cycle.py` does with the embedded frontier
+    crawl    as the engine does: `batch_size` leases at a time, each held as long as a fetch, its children with the ack
+    seen     fill the set of seen URLs: all are pushed, leased, acked and committed
     pending  push only: many records on few hosts
     hosts    push only: one record on each host
 
@@ -27,7 +27,7 @@ from typing import Any
 import redis
 import uvloop
 from cycle import GC_THRESHOLD
-from running import say
+from running import progress
 from workload import BATCH, Page, Workload
 
 from lycosa.core.url import fingerprint
@@ -59,7 +59,7 @@ class Step:
     redis: str
     result: str
     urls: int
-    lump: int = BATCH
+    batch_size: int = BATCH
     delay_s: float = 0.0
     hosts: int = 0
     known: int = 0
@@ -120,16 +120,16 @@ def record_of(page: Page) -> UrlRecord:
     return UrlRecord(RECORD_VERSION, fingerprint("GET", page.url), page.url, page.host)
 
 
-def even(number: int, hosts: int) -> UrlRecord:
-    """Return a page of its own; pages are spread evenly over the hosts."""
+def new_record(number: int, hosts: int) -> UrlRecord:
+    """Return the record of a new page; pages are spread evenly over the hosts."""
     origin = f"https://www.shop-{number % hosts}.example"
     return record_of(Page(f"{origin}/catalogue/item-{number}.html", f"{origin}:443"))
 
 
-def evenly(first: int, last: int, hosts: int, lump: int = BATCH) -> Iterator[list[UrlRecord]]:
+def batches_of(first: int, last: int, hosts: int, batch_size: int = BATCH) -> Iterator[list[UrlRecord]]:
     """Yield new pages, some at a time."""
-    for start in range(first, last, lump):
-        yield [even(number, hosts) for number in range(start, min(start + lump, last))]
+    for start in range(first, last, batch_size):
+        yield [new_record(number, hosts) for number in range(start, min(start + batch_size, last))]
 
 
 def zipf(urls: int) -> Iterator[list[UrlRecord]]:
@@ -138,27 +138,27 @@ def zipf(urls: int) -> Iterator[list[UrlRecord]]:
         yield [record_of(page) for page in batch.pages]
 
 
-async def joined(step: Step, name: str = "bench") -> RedisFrontier:
+async def join(step: Step, name: str = "bench") -> RedisFrontier:
     policy = Policy(robots=False, delay_s=step.delay_s, concurrency_per_host=1_000_000)
-    ahead = step.lump if step.what == "crawl" else 0
+    ahead = step.batch_size if step.what == "crawl" else 0
     member, parts = Membership(name, ""), step.partitions
     return await redis_frontier(step.redis, "bench", policy, member, print, partitions=parts, ahead=ahead)
 
 
 async def batch(step: Step) -> dict[str, Any]:
     """Push, lease, ack; a commit as often as in a crawl."""
-    frontier, clocks = await joined(step), Clocks(step.redis)
+    frontier, clocks = await join(step), Clocks(step.redis)
     batches = zipf(step.urls)
     done = acks = 0
     while chunk := list(islice(batches, CHUNK // BATCH)):
-        several = step.lump // BATCH
-        lumps = [list(chain.from_iterable(chunk[at : at + several])) for at in range(0, len(chunk), several)]
+        several = step.batch_size // BATCH
+        prepared = [list(chain.from_iterable(chunk[at : at + several])) for at in range(0, len(chunk), several)]
         with clocks:
             commit_at = 0.0
-            for lump in lumps:
-                await frontier.push(lump)
+            for records in prepared:
+                await frontier.push(records)
                 now = time.time()
-                leases = await frontier.lease(step.lump, now)
+                leases = await frontier.lease(step.batch_size, now)
                 for lease in leases:
                     await frontier.ack(lease, "200", (), now)
                 acks += len(leases)
@@ -167,7 +167,7 @@ async def batch(step: Step) -> dict[str, Any]:
                     await frontier.commit({})
                     acks, commit_at = 0, now + COMMIT_EVERY_S
     with clocks:
-        while leases := await frontier.lease(step.lump, time.time()):
+        while leases := await frontier.lease(step.batch_size, time.time()):
             for lease in leases:
                 await frontier.ack(lease, "200", (), time.time())
             done += len(leases)
@@ -243,8 +243,8 @@ class Crawl:
 
 async def crawl(step: Step) -> dict[str, Any]:
     """As many URLs as there are hosts, or one in ten, are there in the beginning; the others are children."""
-    frontier, clocks = await joined(step), Clocks(step.redis)
-    batches = list(evenly(0, step.urls, step.hosts) if step.hosts else zipf(step.urls))
+    frontier, clocks = await join(step), Clocks(step.redis)
+    batches = list(batches_of(0, step.urls, step.hosts) if step.hosts else zipf(step.urls))
     first = max(1, (step.hosts or step.urls // 10) // BATCH)
     for records in batches[:first]:
         await frontier.push(records)
@@ -259,7 +259,7 @@ async def crawl(step: Step) -> dict[str, Any]:
         owed -= int(owed)
         return taken
 
-    driver = Crawl(frontier, step.lump, children)
+    driver = Crawl(frontier, step.batch_size, children)
     with clocks:
         await driver.run(step.urls)
     await frontier.close()
@@ -271,31 +271,31 @@ async def queued(frontier: RedisFrontier) -> int:
 
 
 async def seen(step: Step) -> dict[str, Any]:
-    """Go through all that a URL goes through, two frontiers side by side; say at each mark what it takes."""
+    """Push, lease, ack and commit URLs with two frontiers at once; report the memory at each mark."""
     server, clocks = Server(step.redis), Clocks(step.redis)
-    frontiers = [await joined(step, f"feeder{each}") for each in range(FEEDERS)]
+    frontiers = [await join(step, f"feeder{each}") for each in range(FEEDERS)]
     base, sizes, done = server.memory(), {}, step.known
     until = time.perf_counter() + step.limit_s if step.limit_s else float("inf")
     for mark in sorted(mark for mark in step.marks if mark > step.known):
         while done < mark and time.perf_counter() < until:
             most = min(done + CHUNK, mark)
-            lumps = list(evenly(done, most, SEEN_HOSTS, FED))
+            batches = list(batches_of(done, most, SEEN_HOSTS, FED))
             with clocks:
-                await asyncio.gather(*(feed(frontier, lumps) for frontier in frontiers))
+                await asyncio.gather(*(feed(frontier, batches) for frontier in frontiers))
             done = most
         if done == mark:
             sizes[str(mark)] = server.memory()
-            say(f"    {done:,} seen: {sizes[str(mark)] / done:.1f} bytes each")
+            progress(f"    {done:,} seen: {sizes[str(mark)] / done:.1f} bytes each")
     for frontier in frontiers:
         await frontier.close()
     return clocks.figures(done - step.known) | {"sizes": sizes, "base": base, "done": done}
 
 
-async def feed(frontier: RedisFrontier, lumps: list[list[UrlRecord]]) -> None:
-    while lumps:
-        lump = lumps.pop()
-        await frontier.push(lump)
-        leases = await frontier.lease(len(lump), time.time())
+async def feed(frontier: RedisFrontier, batches: list[list[UrlRecord]]) -> None:
+    while batches:
+        records = batches.pop()
+        await frontier.push(records)
+        leases = await frontier.lease(len(records), time.time())
         for lease in leases:
             await frontier.ack(lease, "200", (), time.time())
         await frontier.commit({})
@@ -306,10 +306,10 @@ async def feed(frontier: RedisFrontier, lumps: list[list[UrlRecord]]) -> None:
 
 
 async def pushed(step: Step) -> dict[str, Any]:
-    """Push only. `hosts` tells over how many the records are spread."""
-    frontier, server, clocks = await joined(step), Server(step.redis), Clocks(step.redis)
+    """Push only, spread over `hosts` hosts."""
+    frontier, server, clocks = await join(step), Server(step.redis), Clocks(step.redis)
     before = server.memory()
-    for records in evenly(0, step.urls, step.hosts, step.lump):
+    for records in batches_of(0, step.urls, step.hosts, step.batch_size):
         with clocks:
             await frontier.push(records)
     await frontier.commit({})

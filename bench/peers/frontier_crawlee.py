@@ -1,7 +1,7 @@
 """crawlee's request queue on SQLite through SQLAlchemy, as SqlStorageClient sets it up (WAL, synchronous=NORMAL).
 
 Requests are ready, with their unique keys. `add_batch_of_requests` for 50 at a time, then `fetch_next_request` (it
-reads ten ahead) and `mark_request_as_handled` one by one, each of them a transaction. Crash-safe; what was lent to a
+reads ten ahead) and `mark_request_as_handled` one by one, each of them a transaction. Crash-safe; what was leased to a
 process that died is blocked for 300 s. First come, first served; hosts and delays are no matter of the queue. No sync.
 """
 
@@ -21,7 +21,7 @@ class Peer:
     """See `cycle.Peer`. A lease is the request."""
 
     SAFE = False
-    """What was lent when the process died does not come back in the time of this benchmark."""
+    """Requests leased when the process died do not return within this benchmark."""
 
     def __init__(self, folder: Path, *, sync: bool) -> None:
         self._url = f"sqlite+aiosqlite:///{folder / 'crawlee.db'}"

@@ -1,4 +1,4 @@
-"""What every peer shares: its command line, which pages it may fetch, and the item it writes.
+"""Shared by all peers: command-line arguments, the scope of the crawl, and the item.
 
     python bench/peers/PEER.py ITEMS START_URL...
 

@@ -1,4 +1,4 @@
-"""What the spiders of the bookstore benchmark share: their command line, and the items they make.
+"""Shared by the spiders of the bookstore benchmark: their arguments and items.
 
     python bench/peers/PEER.py ITEMS KIND START_URL
 

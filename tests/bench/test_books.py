@@ -102,7 +102,7 @@ def takes_part(contender, kind):
 def test_the_time_budget_covers_every_part(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(bench.books, "LOG_FLUSH", "100ms")
     with bench.books.track("shop", PAGES, tmp_path) as track:
-        budget = bench.books_budget.measured(track, contender(bench, "parsel"))
+        budget = bench.books_budget.measure(track, contender(bench, "parsel"))
     parts, names = {part.name: part.micros for part in budget}, bench.books_budget
     timed = (names.FETCH, names.SELECT, names.CALLBACK, names.MIDDLEWARE, names.FRONTIER, names.ITEM, names.REQUESTS)
     assert all(parts[name] > 0 for name in timed)

@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 LONG_S = 60.0
 PROGRAMS = {
-    "goodput.py": (["--pages", "2000", "--way", "lycosa"], "goodput_crawl.py"),
+    "goodput.py": (["--pages", "2000", "--strategy", "lycosa"], "goodput_crawl.py"),
     "gateway.py": (["--quick"], "--role gateway"),
     "proxies.py": (["--part", "memory", "--runs", "3"], "proxies_load.py"),
 }
@@ -55,7 +55,7 @@ def test_a_signal_waits_for_the_end_of_an_undivided_block(bench, number, excepti
     reached = []
 
     def start() -> None:
-        with bench.finishing.undivided():
+        with bench.finishing.deferred_signals():
             bench.finishing._ends(number, None)
             reached.append("the end of the block")
         reached.append("what follows")

@@ -168,7 +168,7 @@ def test_several_sizes_and_a_profile(tmp_path):
         ("pass", ""),
         ("async def commit(self): pass", "forgotten': 50"),
         ("async def ack(self, leases, now): await super().ack(leases[1:], now)", "left': 50"),
-        ("async def push(self, batch): return await super().push(batch[1:])", "were new to it"),
+        ("async def push(self, batch): return await super().push(batch[1:])", "29 URLs of a batch counted as new"),
         ("async def lease(self, limit, now): return (await super().lease(limit, now))[1:]", "were leased and acked"),
     ],
 )
@@ -199,7 +199,7 @@ def test_lost_pending_urls_give_no_result(bench, tmp_path, monkeypatch, capfd):
     options = {"folder": tmp_path, "phase": ["pending"], "pending": 1_000, "limit": 0, "commit_acks": 256}
     racing = bench.frontier.Bench(SimpleNamespace(**options, commit_every=0.1, profile=False))
     assert racing.run(bench.frontier.Contender("lossy", "", "lossy"), 1_000).problem
-    assert "997 of 1,000 pending URLs were there after kill -9" in capfd.readouterr().err
+    assert "997 of 1,000 pending URLs are left after kill -9" in capfd.readouterr().err
 
 
 def figures_of(speed=200_000, slope=1.0, peak_mb=100, archived=100, lease_s=0.5, urls=10_000_000):

@@ -1,4 +1,4 @@
-"""Two other ways to choose a proxy, as pools for our engine: `bench/goodput.py` compares them with ours.
+"""Two other strategies to choose a proxy, as pools for our engine: `bench/goodput.py` compares them with ours.
 
 Written here after what the others do; nothing of them is exclusive, has leases, or knows one site from another.
 """
@@ -77,7 +77,7 @@ class InTurn:
 
 
 class BackOff(InTurn):
-    """As scrapy-rotating-proxies chooses: by chance among those that are not dead.
+    """The choice of scrapy-rotating-proxies: at random among those that are not dead.
 
     Any status but 200, 301 and 302 is a ban, and so is an error. Who is banned is dead, for all sites, for a time drawn
     from zero to BASE_S, twice as long after each further one, at most MAX_S; who was dead is looked at every LOOK_S.
