@@ -44,7 +44,7 @@ CONCURRENCY = 64
 DELAY_S = 0.3
 """Response time of a site."""
 
-LIMIT = Limit(10, How.FORBIDDEN, for_s=20.0, within_s=2.0)
+LIMIT = Limit(10, BanResponse.FORBIDDEN, for_s=20.0, within_s=2.0)
 """About twice the rate of each proxy when all share the load."""
 CONNECT_MAX_S = 10.0
 """The default."""
@@ -155,7 +155,7 @@ async def _trouble(server: Banning, proxies: Sequence[Microsocks], chance: rando
         if stops:
             _send(proxy, signal.SIGSTOP)
         for site in range(0 if stops else SITES):
-            server.ban(proxy.exit, How.FORBIDDEN, site=site)
+            server.ban(proxy.exit, BanResponse.FORBIDDEN, site=site)
 
 
 def _send(proxy: Microsocks, number: signal.Signals) -> None:
