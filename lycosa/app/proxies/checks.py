@@ -21,7 +21,7 @@ from lycosa.core.errors import UsageError
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.proxies.checking.checker import Checker, check_pool
 from lycosa.proxies.checking.upkeep import Upkeep
-from lycosa.proxies.core.checks.checks import LOOKED_AT, Checks, Finding, checks_from
+from lycosa.proxies.core.checks.checks import SEARCHED_MAX, Checks, Finding, checks_from
 from lycosa.proxies.core.sources.sources import ProxySource, RefreshResult, sources_from
 from lycosa.proxies.expiry import ROUND_S, forget_dead
 from lycosa.proxies.ports import ProxyPool
@@ -47,7 +47,7 @@ def project_sources(folder: Path, environ: Mapping[str, str] = os.environ) -> tu
 async def open_checker(checks: Checks) -> AsyncIterator[Checker]:
     """Have a checker while the block runs. Its checks raise `NoJudge` when no judge responds."""
     pins = ";".join(dict.fromkeys(each.curl_pin for each in checks.judges if each.curl_pin))
-    limits = {"timeout_s": checks.timeout_s, "connect_timeout_s": checks.timeout_s, "max_body_bytes": LOOKED_AT}
+    limits = {"timeout_s": checks.timeout_s, "connect_timeout_s": checks.timeout_s, "max_body_bytes": SEARCHED_MAX}
     transfers = checks.concurrency * TRANSFERS_PER_CHECK
     judges = CurlFetcher(FetchSettings(pins=pins, connections_max=transfers, **limits))  # type: ignore[arg-type]
     sites = CurlFetcher(FetchSettings(connections_max=transfers, **limits))  # type: ignore[arg-type]

@@ -253,10 +253,10 @@ def _refuse_bad_texts(*texts: object) -> None:
             raise UsageError(f"{shown} for a target, session or tag: write a text of 1 to {TEXT_MAX} characters")
 
 
-def _refuse_bad_time(name: str, value: object, most_s: float) -> None:
+def _refuse_bad_time(name: str, value: object, max_s: float) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (is_number and 0 <= value <= most_s):  # type: ignore[operator]
-        raise UsageError(f"{name}={str(value)[:20]}: write 0 to {most_s:,.0f} seconds")
+    if value is not None and not (is_number and 0 <= value <= max_s):  # type: ignore[operator]
+        raise UsageError(f"{name}={str(value)[:20]}: write 0 to {max_s:,.0f} seconds")
 
 
 def _blame(blame: Blame | str) -> Blame:

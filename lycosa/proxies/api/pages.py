@@ -27,16 +27,16 @@ from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
 
 ROWS = 100
-"""Rows of one page."""
+"""Maximum number of rows on one page."""
 
 PAGE_MAX = 10_000
 SHORT_S = 43_200.0
-"""Times that are nearer are shown without the date."""
+"""Times less than this away are shown without the date."""
 
 TITLES = {
     400: "Invalid request",
-    404: "There is no such page",
-    503: "The pool cannot be used now",
+    404: "Page not found",
+    503: "The pool is unavailable",
     500: "Internal error",
 }
 TEMPLATES = Path(__file__).parent / "templates"
@@ -71,7 +71,7 @@ class Pages:
         return self._table_page(request, "home.html", targets, stats=stats)
 
     async def target(self, request: Request) -> Response:
-        """Show a target: its proxies, and why each would be leased now or not."""
+        """Show a target: its proxies, and why each would or would not be leased now."""
         name = text_param(request, "name", max_length=TARGET_MAX, required=True)
         proxy_request = ProxyRequest(tags_param(request), text_param(request, "session"))
         view = next((each for each in await self._pool.targets() if each.target == name), None)
@@ -109,7 +109,7 @@ class Pages:
         return self._page("message.html", status, heading=TITLES.get(status, f"Status {status}"), text=text)
 
     def _format_time(self, at: float) -> str:
-        """Format a time, and the distance from now."""
+        """Format a time, and the time left until then."""
         left_s, time = at - self._now(), format_utc(at)
         shown = time[11:19] if 0 <= left_s < SHORT_S else time[:16].replace("T", " ")
         return f"{shown} UTC (in {format_duration(left_s)})"
@@ -119,7 +119,7 @@ class Pages:
         self._history.note_view()
         number, pages = int_param(request, "page", 1, 1, PAGE_MAX), max(1, -(-len(rows) // ROWS))
         if number > pages:
-            raise HTTPException(404, f"there is no page {number:,}: the last one is {pages:,}")
+            raise HTTPException(404, f"page {number:,} does not exist: the last page is {pages:,}")
         shown, tag = rows[(number - 1) * ROWS : number * ROWS], request.query_params.get("tag", "")
         return self._page(template, rows=shown, total=len(rows), number=number, pages=pages, tag=tag, **values)
 
@@ -128,7 +128,7 @@ class Pages:
 
 
 def link(path: str, **parameters: object) -> str:
-    """Return an address of this site; empty parameters are left out."""
+    """Return a URL on this site, without empty parameters."""
     query = {name: value for name, value in parameters.items() if value not in ("", None)}
     return f"{path}?{urlencode(query)}" if query else path
 

@@ -1,6 +1,6 @@
-"""The JSON of the proxy API as types: they check requests, describe the API (OpenAPI), and encode responses.
+"""Types of the JSON of the proxy API: they validate requests, describe the API (OpenAPI), and encode responses.
 
-Times are unix seconds, latencies seconds. Logins are secrets: only the `url` of a lease has them.
+Times are unix seconds, latencies seconds. Logins are secret: only the `url` of a lease contains one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 
 TARGET_MAX = 500
-"""Characters of the name of a target."""
+"""Maximum length of a target's name, in characters."""
 
 WORD_MAX = 200
 REASON_MAX = 200
@@ -30,10 +30,10 @@ OUTCOMES_MAX = 1_000
 LEASE_MAX_S = 86_400.0
 WAIT_MAX_S = 60.0
 COUNT_MAX = 1_000
-"""Proxies of one lease request."""
+"""Maximum number of proxies in one lease request."""
 
 BODY_EXCERPT_MAX = 65_536
-"""Characters of a page that are searched for captchas."""
+"""Maximum number of characters of a page that are searched for captchas."""
 
 Target = Annotated[
     str, Meta(min_length=1, max_length=TARGET_MAX, description="A site, by default its registrable domain")
@@ -47,16 +47,16 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class RequestBody(Struct, forbid_unknown_fields=True):
-    """The body of a request. Unknown fields are refused, as they may be misspelt."""
+    """The body of a request. Unknown fields are rejected, because they may be misspelled."""
 
 
 class LeaseRequest(RequestBody):
-    """Lease `count` different proxies for a target at once, or none."""
+    """Lease `count` different proxies for a target, all or none."""
 
     target: Target
     count: Annotated[int, Meta(ge=1, le=COUNT_MAX)] = 1
     tags: Tags = {}
-    session: Annotated[Word, Meta(description="The same proxy for the same word, as long as it works")] = ""
+    session: Annotated[Word, Meta(description="Requests with the same word get the same proxy while it works")] = ""
     avoid: Annotated[list[Key], Meta(max_length=AVOID_MAX, description="Exclude these proxies")] = []
     lease_s: Annotated[
         LeaseSeconds | None, Meta(description="Duration of the lease; default: that of the target's policy")
@@ -71,10 +71,10 @@ class RenewRequest(RequestBody):
 
 
 class OutcomeReport(RequestBody):
-    """The outcome of one request through the proxy: exactly one of `status`, `error` and `blame`.
+    """The outcome of one request through the proxy: give exactly one of `status`, `error` and `blame`.
 
-    `headers` and `body` help to judge a status. `blame`: none (the page came), nobody (404, 5xx), miss (the connection
-    broke), site (a ban), proxy (not reachable), unfit (it alters pages: not leased again until a check finds it
+    `headers` and `body` help to judge a status. `blame`: none (success), nobody (404, 5xx), miss (the connection
+    broke), site (a ban), proxy (unreachable), unfit (it alters pages: not leased again until a check finds it
     working). `latency_s` is the time of the TCP and TLS handshakes, without the transfer.
     """
 
@@ -137,8 +137,8 @@ class DoneResponse(Struct):
 class LeaseInfo(Struct):
     """A proxy, leased until `deadline`. `url` is its address with the login: a secret.
 
-    `rebound`: the session had another proxy before. The proxy was drawn from the best `drawn_from`; 0: it is that of
-    the session.
+    `rebound`: the session had another proxy before. `drawn_from`: how many of the best proxies it was drawn from; 0:
+    it is the session's own proxy.
     """
 
     id: str
@@ -152,7 +152,7 @@ class LeaseInfo(Struct):
 
 
 class LeasesResponse(Struct):
-    """As many leases as requested."""
+    """The leases, as many as requested."""
 
     leases: list[LeaseInfo]
 
@@ -164,7 +164,7 @@ class RenewResponse(Struct):
 
 
 class ProxyInfo(Struct):
-    """The state of a proxy, everywhere or on one target. `until`: the end of a cool-down, null for none."""
+    """The state of a proxy, for all targets or one. `until`: the end of a cool-down, null for none."""
 
     key: Key
     name: str
@@ -208,7 +208,7 @@ class TargetsResponse(Struct):
 
 
 class ListFault(Struct):
-    """A problem in a list, and its line or entry, from 1."""
+    """A problem in a list, and the number of its line or entry, from 1."""
 
     line: int
     problem: str
@@ -241,7 +241,7 @@ class VerdictInfo(Struct):
 
 
 class ChoiceInfo(Struct):
-    """A lease of this server, or a refused request for one (`name` is ""). `result` is "" while the lease lasts."""
+    """A lease granted by this server, or a refused request (`name` is ""). `result` is "" while the lease lasts."""
 
     at: float
     name: str
@@ -250,9 +250,9 @@ class ChoiceInfo(Struct):
 
 
 class ExplainResponse(Struct):
-    """A verdict for each proxy of a target, those that may be leased next first.
+    """A verdict for each proxy of a target, starting with those that may be leased next.
 
-    `choices`: the last leases of this server for the target, and refused requests, the newest first.
+    `choices`: this server's latest leases and refused requests for the target, newest first.
     """
 
     target: str
@@ -262,7 +262,7 @@ class ExplainResponse(Struct):
 
 
 class PoolStats(Struct):
-    """The whole pool in numbers: proxies by state everywhere, and sums over all targets."""
+    """Statistics of the whole pool: its proxies by state, and sums over all targets."""
 
     proxies: Count
     states: dict[ProxyState, Count]
@@ -285,7 +285,7 @@ def select_proxies(views: Iterable[ProxyView], state: str | None, tags: Mapping[
 
 
 def pool_stats(proxies: Sequence[ProxyView], targets: Sequence[TargetView]) -> PoolStats:
-    """Return the numbers of a pool."""
+    """Return the statistics of a pool."""
     states = Counter(view.state for view in proxies)
     latencies = [view.latency_s for view in proxies if view.latency_s is not None]
     return PoolStats(
@@ -324,7 +324,7 @@ def proxy_info(view: ProxyView) -> ProxyInfo:
 
 
 def target_info(view: TargetView) -> TargetInfo:
-    """Return a target with all states, also those without proxies."""
+    """Return a target with the counts of all states, including states without proxies."""
     return TargetInfo(**view._replace(states={state: view.states.get(state, 0) for state in ProxyState})._asdict())
 
 
@@ -349,5 +349,5 @@ def lease_info(lease_id: str, lease: ProxyLease) -> LeaseInfo:
 
 
 def choice_info(choice: LeaseChoice) -> ChoiceInfo:
-    """Return a choice as JSON has it."""
+    """Return a choice in its JSON form."""
     return ChoiceInfo(choice.at, choice.proxy, choice.why(), choice.result)

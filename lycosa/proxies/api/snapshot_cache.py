@@ -1,6 +1,7 @@
-"""A cached list of all proxies, shared by the pages and the API: one query at a time, and none soon after a slow one.
+"""A cached list of all proxies, shared by the pages and the API: one query at a time, and pauses after slow ones.
 
-The list of a small pool is never old. One that took longer than FAST_S is reused for HOLD_FACTOR times as long.
+A list that was read within FAST_S (a small pool) is never reused. A slower one is reused for HOLD_FACTOR times as long
+as it took.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ HOLD_FACTOR = 10.0
 
 
 class SnapshotCache:
-    """The proxies of a pool, as of now or of a moment ago."""
+    """The proxies of a pool, current or slightly out of date."""
 
     def __init__(self, pool: ProxyPool) -> None:
         self.pool = pool

@@ -22,7 +22,7 @@ from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
 from lycosa.proxies.checking.judges import Judges, ReadyJudge
 from lycosa.proxies.core.checks.anonymity import Anonymity, SeenRequest, anonymity, exit_ip
-from lycosa.proxies.core.checks.checks import LOOKED_AT, Checks, Finding, TargetPage
+from lycosa.proxies.core.checks.checks import SEARCHED_MAX, Checks, Finding, TargetPage
 from lycosa.proxies.core.checks.judging import PAGE_FIELDS
 from lycosa.proxies.core.checks.tampering import CERTIFICATE, PAGE, answer_changes, request_changes
 from lycosa.proxies.core.proxy import Proxy
@@ -155,7 +155,7 @@ class Checker:
     async def _fetch_page(self, page: TargetPage, proxy: Proxy) -> str:
         request = Request(page.url, timeout=self.checks.timeout_s)
         try:
-            response = await self._sites.fetch(request, max_body=LOOKED_AT, cut=True, proxy=proxy.url)
+            response = await self._sites.fetch(request, max_body=SEARCHED_MAX, cut=True, proxy=proxy.url)
         except FetchError as error:
             return str(error)
         return page.problem(response.status, response.body)

@@ -3,22 +3,22 @@
     why         meaning                                                             until
     ---         ---------------------------------------------------------------     -------------------------------
     NEXT        one of those from which the next lease is drawn
-    BEHIND      ready, and others come first in the order of use
-    DEARER      ready, and a cheaper tier has usable proxies, which are waited for
-    SESSION     ready, and the session has another one
-    PACED       leased a moment ago: the delay, or the guard against cascading bans
+    BEHIND      ready, but others come first in the order of use
+    DEARER      ready, but a cheaper tier has usable proxies: wait for those
+    SESSION     ready, but the session is bound to another proxy
+    PACED       leased a moment ago: held back by the delay or by the guard against cascading bans
     LEASED      leased                                                              the deadline of its lease
     TRIED       on trial after a cool-down: its one lease is active                 the deadline of that lease
     COOLING     banned here, or not reachable                                       the end of its cool-down
     EXIT        another proxy with the same exit address was banned here            the end of its cool-down
-    BANNED      banned until a person lifts the ban
-    DEAD        not reachable, or not fit, until a check finds it working
+    BANNED      banned until someone lifts the ban
+    DEAD        unreachable or unfit, until a check finds it working
     AVOIDED     excluded by the request
-    TAGS        without the tags that the request asks for
+    TAGS        lacks tags that the request asks for
     SPARE       not a member of this target; it joins when more are needed
 
-Proxies that would join the target with the next lease are explained like members. Nothing is changed, and the verdicts
-hold until somebody uses the pool.
+Proxies that would join the target with the next lease are explained like members. Explaining changes nothing. The
+verdicts hold until the pool is used again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, has_usable
 from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState
 
 NEAREST_MAX = 1_000
-"""Proxies of the global pool, the nearest first, that are searched for those that would join."""
+"""How many proxies of the global pool, nearest (lowest latency) first, are searched for ones that would join."""
 
 
 class Why(StrEnum):
@@ -58,15 +58,15 @@ class Why(StrEnum):
 
 SORT_ORDER = {why: number for number, why in enumerate(Why)}
 ELIGIBLE = frozenset({Why.NEXT, Why.BEHIND, Why.DEARER, Why.SESSION})
-"""The proxy itself is ready."""
+"""Verdicts on proxies that are ready themselves."""
 
 
 class ProxyVerdict(NamedTuple):
-    """What there is to say about one proxy. `until` (unix seconds) as in the table, 0.0 for none.
+    """The verdict on one proxy. `until` (unix seconds) is explained in the table above; 0.0 for none.
 
-    `place`: in the order of use among the ready ones of its tier, from 1; 0 when it is not ready. `weight`: how often
-    it is used compared with a proxy that responds at once and always, 0 to 1. `share`: the probability that the next
-    lease is of this proxy. `reason`: of its last ban or failure. `joins`: it becomes a member with the next lease.
+    `place`: its place in the order of use among the ready proxies of its tier, from 1; 0 if it is not ready. `weight`:
+    how often it is used compared with a proxy that always responds instantly, 0 to 1. `share`: the probability that it
+    gets the next lease. `reason`: why it was last banned or failed. `joins`: it becomes a member with the next lease.
     """
 
     key: str
@@ -85,8 +85,8 @@ class ProxyVerdict(NamedTuple):
 class TargetSnapshot:
     """A target at one moment, from any back end.
 
-    `deadlines`: the first lease deadline of each leased proxy, by key. `bound`: the proxy of the session of the
-    request. `is_filled`: no proxies would join with the next lease.
+    `deadlines`: the earliest lease deadline of each leased proxy, by key. `bound`: the key of the proxy bound to the
+    request's session. `is_filled`: no proxies would join with the next lease.
     """
 
     policy: TargetPolicy
@@ -101,7 +101,7 @@ class TargetSnapshot:
 def explain(
     snapshot: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], request: ProxyRequest, now: float
 ) -> list[ProxyVerdict]:
-    """Return a verdict for each proxy, those that may be leased first. `nearest`: of the global pool, in order."""
+    """Return a verdict for each proxy, leasable ones first. `nearest`: proxies of the global pool, nearest first."""
     target = _copy_of(snapshot, now)
     joining, spare = _fill(target, snapshot, nearest, request, now)
     draw = _draw(target, snapshot, request, now)
@@ -112,19 +112,19 @@ def explain(
 
 def explain_pool(pool: GlobalPool, target: str, request: ProxyRequest, now: float) -> list[ProxyVerdict]:
     """Explain what a pool in memory would do. An unknown target is not added."""
-    its = pool.targets.get(target) or TargetPool(pool.policy_of(target))
-    its.expire(now)
-    bound = its.session_key(request.session, now) if request.session else None
-    is_filled = request.kind in its.filled
+    found = pool.targets.get(target) or TargetPool(pool.policy_of(target))
+    found.expire(now)
+    bound = found.session_key(request.session, now) if request.session else None
+    is_filled = request.kind in found.filled
     snapshot = TargetSnapshot(
-        its.policy, its.members, its.virtual_time, its.deadlines(), bound, its.interval_s(now), is_filled
+        found.policy, found.members, found.virtual_time, found.deadlines(), bound, found.interval_s(now), is_filled
     )
     nearest = [(key, pool.facts(key)) for key, _ in zip(pool.nearest(), range(NEAREST_MAX), strict=False)]
     return explain(snapshot, nearest, request, now)
 
 
 def lacks_reason(verdict: ProxyVerdict) -> bool:
-    """Whether the obstacle holds for all targets, so that the global pool has the reason, not the target."""
+    """Whether the obstacle affects all targets: then the global pool knows the reason, not the target."""
     return verdict.why is Why.DEAD or (verdict.why is Why.COOLING and not verdict.reason)
 
 
@@ -134,23 +134,23 @@ def with_reason(verdict: ProxyVerdict, reasons: Mapping[str, str]) -> ProxyVerdi
 
 
 def verdict_text(verdict: ProxyVerdict, format_time: Callable[[float], str], *, tags: str = "") -> str:
-    """Return a verdict in words. `tags`: the tags of the request, in words."""
+    """Return a verdict in words. `tags`: the tags of the request, as text."""
     until = format_time(verdict.until) if verdict.until else ""
     place, because = _ordinal(verdict.place), f" ({verdict.reason})" if verdict.reason else ""
     text = {
-        Why.NEXT: f"may be leased next: {verdict.share:.0%} of the draws",
+        Why.NEXT: f"may be leased next ({verdict.share:.0%} chance)",
         Why.BEHIND: f"ready, {place} in the order of use",
-        Why.DEARER: "ready, but a cheaper one works",
-        Why.SESSION: "ready, but the session has another one",
-        Why.PACED: f"was leased a moment ago: again {until}",
+        Why.DEARER: "ready, but a cheaper proxy is usable",
+        Why.SESSION: "ready, but the session is bound to another proxy",
+        Why.PACED: f"was leased a moment ago: available again {until}",
         Why.LEASED: f"leased: its lease ends {until}",
         Why.TRIED: f"on trial after a cool-down: its lease ends {until}",
         Why.COOLING: f"cools down until {until}{because}",
         Why.EXIT: f"cools down until {until}: {verdict.reason}",
-        Why.BANNED: f"banned until somebody lifts it{because}",
+        Why.BANNED: f"banned until someone lifts the ban{because}",
         Why.DEAD: f"dead until a check finds it working{because}",
         Why.AVOIDED: "excluded by the request",
-        Why.TAGS: f"without the tags of the request{f' ({tags})' if tags else ''}",
+        Why.TAGS: f"lacks the requested tags{f' ({tags})' if tags else ''}",
         Why.SPARE: "not in the pool of this target: it joins when more are needed",
     }[verdict.why]
     trial = ", on trial after a cool-down" if verdict.state is ProxyState.HALF_OPEN and verdict.why in ELIGIBLE else ""
@@ -162,7 +162,7 @@ def verdict_text(verdict: ProxyVerdict, format_time: Callable[[float], str], *, 
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """The next draw: `places` in the order of use by key, and the keys to draw from (`drawn`), of this `tier`."""
+    """The next draw. `places`: places in the order of use, by key. `drawn`: the keys to draw from, all in `tier`."""
 
     snapshot: TargetSnapshot
     request: ProxyRequest
@@ -180,7 +180,7 @@ class _Draw:
         return ProxyVerdict(member.key, why, state, until, place, 1 / member.cost(), share, tier, member.reason, joins)
 
     def _why(self, member: ProxyTargetState) -> tuple[Why, float]:
-        if not self.request.fits(member) and member.key != self.bound:  # a session keeps its proxy all the same
+        if not self.request.fits(member) and member.key != self.bound:  # a session keeps its proxy regardless
             return (Why.AVOIDED if self.request.has_tags(member) else Why.TAGS), 0.0
         if member.key not in self.places:
             return _obstacle(member, self.snapshot, self.now)
@@ -193,7 +193,7 @@ class _Draw:
 
 
 def _copy_of(snapshot: TargetSnapshot, now: float) -> TargetPool:
-    """Return a target in the state of a snapshot, on which the next lease can be tried out."""
+    """Return a copy of the target in a snapshot, to try the next lease on."""
     target = TargetPool(snapshot.policy)
     target.restore([replace(member) for member in snapshot.members.values()])
     tiers = {member.facts.tier for member in target.members.values()}
@@ -242,7 +242,7 @@ def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, n
 
 
 def _obstacle(member: ProxyTargetState, snapshot: TargetSnapshot, now: float) -> tuple[Why, float]:
-    """Return why a member is blocked: of several causes the one that lasts longest."""
+    """Return why a member is blocked; if there are several causes, the one that lasts longest."""
     deadline = (snapshot.deadlines or {}).get(member.key, 0.0)
     if member.facts.dead:
         return Why.DEAD, 0.0

@@ -32,7 +32,7 @@ from lycosa.http.core.http1.framing import (
 from lycosa.http.core.http1.head import RequestHead, ResponseHead, head_end, read_response
 from lycosa.proxies.core.gateway.handshakes import proxy_authorization
 from lycosa.proxies.core.gateway.limits import BUFFER_MAX
-from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, OutcomeRule, judge
+from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, SEARCHED_MAX, Outcome, OutcomeRule, judge
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.client_protocol import ClientTransport
 from lycosa.proxies.gateway.leases import GatewayLease
@@ -260,8 +260,8 @@ class Exchange:
         """Send the client a piece of the response body, after `out`."""
         body = self._response_body
         payload, rest = body.feed(data) if data and not body.done else (b"", data)
-        if self._sample is not None and len(self._sample) < LOOKED_AT:
-            self._sample += payload[: LOOKED_AT - len(self._sample)]
+        if self._sample is not None and len(self._sample) < SEARCHED_MAX:
+            self._sample += payload[: SEARCHED_MAX - len(self._sample)]
         if isinstance(body, ChunkedReader) and self._head.minor:
             payload = encode_chunk(payload) + (LAST_CHUNK if body.done else b"")
         if out or payload:
@@ -309,4 +309,4 @@ class Exchange:
             return b""
         sample = bytes(self._sample)
         values = [value.decode("latin-1") for value in head.values(b"content-encoding")]
-        return (codings.decode_body(sample, values, LOOKED_AT, text=True) or sample) if values else sample
+        return (codings.decode_body(sample, values, SEARCHED_MAX, text=True) or sample) if values else sample

@@ -97,12 +97,12 @@ def test_the_page_of_a_target_explains_each_proxy(site: Server) -> None:
     assert len(texts) == 13
     assert "may be leased next" in texts[0]
     explained = "\n".join(texts)
-    assert "banned until somebody lifts it (complaint)" in explained
+    assert "banned until someone lifts the ban (complaint)" in explained
     assert re.search(
         r"cools down until \d\d:\d\d:\d\d UTC \(in 1[01] min[^)]*\) \(429 &lt;b&gt;slow&lt;/b&gt;\)", explained
     )
     assert re.search(r"leased: its lease ends \d\d:\d\d:\d\d UTC \(in 1 min\)", explained)
-    assert "ready, but a cheaper one works" in explained
+    assert "ready, but a cheaper proxy is usable" in explained
     assert "dead until a check finds it working (connection refused)" in explained
     assert "hunter2" not in explained
 
@@ -125,8 +125,8 @@ def test_a_target_is_explained_for_a_request_with_tags(site: Server) -> None:
     page = site.get("/target?name=shop.example&tag=provider%3Dacme").text
     texts = [text(row) for row in rows(page)]
     assert "socks5h://gate.example:1080#" in texts[0]
-    assert "may be leased next: 100% of the draws" in texts[0]
-    assert "without the tags of the request (provider=acme)" in texts[-1]
+    assert "may be leased next (100% chance)" in texts[0]
+    assert "lacks the requested tags (provider=acme)" in texts[-1]
     assert 'value="provider=acme"' in page
 
 

@@ -56,10 +56,10 @@ def test_a_verdict_has_the_weight_of_the_proxy() -> None:
 @pytest.mark.parametrize(
     ("verdict", "text"),
     [
-        (ProxyVerdict("k", Why.NEXT, ProxyState.READY, place=1, share=0.125), "may be leased next: 12% of the draws"),
+        (ProxyVerdict("k", Why.NEXT, ProxyState.READY, place=1, share=0.125), "may be leased next (12% chance)"),
         (
             ProxyVerdict("k", Why.NEXT, ProxyState.HALF_OPEN, place=1, share=1.0),
-            "may be leased next: 100% of the draws, on trial after a cool-down",
+            "may be leased next (100% chance), on trial after a cool-down",
         ),
         (
             ProxyVerdict("k", Why.BEHIND, ProxyState.READY, place=22, joins=True),
@@ -70,14 +70,14 @@ def test_a_verdict_has_the_weight_of_the_proxy() -> None:
         (ProxyVerdict("k", Why.COOLING, ProxyState.COOLING, 9.0, reason="403"), "cools down until <9> (403)"),
         (
             ProxyVerdict("k", Why.BANNED, ProxyState.BANNED, reason="by hand"),
-            "banned until somebody lifts it (by hand)",
+            "banned until someone lifts the ban (by hand)",
         ),
         (ProxyVerdict("k", Why.DEAD, ProxyState.DEAD), "dead until a check finds it working"),
         (
             ProxyVerdict("k", Why.DEAD, ProxyState.DEAD, reason="alters pages"),
             "dead until a check finds it working (alters pages)",
         ),
-        (ProxyVerdict("k", Why.TAGS, ProxyState.READY), "without the tags of the request (country=de)"),
+        (ProxyVerdict("k", Why.TAGS, ProxyState.READY), "lacks the requested tags (country=de)"),
     ],
 )
 def test_each_verdict_is_explained_in_one_line(verdict: ProxyVerdict, text: str) -> None:

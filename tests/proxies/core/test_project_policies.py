@@ -170,11 +170,11 @@ def test_the_cache_of_targets_is_limited() -> None:
         ),
         (
             'default.rules = [{blame = "site", body = "("}]',
-            "proxies.default.rules: rule 1: body is not a pattern: missing ), unterminated subpattern at position 0",
+            "proxies.default.rules: rule 1: body is not a valid pattern: missing ), unterminated subpattern at position 0",
         ),
         (
             'default.rules = [{blame = "site", location = "["}]',
-            "proxies.default.rules: rule 1: location is not a pattern: unterminated character set at position 0",
+            "proxies.default.rules: rule 1: location is not a valid pattern: unterminated character set at position 0",
         ),
         (
             'default.rules = [{blame = "site", reason = "x"}]',

@@ -104,7 +104,7 @@ def test_a_user_finds_why_a_proxy_is_banned(site: Server, browser: WebDriver) ->
     tag.send_keys("provider=acme")
     tag.submit()
     first = By.CSS_SELECTOR, "tbody tr"
-    explained = text_to_be_present_in_element(first, "may be leased next: 100% of the draws")
+    explained = text_to_be_present_in_element(first, "may be leased next (100% chance)")
     WebDriverWait(browser, LONG_S).until(explained)  # the previous page may still be shown
     bar = browser.find_element(By.CSS_SELECTOR, "svg.states rect.s-ready")
     assert bar.value_of_css_property("fill") == "rgb(47, 143, 91)", "inline drawings are styled within the policy"

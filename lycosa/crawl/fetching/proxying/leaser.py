@@ -102,8 +102,8 @@ class ProxyLeaser:
         if not self._wait_stats.has_room(selector.target, which, began):
             raise NoProxyYet(f"enough requests wait for a proxy for {selector.target}", began + QUEUE_S / 2)
         wait_s = self._wait_stats.wait_s(selector.target, began)
-        if self._outage.most_s is not None:
-            wait_s = min(wait_s, self._outage.most_s / 4)  # so that the outage is reported before it ends the crawl
+        if self._outage.max_s is not None:
+            wait_s = min(wait_s, self._outage.max_s / 4)  # so that the outage is reported before it ends the crawl
         try:
             with self._wait_stats.waiting(selector.target, which, began):
                 request = selector.proxy_request()
@@ -112,7 +112,7 @@ class ProxyLeaser:
             raise self._no_proxy(selector.target, began, error) from None
 
     def _no_proxy(self, target: str, began: float, error: NoProxy) -> NoProxyYet | CloseSpider:
-        now, most_s = self._clock.now(), self._outage.most_s
+        now, max_s = self._clock.now(), self._outage.max_s
         status = self._outage.extend(began, now)
         if status.left_s == 0:
             if not self._end_logged:
@@ -120,7 +120,7 @@ class ProxyLeaser:
             self._end_logged = True
             return CloseSpider(NO_PROXY)
         if status.new:
-            limit = "" if most_s is None else f", for up to {most_s:g} s (proxy_wait)"
+            limit = "" if max_s is None else f", for up to {max_s:g} s (proxy_wait)"
             log.warning("%s; the crawl waits%s", error, limit)
         retry_s = self._wait_stats.retry_s(target, began, now)
         return NoProxyYet(str(error), now + (retry_s if status.left_s is None else min(retry_s, status.left_s)))

@@ -26,7 +26,7 @@ from lycosa.proxies.core.tables import DURATION, Text, Texts, read_table
 
 TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 300.0
 CONCURRENCY_MAX = 1000
-LOOKED_AT = 1 << 20
+SEARCHED_MAX = 1 << 20
 """Bytes of a page in which texts are searched."""
 
 GRAVE = (PAGE, CERTIFICATE)
@@ -52,9 +52,9 @@ class TargetPage:
         """Return why a response is not that page, "" when it is."""
         if status not in self.statuses:
             return f"answered {status}"
-        if any(text.encode() not in body[:LOOKED_AT] for text in self.contains):
+        if any(text.encode() not in body[:SEARCHED_MAX] for text in self.contains):
             return "page without what must be in it"
-        if any(text.encode() in body[:LOOKED_AT] for text in self.lacks):
+        if any(text.encode() in body[:SEARCHED_MAX] for text in self.lacks):
             return "page with what must not be in it"
         return ""
 

@@ -1,7 +1,7 @@
 """Where clients of the gateway may connect: allowed ports, no private addresses.
 
-The upstream proxy resolves names itself and may find other addresses than the gateway does; `NamePolicy` says how the
-gateway deals with that.
+An upstream proxy resolves names itself, perhaps to other addresses than the gateway; `NamePolicy` says how the gateway
+deals with that.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from lycosa.http.core.destination import Destination
 from lycosa.http.core.private_addresses import AllowedPrivate
 
 DEFAULT_PORTS = "80,443,1024-65535"
-"""The web, and ports that need no privileges. Mail above all is excluded."""
+"""Web ports and unprivileged ports. This excludes mail in particular."""
 
 
 class NamePolicy(StrEnum):
     """What the gateway does with a host name.
 
     check   resolves it, and refuses it if any address is private
-    pin     as check, and sends the proxy that address in place of the name, so that it cannot use another one
-    trust   nothing: the proxies are elsewhere, and their networks are no concern of ours
+    pin     like check, and gives the proxy the address instead of the name, so that it cannot use another one
+    trust   does nothing with it: for proxies elsewhere, whose private networks need no protection from our clients
     """
 
     CHECK = "check"

@@ -1,4 +1,4 @@
-"""Handshakes that request a connection through a proxy, as bytes in and bytes out.
+"""Handshakes that request a connection through a proxy, without I/O: bytes in, bytes out.
 
 CONNECT (RFC 9110 §9.3.6), SOCKS 4 and 4a, SOCKS 5 (RFC 1928, 1929):
 
@@ -8,7 +8,7 @@ CONNECT (RFC 9110 §9.3.6), SOCKS 4 and 4a, SOCKS 5 (RFC 1928, 1929):
         send(handshake.receive(await read()))
     handshake.rest                     # bytes after the last reply: the first ones from the destination
 
-`receive` raises `ProxyFailed`; its message is the same for the same cause, and contains no secret.
+`receive` raises `ProxyFailed`; its message is always the same for one cause, and contains no secrets.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SOCKS4_VERSION, SOCKS4_GRANTED = 4, 0x5A
 SOCKS4_REPLY_SIZE = 8
 SOCKS4_LOGIN_REFUSED = (0x5C, 0x5D)
 SOCKS4A_ADDRESS = b"\0\0\0\1"
-"""The invalid address by which SOCKS 4a says that a name follows."""
+"""The invalid address that tells a SOCKS 4a proxy that a name follows."""
 
 ADDRESS_SCHEMES = frozenset({"socks4", "socks5"})
 """Schemes whose clients resolve names themselves, and send the proxy an address."""
 
 
 class Handshake:
-    """A handshake, see the module. `opening` is sent first."""
+    """A handshake; see the module for its use. `opening` is sent first."""
 
     def __init__(self, opening: bytes) -> None:
         self.opening = opening
@@ -45,7 +45,7 @@ class Handshake:
         raise NotImplementedError
 
     def _finish(self, size: int) -> None:
-        """Finish with the reply of this size, which is complete."""
+        """Finish: the first `size` received bytes are the complete reply."""
         self.done, self.rest = True, self._received[size:]
 
 
@@ -92,7 +92,7 @@ class ConnectHandshake(Handshake):
 
 
 class Socks4Handshake(Handshake):
-    """SOCKS 4, and 4a for names. The user name is no login: servers may verify it with an ident server."""
+    """SOCKS 4, and 4a for names. The user name is not a login: proxies may verify it with an ident server."""
 
     def __init__(self, to: Destination, user: str) -> None:
         address, name = SOCKS4A_ADDRESS, b""
@@ -126,7 +126,7 @@ class Socks5Handshake(Handshake):
     def __init__(self, to: Destination, user: str, password: str) -> None:
         self._to = to
         self._login = (user.encode()[:255], password.encode()[:255]) if user or password else None
-        # The proxy chooses. It may accept this address without the login.
+        # The proxy chooses the method. It may accept our IP address without a login.
         methods = (socks.NO_LOGIN, socks.LOGIN) if self._login else (socks.NO_LOGIN,)
         super().__init__(bytes((socks.VERSION, len(methods), *methods)))
         self._step = self._read_method
@@ -183,7 +183,7 @@ class Socks5Handshake(Handshake):
             raise _invalid_reply()
         if code != socks.SUCCEEDED:
             raise ProxyFailed(f"proxy reported: {socks.REASONS.get(code, 'failure')}", behind=True)
-        # The address the proxy connects from follows; the first byte of a name is its length.
+        # Next in the reply is the address the proxy connects from; the first byte of a name is its length.
         size = {socks.IPV4: 10, socks.IPV6: 22, socks.NAME: 7 + first}.get(kind)
         if size is None:
             raise _invalid_reply()

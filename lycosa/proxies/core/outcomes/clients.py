@@ -2,7 +2,7 @@
 
 Responses are read by their attributes: `status_code` (requests, httpx, curl_cffi) or `status` (aiohttp, Lycosa),
 `headers`, `url`, and the body as `content` or `body`, if it has been read. Exceptions are identified by the names of
-their classes and base classes: there are few, and the clients agree on them. So no client needs to be installed.
+their classes and base classes: there are few names, and the clients share them. So no client has to be installed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLAMES = {
     # our own side
     "PoolTimeout": Blame.NOBODY,  # httpx
     "InvalidURL": Blame.NOBODY,
-    # behind the proxy, or at an unknown place
+    # beyond the proxy, or in an unknown place
     "TimeoutException": Blame.MISS,  # httpx
     "Timeout": Blame.MISS,  # requests
     "TimeoutError": Blame.MISS,  # Python, and so asyncio and aiohttp
@@ -42,14 +42,14 @@ BLAMES = {
     "ClientPayloadError": Blame.MISS,  # aiohttp
     "HTTPException": Blame.MISS,  # http.client
 }
-"""By class name; the most derived class counts."""
+"""By class name; the most derived class takes precedence."""
 
 PROXY_ERRORS = {"ProxyError", "ClientHttpProxyError"}
 CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
-"""The response to CONNECT in the messages of httpx and requests; aiohttp has it in `status`."""
+"""Finds the status of the response to CONNECT in messages of httpx and requests; aiohttp has it in `status`."""
 
 CAUSES_MAX = 5
-"""Causes of an exception that are followed."""
+"""Maximum number of chained causes of an exception to follow."""
 
 
 def outcome_of_response(
@@ -72,7 +72,7 @@ def outcome_of_response(
 
 
 def outcome_of_error(error: BaseException, latency_s: float | None = None) -> Outcome | None:
-    """Return the outcome of an exception, None when it says nothing about proxies, as one of the user's own code."""
+    """Return the outcome of an exception, None if it is not about the proxy, as one in the user's own code."""
     for each in _causes(error):
         if isinstance(each, FetchError):
             return judge_error(each, latency_s)
@@ -88,13 +88,13 @@ def _status(response: Any) -> int:
     for status in (response, getattr(response, "status_code", None), getattr(response, "status", None)):
         if isinstance(status, int) and not isinstance(status, bool) and 100 <= status <= 999:
             return int(status)
-    raise UsageError(f"{type(response).__name__} is not a response: report one, its status, or an exception")
+    raise UsageError(f"{type(response).__name__} is not a response: report a response, its status, or an exception")
 
 
 def _body(response: Any) -> bytes:
-    """Return the body if it has been read. Never reads it: that may block or be refused."""
+    """Return the body if it has been read. Never read it here: that may block or fail."""
     if getattr(response, "_content", b"") is False or getattr(response, "is_stream_consumed", True) is False:
-        return b""  # not read yet: by requests, by httpx
+        return b""  # requests, httpx: not read yet
     for name in ("content", "body"):
         found = getattr(response, name, None)
         if isinstance(found, bytes):
@@ -110,7 +110,7 @@ def _connect_status(error: BaseException) -> int:
 
 
 def _blame_of_connect(status: int) -> Blame:
-    # A proxy that could not reach the site is not to blame; a wrong login is its own refusal.
+    # A proxy that could not reach the site is not to blame; one that refuses the login is.
     return Blame.PROXY if status in LOGIN_STATUSES else Blame.MISS
 
 

@@ -4,15 +4,16 @@
     -----     --------------------------------------------------      ---------------------------------------------
     NONE      a page                                                  none: the proxy works, here and everywhere
     NOBODY    404, 5xx, a broken page: a problem of the site          none: the proxy works
-    MISS      an error or timeout behind the proxy                    its success rate on this site sinks
-    SITE      403, 429, a captcha, a rule of the user                 the proxy cools down for this site
+    MISS      an error or timeout behind the proxy                    its success rate on this site drops
+    SITE      403, 429, a captcha, a user's rule                      the proxy cools down for this site
     PROXY     no connection to the proxy, 407                         the proxy cools down everywhere
-    UNFIT     a check found that it alters pages, or shows us         the proxy is dead until a check finds it working
+    UNFIT     a check found that it alters pages or reveals us        the proxy is dead until a check finds it working
 
-When a page fails, a proxy that was reached is only a suspect: a site that is slow, down, or has a bad certificate must
-not take all proxies away from the others. A proxy that causes the errors is banned there after a few misses in a row.
+If a page fails although the proxy was reached, the proxy is only a suspect: a site that is slow, down, or has a bad
+certificate must not cost other sites all their proxies. A proxy that causes the errors is banned for the site after a
+few misses in a row.
 
-A site that uses a status in its own way gets a rule. The first rule that matches decides.
+A site that gives a status a meaning of its own needs a rule. The first rule that matches decides.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from lycosa.core.errors import (
 )
 from lycosa.core.retry import parse_retry_after
 
-LOOKED_AT = 65_536
-"""Bytes of a body that are searched for captchas and the patterns of rules."""
+SEARCHED_MAX = 65_536
+"""Maximum number of bytes of a body that are searched for captchas and the patterns of rules."""
 
 RULES_MAX = 100
-"""Rules of one site."""
+"""Maximum number of rules for one site."""
 
 RuleText = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 PROXY_LOGIN = 407
 LOGIN_STATUSES = frozenset({401, 407})
-"""The response to CONNECT with a wrong login; some proxies send 401."""
+"""Statuses of the response to a CONNECT with a wrong login; some proxies send 401."""
 
 NOT_FOUND, NOT_HTTP = "host not found", "not HTTP"
 SITE_STATUSES = frozenset({403, 429})
@@ -56,13 +57,13 @@ CAPTCHAS = (
     b"captcha-delivery.com", b"px-captcha", b"_incapsula_resource", b"awswafcaptcha", b"arkoselabs.com",
     b"geo.captcha", b"/sorry/index",
 )  # fmt: skip
-"""Parts of usual challenge pages, in lower case. They count with CHALLENGE_STATUSES only: forms have captchas."""
+"""Parts of common challenge pages, in lower case. They count only with CHALLENGE_STATUSES: forms have captchas too."""
 
 CHALLENGE_STATUSES = frozenset({401, 403, 405, 429, 503})
 
 
 class Blame(StrEnum):
-    """As the table above."""
+    """As in the table above."""
 
     NONE = "none"
     NOBODY = "nobody"
@@ -74,9 +75,9 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a use. `rest_s` is the Retry-After; `latency_s` is TCP and TLS connect, without the transfer.
+    """The result of one use of a proxy. `rest_s`: the Retry-After. `latency_s`: TCP and TLS connect, without transfer.
 
-    `reason` is short, and always the same for the same cause.
+    `reason` is short, and always the same for one cause.
     """
 
     blame: Blame = Blame.NONE
@@ -87,10 +88,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
-    """What a response of one site means. It matches when all conditions that are set hold.
+    """What a response of one site means. A rule matches if every condition that it sets is met.
 
-    `statuses`: the status is one of them. `body`: the pattern is found in the first LOOKED_AT bytes. `location`: it is
-    found in the URL of the response or of its redirect. `shorter`, `longer`: the body has fewer, more bytes.
+    `statuses`: the status is one of them. `body`: the pattern is found in the first SEARCHED_MAX bytes. `location`: it
+    is found in the URL of the response or of its redirect. `shorter`, `longer`: the body has fewer or more bytes than
+    this.
     """
 
     blame: Blame
@@ -107,7 +109,7 @@ class OutcomeRule:
             and (self.shorter is None or len(body) < self.shorter)
             and (self.longer is None or len(body) > self.longer)
             and (not self.location or any(_pattern(self.location).search(each) for each in locations))
-            and (not self.body or _bytes_pattern(self.body).search(body, 0, LOOKED_AT) is not None)
+            and (not self.body or _bytes_pattern(self.body).search(body, 0, SEARCHED_MAX) is not None)
         )
 
 
@@ -122,7 +124,7 @@ def checked_rules(rules: Sequence[OutcomeRule]) -> tuple[OutcomeRule, ...]:
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise BadProxy(f"rule {number}: {name} is not a pattern: {error}") from None
+                raise BadProxy(f"rule {number}: {name} is not a valid pattern: {error}") from None
     return tuple(rules)
 
 
@@ -147,7 +149,7 @@ def judge(
 
 
 def judge_error(error: FetchError, latency_s: float | None = None) -> Outcome:
-    """Return the outcome of a failed transfer. `latency_s` counts unless the error has its own."""
+    """Return the outcome of a failed transfer. `latency_s` is used unless the error has its own."""
     latency_s = error.latency_s if error.latency_s is not None else latency_s
     return Outcome(_blame_of(error), str(error), None, latency_s)
 
@@ -163,7 +165,7 @@ def _judge_status(status: int, body: bytes) -> tuple[Blame, str]:
 
 
 def _captcha(body: bytes) -> str:
-    start = body[:LOOKED_AT].lower()
+    start = body[:SEARCHED_MAX].lower()
     return next((mark.decode() for mark in CAPTCHAS if mark in start), "")
 
 
@@ -178,9 +180,9 @@ def _blame_of(error: FetchError) -> Blame:
 
 
 def _blame_of_connect(error: ConnectFailed) -> Blame:
-    """Errors that start with "proxy" are about the connection to it, or come from it (`http/curl/errors.py`).
+    """Messages that start with "proxy" concern the connection to the proxy, or come from it (`http/curl/errors.py`).
 
-    A proxy that responds to CONNECT with 5xx could not reach the site, for whatever reason; 403 is a rule of the proxy.
+    A proxy that responds to CONNECT with 5xx could not reach the site, for whatever reason. With 403 it refused to.
     """
     reason = str(error)
     if reason == NOT_FOUND:  # resolved by us, for SOCKS proxies that need an address

@@ -1,6 +1,6 @@
-"""Which proxies were leased last for a target, and why; or why none was. In memory, for one process.
+"""The latest leases of each target: which proxy was chosen and why, or why none was. In memory, for one process.
 
-`proxies.core.explain` says what would happen now; this is what happened to the leases of this process.
+`proxies.core.explain` says what would happen now; this module records what happened in this process.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 
 CHOICES_MAX = 20
-"""Choices of a target that are kept."""
+"""Maximum number of choices kept for a target."""
 
 TARGETS_MAX = 1_000
-"""Targets; beyond that the least recently used one is forgotten."""
+"""Maximum number of targets; beyond that the least recently used one is forgotten."""
 
 WAIT_SHOWN_S = 0.05
 """Shorter waits are not mentioned."""
@@ -26,9 +26,9 @@ WAIT_SHOWN_S = 0.05
 
 @dataclass(slots=True)
 class LeaseChoice:
-    """A lease, or a refused request for one. `client` is who asked, `proxy` the name of the proxy, "" for none.
+    """A lease, or a refused request for one. `client`: the caller. `proxy`: the name of the proxy, "" for none.
 
-    `drawn_from`, `rebound`: as in a lease. `refusal`: why there was no lease. `result`: "" while the lease lasts.
+    `drawn_from`, `rebound`: as in `ProxyLease`. `refusal`: why there was no lease. `result`: "" while the lease lasts.
     """
 
     at: float
@@ -42,7 +42,7 @@ class LeaseChoice:
     result: str = ""
 
     def why(self) -> str:
-        """Say why it was this proxy, or none."""
+        """Explain why this proxy was chosen, or why none was."""
         if self.refusal:
             return self.refusal
         tags = ", ".join(f"{name}={value}" for name, value in self.request.tags.items())
@@ -50,14 +50,14 @@ class LeaseChoice:
             (
                 f"drawn from {self.drawn_from:,}" if self.drawn_from else "bound to its session",
                 f" with {tags}" if tags else "",
-                ", as the proxy of its session is not available" if self.rebound else "",
-                f", without {len(self.request.avoid):,} excluded by the request" if self.request.avoid else "",
+                ", because its session's proxy is not available" if self.rebound else "",
+                f", not counting {len(self.request.avoid):,} excluded by the request" if self.request.avoid else "",
                 f", waited {self.waited_s:.1f} s" if self.waited_s >= WAIT_SHOWN_S else "",
             )
         )
 
     def end(self, outcomes: Sequence[Outcome], *, in_time: bool = True) -> None:
-        """Note the release of the lease. The last bad outcome counts, else the last one."""
+        """Record the release of the lease. The last bad outcome counts; if none is bad, the last one."""
         if not in_time:
             self.result = "released too late"
             return
@@ -74,7 +74,7 @@ class Choices:
         self._targets: RecentDict[str, deque[LeaseChoice]] = RecentDict(TARGETS_MAX)
 
     def add(self, target: str, request: ProxyRequest, began: float, client: str = "", **fields: Any) -> LeaseChoice:
-        """Keep the result of a request that waited since `began`: `fields` of a `LeaseChoice`."""
+        """Record the result of a request that began to wait at `began`. `fields`: other fields of `LeaseChoice`."""
         now = self._now()
         choice = LeaseChoice(now, client, request, now - began, **fields)
         choices = self._targets[target] = self._targets.get(target) or deque(maxlen=CHOICES_MAX)
@@ -82,7 +82,7 @@ class Choices:
         return choice
 
     def of(self, target: str, client: str = "") -> list[LeaseChoice]:
-        """Return the choices of a target, the newest first; with a client only its own."""
+        """Return the choices of a target, newest first; if a client is given, only its own."""
         return [each for each in reversed(self._targets.get(target, ())) if client in ("", each.client)]
 
 

@@ -2,9 +2,9 @@
 
 The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a
 member back by its cost. So in the long run a proxy that is worth twice as much is used twice as often, and none is
-forgotten. A new member, or one back from a cool-down, starts at the virtual time, not at zero: otherwise it would take
-all the load until it had caught up. The leased one is drawn at random from the first DRAW_MAX (of few members, from the
-first quarter), so that the order of use is not the same each time.
+starved. A new member, or one back from a cool-down, starts at the virtual time, not at zero: otherwise it would take
+all the load until it had caught up. The proxy to lease is drawn at random from the first DRAW_MAX (or the first
+quarter, if there are few members), so that the order of use is not the same each time.
 
 Cheaper tiers come first: a dearer one is used only when no cheaper proxy is usable at all.
 """
@@ -20,13 +20,16 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 
 DRAW_MAX, DRAW_SHARE = 8, 4
 WAITING_FACTOR = 4
-"""The heap is rebuilt when it holds more than so many entries for each member: moved ones leave old ones behind."""
+"""The heap is rebuilt when it has more than this many entries per member: members that move leave entries behind."""
 
 Members = Mapping[str, ProxyTargetState]
 
 
 class UseOrder:
-    """The order of one target. `virtual_time`: the highest rank leased so far. `tiers`: all that had ready members."""
+    """The order of use on one target.
+
+    `virtual_time`: the highest rank leased so far. `tiers`: all tiers that ever had ready members.
+    """
 
     def __init__(self) -> None:
         self._ready: dict[int, list[tuple[float, str]]] = {}
@@ -45,7 +48,7 @@ class UseOrder:
         member.queued = True
 
     def add_waiting(self, member: ProxyTargetState, members: Members) -> None:
-        """Let `pop_due` return a member when it is eligible."""
+        """Queue a member for `pop_due`, which returns it once it is eligible."""
         member.waiting = True
         heappush(self._waiting, (member.eligible_at, member.key))
         if len(self._waiting) > WAITING_FACTOR * (len(members) + DRAW_MAX):
@@ -88,7 +91,7 @@ class UseOrder:
         return sorted(self._ready)
 
     def restore(self, virtual_time: float, tiers: Iterable[int], members: Members) -> None:
-        """Take over the order of a store. The members say themselves whether they are ready or waiting."""
+        """Restore the order from a store. The members know whether they are ready or waiting."""
         for tier in tiers:
             placeholder = ProxyTargetState("", ProxyFacts(tier=tier), 0.0)
             self.add_ready(placeholder)

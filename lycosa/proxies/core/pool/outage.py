@@ -1,11 +1,12 @@
 """How long to wait for a proxy, and when a crawl must end because none works. Times in unix seconds.
 
-`WaitQueueStats` says for each target how long to wait: where proxies were leased lately the next one comes soon, so a
-request waits and keeps its place; elsewhere it only asks now and then, so that other targets can use the place. At most
-as many requests wait as proxies are leased in QUEUE_S: more places are of more use to targets whose proxies are free.
+`WaitQueueStats` says for each target how long to wait. If proxies were leased recently, the next one will be free soon,
+so a request waits and keeps its slot. Otherwise it retries only from time to time, and other targets use the slot. At
+most as many requests wait as proxies are leased in QUEUE_S: targets with free proxies make better use of further slots.
 
-`Outage` is about all targets: how long no working proxy has been available. It is reported once, and the crawl ends
-when it lasts too long. A lease does not end it, as the leased proxy may be dead, too; only a response through one does.
+`Outage` covers all targets: it measures how long no working proxy has been available. An outage is reported once, and
+if it lasts too long, the crawl ends. A lease does not end an outage, because the leased proxy may be dead too; only a
+response through a proxy does.
 """
 
 from __future__ import annotations
@@ -19,35 +20,36 @@ from typing import NamedTuple
 from lycosa.core.recent_dict import RecentDict
 
 NO_PROXY = "no proxy"
-"""The reason for the end of a crawl after an outage that lasted too long."""
+"""The finish reason of a crawl that ends because an outage lasted too long."""
 
 RECENT_WAIT_S = 10.0
-"""The wait for a target with a lease in this time."""
+"""How long to wait for a proxy of a target with a lease in this last time span."""
 
 IDLE_WAIT_S = 1.0
-"""The wait for any other target."""
+"""How long to wait for a proxy of any other target."""
 
 QUEUE_S = 0.1
-"""As many requests wait as proxies are leased in this time; a further one retries after half of it."""
+"""At most as many requests wait as proxies are leased in this time; any other request retries after half of it."""
 
 QUEUE_MIN = 8
-"""But at least so many: a pool on a server takes a while to respond."""
+"""The minimum for the number of waiting requests, because a pool on a server takes a while to respond."""
 
 RATE_S = 1.0
 """The window in which leases are counted."""
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 30.0
-"""After a wait in vain a request retries after a quarter of the time without a lease, within these bounds."""
+"""After a failed wait, a request retries after a quarter of the time without a lease, within these bounds."""
 
 TARGETS_MAX = 10_000
-"""Targets; beyond that the least recently used one is forgotten."""
+"""Maximum number of targets; beyond that the least recently used one is forgotten."""
 
 
 @dataclass(slots=True)
 class TargetWaitStats:
-    """The last lease of a target was at `since`; without any (`any_leased`), it has been waited for since then.
+    """`since`: the time of the target's last lease, or of the first wait if there was no lease (see `any_leased`).
 
-    `count` leases since `began`, and `per_s` in the window before. `waiting`: how many wait, by what they ask for.
+    `count`: leases since `began`. `per_s`: leases per second in the window before. `waiting`: waiting requests, by what
+    they ask for.
     """
 
     since: float
@@ -58,7 +60,7 @@ class TargetWaitStats:
     waiting: Counter[Hashable] = field(default_factory=Counter)
 
     def rate(self, now: float) -> float:
-        """Return the leases per second, 0 when there was none lately."""
+        """Return the leases per second, 0 if there were none recently."""
         return self.per_s if now - self.began < 2 * RATE_S else 0.0
 
     def count_lease(self, now: float) -> None:
@@ -68,7 +70,7 @@ class TargetWaitStats:
 
 
 class WaitQueueStats:
-    """Leases and waiting requests of each target. `which` stands for what a request asks for."""
+    """Leases and waiting requests of each target. `which` identifies what a request asks for."""
 
     def __init__(self) -> None:
         self._targets: RecentDict[str, TargetWaitStats] = RecentDict(TARGETS_MAX)
@@ -102,7 +104,7 @@ class WaitQueueStats:
                 del waiting[which]
 
     def retry_s(self, target: str, began: float, now: float) -> float:
-        """Return when to retry after a wait in vain since `began`."""
+        """Return in how many seconds to retry after a failed wait that began at `began`."""
         return min(max((now - self._of(target, began).since) / 4, RETRY_MIN_S), RETRY_MAX_S)
 
     def _of(self, target: str, now: float) -> TargetWaitStats:
@@ -111,7 +113,7 @@ class WaitQueueStats:
 
 
 class OutageStatus(NamedTuple):
-    """The outage lasts for `for_s`, and at most `left_s` more, None: for ever. `new`: it is not reported yet."""
+    """An outage has lasted `for_s` and may last `left_s` more (None: forever). `new`: it has not been reported yet."""
 
     for_s: float
     left_s: float | None
@@ -120,27 +122,27 @@ class OutageStatus(NamedTuple):
 
 @dataclass(slots=True)
 class Outage:
-    """An outage may last `most_s` seconds, None: for ever.
+    """`max_s`: the maximum duration in seconds, None: unlimited.
 
-    `since`: when the first request began to wait in vain, 0 for none. `worked_at`: when a proxy last worked.
+    `since`: when the first request that got no proxy began to wait, 0 for none. `worked_at`: when a proxy last worked.
     """
 
-    most_s: float | None
+    max_s: float | None
     since: float = 0.0
     worked_at: float = 0.0
     reported: bool = False
 
     def extend(self, began: float, now: float) -> OutageStatus:
-        """Note that a request has waited since `began` and got no proxy."""
+        """Record that a request has waited since `began` and got no proxy."""
         if not self.since:
             self.since = max(began, self.worked_at)
-        new = not self.reported and self.worked_at <= began  # else other requests get proxies that work
+        new = not self.reported and self.worked_at <= began  # otherwise other requests do get working proxies
         self.reported |= new
         for_s = max(0.0, now - self.since)
-        return OutageStatus(for_s, None if self.most_s is None else max(0.0, self.most_s - for_s), new)
+        return OutageStatus(for_s, None if self.max_s is None else max(0.0, self.max_s - for_s), new)
 
     def end(self, now: float) -> float:
-        """Note a response through a proxy. Return how long the outage lasted if it was reported, else 0."""
+        """Record a response through a proxy. Return how long the outage lasted if it was reported, else 0."""
         lasted_s = now - self.since if self.reported else 0.0
         self.since, self.worked_at, self.reported = 0.0, now, False
         return lasted_s

@@ -72,7 +72,7 @@ def test_the_body_argument_and_retry_after_are_used() -> None:
 
 @pytest.mark.parametrize("response", [None, "200", True, 7, object(), SimpleNamespace(status=None), {}])
 def test_other_objects_are_refused(response: Any) -> None:
-    with pytest.raises(UsageError, match="is not a response: report one, its status, or an exception"):
+    with pytest.raises(UsageError, match="is not a response: report a response, its status, or an exception"):
         outcome_of_response(response)
 
 

@@ -14,7 +14,7 @@ from lycosa.core.errors import (
     FetchTimeout,
     TlsFailed,
 )
-from lycosa.proxies.core.outcomes.outcome import LOOKED_AT, Blame, OutcomeRule, checked_rules, judge, judge_error
+from lycosa.proxies.core.outcomes.outcome import SEARCHED_MAX, Blame, OutcomeRule, checked_rules, judge, judge_error
 
 
 def reached(error: FetchError) -> FetchError:
@@ -76,7 +76,7 @@ def test_a_captcha_is_a_ban_only_with_the_status_of_a_challenge() -> None:
     page = b"<div class=G-Recaptcha>"
     assert judge(503, {}, page).blame is Blame.SITE
     assert judge(200, {}, page).blame is Blame.NONE, "the page may have a form with a captcha"
-    assert judge(503, {}, b" " * LOOKED_AT + page).blame is Blame.NOBODY, "only the start of a body is searched"
+    assert judge(503, {}, b" " * SEARCHED_MAX + page).blame is Blame.NOBODY, "only the start of a body is searched"
 
 
 def test_retry_after_counts_only_with_a_ban() -> None:
@@ -112,7 +112,7 @@ def test_the_first_rule_that_matches_decides() -> None:
     ("rules", "message"),
     [
         ([OutcomeRule(Blame.SITE, "all")], "has no condition"),
-        ([OutcomeRule(Blame.SITE, "x", body="(")], "is not a pattern"),
+        ([OutcomeRule(Blame.SITE, "x", body="(")], "is not a valid pattern"),
         ([OutcomeRule(Blame.SITE, "x", shorter=1)] * 101, "at most 100"),
     ],
 )

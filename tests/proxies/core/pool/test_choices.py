@@ -17,11 +17,11 @@ from lycosa.proxies.core.pool.target import ProxyRequest
         (LeaseChoice(1.0, "", ProxyRequest(session="c"), 0.0, "p"), "bound to its session"),
         (
             LeaseChoice(1.0, "", ProxyRequest({"country": "de"}, "c"), 2.04, "p", drawn_from=3, rebound=True),
-            "drawn from 3 with country=de, as the proxy of its session is not available, waited 2.0 s",
+            "drawn from 3 with country=de, because its session's proxy is not available, waited 2.0 s",
         ),
         (
             LeaseChoice(1.0, "", ProxyRequest(avoid=frozenset("ab")), 0.01, "p", drawn_from=1),
-            "drawn from 1, without 2 excluded by the request",
+            "drawn from 1, not counting 2 excluded by the request",
         ),
         (LeaseChoice(1.0, "", ProxyRequest(), 30.0, refusal="no proxy is free"), "no proxy is free"),
     ],
