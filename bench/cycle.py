@@ -32,7 +32,7 @@ import uvloop
 from workload import BATCH, Batch, Workload
 
 GC_THRESHOLD = 20_000
-"""As `lycosa.app.crawl.run.GC_THRESHOLD`; a test compares them."""
+"""As `lycosa.app.crawl.workers.GC_THRESHOLD`; a test compares them."""
 
 CHUNK = 100
 """Batches made ready at a time: few enough to be no part of the memory."""

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lycosa.app.crawl.run import GC_THRESHOLD
+from lycosa.app.crawl.workers import GC_THRESHOLD
 from lycosa.core.url import canonicalize, host_key
 from tests.bench.conftest import programs
 from tests.conftest import PROVE, ROOT
