@@ -1,6 +1,6 @@
-"""Old names of settings and command-line options: refused with the new name.
+"""Old names of settings and command-line options, which are refused with a message that gives the new name.
 
-Before 1.0 a rename has no alias. `layers` asks here about unknown settings, the command line about unknown options.
+Until 1.0 a renamed setting keeps no alias. `layers` looks up unknown settings here; the command line, unknown options.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ SETTINGS: Mapping[str, str] = {
     "redirects_max": "max_redirects",
     "url_length_max": "max_url_length",
 }
-"""Old name, new name; "" for a setting that has none. The option of a setting needs no entry in `OPTIONS`."""
+"""Old name -> new name, or "" if the setting was removed. A setting's option needs no entry in `OPTIONS`."""
 
 OPTIONS: Mapping[str, str] = {
     "--state-of": "--status",
 }
-"""Old name, new name; "" for an option that has none."""
+"""Old name -> new name, or "" if the option was removed."""
 
 POLICIES: Mapping[str, str] = {
     "bans_max": "max_bans",
     "cool_max_s": "max_cool_s",
     "misses_max": "max_misses",
 }
-"""Keys of `[proxies.default]` and `[proxies.targets.*]`."""
+"""Old and new keys of `[proxies.default]` and `[proxies.targets.*]`."""
 
 
 def renamed_setting(name: str) -> str:
-    """Return the message for an old name of a setting, without its place; "" for any other name."""
+    """Return the message for an old setting name, without saying where it was set; "" for any other name."""
     old = name.replace("-", "_")
     return _message(f"setting {name!r}", repr(SETTINGS[old]) if SETTINGS[old] else "") if old in SETTINGS else ""
 
@@ -59,7 +59,7 @@ def renamed_option(option: str) -> str:
 
 
 def renamed_policy(table: object) -> str:
-    """Return the message for the first old key of a policy in a table `proxies`, with its place; "" without one."""
+    """Return the message for the first old policy key in a `proxies` table, and where it is; "" if there is none."""
     if not isinstance(table, Mapping):
         return ""
     targets = table.get("targets")

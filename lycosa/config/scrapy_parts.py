@@ -1,6 +1,6 @@
-"""Scrapy's built-in parts that Lycosa has, too, with our short names.
+"""Maps Scrapy's built-in components to the short names of their Lycosa counterparts.
 
-So `"scrapy.downloadermiddlewares.retry.RetryMiddleware": None` switches off retries as in Scrapy.
+This way `"scrapy.downloadermiddlewares.retry.RetryMiddleware": None` disables retries, as in Scrapy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""HTTP header fields as received: names ignore case, repeated fields are kept, bytes are parsed on first use.
+"""HTTP header fields as received: names are case-insensitive, repeated fields are kept, parsing is lazy.
 
-Never raises: a line that cannot be split into a name and a value is left out.
+Parsing never raises: a line without a colon is skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Headers:
         return self._fields
 
     def may_have(self, name: bytes) -> bool:
-        """Return False when no field has this lower-case name; True may be wrong. Does not trigger parsing."""
+        """Return False only if no field has this lower-case name. True may be a false positive. Does not parse."""
         if self._fields is not None:
             return name.decode("latin-1") in self._fields
         return name in self._raw.lower()  # the name may also occur in a value: hence "may"

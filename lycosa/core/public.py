@@ -1,6 +1,6 @@
 """Set the module of exported classes and functions to `lycosa`, wherever they are defined.
 
-A pickle stores the module name of each class. So the pickles in a stored queue stay readable when a class moves.
+A pickle stores the module name of each class, so pickles in a stored queue stay readable when a class moves.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ Named = TypeVar("Named")
 
 
 def public(named: Named) -> Named:
-    """Set the module of a class or function to `lycosa`. Use it above decorators, which need the real module."""
+    """Set the module of a class or function to `lycosa`. Must be the top decorator: others need the real module."""
     if isinstance(named, type):
         own = vars(named).get("__annotations__")
-        if own:  # annotations as text can be resolved only in the module that imports their names
+        if own:  # string annotations can be resolved only in the module that imports the names
             read = type("", (), {"__annotations__": own, "__module__": named.__module__})
             named.__annotations__ = get_type_hints(read, include_extras=True)
     named.__module__ = "lycosa"

@@ -1,8 +1,8 @@
 """Decide when to retry a failed fetch. Pure: time and jitter are arguments.
 
-The back-off is exponential; half of each interval is random, so that clients that failed together do not come back
-together. A retry is never sooner than the server's Retry-After. A host that is overloaded (429, 503) or unreachable is
-blocked as a whole; a page that fails alone (500, a broken transfer) does not block its host.
+The back-off is exponential; half of each interval is random, so that clients that failed together do not retry
+together. A retry is never sooner than the server's Retry-After allows. An overloaded (429, 503) or unreachable host is
+blocked as a whole; a failure of one page (500, a broken transfer) does not block its host.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ RETRY_AFTER_CHARS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `retries_max` retries. The interval begins with `base_s` and doubles up to `cap_s`.
+    """At most `retries_max` retries. The interval starts at `base_s` and doubles up to `cap_s`.
 
-    `retry_after_max_s` bounds what a Retry-After may ask for.
+    `retry_after_max_s` caps the Retry-After of a server.
     """
 
     retries_max: int = 2
@@ -34,10 +34,10 @@ class RetryPolicy:
 
 
 class RetryDecision(NamedTuple):
-    """Retry at `retry_at` (unix seconds), or never when that is None.
+    """Retry at `retry_at` (unix seconds), or never if it is None.
 
-    The host is blocked until `block_host_until` (unix seconds; 0: it is not at fault). `reason` is the same text for
-    the same cause, since reasons are counted.
+    The host is blocked until `block_host_until` (unix seconds; 0 if the host is not at fault). Reasons are counted, so
+    the same cause always has the same text.
     """
 
     retry_at: float | None
@@ -46,7 +46,7 @@ class RetryDecision(NamedTuple):
 
 
 def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | None:
-    """Return the seconds that a Retry-After field asks for (RFC 9110 §10.2.3), 0 to `max_s`; None if it is invalid."""
+    """Return the seconds to wait by a Retry-After field (RFC 9110 §10.2.3), 0 to `max_s`; None if it is invalid."""
     value = value.strip()
     if not value or len(value) > RETRY_AFTER_CHARS_MAX:
         return None
@@ -76,7 +76,7 @@ def decide_error(policy: RetryPolicy, attempts: int, error: FetchError, now: flo
 
 
 def backoff_s(policy: RetryPolicy, attempts: int, jitter: float) -> float:
-    """Return the seconds to wait: at least half of the interval, the rest by `jitter` (0 to 1)."""
+    """Return the seconds to wait: half the interval, plus `jitter` (0 to 1) times the other half."""
     interval_s = min(policy.cap_s, policy.base_s * 2.0 ** min(attempts, 32))
     return interval_s * (0.5 + 0.5 * jitter)
 

@@ -1,4 +1,4 @@
-"""Calls that may block for ever, each in a daemon thread of its own, which ends with the process at the latest."""
+"""Runs calls that may block forever in daemon threads of their own, which do not outlive the process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Result = TypeVar("Result")
 
 
 class OwnThread:
-    """One call at a time. If its caller is cancelled, the thread goes on; the next call has to wait for `is_busy`."""
+    """Runs one call at a time. If its caller is cancelled, the thread goes on: do not call again while `is_busy`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.is_busy = False
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Return what the function returns, or raise what it raises."""
+        """Run the function in a new thread. Return what it returns, or raise what it raises."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
 
@@ -29,7 +29,7 @@ class OwnThread:
                 deliver = partial(future.set_result, function())
             except BaseException as error:  # noqa: BLE001  raised in the caller
                 deliver = partial(future.set_exception, _as_exception(error))
-            self.is_busy = False  # before the caller goes on, and may call again
+            self.is_busy = False  # before the caller resumes, since it may call again at once
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_unless_done, future, deliver)
 
@@ -45,7 +45,7 @@ def _unless_done(future: asyncio.Future[Result], deliver: Callable[[], None]) ->
 
 
 def _as_exception(error: BaseException) -> BaseException:
-    """Return an error that a future accepts: no StopIteration, and nothing that would end the event loop."""
+    """Return the error in a form that a future accepts: not a StopIteration, nor anything that ends the event loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(f"{type(error).__name__}: {error}")

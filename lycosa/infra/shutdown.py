@@ -1,10 +1,10 @@
-"""How long the calls to servers may take: as long as each call wants, and almost no time after a fast shutdown began.
+"""Limits how long calls to servers may take: no extra limit at first, FAST_TIMEOUT_S once a fast shutdown has started.
 
     with shutdown_deadline() as deadline:   # for all servers that are opened in the block
         ...
-        deadline.start()                    # calls under way end within FAST_TIMEOUT_S
+        deadline.start()                    # running calls end within FAST_TIMEOUT_S
 
-A server that answers is still called. A server that does not is abandoned: no further call is made to it.
+A server that answers is still called. A server that does not answer is abandoned: it is not called again.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 FAST_TIMEOUT_S = 0.7
-"""The second Ctrl-C has to end a program before the user gives a third."""
+"""Timeout after the second Ctrl-C. It has to end the program before the user presses a third time."""
 
 
 class ShutdownDeadline:
-    """That of one run."""
+    """The shutdown deadline of one run."""
 
     def __init__(self) -> None:
         self.abandoned: dict[str, str] = {}
-        """Servers that did not answer, and what was wrong with each."""
+        """Servers that did not answer, with the reason for each."""
         self.is_started = False
         self._timeout_s: float | None = None
         self._calls: set[asyncio.Timeout] = set()
         self._started = asyncio.Event()
 
     def start(self) -> None:
-        """Start the fast shutdown. To be called on the event loop."""
+        """Start the fast shutdown. Call it on the event loop."""
         if self.is_started:
             return
         self.is_started, self._timeout_s = True, FAST_TIMEOUT_S
@@ -39,11 +39,11 @@ class ShutdownDeadline:
             call.reschedule(asyncio.get_running_loop().time() + FAST_TIMEOUT_S)
 
     def abandon(self, server: str, why: str) -> None:
-        """Make no further call to a server."""
+        """Stop calling a server. `why` is the reason; only the first one is kept."""
         self.abandoned.setdefault(server, why)
 
     def begin_call(self, server: str) -> asyncio.Timeout:
-        """Return the timeout of a call, to be entered by the caller, who ends it with `end_call`."""
+        """Return the timeout of a call. The caller enters it, and calls `end_call` afterwards."""
         call = asyncio.timeout(0.0 if server in self.abandoned else self._timeout_s)
         self._calls.add(call)
         return call
@@ -53,7 +53,7 @@ class ShutdownDeadline:
         self._calls.discard(call)
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep until the fast shutdown starts, at most for so long."""
+        """Sleep for this long, or until the fast shutdown starts."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._started.wait()
@@ -64,7 +64,7 @@ _current: ContextVar[ShutdownDeadline] = ContextVar("shutdown_deadline")
 
 @contextmanager
 def shutdown_deadline() -> Iterator[ShutdownDeadline]:
-    """Make the deadline of a run: servers that are opened in the block use it."""
+    """Create the deadline of a run, for all servers that are opened in the block."""
     deadline = ShutdownDeadline()
     token = _current.set(deadline)
     try:
@@ -74,5 +74,5 @@ def shutdown_deadline() -> Iterator[ShutdownDeadline]:
 
 
 def current_deadline() -> ShutdownDeadline:
-    """Return the deadline of the block around the caller, or a new one."""
+    """Return the deadline of the enclosing `shutdown_deadline` block, or a new one."""
     return _current.get(None) or ShutdownDeadline()

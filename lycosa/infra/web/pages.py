@@ -1,6 +1,6 @@
-"""What the pages of all sites share: style sheets, pictures, templates with macros, and security headers.
+"""What the pages of all sites share: style sheets, images, template macros, and security headers.
 
-A site keeps its own templates beside its code; they are found before those of the same name here.
+A site keeps its own templates next to its code; they take precedence over shared templates of the same name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def page_templates(folder: Path) -> jinja2.Environment:
-    """Return an environment for the templates in `folder` and the shared ones. It escapes all values."""
+    """Return an environment with the templates in `folder` and the shared ones. It escapes all values."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
@@ -46,7 +46,7 @@ def page_templates(folder: Path) -> jinja2.Environment:
 
 
 class SecurityHeaders:
-    """An ASGI application that adds `HEADERS` to every response of another one."""
+    """ASGI middleware that adds `HEADERS` to every response."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
