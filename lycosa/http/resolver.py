@@ -1,12 +1,12 @@
 """Resolve host names to IP addresses: `SystemResolver` asks the operating system.
 
-A name is the host of a canonical URL: ASCII, internationalised names as `xn--...`, an IPv6 address in brackets. Numeric
-names need no look-up. Equal sets of addresses have the same order: IPv6 or IPv4 first as the system prefers, ascending
-within each family, so that a name server that rotates its answers does not make one host look like several.
+A name is the host of a canonical URL: ASCII, with internationalised names as `xn--...` and IPv6 addresses in brackets.
+Numeric names need no look-up. Addresses are sorted: the family that the system prefers comes first, ascending within
+each family. So a name server that rotates its answers does not make one host look like several.
 
-The system returns no TTL: answers are cached for `TTL_S`, failures for `FAILURE_TTL_S`, or for `AGAIN_TTL_S` if no name
-server answered. Look-ups run in daemon threads, because the loop's `getaddrinfo` shares a few threads with other work
-and delays the exit of the program.
+The system returns no TTL, so answers are cached for `TTL_S`, and failures for `FAILURE_TTL_S`, or for `AGAIN_TTL_S` if
+no name server answered. Look-ups run in daemon threads, because the loop's `getaddrinfo` shares a small thread pool
+with other work and delays the exit of the program.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ NUMERIC_TTL_S = 86_400.0
 
 TIMEOUT_S = 10.0
 ANSWERS_MAX = 10_000
-"""Names in the cache; the least recently used leaves first."""
+"""Maximum names in the cache; the least recently used is evicted first."""
 
 THREADS_MAX = 32
-"""Concurrent look-ups; one that hangs occupies its thread until the system gives up."""
+"""Maximum concurrent look-ups; a hanging one occupies its thread until the system gives up."""
 
 LOOKUPS_MAX = 10_000
-"""Look-ups that are running or waiting for a thread."""
+"""Maximum look-ups that are running or waiting for a thread."""
 
 NAME = re.compile(r"(?=.{1,254}\Z)(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?", re.ASCII)
 NOT_FOUND = "host not found"
 
 
 class CachedAnswer(NamedTuple):
-    """The addresses, or why there are none; `until` is in the loop's time."""
+    """The addresses, or why there are none. Valid until `until`, in the loop's time."""
 
     addresses: Sequence[str]
     failure: str
@@ -53,9 +53,9 @@ class CachedAnswer(NamedTuple):
 
 
 class SystemResolver:
-    """The `Resolver` port by the operating system, for one loop.
+    """Implements the `Resolver` port with the operating system's resolver, for one event loop.
 
-    `timeout_s` is for one look-up, including the wait for a thread.
+    `timeout_s` limits one look-up, including the wait for a thread.
     """
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
@@ -86,7 +86,7 @@ class SystemResolver:
             lookup = self._start_lookup(name)
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await asyncio.shield(lookup)  # other tasks may wait for it, too
+                return await asyncio.shield(lookup)  # other tasks may be waiting for it, too
         except TimeoutError:
             raise ConnectFailed(f"host not found within {self._timeout_s:g} s") from None
 
@@ -120,7 +120,7 @@ class SystemResolver:
 
 
 def numeric_address(name: str) -> str:
-    """Return the IP address that a name is, without brackets; "" for any other name."""
+    """Return a numeric name as an IP address without brackets; "" for any other name."""
     bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     with suppress(ValueError):
         return "" if "%" in bare else str(ip_address(bare))
@@ -128,8 +128,9 @@ def numeric_address(name: str) -> str:
 
 
 def sort_addresses(addresses: Iterable[str]) -> list[str]:
-    """Return the distinct addresses: the family of the first one in front, ascending within a family."""
-    found = [ip_address(address) for address in addresses if "%" not in address]  # a zone: link-local, not crawlable
+    """Return the distinct addresses, sorted: the family of the first one comes first, ascending within each family."""
+    # An address with a zone ("%") is link-local and cannot be crawled.
+    found = [ip_address(address) for address in addresses if "%" not in address]
     return [
         str(address) for address in sorted(set(found), key=lambda each: (each.version != found[0].version, int(each)))
     ]

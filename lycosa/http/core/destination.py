@@ -1,7 +1,7 @@
 """A host and a port, as in CONNECT, SOCKS and the authority of a URL.
 
-A host is normalised as in browsers (WHATWG): `0x7f.1` becomes 127.0.0.1 and is passed on like that, so that no proxy or
-server behind us can read another host than the one that was checked.
+A host is normalised as in browsers (WHATWG): `0x7f.1` becomes 127.0.0.1 and is passed on in that form, so that no proxy
+or server further on can take it for a host other than the one that was checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ada_url
 from lycosa.core.errors import BadMessage
 
 AUTHORITIES_MAX = 4_096
-"""Parsed authorities in the cache."""
+"""Maximum entries of each cache."""
 
 HOST_MAX = 255
 AUTHORITY = re.compile(
@@ -32,7 +32,7 @@ class Destination(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Return HOST:PORT as in a URL."""
+        """Return HOST:PORT as in a URL, with brackets around an IPv6 address."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def host_field(self, default_port: int) -> bytes:
@@ -42,19 +42,19 @@ class Destination(NamedTuple):
 
     @property
     def is_address(self) -> bool:
-        """Return whether the host is an IP address."""
+        """Whether the host is an IP address."""
         return is_address(self.host)
 
 
 @lru_cache(AUTHORITIES_MAX)
 def parse_authority(text: bytes, default: int = 0) -> Destination:
-    """Parse HOST:PORT. Without a port it is `default`, unless that is 0. Raises `BadMessage`."""
+    """Parse HOST:PORT. `default` is used if there is no port; 0 makes the port required. Raises `BadMessage`."""
     found = AUTHORITY.fullmatch(text)
     if found is None or not (found["port"] or default):
         raise BadMessage("the host is not HOST:PORT")
     port = int(found["port"] or default)
     if not 1 <= port <= 65_535:
-        raise BadMessage("the port is not 1 to 65535")
+        raise BadMessage("the port must be from 1 to 65535")
     try:
         host = str(ada_url.URL(f"http://{found['host'].decode()}/").hostname)
     except ValueError:
@@ -64,7 +64,7 @@ def parse_authority(text: bytes, default: int = 0) -> Destination:
 
 @lru_cache(AUTHORITIES_MAX)
 def is_address(host: str) -> bool:
-    """Return whether a host is an IP address, and not a name."""
+    """Return whether a host is an IP address rather than a name."""
     try:
         ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The `Referer` header by the W3C's Referrer Policy.
+"""The `Referer` header according to the W3C's Referrer Policy.
 
 A policy determines what is sent to the same origin, to another origin, and from https to http: the whole URL, its
 origin, or nothing. Credentials and fragments are never sent, and nothing is sent for pages that are not http or https.
@@ -11,7 +11,7 @@ from lycosa.http.core.origin import origin_of, path_and_query_of
 FULL, ORIGIN, NOTHING = "full", "origin", ""
 
 POLICIES = {
-    # to:                               the same origin, another origin, http from https
+    # sent to:                          the same origin, another origin, http from https
     "no-referrer": (NOTHING, NOTHING, NOTHING),
     "no-referrer-when-downgrade": (FULL, FULL, NOTHING),
     "same-origin": (FULL, NOTHING, NOTHING),
@@ -25,7 +25,7 @@ POLICIES = {
 }
 
 REFERRER_MAX = 4096
-"""Characters of a URL that is sent in full; of a longer one only the origin is sent."""
+"""Maximum characters of a URL that is sent in full; for a longer one only the origin is sent."""
 
 
 class Referrer:
@@ -59,6 +59,6 @@ def referrer(policy: str, source: str, target: str) -> str:
 
 
 def policy_of(text: str) -> str | None:
-    """Return the last known policy of a comma-separated list, as in the `Referrer-Policy` header; None without one."""
+    """Return the last known policy in a comma-separated list (the `Referrer-Policy` header); None if there is none."""
     known = [name for each in text.split(",") if (name := each.strip(" \t").lower()) in POLICIES]
     return known[-1] if known else None

@@ -1,7 +1,7 @@
-"""`Request` and its header fields. Names and meanings are Scrapy's where the concept is the same.
+"""`Request` and its header fields. Names and meanings follow Scrapy where the concept is the same.
 
-A request may be changed until it is stored, as a `UrlRecord`. Dictionaries and header fields are created on first use,
-since most requests are a URL and nothing else.
+A request may be changed until it is stored as a `UrlRecord`. Dictionaries and header fields are created on first use,
+since most requests are just a URL.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SHORTHANDS = {
 
 
 class HeaderMap(MutableMapping[str, str]):
-    """Header fields to send. Names compare without case and keep the case in which they were last written.
+    """Header fields to send. Names are case-insensitive and keep the case in which they were last written.
 
-    Values become text: bytes are decoded as Latin-1, numbers formatted, several values joined with commas.
+    Values become text: bytes are decoded as Latin-1, numbers formatted, lists joined with commas.
     """
 
     __slots__ = ("_fields",)
@@ -76,7 +76,7 @@ class HeaderMap(MutableMapping[str, str]):
         return dict(self._fields.values())
 
     def lone(self, name: str) -> str:
-        """Return the value of this field (in lower case) if it is the only field, else ""."""
+        """Return the value of the field `name` (in lower case) if it is the only field, else ""."""
         return self._fields[name][1] if len(self._fields) == 1 and name in self._fields else ""
 
     def _compared(self) -> dict[str, str]:
@@ -85,7 +85,7 @@ class HeaderMap(MutableMapping[str, str]):
 
 @public
 class Request:
-    """One request.
+    """A request of a spider.
 
     `callback` and `errback` are methods of the spider (or their names); no callback means `parse`. `params` are added
     to the query of `url`. `not_before` is in unix seconds. `meta` and `cb_kwargs` hold plain data (numbers, strings,
@@ -139,7 +139,7 @@ class Request:
 
     @property
     def headers(self) -> HeaderMap:
-        """Return the header fields of this request."""
+        """The header fields of this request."""
         if self._headers is None:
             self._headers = HeaderMap()
         return self._headers
@@ -150,43 +150,43 @@ class Request:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Return the user's data of this request, and the keys that `docs/requests.md` lists."""
+        """User data, and options under the keys listed in `docs/requests.md`."""
         if self._meta is None:
             self._meta = {}
         return self._meta
 
     @property
     def cb_kwargs(self) -> dict[str, Any]:
-        """Return the keyword arguments of the callback."""
+        """The keyword arguments of the callback."""
         if self._cb_kwargs is None:
             self._cb_kwargs = {}
         return self._cb_kwargs
 
     @property
     def is_plain(self) -> bool:
-        """Return whether this is a GET of a URL and nothing more; callbacks, priority and times do not count."""
+        """Whether this is just a GET of a URL, without headers, body or data. Callback, priority, times may be set."""
         return self.method == "GET" and not (
             self._headers or self._meta or self._cb_kwargs or self.body or self.cookies or self.flags
         )
 
     @property
     def has_headers(self) -> bool:
-        """Return whether the request has header fields."""
+        """Whether the request has header fields."""
         return bool(self._headers)
 
     @property
     def holds_no_data(self) -> bool:
-        """Return whether meta, cb_kwargs, cookies and flags are empty."""
+        """Whether meta, cb_kwargs, cookies and flags are all empty."""
         return not (self._meta or self._cb_kwargs or self.cookies or self.flags)
 
     @property
     def has_ascii_headers(self) -> bool:
-        """Return whether all header fields are ASCII."""
+        """Whether all header values are ASCII."""
         return self._headers is None or all(value.isascii() for value in self._headers.values())
 
     @property
     def lone_referer(self) -> str:
-        """Return the Referer of a GET with this header field and nothing more, else ""."""
+        """The Referer of a GET with no other header field and no other data, else ""."""
         if self._meta or self.body or self.cookies or self.method != "GET" or self._headers is None:
             return ""
         return self._headers.lone("referer")
@@ -204,7 +204,7 @@ class Request:
         return self._headers is not None and name in self._headers
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with these arguments changed; `cls` makes it one of another class."""
+        """Return a copy with these arguments changed; `cls` sets the class of the copy."""
         cls = changes.pop("cls", None) or type(self)
         request: Self = cls.__new__(cls)
         Request.__init__(request, **{**self.to_arguments(), **changes})
@@ -213,9 +213,9 @@ class Request:
 
     @classmethod
     def from_curl(cls, command: str, *, ignore_unknown_options: bool = False, **overrides: Any) -> Self:
-        """Return the request that a curl command sends ("Copy as cURL" of a browser), with these arguments changed.
+        """Return the request that a curl command sends ("Copy as cURL" in a browser), with `overrides` applied.
 
-        Raises `BadCurl`, also for an unknown option unless `ignore_unknown_options`.
+        Raises `BadCurl` for an invalid command, and for unknown options unless `ignore_unknown_options`.
         """
         from lycosa.http.core.curl_command import from_curl
 
@@ -228,7 +228,7 @@ class Request:
         return to_curl(self)
 
     def copy(self) -> Self:
-        """Return a copy whose dictionaries are its own."""
+        """Return a copy that shares no dictionaries with this request."""
         return self.replace()
 
     def to_arguments(self) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class Request:
     def _take(self, shorthands: Mapping[str, Any]) -> None:
         for name, value in shorthands.items():
             if name not in SHORTHANDS:
-                raise TypeError(f"Request takes no argument {name!r}: keep data of your own in meta or cb_kwargs")
+                raise TypeError(f"Request takes no argument {name!r}: put your own data into meta or cb_kwargs")
             if value is not None:
                 self.meta[SHORTHANDS[name]] = value
 
