@@ -1,6 +1,6 @@
-"""Convert libcurl's error codes to `FetchError`, with a message and whether a retry can help.
+"""Convert libcurl's error codes to a `FetchError` with a message and a flag that tells whether a retry can help.
 
-Messages are short and the same for the same cause, without addresses, since they are counted and shown in summaries.
+Messages are counted and shown in summaries, so they are short, contain no addresses, and never differ for one cause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PINNED, PROXY, HTTP2_STREAM, HTTP3, TOO_LARGE = 90, 97, 92, 95, 100
 
 UNDECODABLE = "cannot be decompressed"
 
-PLAIN: dict[int, tuple[type[FetchError], str, bool]] = {
+ERRORS_BY_CODE: dict[int, tuple[type[FetchError], str, bool]] = {
     pycurl.E_UNSUPPORTED_PROTOCOL: (BadResponse, "not HTTP", False),
     pycurl.E_URL_MALFORMAT: (FetchError, "not a URL that can be fetched", False),
     pycurl.E_COULDNT_RESOLVE_PROXY: (ConnectFailed, "proxy not found", True),
@@ -39,13 +39,13 @@ PLAIN: dict[int, tuple[type[FetchError], str, bool]] = {
     pycurl.E_SEND_ERROR: (ConnectionLost, "connection lost", True),
     pycurl.E_SSL_CONNECT_ERROR: (TlsFailed, "TLS handshake failed", True),
     pycurl.E_BAD_CONTENT_ENCODING: (BadResponse, UNDECODABLE, False),
-    pycurl.E_WRITE_ERROR: (BadResponse, UNDECODABLE, False),  # not our own end of a transfer: see `Handle.result`
+    pycurl.E_WRITE_ERROR: (BadResponse, UNDECODABLE, False),  # unless we ended it: see `Handle.result`
     pycurl.E_INTERFACE_FAILED: (FetchError, "cannot send from this bindaddress", False),
     pycurl.E_FILESIZE_EXCEEDED: (BodyTooLarge, "body too large", False),
     TOO_LARGE: (BadResponse, "header too large", False),
-    PINNED: (TlsFailed, "certificate with another key", False),
+    PINNED: (TlsFailed, "certificate does not match the pinned key", False),
 }
-REFUSALS = {
+REASON_BY_ERRNO = {
     errno.ECONNREFUSED: "connection refused",
     errno.EHOSTUNREACH: "host unreachable",
     errno.ENETUNREACH: "network unreachable",
@@ -60,25 +60,25 @@ SOCKS_REPLIES = {
     "5": "connection refused",
     "6": "too many hops",
 }
-"""Why a SOCKS5 proxy could not connect (RFC 1928 §6); SOCKS4 has one code for all failures."""
+"""Why a SOCKS5 proxy could not connect (RFC 1928 §6); SOCKS4 has one code for all failures, "failed"."""
 
 CERTIFICATE_FAULTS = {
     "expired": "certificate expired",
     "not yet valid": "certificate not yet valid",
     "self-signed": "certificate self-signed",
     "self signed": "certificate self-signed",
-    "subject name": "certificate of another host",
-    "no alternative": "certificate of another host",
-    "hostname mismatch": "certificate of another host",
-    "ip address mismatch": "certificate of another host",
+    "subject name": "certificate is for another host",
+    "no alternative": "certificate is for another host",
+    "hostname mismatch": "certificate is for another host",
+    "ip address mismatch": "certificate is for another host",
 }
 
 
 def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float, connect_timeout_s: float) -> FetchError:
-    """Return the error for libcurl's `code`; `message` is its text for this case."""
+    """Return the error for libcurl's `code`; `message` is libcurl's text for this transfer."""
     lower = message.lower()
-    if code in PLAIN:
-        kind, words, retry = PLAIN[code]
+    if code in ERRORS_BY_CODE:
+        kind, words, retry = ERRORS_BY_CODE[code]
         return kind(words, retry=retry)
     if code == pycurl.E_OPERATION_TIMEDOUT:
         return _timeout(lower, timeout_s, connect_timeout_s)
@@ -103,10 +103,10 @@ def note_proxy_progress(error: FetchError, curl: pycurl.Curl) -> None:
 
 
 def latency_s(curl: pycurl.Curl) -> float | None:
-    """Return the time to connect through a proxy to the host; None on a kept connection.
+    """Return the seconds it took to connect through a proxy to the host; None for a reused connection.
 
-    It includes TCP, SOCKS or CONNECT, and the TLS handshakes of both; not the name lookup of the proxy, and not the
-    wait for a free connection.
+    This includes TCP, SOCKS or CONNECT, and the TLS handshakes with proxy and host, but not the name lookup of the
+    proxy or the wait for a free connection.
     """
     if not curl.getinfo(pycurl.NUM_CONNECTS):
         return None
@@ -122,12 +122,10 @@ def _timeout(message: str, timeout_s: float, connect_timeout_s: float) -> FetchE
 
 def _connect_failure(curl: pycurl.Curl, message: str) -> FetchError:
     if "proxy scheme" in message:
-        return FetchError(
-            "not a supported proxy: write http://, https://, socks4:// or socks5h://host:port", retry=False
-        )
+        return FetchError("unsupported proxy: use http://, https://, socks4:// or socks5h://host:port", retry=False)
     if failure := _proxy_failure(curl, message):
         return failure
-    return ConnectFailed(REFUSALS.get(curl.getinfo(pycurl.OS_ERRNO), "connection failed"))
+    return ConnectFailed(REASON_BY_ERRNO.get(curl.getinfo(pycurl.OS_ERRNO), "connection failed"))
 
 
 def _receive_failure(curl: pycurl.Curl, message: str) -> FetchError:
@@ -146,7 +144,7 @@ def _proxy_failure(curl: pycurl.Curl, message: str) -> FetchError | None:
 
 
 def _socks_failure(message: str) -> FetchError:
-    """Distinguish a proxy that could not reach the host from one that refuses us."""
+    """Return the error of a SOCKS proxy: it could not reach the host, or it refused us."""
     reply = SOCKS_REPLY.search(message)
     if reply is not None:
         return ConnectFailed(f"proxy could not connect ({SOCKS_REPLIES.get(reply[1], 'failed')})")

@@ -1,8 +1,8 @@
 """Keep transfers away from addresses that are not public.
 
-libcurl asks the guard for each socket before it connects, and for each connection, new or kept, before a request is
-sent over it. So neither a name that resolves to another address the second time (DNS rebinding) nor a connection that
-another transfer opened gets around it.
+libcurl asks the guard before it connects a socket, and before it sends a request over a connection, new or reused. So
+neither DNS rebinding (a name that resolves to another address the second time) nor a connection that another transfer
+opened can bypass the guard.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lycosa.core.errors import PrivateAddress
 from lycosa.http.resolver import numeric_address
 
 MayConnect = Callable[[str], bool]
-"""Returns whether guarded transfers may connect to this IP address."""
+"""Whether guarded transfers may connect to this IP address."""
 
 
 class AddressGuard:
@@ -35,7 +35,7 @@ class AddressGuard:
         self._error: Exception | None = None
 
     def set(self, *, on: bool) -> None:
-        """Guard the next transfer, or do not."""
+        """Turn the guard on or off for the next transfer."""
         if on:
             self._refused, self._error, self._opened = "", None, False
         if on is self.is_on:
@@ -49,12 +49,12 @@ class AddressGuard:
             self._curl.unsetopt(pycurl.PREREQFUNCTION)
 
     def forget(self) -> None:
-        """Note that the handle was reset."""
+        """Mark the guard as off, after `curl.reset()`."""
         self.is_on = False
 
     def reason(self, code: int) -> Exception | None:
-        """Return the error if the guard ended a transfer that failed with `code`, else None."""
-        # A host may have several addresses: one that was refused does not matter if another one was connected.
+        """Return the error if the guard is why a transfer failed with `code`, else None."""
+        # A host may have several addresses: a refused one does not matter if another one was connected.
         if not self.is_on or not self._refused or (self._opened and code != pycurl.E_ABORTED_BY_CALLBACK):
             return None
         return self._error or private_address(self._refused)
@@ -80,14 +80,14 @@ class AddressGuard:
 
 
 class _Socket(socket.socket):
-    """A socket that pycurl duplicates at once; this one is closed without a ResourceWarning."""
+    """A socket that pycurl duplicates immediately, so this one closes itself without a ResourceWarning."""
 
     def __del__(self) -> None:
         self.close()
 
 
 def check_url(url: str, may_connect: MayConnect) -> None:
-    """Raise `PrivateAddress` for a host that looks private: all that can be checked if a proxy resolves it."""
+    """Raise `PrivateAddress` if the host looks private. No more can be checked when a proxy resolves the name."""
     host = urlsplit(url).netloc.rpartition("@")[2]
     name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
     numeric = numeric_address(name)
@@ -97,4 +97,4 @@ def check_url(url: str, may_connect: MayConnect) -> None:
 
 def private_address(address: str) -> PrivateAddress:
     """Return the error that names the address."""
-    return PrivateAddress(f"{address} is not a public address, but a public page leads there: see allow_private")
+    return PrivateAddress(f"{address} is not a public address, but a public page points to it: see allow_private")

@@ -1,4 +1,4 @@
-"""One libcurl easy handle, reused for many transfers: sets its options and collects header lines and body chunks."""
+"""A libcurl easy handle, reused for many transfers: sets options, and collects header lines and body chunks."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ CONNECTIONS_MAX = 1024
 BUFFER_BYTES = 128 << 10
 DNS_CACHE_S = 300
 DRAIN_MAX = 64 << 10
-"""Bytes of an unwanted body that are read and dropped: cheaper than a new connection."""
+"""Maximum bytes of an unwanted body to read and discard, which is cheaper than a new connection."""
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 """Names of methods and header fields (RFC 9110 §5.6.2)."""
 
-HALF_DONE = frozenset({pycurl.E_PARTIAL_FILE, pycurl.E_RECV_ERROR, pycurl.E_HTTP2, HTTP2_STREAM})
-"""libcurl's codes for a connection or HTTP/2 stream that ended within the body."""
+TRUNCATED_BODY = frozenset({pycurl.E_PARTIAL_FILE, pycurl.E_RECV_ERROR, pycurl.E_HTTP2, HTTP2_STREAM})
+"""libcurl's codes for a connection or HTTP/2 stream that ended in the middle of the body."""
 
 HTTP_VERSIONS = {
     pycurl.CURL_HTTP_VERSION_1_0: "1.0",
@@ -66,16 +66,16 @@ class FetchSettings:
     """The settings of a fetcher.
 
     timeout_s                  for a whole transfer
-    connect_timeout_s          for name lookup, connection and TLS handshake
-    max_body_bytes             of a body, after decompression
-    headers                    sent with every request, a Proxy-Authorization to `proxy` only
-    proxy                      URL, "" for none
+    connect_timeout_s          for name lookup, connection and TLS handshake together
+    max_body_bytes             size limit of a body after decompression
+    headers                    sent with every request; Proxy-Authorization only to `proxy`
+    proxy                      URL, or "" for none
     connections_per_host_max   0: no limit
     insecure                   accept any certificate
-    fail_on_dataloss           a body that was cut off is an error
-    may_connect(ip)            decides for transfers that are `public_only`
-    pins                       public keys ("sha256//BASE64;...", in libcurl's format), of which a host must have one;
-                               the signature of its certificate is then not checked, unlike that of proxies
+    fail_on_dataloss           treat a truncated body as an error
+    may_connect(ip)            whether `public_only` transfers may connect to this address
+    pins                       public keys in libcurl's format ("sha256//BASE64;..."); a host must have one of them, and
+                               its certificate is not verified otherwise; those of proxies still are
     """
 
     user_agent: str = "Lycosa"
@@ -127,7 +127,7 @@ class Handle:
     ) -> None:
         """Set the options of a transfer (`FetchOptions`). Raises `FetchError` for a request that cannot be sent.
 
-        `undecoded`: the body is not decompressed by libcurl, but by `codings.decode_body`, which is more lenient.
+        With `undecoded`, `codings.decode_body` decompresses the body instead of libcurl; it is more lenient.
         """
         self._accept, self._cut, self._into = accept, cut, into
         self._url = url = request.url
@@ -154,10 +154,10 @@ class Handle:
             if public_only or self._guard.is_on:
                 self._guard_against_private(url, public_only=public_only)
         except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
-            raise FetchError(f"a request that cannot be sent: {error}", retry=False) from error
+            raise FetchError(f"the request cannot be sent: {error}", retry=False) from error
 
     def clear(self) -> None:
-        """Forget the transfer, and restore the default options if it changed them."""
+        """Forget the transfer, and restore any default options that it changed."""
         self._accept = self._into = None
         self._head.clear()
         self._chunks = []
@@ -179,12 +179,12 @@ class Handle:
         self._configure()
 
     def result(self, code: int) -> HttpResponse | Exception | None:
-        """Return the response, or the error with which we ended the transfer; None if libcurl failed with `code`."""
-        partial = code in HALF_DONE and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
+        """Return the response, or our own error that ended the transfer; None if libcurl itself failed with `code`."""
+        partial = code in TRUNCATED_BODY and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
         if self._received is None and (partial or not code):
-            if not head_is_complete(self._head):  # libcurl takes a truncated head for a complete one
+            if not head_is_complete(self._head):  # libcurl accepts a truncated head as complete
                 return ConnectionLost("connection lost within the head")
-            self._begin()  # no body came
+            self._begin()  # there was no body
         if self._error is not None:
             return self._error
         if code and (reason := self._guard.reason(code)) is not None:
@@ -193,7 +193,7 @@ class Handle:
             return None
         status, headers = self._received
         get = self.curl.getinfo
-        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)  # mostly one: no copy
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)  # usually one chunk: avoids a copy
         if self._undecoded and body:
             try:
                 body = self._decoded(body, headers)
@@ -220,11 +220,11 @@ class Handle:
         self._keeps_part = not settings.fail_on_dataloss
         self._address = ""
         self.timeout_s = settings.timeout_s
-        setopt(pycurl.NOSIGNAL, 1)  # without it libcurl uses SIGALRM for timeouts of name look-ups
-        setopt(pycurl.PATH_AS_IS, 1)  # URLs are canonical already
+        setopt(pycurl.NOSIGNAL, 1)  # otherwise libcurl uses SIGALRM for name lookup timeouts
+        setopt(pycurl.PATH_AS_IS, 1)  # URLs are already canonical
         setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
         setopt(pycurl.USERAGENT, settings.user_agent)
-        setopt(pycurl.ACCEPT_ENCODING, "")  # all codings that this libcurl can decompress
+        setopt(pycurl.ACCEPT_ENCODING, "")  # accept every coding that this libcurl can decompress
         setopt(pycurl.HTTPHEADER, self._default_lines)
         setopt(pycurl.TIMEOUT_MS, round(settings.timeout_s * 1000))
         setopt(pycurl.CONNECTTIMEOUT_MS, round(settings.connect_timeout_s * 1000))
@@ -233,7 +233,7 @@ class Handle:
         setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         setopt(pycurl.HEADERFUNCTION, self._head.append)
         setopt(pycurl.WRITEFUNCTION, self._take)
-        # Empty values override http_proxy and no_proxy of the environment: a crawl depends on its settings only.
+        # Empty values override http_proxy and no_proxy in the environment: a crawl depends only on its settings.
         set_proxy(self.curl, settings.proxy, settings.headers)
         setopt(pycurl.NOPROXY, "")
         if self._bundle:
@@ -251,7 +251,7 @@ class Handle:
     def _set_options(self, request: Request, proxy: Any, *, is_chosen: bool) -> None:
         referer = "" if is_chosen else request.lone_referer
         if referer and referer.isascii() and referer.isprintable() and not self._has_default_referer:
-            # Nearly every request of a spider has only this field: cheaper than a list of header lines.
+            # Nearly all requests of a spider have only this field, and REFERER is cheaper than a list of header lines.
             self._referer_set = True
             self.curl.setopt(pycurl.REFERER, referer)
             return
@@ -290,9 +290,9 @@ class Handle:
         self._guard.set(on=public_only)
 
     def _connect_to(self, address: str) -> None:
-        """Connect to this address, or resolve the name for "".
+        """Connect to this address; "" resolves the name instead.
 
-        Unlike an entry in libcurl's DNS cache (CURLOPT_RESOLVE) this applies to one transfer, and kept connections to
+        Unlike an entry in libcurl's DNS cache (CURLOPT_RESOLVE), this applies to one transfer only, and connections to
         other addresses are not reused for it.
         """
         if address == self._address:
@@ -304,14 +304,14 @@ class Handle:
         self._address = address
 
     def _take(self, chunk: bytes) -> int | None:
-        """Take a piece of the decompressed body; 0 ends the transfer."""
+        """Store a chunk of the decompressed body. Return 0 to end the transfer."""
         if self._received is None and not self._begin():
             return 0
         if self._skipped:
             return None
         self._size += len(chunk)
         if self._size > self._limit:
-            return self._too_much(chunk)
+            return self._end_at_limit(chunk)
         if self._into is not None:
             return self._keep(chunk)
         self._chunks.append(chunk)
@@ -332,7 +332,7 @@ class Handle:
             return 0
         return None
 
-    def _too_much(self, chunk: bytes) -> int:
+    def _end_at_limit(self, chunk: bytes) -> int:
         if self._cut:
             self._was_cut = True
             self._keep(chunk[: self._limit - self._size + len(chunk)])
@@ -369,7 +369,7 @@ class Handle:
 
 
 def final_head(head: bytes) -> tuple[int, bytes]:
-    """Return status and fields of the last head: not of a 1xx response or a proxy, and without trailers."""
+    """Return the status and fields of the final head, skipping 1xx responses, proxy responses and trailers."""
     start = 0
     while (end := head.find(b"\r\n\r\n", start)) >= 0 and head.startswith(b"HTTP/", end + 4):
         start = end + 4
@@ -385,7 +385,7 @@ def head_is_complete(lines: Sequence[bytes]) -> bool:
 
 
 def ca_bundle() -> str:
-    """Return the file of trusted certificates: SSL_CERT_FILE or that of the system; "" for libcurl's default."""
+    """Return the path of the CA bundle: SSL_CERT_FILE or the system's; "" for libcurl's default."""
     places = ssl.get_default_verify_paths()
     candidates = (
         os.environ.get("SSL_CERT_FILE"),
@@ -411,7 +411,7 @@ def _has_short_body(headers: Headers) -> bool:
 
 def _set_method(curl: pycurl.Curl, method: str, body: bytes) -> None:
     if not TOKEN.fullmatch(method):
-        raise ValueError(f"{method!r} is not a method")
+        raise ValueError(f"{method!r} is not a valid HTTP method")
     if method == "HEAD":
         curl.setopt(pycurl.NOBODY, 1)
     elif body or method in {"POST", "PUT", "PATCH"}:
@@ -421,7 +421,7 @@ def _set_method(curl: pycurl.Curl, method: str, body: bytes) -> None:
 
 
 def _header_lines(headers: Mapping[str, str]) -> list[bytes]:
-    # A field without a value suppresses the one that libcurl would send by itself.
+    # A field without a value suppresses the field that libcurl would send by default.
     lines = {"accept": f"Accept: {ACCEPT}", "expect": "Expect:", "content-type": "Content-Type:"}
     for name, value in headers.items():
         if not TOKEN.fullmatch(name) or any(char in "\r\n\0" for char in value):

@@ -1,9 +1,9 @@
-"""Watch sockets for libcurl, and report which are ready.
+"""Watch sockets for libcurl and report which are ready.
 
-On Linux the sockets are in an epoll set, whose descriptor the loop watches. One wake-up of the loop then serves all
-ready sockets. libcurl starts and stops watching a socket in every transfer on a kept connection: with epoll that is a
-system call each, a third of the cost of `add_reader` and `remove_reader`. On other systems the loop watches each
-socket.
+On Linux the sockets are in an epoll set, whose descriptor the loop watches, so one wake-up of the loop serves all ready
+sockets. libcurl starts and stops watching a socket in every transfer on a reused connection. With epoll each of the two
+is one system call, a third of the cost of `add_reader` and `remove_reader`. On other systems the loop watches each
+socket itself.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Ready = Callable[[list[tuple[int, int]]], None]
 """Called with (descriptor, CSELECT_* bits) of the ready sockets."""
 
 READY_MAX = 256
-"""Sockets served in one wake-up, so that other tasks are not delayed."""
+"""Maximum sockets served in one wake-up, so that other tasks are not delayed."""
 
 
 class Sockets(Protocol):
     """Watches sockets for libcurl."""
 
     def watch(self, fd: int, poll: int) -> None:
-        """Watch for POLL_IN, POLL_OUT or both, or stop for POLL_REMOVE."""
+        """Watch a socket for POLL_IN, POLL_OUT or both; POLL_REMOVE stops watching it."""
 
     def close(self) -> None:
         """Stop watching."""
@@ -51,12 +51,12 @@ class EpollSockets:
     def watch(self, fd: int, poll: int) -> None:
         if poll == pycurl.POLL_REMOVE:
             self._watched.discard(fd)
-            with suppress(OSError):  # already closed, and so removed by the kernel
+            with suppress(OSError):  # it was closed, so the kernel has removed it already
                 self._epoll.unregister(fd)
             return
         events = (select.EPOLLIN if poll & pycurl.POLL_IN else 0) | (select.EPOLLOUT if poll & pycurl.POLL_OUT else 0)
         if fd in self._watched:
-            with suppress(FileNotFoundError):  # closed, and the descriptor reused for another socket
+            with suppress(FileNotFoundError):  # it was closed, and another socket has its descriptor now
                 self._epoll.modify(fd, events)
                 return
         self._watched.add(fd)
@@ -77,11 +77,11 @@ CSELECT = [
     | (pycurl.CSELECT_ERR if events & 8 else 0)
     for events in range(32)
 ]
-"""libcurl's bits for the epoll bits IN 1, OUT 4, ERR 8, HUP 16: a closed connection must be read."""
+"""Maps epoll bits (IN 1, OUT 4, ERR 8, HUP 16) to libcurl's. ERR and HUP include IN: libcurl must read the close."""
 
 
 class LoopSockets:
-    """Each socket watched by the loop itself."""
+    """Lets the loop watch each socket."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ready: Ready) -> None:
         self._loop = loop

@@ -29,7 +29,7 @@ from tests.servers.misbehaving import Server, serving
 from tests.servers.ports import LOCALHOST
 
 PUBLIC, PRIVATE, OTHER = "127.0.1.1", "127.0.2.1", "127.0.2.2"
-REASON = "{} is not a public address, but a public page leads there: see allow_private"
+REASON = "{} is not a public address, but a public page points to it: see allow_private"
 QUICK = {"robots": False, "retries": 2, "backoff_base": 0, "log_level": "CRITICAL", "scope": "any"}
 
 

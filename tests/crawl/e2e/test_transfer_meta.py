@@ -96,7 +96,7 @@ def test_download_maxsize_limits_the_body() -> None:
         max_body=5000,
     )
     assert [(item["path"], item["size"] > 9000) for item in result.items] == [("/gzip?2", True), ("/gzip?3", True)]
-    wrong = "a request that cannot be sent: download_maxsize 'many': write bytes, 0 for no limit"
+    wrong = "the request cannot be sent: download_maxsize 'many': write bytes, 0 for no limit"
     assert result.reasons == {
         "/gzip?1": "body over 1000 bytes",
         "/gzip?4": "body over 5000 bytes",

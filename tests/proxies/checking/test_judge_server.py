@@ -147,7 +147,7 @@ def test_the_certificate_is_recognised_by_its_pin(certificate: Certificate, tmp_
             except TlsFailed as error:
                 assert not is_accepted
                 assert not error.retry
-                assert not pins or str(error) == "certificate with another key"
+                assert not pins or str(error) == "certificate does not match the pinned key"
             finally:
                 await fetcher.close()
 

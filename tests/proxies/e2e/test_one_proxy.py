@@ -164,7 +164,7 @@ def test_https_goes_through_a_tunnel(proxy_from, certificates):  # noqa: F811
         ("unknown", "proxy not found"),
         ("down", "connection (lost|closed without an answer)"),
         ("password", "407"),
-        ("scheme", "not a supported proxy: write http://, https://, socks4:// or socks5h://host:port"),
+        ("scheme", "unsupported proxy: use http://, https://, socks4:// or socks5h://host:port"),
     ],
 )
 def test_a_broken_proxy_is_retried_and_named_in_the_reason(broken, reason):
