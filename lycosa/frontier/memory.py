@@ -1,6 +1,6 @@
-"""A frontier in memory: for crawls that need not be resumed, and as the baseline for the cost of durability.
+"""A frontier in memory, for crawls that need not be resumed, and as the baseline for the cost of durability.
 
-Nothing survives the process; `commit` only keeps the positions.
+Nothing survives the process; `commit` stores the positions in memory and archives finished segments.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from lycosa.frontier.slices import next_slice, parse_cursor
 from lycosa.http.core.model import Validators
 
 Key = tuple[int, int]
-"""(negated priority, number of arrival): the order within a host."""
+"""(negated priority, arrival number), which gives the order within a host."""
 
 PROMOTE_MAX = 1000
 
 
 @dataclass(slots=True)
 class StoredUrl:
-    """A URL and its state; a leased one is QUEUED."""
+    """A URL and its state, which stays QUEUED while the URL is leased."""
 
     record: UrlRecord
     state: State
@@ -50,7 +50,7 @@ class StoredUrl:
 
 @dataclass(slots=True)
 class MemorySegment:
-    """A segment: its URLs by number of arrival, its fingerprints, and one queue per host."""
+    """A segment: its URLs by arrival number, its fingerprints, and one queue per host."""
 
     name: str
     number: int
@@ -65,7 +65,7 @@ class MemorySegment:
     dead_reasons: Counter[str] = field(default_factory=Counter)
 
     def transition(self, arrival: int, event: Event) -> StoredUrl:
-        """Apply an event to a leased URL."""
+        """Apply an event to a leased URL, and update the counts."""
         url = self.urls[arrival]
         self.counts[url.state] -= 1
         # A leased URL is stored as QUEUED.
@@ -74,7 +74,7 @@ class MemorySegment:
         return url
 
     def count(self, url: StoredUrl, by: int = 1) -> None:
-        """Count why a URL is done or dead."""
+        """Add `by` to the count of the reason why a URL is done or dead."""
         reasons = self.dead_reasons if url.state is State.DEAD else self.reasons
         reasons[url.reason] += by
         if not reasons[url.reason]:
@@ -173,7 +173,7 @@ class MemoryFrontierStore:
         self._hosts[host] = saved._replace(facts=facts)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Keep the positions, and archive finished time segments that a later one has followed."""
+        """Store the positions, and archive finished time segments if a later one has started."""
         self._positions.update(positions)
         last = max((segment.rank for segment in self._serving()), default=0.0)
         for segment in self._live.values():
@@ -206,7 +206,7 @@ class MemoryFrontierStore:
         return [self._host_view(name, queued.get(name, 0)) for name in names]
 
     def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
-        """Return rows segment by segment, in the order of arrival."""
+        """Return rows segment by segment, in order of arrival."""
         found = next_slice(self._rows_from(cursor), Matcher(selection).matches, limit)
         return RowSlice([row for _, row in found.rows], found.next_cursor)
 
@@ -282,7 +282,7 @@ class MemoryFrontierStore:
         return True
 
     def _requeue_row(self, cursor: str, row: Row, into: str | None) -> float | None:
-        """Queue an ended URL again, or a copy of it. Return its rank, None if it is refused."""
+        """Queue a finished URL again, or a copy of it in segment `into`. Return its rank, or None if it is refused."""
         record = requeue(row.record)
         if into is not None:
             return self.add(replace(record, segment=into, dont_filter=False))
@@ -293,7 +293,7 @@ class MemoryFrontierStore:
         segment.counts[segment.urls[arrival].state] -= 1
         segment.count(segment.urls[arrival], -1)
         event = Event.REQUEUE if row.state == State.DEAD else Event.REFRESH
-        # A new number of arrival puts it at the end of its queue.
+        # A new arrival number puts it at the end of its queue.
         self._arrivals += 1
         del segment.urls[arrival]
         segment.urls[self._arrivals] = StoredUrl(record, step(State(row.state), event))

@@ -1,20 +1,20 @@
 """The order in which entities (hosts, or all hosts of one IP address) are served. Each step is O(log n); no scans.
 
-Entities that may not be contacted yet wait in a heap by time. The others are *ready*, in one lane per rank. The lowest
-rank goes first. Within a lane the entity with the most work left goes first if that is more than SHORT_S; otherwise
-the order is first come, first served. Every FAIR_TURN-th pick is first come, first served in any case. With
+Entities that may not be contacted yet wait in a heap, ordered by time. The others are *ready*, in one lane per rank.
+The lowest rank goes first. Within a lane the entity with the most work left goes first, if it has more than SHORT_S of
+work; otherwise the order is first come, first served. Every FAIR_TURN-th pick is always first come, first served. With
 k = FAIR_TURN this guarantees:
 
 - No starvation: an entity with n entities before it in its lane is picked within k * (n + 1) picks of the lane,
   whatever the others have queued.
-- Little time is lost: longest work first is optimal for chains of equal jobs with limited concurrency (Muntz and
-  Coffman, 1969). It gets (k - 1)/k of the picks, and the fair picks do work too, so a crawl takes at most k / (k - 1)
-  of the ideal time, plus SHORT_S. The worst case is hosts that need (2k - 1)/2k of all picks until the end beside a
-  crowd of tiny ones: 1 + 1/(4k - 2) of the ideal, which is 3.3 % more for k = 8, but 17 % if every second pick were
-  fair.
+- A near-optimal crawl time: longest work first is optimal for chains of equal jobs with limited concurrency (Muntz and
+  Coffman, 1969). It gets (k - 1)/k of the picks, and the fair picks do useful work too, so a crawl takes at most
+  k / (k - 1) times the optimum, plus SHORT_S. The worst case is a few hosts that need (2k - 1)/2k of all picks until
+  the end, next to a crowd of tiny ones. It takes 1 + 1/(4k - 2) times the optimum: 3.3 % more for k = 8, but 17 % more
+  if every second pick were fair.
 
-Removing an entity leaves a void entry in its heap. Pushing rebuilds the heap once void entries outnumber the valid ones
-by VOID_MAX.
+Removing an entity leaves a stale entry in its heap. A push rebuilds the heap once stale entries outnumber the valid
+ones by STALE_MAX.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import Any, Generic, TypeVar
 
 FAIR_TURN = 8
 SHORT_S = 10.0
-"""Seconds of remaining work that need no priority: they cannot delay the end of the crawl by more."""
+"""Entities with at most this many seconds of work get no priority: they delay the end by no more than that."""
 
-VOID_MAX = 64
+STALE_MAX = 64
 NO_WORK = math.inf
-"""The rank of an entity that has nothing queued."""
+"""The rank of an entity with nothing queued."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -43,17 +43,17 @@ class Entity:
 
     ready_at: float = 0.0
     paused_until: float = 0.0
-    """The part of `ready_at` that does not come from the delay after a start."""
+    """`ready_at` without the delay after a start: blocks and other pauses only."""
     rank: float = NO_WORK
     backlog: int = 0
     record_s: float = 0.0
     wait_entry: HeapEntry | None = field(default=None, repr=False)
-    """Its entry in the heap of waiting entities, if it waits."""
+    """Its entry in the heap of waiting entities; None if it is not waiting."""
     lane: Lane | None = field(default=None, repr=False)
-    """The lane in which it is ready, if it is."""
+    """Its lane; None if it is not ready."""
     regrade_below: int = 0
     regrade_from: int = 0
-    """Its order by work left is outdated for a backlog outside of these: 7/8 and twice the backlog it was graded by."""
+    """It needs regrading once its backlog leaves this range: 7/8 to twice the backlog when it was last graded."""
     claims_in_row: int = 0
     """Claims started since the last lease (`frontier.core.claims`)."""
     yields_until: float = 0.0
@@ -64,18 +64,18 @@ class Entity:
 
 
 HeapEntry = tuple[Any, ...]
-"""An entry of a heap: (sort key, unique number, entity). It is valid while its entity refers to this very object.
+"""A heap entry: (sort key, unique number, entity). It is valid while its entity refers to this very object.
 
-Identity matters, so the type must not give the length: mypyc would unbox the tuple and create a new one on each access.
+Identity matters, so the type must not fix the length: mypyc would unbox the tuple and build a new one on each access.
 """
 
 E = TypeVar("E", bound=Entity)
 
 
 class Lane:
-    """The ready entities of one rank, in the order they came; those with much work are in a heap by that, too.
+    """The ready entities of one rank, in order of arrival; those with more than SHORT_S of work are also in a heap.
 
-    `entities` maps an entity to its valid heap entry, or to None if it has little work.
+    `entities` maps an entity to its valid heap entry, or to None if it has no more than SHORT_S of work.
     """
 
     __slots__ = ("_largest", "_number", "_picks", "entities", "rank")
@@ -106,7 +106,7 @@ class Lane:
         return entity
 
     def grade(self, entity: Entity) -> None:
-        """Order the entity, new or not, by the work it has left now."""
+        """Add the entity, or update its position, by the work it has left now."""
         backlog = entity.backlog
         entity.regrade_below, entity.regrade_from = backlog - (backlog >> 3), backlog << 1 or 1
         work_s = entity.work_s()
@@ -117,12 +117,12 @@ class Lane:
         entry: HeapEntry = (-work_s, self._number, entity)
         self.entities[entity] = entry
         heappush(self._largest, entry)
-        if len(self._largest) > 2 * len(self.entities) + VOID_MAX:
+        if len(self._largest) > 2 * len(self.entities) + STALE_MAX:
             self._largest = [entry for entry in self.entities.values() if entry is not None]
             heapify(self._largest)
 
     def longest_work_s(self) -> float:
-        """Return the approximate seconds of work of the entity with the most, 0 if all have little."""
+        """Return the approximate seconds of work of the busiest entity; 0 if none has more than SHORT_S."""
         heap = self._largest
         while heap and self.entities.get(heap[0][2]) is not heap[0]:
             heappop(heap)
@@ -130,20 +130,20 @@ class Lane:
 
 
 class FairQueue(Generic[E]):
-    """The entities that have work and a free slot, waiting or ready. An `AddressGroup` may be both at once."""
+    """The entities with work and a free slot, either waiting or ready. An `AddressGroup` may be both."""
 
     __slots__ = ("_lanes", "_number", "_ranks", "_waiting", "heap")
 
     def __init__(self) -> None:
         self.heap: list[HeapEntry] = []
-        """The waiting entities by time. The first entry may be void."""
+        """The waiting entities, earliest first. The first entry may be stale."""
         self._waiting = 0
         self._number = 0
         self._lanes: dict[float, Lane] = {}
         self._ranks: list[float] = []
 
     def wait(self, entity: E, at: float) -> None:
-        """Let the entity wait until this time, which replaces an earlier one."""
+        """Let the entity wait until this time, instead of any time set before."""
         if entity.wait_entry is None:
             self._waiting += 1
         elif entity.wait_entry[0] == at:
@@ -152,18 +152,18 @@ class FairQueue(Generic[E]):
         entry: HeapEntry = (at, self._number, entity)
         entity.wait_entry = entry
         heappush(self.heap, entry)
-        if len(self.heap) > 2 * self._waiting + VOID_MAX:
+        if len(self.heap) > 2 * self._waiting + STALE_MAX:
             self.heap = [entry for entry in self.heap if entry[2].wait_entry is entry]
             heapify(self.heap)
 
     def stop_waiting(self, entity: E) -> None:
-        """Remove the entity from the waiting ones, if it is there."""
+        """Remove the entity from the waiting ones, if it is waiting."""
         if entity.wait_entry is not None:
             entity.wait_entry = None
             self._waiting -= 1
 
     def add_ready(self, entity: E) -> None:
-        """Make the entity ready, or update its lane and order if it is."""
+        """Make the entity ready, or update its lane and position if it is ready already."""
         lane = entity.lane
         if lane is not None:
             if lane.rank == entity.rank:
@@ -179,7 +179,7 @@ class FairQueue(Generic[E]):
         lane.grade(entity)
 
     def remove_ready(self, entity: E) -> None:
-        """Remove the entity from the ready ones, if it is there."""
+        """Remove the entity from the ready ones, if it is ready."""
         if entity.lane is not None:
             del entity.lane.entities[entity]
             entity.lane = None
@@ -197,7 +197,7 @@ class FairQueue(Generic[E]):
         return None
 
     def next_due(self) -> float | None:
-        """Return when the first waiting entity is due."""
+        """Return when the first waiting entity is due; None if none waits."""
         heap = self.heap
         while heap:
             entry = heap[0]
@@ -208,20 +208,20 @@ class FairQueue(Generic[E]):
         return None
 
     def first_lane(self) -> Lane | None:
-        """Return the lane of the lowest rank that has a ready entity."""
+        """Return the lane of the lowest rank with a ready entity; None if there is none."""
         ranks, lanes = self._ranks, self._lanes
         while ranks:
             lane = lanes[ranks[0]]
             if lane.entities:
                 return lane
-            # Most crawls have one rank: keep its lane, or every empty moment would create it again.
+            # Most crawls have one rank: keep its lane, so that it is not recreated after every moment without work.
             if len(ranks) == 1:
                 return None
             del lanes[heappop(ranks)]
         return None
 
     def shift(self, seconds: float) -> None:
-        """Move all waiting times back: the clock was set back."""
+        """Move all waiting times back after the clock was set back."""
         valid = [entry for entry in self.heap if entry[2].wait_entry is entry]
         self.heap = [(max(at - seconds, 0.0), number, entity) for at, number, entity in valid]
         heapify(self.heap)

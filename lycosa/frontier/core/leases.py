@@ -1,9 +1,9 @@
-"""Leases: the queued records of a store, handed out politely, with a token and for a limited time.
+"""Leases: the queued records of a store, handed out politely, each with a token and for a limited time.
 
 All in-process frontiers (memory, LMDB) share this code and add only the storage. `lease` takes the next record of the
-host that the scheduler picks. A lease ends once, by its token; `overdue` finds the expired ones. A host whose address
-or robots.txt must be known first gets a lease of kind RESOLVE or ROBOTS, and no other until that one has ended. Leases
-are kept in memory only: the store belongs to one process, and its leases become void when it dies.
+host that the scheduler picks. A lease is ended by its token, and only once; `overdue` finds expired leases. A host
+whose address or robots.txt is still unknown first gets a lease of kind RESOLVE or ROBOTS, and no other until that one
+has ended. Leases are kept in memory only: the store belongs to one process, and the leases die with it.
 
 Pure: `now` (unix seconds) is an argument.
 """
@@ -20,14 +20,14 @@ from lycosa.frontier.core.states import Policy
 
 Key = TypeVar("Key")
 Key_co = TypeVar("Key_co", covariant=True)
-new = tuple.__new__
+new_tuple = tuple.__new__
 
 
 class LeasedRecord(Generic[Key]):
-    """A lease with the key of its record in the store; None for robots.txt and addresses, which are not stored.
+    """A lease and the key of its record in the store; None for robots.txt and addresses, which are not stored.
 
-    `group` is the group in which the transfer started. `turn` is None if the lease used no turn. `transfer_done` means
-    that its transfer has ended before the lease has.
+    `group` is the group in which the transfer started. `turn` is None if the lease used no turn. `transfer_done` is
+    True once the transfer has ended while the lease goes on.
     """
 
     __slots__ = ("group", "host", "key", "lease", "transfer_done", "turn")
@@ -47,7 +47,7 @@ class RecordQueue(Protocol[Key_co]):
     """The queued records of a store, by host."""
 
     def take(self, host: str) -> tuple[Key_co, UrlRecord, float | None] | None:
-        """Remove and return the next record of the host, and the rank of the one after it (None: no more).
+        """Remove and return the next record of the host, and the rank of the one after it (None if it is the last).
 
         A rank is the start time of a segment (`segments.starts_at`).
         """
@@ -57,7 +57,7 @@ class RecordQueue(Protocol[Key_co]):
 
 
 class LeaseManager(Generic[Key]):
-    """The leases of one process over one store."""
+    """The leases of one process on one store."""
 
     def __init__(self, policy: Policy, store: RecordQueue[Key], first_token: int) -> None:
         self.scheduler = HostScheduler(policy)
@@ -66,10 +66,10 @@ class LeaseManager(Generic[Key]):
         self._lease_s = policy.lease_s
         self._store = store
         self._token = first_token
-        # Ordered by expiry: all leases last equally long, and a renewed one moves to the end.
+        # In order of expiry: all leases have the same length, and a renewed one moves to the end.
         self._leased: dict[int, LeasedRecord[Key]] = {}
         self.unsaved_hosts: set[str] = set()
-        """Hosts whose last start is to be saved. The caller that saves them clears the set."""
+        """Hosts whose last start is not saved yet. The caller that saves them clears the set."""
         self._prepares_hosts = policy.robots or policy.limits_addresses
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class LeaseManager(Generic[Key]):
         return [leased.lease for leased in self._leased.values()]
 
     def lease(self, limit: int, now: float) -> list[Lease]:
-        """Lease at most `limit` records, from the hosts that the scheduler picks."""
+        """Lease at most `limit` records of the hosts that the scheduler picks."""
         self._update_clock(now)
         now = self.scheduler.now
         leases: list[Lease] = []
@@ -101,9 +101,9 @@ class LeaseManager(Generic[Key]):
         return leases
 
     def end(self, lease: Lease, *, contacted: bool) -> LeasedRecord[Key] | None:
-        """End the lease and free its slot on the host; return None if the token is not (or no longer) valid.
+        """End the lease and free its slot on the host. Return None if the token is not valid, or no longer.
 
-        A host that was not `contacted` may be contacted again without its delay.
+        If the host was not `contacted`, the next start need not wait for its delay.
         """
         leased = self._leased.pop(lease.token, None)
         if leased is None:
@@ -121,7 +121,7 @@ class LeaseManager(Generic[Key]):
     def claim(self, host_key: str, wake: Callable[[], None], holder: Lease | None, now: float) -> Claim:
         """Queue a claim on the host; `wake` is called when `try_start` may give a new answer.
 
-        `holder` is the lease of the caller. Its own transfer is over, so its slot becomes free.
+        `holder` is the caller's own lease: its transfer is over, so its slot is freed.
         """
         self._update_clock(now)
         leased = self._leased.get(holder.token) if holder is not None else None
@@ -131,7 +131,7 @@ class LeaseManager(Generic[Key]):
         return self._claims.claim(self.scheduler.activate(host_key), wake)
 
     def try_start(self, claim: Claim, now: float) -> float:
-        """Return 0 if the transfer starts now, the time (unix seconds) to ask again, or infinity: ask when woken."""
+        """Return 0 if the transfer starts now, else when to ask again (unix seconds; infinity: wait for `wake`)."""
         self._update_clock(now)
         at = self._claims.try_start(claim)
         if claim.granted and (claim.host.delay_s or claim.group is not None):
@@ -139,7 +139,7 @@ class LeaseManager(Generic[Key]):
         return at
 
     def release_claim(self, claim: Claim, now: float) -> None:
-        """End the claim: its transfer is over, or no longer needed."""
+        """End the claim after its transfer, or when the transfer is no longer needed."""
         self._update_clock(now)
         self._claims.release(claim)
 
@@ -148,7 +148,7 @@ class LeaseManager(Generic[Key]):
         return self._policy.limits_addresses and host.address_until <= now
 
     def renew(self, lease: Lease, now: float) -> Lease | None:
-        """Extend the lease to its full time from now; None if it is no longer valid."""
+        """Extend the lease to its full length from now. Return None if it is no longer valid."""
         self._update_clock(now)
         leased = self._leased.pop(lease.token, None)
         if leased is None:
@@ -168,7 +168,7 @@ class LeaseManager(Generic[Key]):
         return expired
 
     def robots_failed(self, host_key: str, retry_at: float) -> None:
-        """Fetching the robots.txt failed: do not contact the host again before `retry_at`."""
+        """Record that fetching robots.txt failed: the host is not contacted again before `retry_at`."""
         host = self.scheduler.activate(host_key)
         host.robots_attempts += 1
         self.scheduler.block(host, retry_at)
@@ -181,26 +181,26 @@ class LeaseManager(Generic[Key]):
         self.scheduler.set_delay(host, facts.crawl_delay_s, now)
 
     def set_address(self, host_key: str, address: str, until: float, now: float) -> None:
-        """Set the IP address of the host, valid until then; "" if it has none."""
+        """Set the IP address of the host, valid until `until`; "" if it has none."""
         host = self.scheduler.activate(host_key)
         host.address_attempts = 0
         self.scheduler.set_address(host, address, until, now)
 
     def address_failed(self, host_key: str, retry_at: float) -> None:
-        """The address lookup failed: do not look it up again before `retry_at`."""
+        """Record that the address lookup failed: it is not repeated before `retry_at`."""
         host = self.scheduler.activate(host_key)
         host.address_attempts += 1
         self.scheduler.block(host, retry_at)
 
     def _lease_prerequisite(self, host: Host, now: float) -> Lease | None:
-        """Lease the address lookup or the robots.txt of the host, if it must come before its pages."""
+        """Lease the address lookup or the robots.txt of the host, if one of them is needed before its pages."""
         scheduler = self.scheduler
         if self.needs_address(host, now):
             record = prerequisite(host.key, RecordKind.RESOLVE, host.address_attempts)
             scheduler.start_address_lookup(host)
             return self._grant(host, record, None, None, None, now)
         if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
-            # Guarded like the page that needs it: robots.txt must not reach a private address either.
+            # As guarded as the page that needs it: a robots.txt fetch must not reach a private address either.
             page = self._store.peek(host.key)
             guarded = page is None or page.guarded
             record = prerequisite(host.key, RecordKind.ROBOTS, host.robots_attempts, guarded=guarded)
@@ -234,7 +234,7 @@ class LeaseManager(Generic[Key]):
     ) -> Lease:
         self._token = token = self._token + 1
         # `tuple.__new__` takes half the time of the class's own `__new__`.
-        lease = new(Lease, (token, record, now + self._lease_s, host.address))
+        lease = new_tuple(Lease, (token, record, now + self._lease_s, host.address))
         self._leased[token] = LeasedRecord(lease, key, host, group, turn)
         return lease
 
@@ -243,7 +243,7 @@ class LeaseManager(Generic[Key]):
         self.scheduler.update_clock(now)
         if self.scheduler.now >= before:
             return
-        # The clock was set back: no lease may end later than one granted now, and no saved turn is valid any more.
+        # The clock was set back: no lease may expire later than one granted now, and saved turns are no longer valid.
         latest = now + self._lease_s
         for leased in self._leased.values():
             leased.lease = leased.lease._replace(expires_at=min(leased.lease.expires_at, latest))
@@ -251,6 +251,6 @@ class LeaseManager(Generic[Key]):
 
 
 def prerequisite(host: str, kind: RecordKind, attempts: int, *, guarded: bool = False) -> UrlRecord:
-    """Return the record of a robots.txt or an address lookup, which must come before the pages of the host."""
+    """Return the record of a robots.txt fetch or an address lookup, which must precede the pages of the host."""
     path = "/robots.txt" if kind is RecordKind.ROBOTS else "/"
     return UrlRecord(RECORD_VERSION, 0, host + path, host, kind=kind, attempts=attempts, guarded=guarded)

@@ -1,13 +1,13 @@
 """Chooses the host to contact next. Politeness holds by construction, and hosts are never scanned.
 
-A host is *ready* if it has work, a free slot, and its delay is over; until then it waits (`frontier.core.fair_queue`
-orders both). So the gap between two starts on a host is never below its delay, and a host with a million URLs costs as
-much as a host with one. If the policy limits IP addresses, the hosts of one address form a group with its own fair
-queue, and the group competes with the others as one entity: whatever comes first can be fetched. (After the workbench
-of BUbiNG, Boldi et al. 2014.)
+A host is *ready* if it has work and a free slot and its delay is over; until then it waits (`frontier.core.fair_queue`
+orders both kinds). So two starts on a host are never closer together than its delay, and a host with a million URLs
+costs as much as a host with one. If the policy limits IP addresses, the hosts of one address form a group with its own
+fair queue, and the group competes with the others as one entity: whatever is picked can be fetched at once. (Modelled
+on the workbench of BUbiNG, Boldi et al. 2014.)
 
-Transfers that have no record hold claims (`frontier.core.claims`): a host or group that is due for a claim is hidden
-from leases until the claim has started.
+Transfers without a record hold claims (`frontier.core.claims`): if the next turn of a host or group is for a claim, it
+is hidden from leases until the claim has started.
 
 Pure: `now` (unix seconds) is an argument. It may jump: see `HostScheduler.update_clock`.
 """
@@ -27,17 +27,17 @@ TRANSFER_S = 0.2
 """Assumed duration of a transfer, to estimate the work of hosts without a delay."""
 
 CLOCK_SLACK_S = 1.0
-"""A time that is earlier by less than this was read earlier; by more, the clock was set back."""
+"""A time up to this much before the latest one was only read earlier; one further back means a clock set back."""
 
 PAUSE_MAX_S = 3600.0
-"""Bound on a pause of which it is unknown whether it was set before or after the clock was set back."""
+"""Maximum length of a pause that may have been set either before or after the clock was set back."""
 
 CLAIMS_IN_ROW_MAX = 8
-"""After this many claims in a row, the next turn of a host is for a lease, if it has work and leases are requested."""
+"""After this many claims in a row, a host with work gives its next turn to a lease, if leases are requested."""
 
 
 class Claim:
-    """A request for one transfer that has no record. `wake` is called when `try_start` may give a new answer.
+    """A request for one transfer without a record. `wake` is called when `try_start` may return a new answer.
 
     `address` is the IP address to connect to, set at the start; "" for any.
     """
@@ -57,7 +57,7 @@ class Claim:
 class AddressGroup(Entity):
     """The hosts of one IP address. None of them may be contacted before `ready_at`.
 
-    The group is ready when one of its hosts is; at the same time it may wait for the next host.
+    The group is ready when one of its hosts is; it may be waiting for another host at the same time.
     """
 
     address: str
@@ -69,12 +69,12 @@ class AddressGroup(Entity):
     is_tracked_idle: bool = False
 
     def work_s(self) -> float:
-        """Return the work of all its hosts in sequence, or that of the busiest one if that is more."""
+        """Return the work of all its hosts one after another, or that of the busiest host if it is more."""
         lane = self.queue.first_lane()
         return max(self.backlog * self.record_s, lane.longest_work_s() if lane is not None else 0.0)
 
     def is_idle(self) -> bool:
-        """Whether no host has this address and nothing is in flight to it."""
+        """Whether no host has this address and no transfer to it is in flight."""
         return self.members == 0 and self.in_flight == 0
 
     def shift(self, seconds: float) -> None:
@@ -90,10 +90,10 @@ class Host(Entity):
     """One active host.
 
     `ready_at` is the next possible start: `delay_s` after the last one, and not before `blocked_until`. `rank` is the
-    lowest rank of its queued records, as far as known. `delay_s` is the larger of `required_delay_s` (from the user or
-    robots.txt) and `throttle_delay_s`. `robots_at` is when its robots.txt was fetched, 0 for never. `address` is its IP
-    address until `address_until`, "" for none. While `preparing`, its robots.txt or address is being fetched, and no
-    page is leased. `claims` are the waiting ones, None for none.
+    lowest known rank of its queued records. `delay_s` is the larger of `required_delay_s` (from the user or robots.txt)
+    and `throttle_delay_s`. `robots_at` is when its robots.txt was fetched; 0 means never. `address` is its IP address
+    until `address_until`; "" means none. While `preparing`, its robots.txt or address is being fetched, and no page is
+    leased. `claims` are the waiting claims; None if there are none.
     """
 
     key: str
@@ -124,7 +124,7 @@ class Host(Entity):
         self.record_s = max(self.delay_s, TRANSFER_S / concurrency)
 
     def shift(self, seconds: float) -> None:
-        """Move all its times back; 0 (never, or at once) stays."""
+        """Move all its times back; 0 (never, or at once) stays 0."""
         self.ready_at = max(self.ready_at - seconds, 0.0)
         self.paused_until = max(self.paused_until - seconds, 0.0)
         self.address_until -= seconds
@@ -135,7 +135,7 @@ class Host(Entity):
 
 
 class SavedTurn(NamedTuple):
-    """`ready_at` of a host and of its group, before and after a start: what `undo_start` needs."""
+    """`ready_at` of a host and its group before and after a start, for `undo_start`."""
 
     ready_at: float
     next_at: float
@@ -144,7 +144,7 @@ class SavedTurn(NamedTuple):
 
 
 class HostScheduler:
-    """The active hosts: those with something queued or in flight, and idle ones until `forget_idle`."""
+    """The active hosts: those with something queued or in flight, and idle ones until `forget_idle` drops them."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -161,7 +161,7 @@ class HostScheduler:
         self._paused: dict[Host, float] = {}
 
     def activate(self, key: str) -> Host:
-        """Return the host with this key, created if needed."""
+        """Return the host with this key; create it if needed."""
         host = self.hosts.get(key)
         if host is None:
             host = self.hosts[key] = Host(key=key)
@@ -170,7 +170,7 @@ class HostScheduler:
         return host
 
     def add_work(self, host: Host, rank: float = 0.0, count: int = 1) -> None:
-        """`count` records of this rank were queued for the host."""
+        """Note that `count` records of this rank were queued for the host."""
         host.backlog += count
         if host.group is not None:
             host.group.backlog += count
@@ -181,7 +181,7 @@ class HostScheduler:
             self.reschedule(host)
 
     def reschedule(self, host: Host) -> None:
-        """Move the host to the ready or the waiting ones, or out of both, as its state says."""
+        """Make the host ready or waiting, or neither, according to its state."""
         group = host.group
         queue: FairQueue[Host] = self._queue if group is None else group.queue  # type: ignore[assignment]
         busy = host.rank == NO_WORK or host.preparing or host.in_flight >= self.concurrency
@@ -200,13 +200,13 @@ class HostScheduler:
     def pick(self, now: float) -> Host | None:
         """Return the host to contact next, or None if no host may be contacted now.
 
-        The caller takes a record of the host and reports `start`, or `mark_empty` if there is none.
+        The caller takes a record of the host and calls `start`, or `mark_empty` if there is none.
         """
         self.update_clock(now)
         return self.pick_next()
 
     def pick_next(self) -> Host | None:
-        """Do what `pick` does, at the latest time seen."""
+        """Do the same as `pick`, at the latest time seen."""
         queue = self._queue
         if queue.heap and queue.heap[0][0] <= self.now:
             self._promote_due()
@@ -221,13 +221,13 @@ class HostScheduler:
         return entity  # type: ignore[return-value]
 
     def start(self, host: Host, next_rank: float | None) -> None:
-        """A transfer of one record of the picked host starts now. `next_rank` is that of its next record, or None."""
+        """Start the transfer of one record of the picked host. `next_rank` is the rank of its next record, or None."""
         group, lane, backlog, now = host.group, host.lane, host.backlog, self.now
         if next_rank is None:
             host.rank, host.backlog = NO_WORK, 0
         else:
             host.rank = next_rank
-            # The backlog is an estimate: with a record left it must not fall to 0.
+            # The backlog is an estimate: it must not drop to 0 while a record is left.
             if backlog > 1:
                 host.backlog = backlog - 1
         host.in_flight += 1
@@ -239,14 +239,14 @@ class HostScheduler:
             group.in_flight += 1
             group.ready_at = max(group.ready_at, now + self.policy.delay_per_ip_s)
             self.reschedule(host)
-        # Otherwise the host stays where it is: so end most starts on hosts without a delay.
+        # Otherwise the host stays where it is, as it does after most starts on hosts without a delay.
         elif host.delay_s or host.claims or host.in_flight >= self.concurrency or not lane or lane.rank != next_rank:
             self.reschedule(host)
         if host.claims_in_row or (group is not None and group.claims_in_row):
             reset_claims_in_row(host, group)
 
     def mark_empty(self, host: Host) -> None:
-        """The picked host has nothing queued after all."""
+        """Note that the picked host has nothing queued after all."""
         if host.group is not None:
             host.group.backlog -= host.backlog
         host.rank, host.backlog = NO_WORK, 0
@@ -254,7 +254,7 @@ class HostScheduler:
         self.track_idle(host)
 
     def start_robots(self, host: Host) -> None:
-        """A transfer of the robots.txt of the picked host starts now."""
+        """Start the transfer of the robots.txt of the picked host."""
         host.preparing = True
         host.backlog += 1
         if host.group is not None:
@@ -263,13 +263,13 @@ class HostScheduler:
         self.reschedule(host)
 
     def start_address_lookup(self, host: Host) -> None:
-        """The address of the picked host is looked up, which is no transfer to it."""
+        """Start the address lookup of the picked host. It uses a slot, but does not count as a transfer to the host."""
         host.in_flight += 1
         host.preparing = True
         self.reschedule(host)
 
     def finish(self, host: Host, group: AddressGroup | None = None) -> None:
-        """A transfer to the host is over, successful or not. `group` is the group that it was started in."""
+        """End a transfer to the host, successful or not. `group` is the group in which it was started."""
         host.in_flight -= 1
         if group is not None:
             group.in_flight -= 1
@@ -285,8 +285,8 @@ class HostScheduler:
             wake_claims(host, group)
 
     def undo_start(self, host: Host, group: AddressGroup | None, turn: SavedTurn) -> None:
-        """The host was not contacted, so its delay does not count. `finish` must follow."""
-        # A later start, block or delay has changed `ready_at` again: then that holds.
+        """Drop the delay after a start that never contacted the host. `finish` must follow."""
+        # If a later start, block or delay has changed `ready_at` since, that one stands.
         if host.ready_at == turn.next_at:
             host.ready_at = max(turn.ready_at, host.paused_until)
             self.reschedule(host)
@@ -300,7 +300,7 @@ class HostScheduler:
         self._pause(host, until)
 
     def set_delay(self, host: Host, delay_s: float, now: float) -> None:
-        """Apply the Crawl-delay of a robots.txt. It counts from now, since fetching robots.txt was a request too."""
+        """Apply the Crawl-delay of a robots.txt. It counts from now, because fetching robots.txt was a request too."""
         host.set_delay(max(delay_s, self.policy.delay_s), host.throttle_delay_s, self.concurrency)
         self._pause(host, now + host.delay_s)
 
@@ -313,18 +313,18 @@ class HostScheduler:
             wake_claims(host, host.group)
 
     def next_ready(self) -> float | None:
-        """Return when the first host may be contacted: 0 for at once, None if no host has work and a free slot."""
+        """Return when the first host may be contacted: 0 means now, None that no host has work and a free slot."""
         return 0.0 if self._queue.first_lane() is not None else self._queue.next_due()
 
     def restore(self, host: Host, started_at: float, blocked_until: float) -> None:
-        """Apply what was saved of the host. A pause is recomputed with today's delay."""
+        """Apply the saved state of the host. Its pause is recomputed with the current delay."""
         host.started_at = started_at
         self.block(host, blocked_until)
         if started_at:
             self._pause(host, started_at + host.delay_s)
 
     def set_address(self, host: Host, address: str, until: float, now: float) -> None:
-        """Set the IP address of the host, valid until then. Transfers in flight still count for the old group."""
+        """Set the IP address of the host, valid until `until`. Transfers in flight still count for the old group."""
         host.address, host.address_until = address, until
         old = host.group
         if not self.policy.limits_addresses or address == (old.address if old is not None else ""):
@@ -347,7 +347,7 @@ class HostScheduler:
             wake_claims(host, old)
 
     def forget_idle(self, now: float) -> None:
-        """Drop the hosts and groups that are idle and whose pause is over, so memory depends on active hosts only."""
+        """Drop idle hosts and groups whose pause is over, so that memory use depends only on active hosts."""
         while self._idle and self._idle[0][0] <= now:
             entity = heappop(self._idle)[2]
             entity.is_tracked_idle = False
@@ -359,8 +359,8 @@ class HostScheduler:
     def update_clock(self, now: float) -> None:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
-        A pause set since the previous call may have been computed from either clock. It keeps its remaining length, and
-        lasts at least until the time it was given, but for that no longer than PAUSE_MAX_S from now.
+        A pause set since the previous call may have been computed with either clock, so both readings are honoured: it
+        keeps its remaining length, and also lasts until the given time, but for that at most PAUSE_MAX_S from now.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)
@@ -372,7 +372,7 @@ class HostScheduler:
         self._paused.clear()
 
     def _shift(self, seconds: float) -> None:
-        """Move all times back: the only scan of the hosts."""
+        """Move all times back. This is the only scan of the hosts."""
         self._queue.shift(seconds)
         self._idle = [(at - seconds, number, entity) for at, number, entity in self._idle]
         for group in self.groups.values():
@@ -388,7 +388,7 @@ class HostScheduler:
             self.reschedule(host)
 
     def _promote_due(self) -> None:
-        """Make all waiting entities ready whose time has come."""
+        """Make all waiting entities whose time has come ready."""
         queue, now = self._queue, self.now
         while (due := queue.pop_due(now)) is not None:
             if isinstance(due, AddressGroup):
@@ -429,7 +429,7 @@ class HostScheduler:
         self.track_idle(group)
 
     def track_idle(self, entity: Host | AddressGroup) -> None:
-        """If the entity is idle, let `forget_idle` drop it once its pause is over."""
+        """If the entity is idle, schedule it to be dropped by `forget_idle` after its pause."""
         if entity.is_idle() and not entity.is_tracked_idle:
             entity.is_tracked_idle = True
             self._idle_number += 1
@@ -445,7 +445,7 @@ class HostScheduler:
 
 
 def yields_to_leases(scheduler: HostScheduler, entity: Host | AddressGroup) -> bool:
-    """Whether the waiting claims let a lease go first: too many claims in a row, and leases are requested."""
+    """Whether a lease goes before the waiting claims: after many claims in a row, if leases are requested."""
     if entity.claims_in_row < CLAIMS_IN_ROW_MAX or not scheduler.wants_leases:
         return False
     if isinstance(entity, Host):
@@ -461,7 +461,7 @@ def is_claimed(scheduler: HostScheduler, group: AddressGroup) -> bool:
 
 
 def first_claim(scheduler: HostScheduler, group: AddressGroup) -> Claim | None:
-    """Return the oldest claim of the group whose host may be contacted, apart from the limits of the address."""
+    """Return the group's oldest claim whose host may be contacted, ignoring the limits of the address; None if none."""
     found: Claim | None = None
     for host in group.claiming_hosts:
         busy = host.ready_at > scheduler.now or host.in_flight >= scheduler.concurrency
@@ -480,7 +480,7 @@ def pause_group(group: AddressGroup, until: float) -> None:
 
 
 def reset_claims_in_row(host: Host, group: AddressGroup | None) -> None:
-    """A lease was started, so claims go first again."""
+    """Let claims go first again after a lease was started."""
     host.claims_in_row = 0
     if group is not None:
         group.claims_in_row = 0
@@ -488,7 +488,7 @@ def reset_claims_in_row(host: Host, group: AddressGroup | None) -> None:
 
 
 def wake_claims(host: Host, group: AddressGroup | None) -> None:
-    """Wake the first claim of the host, and of each host of the group: something has changed for them."""
+    """Wake the first claim of the host and of each other host of the group, since something has changed for them."""
     if host.claims is not None:
         next(iter(host.claims)).wake()
     if group is not None:

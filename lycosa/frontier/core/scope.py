@@ -1,6 +1,6 @@
-"""Which links a crawl follows: by their target, their depth, and the user's allow and deny globs.
+"""Decides which links a crawl follows, by their target, their depth, and the user's allow and deny globs.
 
-Called once for every new link, so a known host takes one look-up in a set.
+It is called once for every new link, so a known host costs only one set lookup.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lycosa.core.url import canonicalize, host_key
 KINDS = ("host", "domain", "prefix", "any")
 
 HOSTS_MAX = 65_536
-"""Host keys of a domain crawl whose result is cached."""
+"""Host keys of a domain crawl in each of the two caches (inside and outside)."""
 
 
 class Scope:
@@ -46,12 +46,12 @@ class Scope:
     ) -> Scope:
         """Return the scope around the seeds. Raises `BadSetting` and `BadUrl`.
 
-        `host`: the hostname and port of a seed; the default ports of http and https count as one. `domain`: the
-        hostname of a seed without a leading `www.` (unless `exact`), and every name below it, on any port. `prefix`:
-        URLs that begin with a seed up to the last slash of its path. `any`: everything. The depth of a seed is 0;
-        `depth_max` None means no limit. Globs match the whole canonical URL, case sensitively: `*` any characters, `?`
-        one, `[..]` one of a set; an unclosed `[` is literal. If there are `allow` globs, one of them must match. A URL
-        that matches a `deny` glob is out of scope in any case.
+        `host`: the hostname and port of a seed; ports 80 and 443 count as the same. `domain`: the hostname of a seed
+        without a leading `www.` (kept if `exact`), and all its subdomains, on any port. `prefix`: URLs that start with
+        a seed up to the last slash of its path. `any`: everything. The depth of a seed is 0; `depth_max` None means no
+        limit. Globs match the whole canonical URL and are case-sensitive: `*` matches any characters, `?` one
+        character, `[..]` one of a set; an unclosed `[` is literal. If there are `allow` globs, one of them must match.
+        A URL that matches a `deny` glob is always out of scope.
         """
         if kind not in KINDS:
             raise BadSetting(f"scope is {kind!r}: write one of {', '.join(KINDS)}")

@@ -8,10 +8,10 @@
         DELAYED -----------/  \\--------- RETRY <-------/  DEAD ---> QUEUED            DEAD
                    due                         nack   give up  requeue
 
-`step` makes every transition and raises `IllegalTransition` for one that is not in the table. `attempts` counts leases
-that failed (nack or expiry). A release, or a crash of the process that held the lease, does not count: the record did
-not cause it. The frontier checks the token of a lease, so a stale one is refused. Dropping a segment forgets its
-records in any state; it is not a transition of a URL.
+`step` makes every transition and raises `IllegalTransition` for one that is not in the table. `attempts` counts the
+leases that failed (nack or expiry). A release, or a crash of the process that held the lease, does not count, because
+the record did not cause it. The frontier checks the token of each lease and refuses stale ones. Dropping a segment
+forgets its records in any state; that is not a transition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from lycosa.frontier.core.model import UrlRecord
 
 EXPIRIES_MAX = 5
-"""Failed attempts after which a record whose lease expires is dead: its callback probably never returns."""
+"""A record is dead when its lease expires and it has this many failed attempts: its callback probably hangs."""
 
 ROBOTS_TTL_S = 24 * 3600.0
 """How long a robots.txt may be cached (RFC 9309 §2.4)."""
@@ -81,7 +81,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 
 
 class IllegalTransition(ValueError):
-    """The event cannot happen to a URL in this state: a bug in a frontier."""
+    """The event cannot happen to a URL in this state, which means a bug in a frontier."""
 
     def __init__(self, state: State, event: Event) -> None:
         super().__init__(f"{event} cannot happen to a URL that is {state}")
@@ -120,12 +120,12 @@ class Policy:
 
 
 def push_event(record: UrlRecord) -> Event:
-    """Return the event of a push: NEW -> QUEUED, or DELAYED if the record has a `not_before`."""
+    """Return the event of a push: PUSH_LATER if the record has a `not_before`, else PUSH."""
     return Event.PUSH_LATER if record.not_before > 0 else Event.PUSH
 
 
 def fail(record: UrlRecord, retry_at: float) -> UrlRecord:
-    """Return the record for LEASED -> RETRY, with one more attempt and due at `retry_at`."""
+    """Return the record for LEASED -> RETRY: one more attempt, due at `retry_at`."""
     return replace(record, attempts=record.attempts + 1, not_before=retry_at)
 
 
@@ -141,5 +141,5 @@ def expire(record: UrlRecord) -> tuple[UrlRecord, Event]:
 
 
 def requeue(record: UrlRecord) -> UrlRecord:
-    """Return the record for DEAD or DONE -> QUEUED, with all its attempts again."""
+    """Return the record for DEAD or DONE -> QUEUED, with its attempts reset to 0."""
     return replace(record, attempts=0, not_before=0.0)

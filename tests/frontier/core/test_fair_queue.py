@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S, VOID_MAX, Entity, FairQueue
+from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S, STALE_MAX, Entity, FairQueue
 
 
 def entity(backlog: int = 1, record_s: float = 1.0, rank: float = 0.0) -> Entity:
@@ -153,5 +153,5 @@ def test_void_entries_are_bounded() -> None:
         queue.wait(one, float(10_000 - number))
         queue.remove_ready(one)
         queue.add_ready(one)
-        assert len(queue.heap) <= 2 * 10 + VOID_MAX
-        assert len(lane._largest) <= 2 * 10 + VOID_MAX
+        assert len(queue.heap) <= 2 * 10 + STALE_MAX
+        assert len(lane._largest) <= 2 * 10 + STALE_MAX
