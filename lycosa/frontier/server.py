@@ -1,7 +1,8 @@
-"""The owner's end of the socket STATE/socket: serves `lycosa frontier` while the crawl runs.
+"""The crawl's end of the socket STATE/socket, which serves `lycosa frontier` while the crawl runs.
 
-It runs on the crawl's event loop and may not hold it up: a call touches at most SLICE_ROWS rows, and its client then
-waits for as long as the call took. `verify` and `compact` work on the whole state, and stop the crawl meanwhile.
+It runs on the crawl's event loop and must not block it: a call touches at most SLICE_ROWS rows, and the next call of
+the client waits for as long as this one took. `verify` and `compact` process the whole state and stop the crawl while
+they run.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ from lycosa.infra.rpc.server import RpcServer
 log = logging.getLogger(__name__)
 
 VERSION = 3
-"""Raised when a method or a type that is sent changes: owner and client have to be of one version."""
+"""Increased when a method or a transmitted type changes: the crawl and its client must have the same version."""
 
 CLIENTS_MAX = 16
-"""Connections. One more takes the place of the one that has been idle for longest."""
+"""Maximum connections. A further one replaces the connection that has been idle for the longest."""
 
 CALLS_MAX = 16
-"""Calls of one client that wait for their turn; one is served at a time."""
+"""Maximum queued calls of one client; they are served one at a time."""
 
 WRITE_TIMEOUT_S = 10.0
-"""A client that has not read an answer after so long is dropped."""
+"""A client that has not read an answer within this time is disconnected."""
 
 LIMITS = RpcLimits(clients_max=CLIENTS_MAX, calls_max=CALLS_MAX, write_timeout_s=WRITE_TIMEOUT_S)
 ANSWER_OVERHEAD = 1024
-"""Bytes of a frame that are not part of the result."""
+"""Bytes reserved in a frame for everything but the result."""
 
 SLICE_ROWS = 250
-"""Rows that one call reads or changes. The crawl stands still for these milliseconds."""
+"""Maximum rows that one call reads or changes. The crawl is blocked for these few milliseconds."""
 
 SLICED = {"hosts": 50, "rows": SLICE_ROWS, "requeue": 100}
-"""Methods with a limit, their last argument, and the largest one."""
+"""Methods whose last argument is a limit, with its maximum."""
 
 BLOCKING = {"verify": "checks", "compact": "compacts"}
-"""Methods that work on the whole state while the crawl stands still, and what they do."""
+"""Methods that process the whole state while the crawl is blocked, and a verb for what each does."""
 
 
 async def verify(operations: FrontierOperations) -> list[str]:
-    """`FrontierOperations.verify` without its callback, which cannot be sent: the owner logs the progress."""
+    """Run `FrontierOperations.verify` and log its progress here: its callback cannot be sent to the client."""
     return await operations.verify(log.info)
 
 
@@ -59,9 +60,9 @@ METHODS = {**methods_of(FrontierOperations, "verify"), "verify": Method(verify)}
 
 @asynccontextmanager
 async def serve(path: Path, operations: FrontierOperations) -> AsyncIterator[None]:
-    """Serve at the socket `path` while the block runs. The caller owns the state.
+    """Serve at the socket `path` while the block runs. The caller must own the state.
 
-    If the file system has no sockets, a warning is logged, and the crawl goes on without one.
+    If the file system does not support sockets, a warning is logged and the crawl goes on without a socket.
     """
     server = RpcServer(
         path,
@@ -80,7 +81,7 @@ async def serve(path: Path, operations: FrontierOperations) -> AsyncIterator[Non
 
 
 class OperationsService(Service):
-    """Serves one client, one call at a time. A call that has begun is not interrupted: it may be changing the state."""
+    """Serves one client, one call at a time. A running call is never cancelled: it may be changing the state."""
 
     cancels = False
 
@@ -98,17 +99,17 @@ class OperationsService(Service):
     async def answer(self, method: Method, arguments: tuple[Any, ...]) -> Any:
         name = method.name
         if name in BLOCKING:
-            log.warning("lycosa frontier %s: the crawl stands still for it", name)
+            log.warning("lycosa frontier %s: the crawl is paused while it runs", name)
         if name == "verify":
             return await verify(self.target)
         if name == "push" and len(arguments[0]) > SLICE_ROWS:
-            raise UsageError(f"{len(arguments[0]):,} URLs at a time: push at most {SLICE_ROWS:,}")
+            raise UsageError(f"cannot push {len(arguments[0]):,} URLs at a time: push at most {SLICE_ROWS:,}")
         if name not in SLICED:
             return await super().answer(method, arguments)
         limit = max(1, min(arguments[-1], SLICED[name]))
         while True:
             result = encode(await super().answer(method, (*arguments[:-1], limit)))
-            # A single row that is too long is refused by the connection, with its size.
+            # If a single row is too long, the connection refuses it with an error that gives its size.
             if limit == 1 or len(result) + ANSWER_OVERHEAD <= LIMITS.frame_max:
                 return msgspec.Raw(result)
-            limit //= 2  # only the methods that read have long results: they can be called again
+            limit //= 2  # only read-only methods have long results, so calling them again is safe

@@ -1,6 +1,6 @@
-"""Slices of a long listing: each reads a bounded number of rows and ends with the cursor of the next.
+"""Slices of a long listing: each reads a bounded number of rows and returns the cursor of the next slice.
 
-A cursor is `table:key` with the key in hexadecimal; "" begins.
+A cursor is `table:key` with the key in hexadecimal; "" starts a listing.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from lycosa.core.errors import UsageError
 from lycosa.frontier.core.model import Row
 
 SCAN_MAX = 2000
-"""Rows that one slice reads, however few of them match: a running crawl must not wait for a listing."""
+"""Maximum rows that one slice reads, however few match: a running crawl must not wait for a listing."""
 
 
 class ScanSlice(NamedTuple):
-    """Rows with their cursors. `next_cursor` starts the next slice; None at the end."""
+    """Rows with their cursors. `next_cursor` starts the next slice; it is None at the end."""
 
     rows: list[tuple[str, Row]]
     next_cursor: str | None
 
 
 def next_slice(rows: Iterator[tuple[str, Row]], matches: Callable[[Row], bool], limit: int) -> ScanSlice:
-    """Return the matching ones of the next rows."""
+    """Return at most `limit` matching rows among the next SCAN_MAX rows."""
     found: list[tuple[str, Row]] = []
     for number, (cursor, row) in enumerate(rows, 1):
         if matches(row):
@@ -34,11 +34,11 @@ def next_slice(rows: Iterator[tuple[str, Row]], matches: Callable[[Row], bool], 
 
 
 def parse_cursor(cursor: str) -> tuple[int, bytes]:
-    """Return the table and the key of a cursor; for "" what sorts before everything. Raises `UsageError`."""
+    """Return the table and key of a cursor; for "" a pair that sorts before all others. Raises `UsageError`."""
     if not cursor:
         return 0, b""
     table, _, key = cursor.partition(":")
     try:
         return int(table), bytes.fromhex(key)
     except ValueError:
-        raise UsageError(f"{cursor!r} is not a cursor of a listing: begin with an empty one") from None
+        raise UsageError(f"{cursor!r} is not a listing cursor: start with an empty one") from None

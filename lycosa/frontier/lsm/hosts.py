@@ -1,4 +1,4 @@
-"""What an embedded frontier stores of hosts: a number for each, when it was last contacted, address, robots.txt."""
+"""What an embedded frontier stores about each host: its number, last contact, address and robots.txt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HostTable:
         self._counters = counters
 
     def id(self, host: str) -> int:
-        """Return the number of a host, a new one for a new host."""
+        """Return the number of a host; a new host gets a new one."""
         return self._row(host).id
 
     def name(self, host_id: int) -> str:
@@ -33,11 +33,11 @@ class HostTable:
         return self._memtable.get(NAMES_TABLE, _id_key(host_id), decode_name) or ""
 
     def find(self, host: str) -> HostRow | None:
-        """Return the row of a host, if there is one."""
+        """Return the row of a host, or None."""
         return self._memtable.get(HOSTS_TABLE, host_key(host), decode_host)
 
     def load(self, host: str) -> SavedHost:
-        """Return what is stored of a host."""
+        """Return what is stored about a host; an empty value for an unknown one."""
         row = self.find(host)
         if row is None:
             return SavedHost()
@@ -45,7 +45,7 @@ class HostTable:
         return SavedHost(row.started_at, row.blocked_until, facts, row.address, row.address_until)
 
     def save(self, host: str, saved: SavedHost) -> None:
-        """Write what changed of a host. `facts` None keeps the stored ones."""
+        """Write what has changed about a host. None for `facts` keeps the stored facts."""
         row = self._row(host)
         new = HostRow(row.id, saved.started_at, saved.blocked_until, saved.address, saved.address_until, row.queued)
         key = host_key(host)
@@ -55,7 +55,7 @@ class HostTable:
             self._memtable.put(FACTS_TABLE, key, saved.facts)
 
     def views(self, after: str, limit: int) -> list[HostView]:
-        """Return the hosts whose keys follow `after`, in order."""
+        """Return at most `limit` hosts whose keys come after `after`, in order."""
         rows = self._memtable.scan(HOSTS_TABLE, host_key(after) if after else b"", limit, decode_host)
         return [self._view(self.name(row.id), row) for _, row in rows]
 
@@ -65,7 +65,7 @@ class HostTable:
         return row.queued if row else 0
 
     def save_queued(self, counts: Mapping[str, int]) -> None:
-        """Store these estimates, where they changed by more than an eighth."""
+        """Store the estimates that have changed by more than an eighth of their new value."""
         for host, count in counts.items():
             row = self._row(host)
             if abs(count - row.queued) * 8 > count:

@@ -1,8 +1,8 @@
 """The segments of an embedded frontier: which exist, which are served, when they start and end.
 
-The oldest is served first; one whose time has not come is not served at all. A finished time segment is archived once a
-later one has started. Dropping a segment deletes its tables, never row by row; what a crash leaves of it is deleted
-when the state is opened again.
+The oldest segment is served first; one that has not started yet is not served at all. A finished time segment is
+archived once a later one has started. Dropping a segment deletes whole tables, never row by row; tables left over by a
+crash are deleted when the state is next opened.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lycosa.frontier.lsm.window import Window
 SEGMENT = b"segment:"
 META_TABLE = table_number(META)
 ROWS_MAX = 1 << 20
-"""Segments ever created, including the dropped ones."""
+"""Segments that may ever be created, including dropped ones."""
 
 
 class SegmentRegistry:
@@ -42,7 +42,7 @@ class SegmentRegistry:
             decode_segment(value) for _, value in memtable.database.rows_after(META_TABLE, SEGMENT, SEGMENT, ROWS_MAX)
         ]
         self.live: dict[str, OpenSegment] = {}
-        """The segments that were not dropped, in the order they are served."""
+        """The segments that were not dropped, in the order in which they are served."""
         for row in self.rows:
             if row.state is not SegmentState.DROPPED:
                 self.live[row.name] = self._open(row)
@@ -52,12 +52,15 @@ class SegmentRegistry:
         self.delete_dropped()
 
     def create(self, name: str) -> OpenSegment | None:
-        """Create the segment of a new name. Return None if one of this name was dropped."""
+        """Create a segment. Return None if there is one of this name, even a dropped one.
+
+        Raises `StorageError` if there are SEGMENTS_MAX segments.
+        """
         if any(row.name == name for row in self.rows):
             return None
         if len(self.live) >= SEGMENTS_MAX:
             path = self._memtable.path
-            raise StorageError(f"{path}: {SEGMENTS_MAX} segments; drop old ones with lycosa frontier drop")
+            raise StorageError(f"{path} already has {SEGMENTS_MAX} segments; drop old ones with lycosa frontier drop")
         row = SegmentRow(self._counters.segments, name)
         self._counters.segments += 1
         self.rows.append(row)
@@ -68,7 +71,7 @@ class SegmentRegistry:
         return segment
 
     def start_due(self, now: float) -> Iterator[HostWork]:
-        """Start serving the segments whose time has come. Yield the hosts that have work in them."""
+        """Start serving the segments that are due. Yield the hosts that have work in them."""
         starting = [segment for segment in self.live.values() if not segment.started and segment.rank <= now]
         for segment in starting:
             segment.started = True
@@ -78,12 +81,12 @@ class SegmentRegistry:
             yield from self._work_of(segment)
 
     def next_start(self) -> float | None:
-        """Return when the next segment with work starts."""
+        """Return when the next segment with work starts; None if there is none."""
         starts = (segment.rank for segment in self.live.values() if not segment.started and segment.pending)
         return min(starts, default=None)
 
     def archive_finished(self) -> bool:
-        """Archive the finished time segments that a later one has followed. Return whether there were any."""
+        """Archive finished time segments if a later one has started. Return whether there were any."""
         last = max((segment.rank for segment in self.live.values() if segment.started), default=0.0)
         finished = [each for each in self.serving if 0 < each.rank < last and not each.unfinished]
         for segment in finished:
@@ -91,12 +94,12 @@ class SegmentRegistry:
         return bool(finished)
 
     def archive(self, segment: OpenSegment) -> None:
-        """Make a finished segment read only."""
+        """Make a finished segment read-only."""
         segment.archive()
         self._sort()
 
     def write_changed(self) -> None:
-        """Write the rows of the segments that changed."""
+        """Write the rows of changed segments."""
         for segment in self.live.values():
             if segment.changed:
                 segment.changed = False
@@ -137,10 +140,10 @@ class SegmentRegistry:
         self.serving = [each for each in self.live.values() if each.started and each.is_open]
 
     def _work_of(self, segment: OpenSegment) -> Iterator[HostWork]:
-        """Yield the hosts with queued records in a segment that starts."""
+        """Yield the hosts with queued records in a segment that is being started."""
         if not segment.is_open or not segment.pending:
             return
-        # Skip from the first record of a host to that of the next one: queue keys begin with the host id.
+        # Skip from the first record of one host to that of the next: queue keys begin with the host id.
         rows = self._memtable.database.skip_scan(
             segment.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0)
         )

@@ -96,7 +96,7 @@ def _check_mark(memtable: Memtable, segment: OpenSegment, fingerprint: int, mark
 
 def _check_count(segment: str, state: str, found: int, counted: int) -> Iterator[str]:
     if found != counted:
-        yield f"segment {segment!r}: {found} URLs are {state}, and {counted} were counted"
+        yield f"segment {segment!r}: {found} URLs are {state}, but the count is {counted}"
 
 
 def _read(

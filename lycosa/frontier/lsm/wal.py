@@ -1,10 +1,10 @@
-"""The write-ahead log: what was committed but is not yet in the database, in an append-only file.
+"""The write-ahead log: an append-only file of what was committed but is not in the database yet.
 
-Each group commit appends one checksummed frame. A frame is complete or does not count: a kill or a full disk in the
-middle of a write leaves a torn frame, which the reader ignores. Each file holds one generation of frames; the next
-generation begins when the database starts to take over this one.
+Each group commit appends one checksummed frame. Only complete frames count: a kill or a full disk in the middle of a
+write leaves a torn frame, which the reader ignores. Each file holds one generation of frames; the next generation
+begins when the current one starts being copied into the database.
 
-    journal.7    frames of [length, checksum, payload]; the checksum is xxh3 with the generation as its seed
+    journal.7    frames of [length, checksum, payload]; the checksum is xxh3 seeded with the generation
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lycosa.infra.durable_files import storage_error, storage_errors, sync_file,
 from lycosa.infra.frames import HEAD, encode_frame, frame_at
 
 FRAME_MAX = 1 << 30
-"""Bytes of one frame; a larger commit is refused."""
+"""Maximum payload of a frame in bytes; a larger commit is refused."""
 
 PREFIX = "journal."
 
@@ -32,7 +32,7 @@ class WriteAheadLog:
         self.generation = generation
         self._sync = sync
         self.size_bytes = 0
-        """The size of all its frames."""
+        """The total size of its frames."""
         with storage_errors(folder):
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             if sync:
@@ -46,7 +46,7 @@ class WriteAheadLog:
         try:
             _write(self._file, frame, self.size_bytes)
         except OSError as error:
-            with suppress(OSError):  # remove the torn frame, so that the log can go on
+            with suppress(OSError):  # remove the torn frame, so that the next append follows the last complete one
                 os.ftruncate(self._file, self.size_bytes)
             raise storage_error(self.path, error) from error
         self.size_bytes += len(frame)
@@ -77,7 +77,7 @@ def read_frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]
         yield payload
         at += HEAD.size + len(payload)
     if at < len(data) and not last:
-        raise StorageError(f"{path} is damaged at byte {at:,}; put back a copy of the state, or start afresh with -O")
+        raise StorageError(f"{path} is damaged at byte {at:,}; restore the state from a backup, or start over with -O")
 
 
 def sync_logs(folder: Path, logs: list[int]) -> None:
@@ -88,7 +88,7 @@ def sync_logs(folder: Path, logs: list[int]) -> None:
 
 
 def delete_log(folder: Path, generation: int) -> None:
-    """Delete a log whose content is in the database."""
+    """Delete a log. Its content must be in the database."""
     (folder / f"{PREFIX}{generation}").unlink(missing_ok=True)
 
 
