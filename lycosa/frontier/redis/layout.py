@@ -23,7 +23,7 @@ class Key(StrEnum):
     hash: `crawl`, its number; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set once all
     partitions were made; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`, `workers`,
     `cookies`; `wanted`, when leases were wanted last; `seen`, the last sign of life of any worker; `real` and `ahead`,
-    the clock; `waits`, written when a commit waits for replicas; `floor`, see `refuse_for_good` in membership.lua."""
+    the clock; `waits`, written when a commit waits for replicas; `floor`, see `refuse_rejoin` in membership.lua."""
     DESCRIPTION = "description"
     """string: what crawl.json says of a state (in the first partition)."""
     MEMORY_PROBE = "memory_probe"

@@ -1,12 +1,11 @@
-"""Repairs what a failover of one partition's server can tear apart.
+"""Repairs inconsistencies between partitions after a failover of one partition's server.
 
-A replica that takes over may lack what was written last: its partition goes back by a moment, as a whole, while the
-others do not. Workers that had reported something in that moment are refused there, and join again. What remains is
-repaired here:
+A replica that takes over may lack the last writes: its whole partition goes back in time a little, while the others do
+not. Workers whose reports were lost are refused there, and join again. The rest is repaired here:
 
-- Records that were delivered there from outboxes of other partitions are delivered again.
-- Workers that the first partition does not know any more, while others do, are given up there, too: it has lost that
-  they joined, or that they were given up.
+- Lost records that came from outboxes of other partitions are delivered again.
+- Workers that other partitions know and the first one does not are expired there: it has lost that they joined, or that
+  they expired.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from lycosa.frontier.redis.worker.partition import Partition, expired_workers
 
 
 async def deliver_lost_records(calls: PartitionCalls, partitions: Sequence[Partition]) -> int:
-    """Deliver records again to partitions that have lost them. Return how many had. Raises `StateError`."""
+    """Deliver records again that a partition has lost. Return how many outboxes had any. Raises `StateError`."""
     if len(partitions) == 1:
         return 0
     repaired = 0
@@ -40,7 +39,7 @@ async def deliver_lost_records(calls: PartitionCalls, partitions: Sequence[Parti
 
 
 async def expire_unknown_workers(calls: PartitionCalls, partitions: Sequence[Partition]) -> None:
-    """Let the first partition give up workers that it does not know and others do."""
+    """Expire workers that other partitions know and the first one does not."""
     first, *others = partitions
     known = {worker for each in others for worker in (await calls.run(each, "failover_state"))[2]}
     if known:

@@ -1,6 +1,6 @@
-"""The two scripts of the frontier on Redis: one for workers, one for operations from outside.
+"""The two Redis scripts of the frontier: one for workers, one for operations from outside the crawl.
 
-Redis shares no code between scripts, so each is put together from files, of which they share most.
+Redis scripts cannot share code, so each script is assembled from files, most of which are in both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lycosa.frontier.redis.layout import LAYOUT, Key
 from lycosa.infra.redis.scripts import Constant, LuaScript
 
 SILENT_S = 2.0
-"""A worker without a sign of life for longer is dead."""
+"""A worker that sends nothing for longer has expired."""
 
 CONSTANTS: dict[str, Constant] = {
     "KEYS_BY_NAME": {key.name.lower(): key.value for key in Key},
@@ -34,7 +34,7 @@ CONSTANTS: dict[str, Constant] = {
     "YIELD_S": YIELD_S,
     "SILENT_S": SILENT_S,
 }
-"""What the scripts share with the in-process frontier and with the Python here."""
+"""Constants that the scripts share with Python code: this package and the in-process frontiers."""
 
 PACKAGE = "lycosa.frontier.redis"
 SHARED = ("base", "limits", "telemetry", "hosts", "claims", "records", "leases")
@@ -48,10 +48,10 @@ OPERATIONS_SCRIPT = LuaScript(
 
 
 def keys_of(prefix: str) -> tuple[str, str]:
-    """Return the KEYS of a call for the partition of this prefix: one key that exists, and one that never does.
+    """Return the KEYS of a call for the partition with this prefix: one key that never exists, and one that does.
 
-    While a cluster moves a partition to another server, some of its keys are here and some there. Redis looks for the
-    keys that a call names, and for no others: with a single one it would run the script on the few keys at either end.
-    With these two it answers TRYAGAIN until all have moved.
+    While a cluster moves a partition to another server, its keys are split between the two. Redis checks only the keys
+    that a call names: with one key, it would run the script on whichever part that key is in. With these two, it
+    answers TRYAGAIN until all keys have moved.
     """
     return (prefix, prefix + Key.META)

@@ -1,7 +1,7 @@
 """The operations of `lycosa frontier` on a crawl in Redis: `frontier.ports.FrontierOperations`.
 
-They need no worker. Of a done URL only the fingerprint is stored, unless the crawl was begun with `keep_done`: it can
-be found, but neither listed nor queued again.
+They need no worker. Unless the crawl was started with `keep_done`, only the fingerprint of a done URL is stored, so it
+can be found, but not listed or queued again.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from lycosa.frontier.redis.worker.partition import pushed
 from lycosa.frontier.redis.worker.session import Session
 
 HOSTS_MAX = 200
-"""Hosts that one call describes."""
+"""Maximum number of hosts that one call returns."""
 
 PUSHED_MAX = 500
-"""Records that one call queues."""
+"""Maximum number of records that one script call queues."""
 
 POLICY = (b"places", b"resolves", b"ip_places", b"ip_delay")
 
-CLEARING: dict[str, Any] = {"clear_queued": "", "clear_delayed": 0, "clear_seen": 0}
-"""Operations that clear a dropped segment, and where each begins."""
+CLEAR_OPERATIONS: dict[str, Any] = {"clear_queued": "", "clear_delayed": 0, "clear_seen": 0}
+"""Operations that clear a dropped segment, each with its initial cursor."""
 
 NOT_KEPT = (
     "this crawl does not keep done URLs: to queue them again (requeue --done, --refresh), "
@@ -68,9 +68,9 @@ async def _no_leases(_: str) -> None:
 class RedisOperations:
     """See `frontier.ports.FrontierOperations`.
 
-    Within a worker, `commit_worker` commits together with its items, `on_change` is called when something new may be
-    leased, `paused` returns why the worker leases nothing, and `forget` gives up its leases of a segment. `runs` is
-    False when the crawl has no worker: how many transfers a host may have is not known then.
+    In a worker, `commit_worker` commits records and items together, `on_change` is called when something new may be
+    leased, `paused` returns why the worker leases nothing, and `forget` drops its leases of a segment. `runs` is False
+    if the crawl has no worker; the number of transfers allowed per host is then unknown.
     """
 
     session: Session
@@ -92,7 +92,7 @@ class RedisOperations:
         return min((due - ahead_s if due else due for due, ahead_s in dues), default=None)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue what is new. Raises `StorageFull`."""
+        """Queue the records that are new, and return how many. Raises `StorageFull`."""
         queued = 0
         for partition in self.session.partitions:
             here = [record for record in records if self.session.partition_of(record.host) is partition]
@@ -104,7 +104,7 @@ class RedisOperations:
         return queued
 
     async def commit(self) -> None:
-        """Commit within a worker; otherwise every operation is durable at once."""
+        """Commit if this is a worker; without one, every operation is durable at once."""
         await self.commit_worker()
 
     async def host(self, host: str) -> HostView | None:
@@ -149,7 +149,7 @@ class RedisOperations:
         return RequeueResult(moved, found.cursor)
 
     async def archive(self, segment: str) -> bool:
-        """Archive it in all partitions, or in none."""
+        """Archive the segment in all partitions or in none."""
         await self._flush()
         view = find_segment(segment, await self.segments())
         if view.state is not SegmentState.FINISHED:
@@ -163,17 +163,17 @@ class RedisOperations:
         return False
 
     async def drop(self, segment: str) -> int:
-        """Drop it in all partitions, then clear what is left of it."""
+        """Drop the segment in all partitions, then delete its data in steps."""
         await self.session.send()
         find_segment(segment, await self.segments())
         dropped = sum(await self.session.operate_all("drop", segment))
         await self.forget(segment)
         await self.session.send()
         for partition in self.session.partitions:
-            for operation, first in CLEARING.items():
-                _, place = await self.session.operate(partition, operation, segment, first)
-                while place:
-                    _, place = await self.session.operate(partition, operation, segment, place)
+            for operation, first in CLEAR_OPERATIONS.items():
+                _, cursor = await self.session.operate(partition, operation, segment, first)
+                while cursor:
+                    _, cursor = await self.session.operate(partition, operation, segment, cursor)
         return int(dropped)
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
@@ -184,7 +184,7 @@ class RedisOperations:
         return await purge_memory(self.session)
 
     async def _flush(self) -> None:
-        """Commit what was acked here, in all partitions."""
+        """Commit what this worker has acked, in all partitions."""
         await self.commit()
         await self.session.send()
 

@@ -1,9 +1,9 @@
-"""Checks whether everything that is stored of a crawl in Redis fits together.
+"""Checks that the data of a crawl in Redis is consistent.
 
-`frontier/redis/lua/checking.lua` checks, and repairs what it can.
+`frontier/redis/lua/checking.lua` does the checks, and repairs what it can.
 
-The crawl goes on meanwhile. A partition with few hosts is checked in one step, which nothing can disturb. What is
-summed up over several steps is checked twice: only a difference that stays the same is a fault.
+The crawl goes on meanwhile. A partition with few hosts is checked in one atomic step. Sums over several steps are
+checked twice, because the crawl may change them in between: only a difference that stays the same is a fault.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 FAULTS_MAX = 1000
-"""Lines that are returned."""
+"""Maximum number of lines returned."""
 
 HOSTS_AT_ONCE = 1000
-"""Hosts of one step: some tens of milliseconds in which the server does nothing else."""
+"""Hosts per step, which blocks the server for some tens of milliseconds."""
 
 
 async def find_faults(session: Session, report: Callable[[str], None]) -> list[str]:
-    """Return what does not fit together, a line each. `report` gets the progress."""
+    """Return the inconsistencies, one per line. `report` is called with the progress."""
     faults: list[str] = []
     for partition in session.partitions:
         where = f"partition {partition.number}: " if len(session.partitions) > 1 else ""
@@ -40,7 +40,7 @@ async def _check_partition(session: Session, partition: Partition, report: Calla
         faults += more
         for segment, (queued, counted) in again.items():
             if segment in differences and differences[segment][0] - differences[segment][1] == queued - counted:
-                faults.append(f"segment {segment!r}: {queued} URLs are queued, and {counted} were counted")
+                faults.append(f"segment {segment!r}: {queued} URLs are queued, but the count is {counted}")
     for segment in await segment_states(session):
         faults += await _check_seen(session, partition, segment, report)
     return faults
@@ -49,7 +49,7 @@ async def _check_partition(session: Session, partition: Partition, report: Calla
 async def _check_hosts(
     session: Session, partition: Partition, report: Callable[[str], None]
 ) -> tuple[list[str], dict[str, tuple[int, int]]]:
-    """Return faults, and segments with a difference: how many URLs are queued, and how many were counted."""
+    """Return the faults, and by segment the number of queued URLs and the stored count, if the two differ."""
     faults: list[str] = []
     queued: dict[str, int] = {}
     host: Any = ""
@@ -57,7 +57,7 @@ async def _check_hosts(
     while True:
         _, host, lines, more, sums, counts = await session.operate(partition, "check", host, HOSTS_AT_ONCE)
         faults += [line.decode() for line in lines]
-        faults += [f"{more} faults more"] if more else []
+        faults += [f"{more} more faults"] if more else []
         for segment, length in _pairs(sums).items():
             queued[segment] = queued.get(segment, 0) + length
         steps += 1
@@ -65,7 +65,7 @@ async def _check_hosts(
             break
         report(f"partition {partition.number}: {steps * HOSTS_AT_ONCE:,} hosts")
     if steps == 1:
-        return faults, {}  # the script has compared them
+        return faults, {}  # the script has compared them itself
     counted = _pairs(counts)
     differences = {
         name: (queued.get(name, 0), count) for name, count in counted.items() if queued.get(name, 0) != count
@@ -74,7 +74,7 @@ async def _check_hosts(
 
 
 async def _check_seen(session: Session, partition: Partition, segment: str, report: Callable[[str], None]) -> list[str]:
-    """Compare the fingerprints of a segment with their number, a second time if they differ."""
+    """Compare the number of stored fingerprints of a segment with its counter; twice if they differ."""
     differences = []
     for _ in range(2):
         total, after = 0, b"0"
@@ -86,7 +86,7 @@ async def _check_seen(session: Session, partition: Partition, segment: str, repo
             return []
         differences.append(total - counted)
     same = differences[0] == differences[1]
-    return [f"segment {segment!r}: {total} fingerprints are known, and {counted} were counted"] if same else []
+    return [f"segment {segment!r}: {total} fingerprints are known, but the count is {counted}"] if same else []
 
 
 def _pairs(flat: list[Any]) -> Mapping[str, int]:

@@ -91,11 +91,11 @@ local function check_host(name, held, queued)
   local host = entity(name)
   local records, transfers = check_lanes(host, queued), held.hosts[name] or 0
   if host.queued ~= records then
-    repaired('host %s: %d URLs are queued, and %d were counted', name, records, host.queued)
+    repaired('host %s: %d URLs are queued, but the count is %d', name, records, host.queued)
     host.queued = records
   end
   if host.in_flight ~= transfers then
-    repaired('host %s: %d transfers are in flight, and %d were counted', name, transfers, host.in_flight)
+    repaired('host %s: %d transfers are in flight, but the count is %d', name, transfers, host.in_flight)
     host.in_flight = transfers
   end
   if host.preparing == 1 and not held.preparing[name] then
@@ -108,12 +108,12 @@ local function check_host(name, held, queued)
   end
   local claims = call('ZCARD', key.claims .. '|' .. name)
   if host.claims ~= claims then
-    repaired('host %s: %d claims wait, and %d were counted', name, claims, host.claims)
+    repaired('host %s: %d claims wait, but the count is %d', name, claims, host.claims)
     host.claims = claims
   end
   local group, group_transfers = group_of(host), held.addresses[host.address] or 0
   if group and group.in_flight ~= group_transfers then
-    repaired('address %s: %d transfers are in flight, and %d were counted', host.address, group_transfers,
+    repaired('address %s: %d transfers are in flight, but the count is %d', host.address, group_transfers,
       group.in_flight)
     group.in_flight = group_transfers
   end
@@ -133,7 +133,7 @@ end
 local function compare(state, segment, found, what)
   local before = counted_of(state, segment)
   if found ~= before and state_of(segment) ~= DROPPED then
-    repaired("segment '%s': %d URLs are %s, and %d were counted", segment, found, what, before)
+    repaired("segment '%s': %d URLs are %s, but the count is %d", segment, found, what, before)
     count(state .. '|' .. segment, found - before)
   end
 end
@@ -162,7 +162,7 @@ local function check_segment(segment, held, reasons)
   if meta('keep_done') == 1 then
     local kept = call('ZCARD', key.done .. segment) + (held.uncommitted[segment] or 0)
     if kept ~= done then
-      fault("segment '%s': %d URLs that are done are kept, and %d were counted", segment, kept, done)
+      fault("segment '%s': %d URLs that are done are kept, but the count is %d", segment, kept, done)
     end
   end
   local known, in_some_state = seen_of(segment).count, done
@@ -190,7 +190,7 @@ local function check_segments(states, held, queued)
   end
   local found = call('ZCARD', key.delayed)
   if found < delayed or (found > delayed and not any_dropped) then
-    fault('%d URLs are delayed, and %d were counted', found, delayed)
+    fault('%d URLs are delayed, but the count is %d', found, delayed)
   end
 end
 

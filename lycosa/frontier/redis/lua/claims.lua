@@ -1,22 +1,22 @@
--- Claims: transfers that are no records (inline fetches, media). They wait at their host, first come, first served, and
--- go before the leases, within limits: the rules are those of `frontier.core.claims`. The difference: a script cannot
--- wake a worker. The reply to the first claim of a host says when it may start, as far as is known, and the worker asks
--- again then; the replies to the others give an estimate. That start is reserved for the claim for CLAIM_KEPT_S; then
--- leases may take it, and later claims pass.
+-- Claims: transfers without a record (inline fetches, media). The claims of a host wait in one queue, first come, first
+-- served, and go before its leases, within the limits of `frontier.core.claims`. The difference is that a script cannot
+-- wake a worker. The reply to the first claim of a host says when it may start, as far as known, and the worker asks
+-- again then; the replies to the other claims are estimates. That start is reserved for the first claim for
+-- CLAIM_KEPT_S; after that, leases may take it and later claims may pass.
 
 local add_claim, release_claim, try_start, move_to_address
-do -- the others are known here only
+do -- all other names are local to this block
 
 local CLAIM_KEPT_S = 0.5
-local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- between two questions of a claim that waits for a place
+local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- between two requests of a claim that waits for a slot
 local PASSED_MAX = 100
-local CLAIMING_HOSTS_MAX = 20 -- of a group that are looked at
+local CLAIMING_HOSTS_MAX = 20 -- hosts of a group that are checked for claims
 
 local function claims_key(host)
   return key.claims .. '|' .. host.name
 end
 
--- Another claim is the first of the host now.
+-- Updates the host and its group when another claim becomes the first of the host.
 local function first_claim_changed(host)
   host.claim_until = host.claims > 0 and math.max(host.next_at, now) + ASK_AGAIN_MAX_S or 0
   local group = group_of(host)
@@ -38,14 +38,14 @@ function add_claim(worker, claim, host)
 end
 
 local function remove_claim(worker, claim, host)
-  local place = call('ZRANK', claims_key(host), claim .. '|' .. worker)
-  if not place then return end
+  local position = call('ZRANK', claims_key(host), claim .. '|' .. worker)
+  if not position then return end
   call('ZREM', claims_key(host), claim .. '|' .. worker)
   host.claims = host.claims - 1
-  if place == 0 then first_claim_changed(host) end
+  if position == 0 then first_claim_changed(host) end
 end
 
--- A claim is over, granted or not.
+-- Ends a claim, granted or not.
 function release_claim(worker, claim)
   local claimed = call('HGET', key.claimed .. worker, claim)
   if not claimed then return end
@@ -56,24 +56,24 @@ function release_claim(worker, claim)
   schedule(entity(claimed))
 end
 
--- The first claim did not ask in time: claims before this one that are of the same worker lose their places. Returns
--- the new place of this one.
-local function pass_late_claims(host, place)
-  local before = call('ZRANGE', claims_key(host), 0, math.min(place, PASSED_MAX) - 1)
+-- The first claim did not ask again in time: the claims of its worker at the head of the queue lose their positions, up
+-- to this claim. Returns the new position of this claim.
+local function pass_late_claims(host, position)
+  local before = call('ZRANGE', claims_key(host), 0, math.min(position, PASSED_MAX) - 1)
   local late_worker = string.match(before[1], '|(.*)$')
   for _, each in ipairs(before) do
     local claim, worker = string.match(each, '^(%d+)|(.*)$')
     if worker ~= late_worker then break end
-    call('HDEL', key.claimed .. worker, claim) -- when it asks again it is added anew
+    call('HDEL', key.claimed .. worker, claim) -- added again when it asks again
     call('ZREM', claims_key(host), each)
-    host.claims, place = host.claims - 1, place - 1
+    host.claims, position = host.claims - 1, position - 1
   end
   first_claim_changed(host)
-  return place
+  return position
 end
 
--- When the host may be contacted, as far as is known. Transfers are taken to last a quarter longer than they did so
--- far.
+-- When the host may be contacted, as far as known. Transfers in flight are assumed to take another quarter of the time
+-- they have taken so far.
 local function free_at(host, group)
   local at = host.next_at
   if group then at = math.max(at, group.next_at) end
@@ -86,7 +86,7 @@ local function free_at(host, group)
   return at
 end
 
--- When to ask again because the next start is for a lease, 0 when it is not.
+-- If the next start is for a lease, returns when to ask again, else 0.
 local function yields_until(it)
   if not yields_to_leases(it) then return 0 end
   if it.yield_until == 0 then
@@ -98,12 +98,12 @@ local function yields_until(it)
   return math.min(it.yield_until, now + 2 * ASK_AGAIN_MIN_S)
 end
 
--- Whether the host may be contacted, without regard to its group.
+-- Whether the host may be contacted, ignoring its group.
 local function is_free(host)
   return host.next_at <= now and host.in_flight < meta('places') and host.unconfirmed == ''
 end
 
--- Of the free hosts of a group, the one whose claim came first.
+-- Returns the free host of a group whose claim came first; nil if there is none.
 local function first_claiming_host(group)
   for _, name in ipairs(call('ZRANGE', key.claims .. group.name, 0, CLAIMING_HOSTS_MAX - 1)) do
     local host = entity(name)
@@ -122,17 +122,17 @@ local function grant_claim(worker, claim, host, group)
   end
 end
 
--- Returns 0 when the claim may start now, else when to ask again.
+-- Returns 0 if the claim may start now, else when to ask again.
 function try_start(worker, claim, host)
   local claimed = call('HGET', key.claimed .. worker, claim)
   if claimed and string.find(claimed, '\n', 1, true) then return 0 end
   if not claimed then add_claim(worker, claim, host) end
-  local place = call('ZRANK', claims_key(host), claim .. '|' .. worker)
-  if place > 0 and host.claim_until < now then place = pass_late_claims(host, place) end
+  local position = call('ZRANK', claims_key(host), claim .. '|' .. worker)
+  if position > 0 and host.claim_until < now then position = pass_late_claims(host, position) end
   local group = group_of(host)
   local at = free_at(host, group)
-  if place > 0 then
-    at = math.min(math.max(at, now) + place * math.max(delay_of(host), ASK_AGAIN_MIN_S), now + ASK_AGAIN_MAX_S)
+  if position > 0 then
+    at = math.min(math.max(at, now) + position * math.max(delay_of(host), ASK_AGAIN_MIN_S), now + ASK_AGAIN_MAX_S)
     schedule(host)
     return at
   end
@@ -154,7 +154,7 @@ function try_start(worker, claim, host)
   return at
 end
 
--- The host has another address: its place and its claims are among those of that group now.
+-- Sets another address of the host and moves the host and its claims to the group of that address.
 function move_to_address(host, address)
   local ready, waiting, group = queues_of(host)
   leave_ready(host, ready)

@@ -1,8 +1,8 @@
--- Leases: which worker holds which record. They end with the worker, not with time: a worker watches its own, and one
--- that is silent for SILENT_S gives back all it has. So a lease that comes back late comes from a worker that is not
--- known.
+-- Leases: which worker holds which record. They do not expire by time, but with their worker: a worker checks the
+-- expiry of its own leases, and a worker that is silent for SILENT_S loses all of them. So a lease that is ended late
+-- comes from an unknown worker.
 
-local AWAY_S = 1 -- a longer silence of all workers is not their fault: the server was away, or nobody worked
+local OUTAGE_S = 1 -- if all workers are silent for longer, none is to blame: the server was down, or no worker ran
 
 local function packed_lease(lease)
   return cmsgpack.pack({
@@ -11,8 +11,8 @@ local function packed_lease(lease)
   })
 end
 
--- `at` and `next_at` are the next start of the host before this lease and after it, `group_at` and `group_next_at`
--- those of its group; `transferred` is 1 when the transfer is over and the lease is not.
+-- `at` and `next_at` are the next possible start of the host before and after this lease, `group_at` and
+-- `group_next_at` the same for its group; `transferred` is 1 once the transfer is over and the lease is not.
 local function unpacked_lease(data)
   local fields = cmsgpack.unpack(data)
   return {
@@ -29,7 +29,7 @@ end
 
 -- Commits.
 
--- Counts a record as done, or not as done after all.
+-- Adds `by` to the count of done records: -1 if the record is not done after all.
 local function count_done(lease, by)
   local segment = segment_of(lease.lane)
   if state_of(segment) == DROPPED then return end
@@ -37,7 +37,7 @@ local function count_done(lease, by)
   count_reason('done_reasons', segment, lease.reason, by)
 end
 
--- Queues again what was acked and is in this hash: it was never committed.
+-- Queues the acked records in this hash again, because they were never committed.
 local function revert(acked_key)
   for _, data in ipairs(call('HVALS', acked_key)) do
     local lease = unpacked_lease(data)
@@ -47,14 +47,13 @@ local function revert(acked_key)
   end
 end
 
--- Stores the row of a record that is done or dead.
+-- Stores the row of a done or dead record.
 local function store_row(table_key, segment, row)
   local fingerprint = string.sub(row, 1, FINGERPRINT_CHARS)
   call('ZADD', table_key .. segment, 0, fingerprint .. next_stamp() .. string.sub(row, FINGERPRINT_CHARS + 1))
 end
 
--- Commits what was acked: the leases, how many of them each segment has, the links that were held. Returns how many
--- records are new.
+-- Commits what was acked: the leases, their counts by segment, and the held links. Returns how many records were new.
 local function commit_acked(acked_key, counts_key, links_key)
   local counts = call('HGETALL', counts_key)
   for i = 1, #counts, 2 do tally('uncommitted', counts[i], -tonumber(counts[i + 1])) end
@@ -70,7 +69,7 @@ local function commit_acked(acked_key, counts_key, links_key)
   return added
 end
 
--- Commits what was prepared. Returns how many records are new.
+-- Commits what was prepared. Returns how many records were new.
 local function commit_prepared(worker)
   local prepared = key.prepared_positions .. worker
   local positions = call('HGETALL', prepared)
@@ -79,9 +78,9 @@ local function commit_prepared(worker)
   return commit_acked(key.prepared .. worker, key.prepared_counts .. worker, key.prepared_links .. worker)
 end
 
--- Workers that are given up.
+-- Expired workers.
 
--- Gives back everything of a worker, whose last commit was this one.
+-- Requeues everything that a worker holds and removes the worker. `committed` is the number of its last commit.
 local function remove_worker(worker, committed)
   local leases = call('HGETALL', key.leases .. worker)
   for i = 1, #leases, 2 do
@@ -113,7 +112,7 @@ local function remove_worker(worker, committed)
   remove_limits(worker)
 end
 
--- The first partition decides which workers are alive; any worker tells the others.
+-- Expires a worker. Only the first partition decides this; workers pass it on to the other partitions.
 local function expire_worker(worker)
   local committed = tonumber(call('HGET', key.commits, worker) or 0)
   remove_worker(worker, committed)
@@ -121,26 +120,26 @@ local function expire_worker(worker)
   if meta('partitions') > 1 then call('HSET', key.expired, worker, committed) end
 end
 
-local NEVER = 2 ^ 53 -- the number of an exchange after which none comes
+local NEVER = 2 ^ 53 -- a serial number that no exchange reaches
 
--- Accepts nothing more of a worker. A partition other than the first does not know what the worker has committed, and
--- removes it when that is known. Until then it stays among the workers, because the first partition may have lost it,
+-- Accepts nothing more from a worker. Only the first partition knows what the worker has committed; the others remove it
+-- when the command 'expire' says so. Until then it stays in their lists, because the first partition may have lost it,
 -- too: see the command 'expire_unknown'.
 local function give_up(worker)
   if meta('number') > 0 then return call('HSET', key.serials, worker, NEVER) end
   expire_worker(worker)
 end
 
--- Gives up workers that sent nothing for SILENT_S. If no worker sent anything for over AWAY_S, or the clock jumped,
--- all last signs of life are moved by the same time.
+-- Expires workers that sent nothing for SILENT_S. If no worker sent anything for more than OUTAGE_S, or the clock
+-- jumped, the last-seen times of all workers are shifted by that time.
 local function expire_silent_workers()
   if meta('number') > 0 then return end
-  local away = now - tonumber(call('HGET', key.meta, 'seen') or now)
+  local silence_s = now - tonumber(call('HGET', key.meta, 'seen') or now)
   call('HSET', key.meta, 'seen', text(now))
-  if away > AWAY_S or away < 0 then
+  if silence_s > OUTAGE_S or silence_s < 0 then
     local workers = call('ZRANGE', key.workers, 0, -1, 'WITHSCORES')
     for i = 1, #workers, 2 do
-      call('ZADD', key.workers, text(math.min(now, tonumber(workers[i + 1]) + away)), workers[i])
+      call('ZADD', key.workers, text(math.min(now, tonumber(workers[i + 1]) + silence_s)), workers[i])
     end
     return
   end
@@ -159,7 +158,7 @@ end
 
 -- Leasing.
 
--- What a worker receives for its lease.
+-- The reply that describes a lease to its worker.
 local function lease_reply(token, lease, host)
   local tries = lease.kind == ROBOTS and host.robots_tries or host.address_tries
   local address_until = host.address_until > 0 and text(host.address_until) or '0'
@@ -194,7 +193,7 @@ local function first_record(host)
   return entry and record_of(entry) or ''
 end
 
--- Leases what must be known of a host before its next page: its address, its robots.txt. Returns nil when nothing must.
+-- Leases what must be fetched before the next page of a host: its address or its robots.txt. Returns nil if neither.
 local function lease_prerequisite(worker, host)
   if meta('resolves') == 1 and host.address_until <= now then
     host.preparing = 1
@@ -222,8 +221,8 @@ local function lease_from(worker, host, leases)
   schedule(host)
 end
 
--- Leases up to `limit` records, and `ahead` more of hosts without delay and group: those may start when the worker
--- likes.
+-- Leases up to `limit` records, and up to `ahead` more of hosts without a delay and a group, since the worker may start
+-- those at any time.
 local function lease_records(worker, limit, ahead)
   local leases = {}
   promote_due()
@@ -248,7 +247,7 @@ local function lease_records(worker, limit, ahead)
   return leases
 end
 
--- Removes the lease of a token. Returns it, nil when this worker does not hold it.
+-- Removes and returns the lease with this token; nil if this worker does not hold it.
 local function remove_lease(worker, token)
   local data = call('HGET', key.leases .. worker, token)
   if not data then return nil end
@@ -256,8 +255,8 @@ local function remove_lease(worker, token)
   return unpacked_lease(data)
 end
 
--- Frees the place of an ended lease at its host.
-local function free_place(lease, token, contacted)
+-- Frees the slot of an ended lease on its host.
+local function free_slot(lease, token, contacted)
   local host = entity(lease.host)
   if lease.kind ~= PAGE then host.preparing = 0 end
   if lease.transferred == 1 then return schedule(host) end
@@ -274,31 +273,31 @@ end
 
 local is_server_full = false
 
--- Returns the error of a server that refuses to write, nil otherwise. One that has reached its maxmemory refuses the
--- first command of a script that would write, and none after the script has written. So this tries first: a script
--- happens as a whole even then, but leases nothing until there is room.
+-- Returns the server's error if it refuses writes, else nil. A server at its maxmemory refuses the first write of a
+-- script, but none after the script has written. So this probes first: the script still runs as a whole, but leases
+-- nothing until there is room.
 local function refuse_to_write()
   local reply = redis.pcall('SETRANGE', key.memory_probe, 0, '')
   if type(reply) == 'table' and reply.err then
     local is_full_error = string.find(reply.err, 'OOM', 1, true) or string.find(reply.err, 'maxmemory', 1, true)
     if not is_full_error then return reply end
     is_server_full = true
-    call('DEL', key.memory_probe) -- the first write: from now on the server takes all
+    call('DEL', key.memory_probe) -- the first write: from now on the server accepts all others
   end
   if clock_to_note then
     call('HSET', key.meta, 'real', text(clock_to_note[1]), 'ahead', text(clock_to_note[2]))
   end
 end
 
-local function soonest(zset)
+local function earliest_time(zset)
   return call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2] or ''
 end
 
--- The state of the partition: when something can be leased ("0" now, "" never as far as known), the counts, how many
--- records have arrived so far, the time, expired workers with their last commits of which other partitions may not
--- know, 1 when the server is full.
+-- The status of the partition: when something can be leased ("0": now, "": never, as far as known), the counts, the
+-- number of records that have arrived so far, the time, the expired workers with their last commits that other
+-- partitions may not know of yet, and 1 if the server is full.
 local function status()
-  local due, waits = soonest(key.delayed), soonest(key.waiting)
+  local due, waits = earliest_time(key.delayed), earliest_time(key.waiting)
   if call('EXISTS', key.ready) == 1 then
     due = '0'
   elseif due == '' or (waits ~= '' and tonumber(waits) < tonumber(due)) then
@@ -310,9 +309,9 @@ local function status()
   }
 end
 
--- Begins the crawl, unless there is one or `crawl` is "": its number, how many partitions, the number of this one,
--- whether done records are kept, whose crawl it is. Returns its number, partitions, spider, layout, whether all
--- partitions were made, whether it keeps done records; "" for what is not known.
+-- Creates the crawl, unless it exists or `crawl` is "". Arguments: its number, the number of partitions, the number of
+-- this partition, whether done records are kept, the name of the spider. Returns the number of the crawl, partitions,
+-- spider, layout, whether all partitions were created, whether it keeps done records; "" for what is unknown.
 local function begin_crawl(crawl, partitions, here, keep_done, spider)
   if crawl ~= '' and call('HSETNX', key.meta, 'crawl', crawl) == 1 then
     call('HSET', key.meta, 'partitions', partitions, 'number', here, 'keep_done', keep_done, 'spider', spider,

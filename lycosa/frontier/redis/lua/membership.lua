@@ -1,14 +1,14 @@
--- How workers join, live and leave.
+-- How workers join, stay alive and leave.
 
-local REFUSED_MAX = 1000 -- so many workers do not join, and are not given up, while one of them is on its way
+local REFUSED_MAX = 1000 -- expired workers to remember: far more than expire while the request of one is on its way
 
 local function number_of(worker)
   return tonumber(string.match(worker, '#(%d+)$')) or 0
 end
 
--- Lets a worker that was given up join no more. When there are very many, those with the lowest numbers are forgotten,
--- and no worker may join whose number is not above theirs (`floor`).
-local function refuse_for_good(worker)
+-- Bans an expired worker from joining again. Beyond REFUSED_MAX workers, those with the lowest numbers are forgotten;
+-- then no worker with a number up to theirs (`floor`) may join, unless it is still known.
+local function refuse_rejoin(worker)
   call('ZADD', key.refused, number_of(worker), worker)
   if call('ZCARD', key.refused) > REFUSED_MAX then
     local forgotten = tonumber(call('ZPOPMIN', key.refused)[2])
@@ -21,8 +21,8 @@ local function is_refused(worker)
   return number_of(worker) <= tonumber(call('HGET', key.meta, 'floor') or 0) and not is_known(worker)
 end
 
--- The worker that joins, "" for a new one, and its name; the arguments of `begin_crawl`; how many fields of the policy,
--- name and value of each. Returns the name of the worker from now on, "" when it may not join; our layout; and what
+-- Joins a worker. Arguments: the worker ("" for a new one) and its name; those of `begin_crawl`; the number of policy
+-- fields, and the name and value of each. Returns the id of the worker ("" if it may not join), our layout, and what
 -- `begin_crawl` returns.
 commands['join'] = function(worker)
   local name, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
@@ -42,7 +42,7 @@ commands['join'] = function(worker)
   meta_fields = nil
   expire_silent_workers()
   if worker == '' then
-    for _, other in ipairs(call('ZRANGE', key.workers, 0, -1)) do -- an earlier process of the same name has ended
+    for _, other in ipairs(call('ZRANGE', key.workers, 0, -1)) do -- an earlier process with this name must have ended
       if string.sub(other, 1, #name + 1) == name .. '#' then expire_worker(other) end
     end
     worker = name .. '#' .. call('HINCRBY', key.meta, 'workers', 1)
@@ -56,13 +56,13 @@ commands['join'] = function(worker)
   return { 'ok', worker, LAYOUT, unpack(found) }
 end
 
--- All partitions were made.
+-- Marks the crawl as complete: all partitions were created.
 commands['whole'] = function()
   call('HSET', key.meta, 'whole', 1)
   return { 'ok' }
 end
 
--- A heartbeat; with a report, or "".
+-- A heartbeat. Argument: a report, or "".
 commands['beat'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   mark_alive(worker)
@@ -72,8 +72,8 @@ commands['beat'] = function(worker)
   return { 'ok' }
 end
 
--- The last report. If the command is repeated because its answer was lost, the worker is not known any more: its last
--- commit is forgotten here, and the other partitions know.
+-- Ends a worker. Argument: its last report, or "". If the command is repeated because its answer was lost, the worker
+-- must not be expired again: its last commit is no longer stored here. The other partitions learn of it from `status`.
 commands['leave'] = function(worker)
   if is_known(worker) then
     publish(worker, argument())
@@ -83,24 +83,24 @@ commands['leave'] = function(worker)
   return { 'ok', status() }
 end
 
--- The first partition has given up a worker: which, its last commit.
+-- Removes a worker that the first partition has expired. Arguments: the worker, the number of its last commit.
 commands['expire'] = function()
   local worker, committed = argument(), number()
   remove_worker(worker, committed)
-  refuse_for_good(worker) -- it may be on its way here to join
+  refuse_rejoin(worker) -- its request to join may still be on its way
   write_all()
   return { 'ok' }
 end
 
--- All other partitions have removed a worker.
+-- Forgets an expired worker once all other partitions have removed it. Argument: the worker.
 commands['expired_everywhere'] = function()
   call('HDEL', key.expired, argument())
   return { 'ok' }
 end
 
--- Other partitions know these workers. Those that this one, the first, does not know are given up: it has lost that
--- they joined, or that they were given up. How many, and each of them. Returns all expired workers with their last
--- commits.
+-- Expires the workers that other partitions know and this one, the first, does not: it has lost that they joined, or
+-- that they expired. Arguments: how many workers the others know, and each of them. Returns all expired workers with
+-- their last commits.
 commands['expire_unknown'] = function()
   for _ = 1, number() do
     local worker = argument()

@@ -1,9 +1,9 @@
--- Records: the fingerprints that are known, the queues of hosts, what is delayed, links to other partitions.
+-- Records: known fingerprints, the queues of hosts, delayed records, links to other partitions.
 
--- Fingerprints. A segment keeps them in sets that grow one by one with their number.
+-- Fingerprints. A segment keeps them in sets; as fingerprints are added, so are sets, one at a time.
 
-local SEEN_SET_MEAN = 256 -- fingerprints in a set, on average: below 512 Redis keeps them as 8 bytes each
-local HASH_DIGITS = -9 -- the last decimal digits of a fingerprint choose its set
+local SEEN_SET_MEAN = 256 -- average fingerprints in a set: up to 512, Redis stores each as 8 bytes
+local HASH_DIGITS = -9 -- the last 9 decimal digits of a fingerprint choose its set
 
 local seen_counts = {}
 
@@ -58,7 +58,7 @@ local function split_set(segment, seen)
   seen.sets = seen.sets + 1
 end
 
--- Returns true when the fingerprint is new.
+-- Adds a fingerprint. Returns true if it is new.
 local function add_fingerprint(segment, fingerprint)
   local seen = seen_of(segment)
   local number = set_of(hash_of(fingerprint), seen.sets)
@@ -68,7 +68,7 @@ local function add_fingerprint(segment, fingerprint)
   return true
 end
 
--- Lanes: RANK|PRIORITY|SEGMENT, so that their names sort in the order in which they are served (see lanes.py).
+-- Lanes are named RANK|PRIORITY|SEGMENT, so that they sort in the order in which they are served (see lanes.py).
 
 local function rank_of(lane)
   return tonumber(string.sub(lane, 1, RANK_CHARS))
@@ -89,16 +89,17 @@ local function state_of(segment)
   return state
 end
 
--- Counts records of a segment in a state. Of a dropped one nothing is counted, though parts of it may still be stored.
+-- Adds `by` to the count of records of a segment in a state. A dropped segment is not counted, even if parts of it are
+-- still stored.
 local function tally(state, segment, by)
   if state_of(segment) ~= DROPPED then count(state .. '|' .. segment, by) end
 end
 
--- Queues. A record in a list has a stamp of 6 bytes before it. Stamps rise from the head of a list to its tail, so that
--- a listing finds its place again, whatever is taken and put back meanwhile.
+-- Queues. In its list, each record is prefixed with a 6-byte stamp. Stamps rise from the head of a list to its tail, so
+-- that a listing can resume, whatever was taken and put back in the meantime.
 
 local QUEUE_STAMP_BYTES = 6
-local FIRST_QUEUE_STAMP = 2 ^ 40 -- room for records that are put back before all others
+local FIRST_QUEUE_STAMP = 2 ^ 40 -- leaves room for records that are put back at the head
 
 local function queue_key(name, lane)
   return key.queue .. name .. '|' .. lane
@@ -144,7 +145,7 @@ local function discard_lane(host, lane)
   lane_emptied(host, lane)
 end
 
--- Takes the first record of a host. Returns its lane and the record, nil when there is none.
+-- Removes and returns the first record of a host: its lane and the record, or nil if there is none.
 local function take(host)
   while true do
     local lane = call('ZRANGE', key.lanes .. host.name, 0, 0)[1]
@@ -196,10 +197,10 @@ local function promote_due()
   end
 end
 
--- New records. A pushed record is: its fingerprint ("" if it is never a duplicate), host, lane, when it is due (0:
--- now), and its bytes.
+-- New records. The arguments of a pushed record: its fingerprint ("" if it is never a duplicate), host, lane, when it
+-- is due (0: now), and its bytes.
 
--- Opens a segment that is new. Returns true when it is open.
+-- Opens a segment if it is new. Returns whether it is open.
 local function ensure_open(segment)
   if state_of(segment) == 'new' then
     call('HSET', key.segments, segment, OPEN)
@@ -208,7 +209,7 @@ local function ensure_open(segment)
   return segment_states[segment] == OPEN
 end
 
--- Returns 1 when the record is new, else 0.
+-- Adds a record. Returns 1 if it is new and its segment is open, else 0.
 local function add(fingerprint, name, lane, due, record)
   local segment = segment_of(lane)
   if not ensure_open(segment) or (fingerprint ~= '' and not add_fingerprint(segment, fingerprint)) then return 0 end
@@ -232,20 +233,20 @@ local function push_packed(entry)
   return add(unpack(cmsgpack.unpack(entry)))
 end
 
--- A record of another partition waits in the outbox until a worker has delivered it: in the order of its numbers.
+-- Puts a record for another partition into the outbox. Workers deliver an outbox in the order of its record numbers.
 local function send(partition, entry)
   call('RPUSH', key.outbox .. partition, entry)
   call('HINCRBY', key.outbox_last, partition, 1)
   count('outgoing|', 1)
 end
 
--- A link that may be a duplicate waits for the commit of its page, with its partition ("" for this one): if the page is
--- fetched again, the link comes again, too.
+-- Holds a link without a fingerprint until its page is committed, with its partition ("" for this one): if the page is
+-- fetched again before that, the link comes again, and must not be queued twice.
 local function hold_link(worker, partition)
   call('RPUSH', key.acked_links .. worker, partition .. '|' .. packed_push_argument())
 end
 
--- Queues the links that were held. Returns how many are new here.
+-- Queues the held links. Returns how many are new in this partition.
 local function release_links(links_key)
   local added = 0
   for _, link in ipairs(call('LRANGE', links_key, 0, -1)) do

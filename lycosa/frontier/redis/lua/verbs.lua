@@ -1,5 +1,5 @@
--- The verbs of an exchange: what a worker reports, each followed by its own arguments. `new` counts records that are
--- new, `refused` lists tokens of leases that the worker does not hold any more.
+-- The verbs of an exchange: what a worker reports, each followed by its arguments, which the comments below list. `new`
+-- counts new records; `refused` lists the tokens of leases that the worker no longer holds.
 
 local verbs, new, refused, start_answers = {}, 0, {}, {}
 
@@ -10,14 +10,14 @@ local function ended_lease(worker)
   return lease, token
 end
 
--- a pushed record (see records.lua), from outside
+-- A new record from outside the crawl. Arguments: a pushed record (see records.lua).
 verbs['push'] = function()
   new = new + push_argument()
   call('HINCRBY', key.meta, 'arrived', 1)
 end
 
--- token, reason, contacted, the row to keep of it ("" for none), how many links, each of them: its partition ("" for
--- this one) and a pushed record
+-- Ends a lease successfully. Arguments: token, reason, contacted, the row to store ("" for none), the number of links,
+-- and for each link its partition ("" for this one) and a pushed record.
 verbs['ack'] = function(worker)
   local lease, token = ended_lease(worker)
   local reason, contacted, row, links = argument(), argument(), argument(), number()
@@ -27,7 +27,7 @@ verbs['ack'] = function(worker)
     local partition = argument()
     if not lease or dropped then
       cursor = cursor + 5
-    elseif ARGV[cursor] == '' then -- no fingerprint: it may be a duplicate
+    elseif ARGV[cursor] == '' then -- no fingerprint: the link is never a duplicate
       hold_link(worker, partition)
     elseif partition == '' then
       new = new + push_argument()
@@ -44,10 +44,11 @@ verbs['ack'] = function(worker)
     call('HINCRBY', key.acked_counts .. worker, segment, 1)
     count_done(lease, 1)
   end
-  free_place(lease, token, contacted)
+  free_slot(lease, token, contacted)
 end
 
--- token, contacted, when it is tried again ("" for never), reason, record (its row, when it is dead)
+-- Ends a lease that failed. Arguments: token, contacted, when to retry ("" for never), reason, record (or its row, if
+-- it is dead).
 verbs['nack'] = function(worker)
   local lease, token = ended_lease(worker)
   local contacted, retry_at, reason, record = argument(), argument(), argument(), argument()
@@ -70,10 +71,10 @@ verbs['nack'] = function(worker)
       end
     end
   end
-  free_place(lease, token, contacted)
+  free_slot(lease, token, contacted)
 end
 
--- token, record ("" as it was)
+-- Gives a lease back. Arguments: token, record ("" if unchanged).
 verbs['release'] = function(worker)
   local lease, token = ended_lease(worker)
   local record = argument()
@@ -83,10 +84,10 @@ verbs['release'] = function(worker)
     if record ~= '' then lease.record = record end
     put_back(lease)
   end
-  free_place(lease, token, '1')
+  free_slot(lease, token, '1')
 end
 
--- the transfer of a lease is over, and its place free, though its callback goes on: token
+-- Frees the slot of a lease whose transfer is over while its callback goes on. Arguments: token.
 verbs['transferred'] = function(worker)
   local token = argument()
   local data = call('HGET', key.leases .. worker, token)
@@ -98,13 +99,13 @@ verbs['transferred'] = function(worker)
   finish(entity(lease.host), lease.address, token)
 end
 
--- host, until
+-- Pauses a host. Arguments: host, until when.
 verbs['block'] = function()
   local name, until_ = argument(), number()
   pause(entity(name), until_)
 end
 
--- host, when its transfer really started, which may be later than it was leased
+-- Confirms a start. Arguments: host, when its transfer really started, which may be some time after it was leased.
 verbs['started'] = function()
   local name, at = argument(), number()
   local host = entity(name)
@@ -116,7 +117,7 @@ verbs['started'] = function()
   schedule(host)
 end
 
--- host, delay
+-- Sets the delay of the auto-throttle. Arguments: host, delay (seconds).
 verbs['throttle'] = function()
   local name, delay_s = argument(), number()
   local host = entity(name)
@@ -125,7 +126,8 @@ verbs['throttle'] = function()
   schedule(host)
 end
 
--- host, when its robots.txt was fetched, since when its Crawl-delay holds, Crawl-delay, all facts
+-- Stores the robots.txt of a host. Arguments: host, when it was fetched, from when its Crawl-delay counts, the
+-- Crawl-delay, all facts.
 verbs['host_facts'] = function()
   local name, fetched_at, since, crawl_delay, facts = argument(), number(), number(), number(), argument()
   local host = entity(name)
@@ -134,7 +136,7 @@ verbs['host_facts'] = function()
   pause(host, since + delay_of(host))
 end
 
--- host, address, until when it is known
+-- Sets the address of a host. Arguments: host, address, until when it is valid.
 verbs['address'] = function()
   local name, address, until_ = argument(), argument(), number()
   local host = entity(name)
@@ -143,13 +145,13 @@ verbs['address'] = function()
   schedule(host)
 end
 
--- claim, host
+-- Adds a claim. Arguments: claim, host.
 verbs['claim'] = function(worker)
   local claim, host = argument(), entity(argument())
   if call('HEXISTS', key.claimed .. worker, claim) == 0 then add_claim(worker, claim, host) end
 end
 
--- claim, host
+-- Asks whether a claim may start. Arguments: claim, host.
 verbs['try_start'] = function(worker)
   local claim, host = argument(), entity(argument())
   local at = try_start(worker, claim, host)
@@ -158,14 +160,14 @@ verbs['try_start'] = function(worker)
   }
 end
 
--- claim
+-- Ends a claim. Arguments: claim.
 verbs['release_claim'] = function(worker)
   release_claim(worker, argument())
 end
 
 local COOKIES_MAX = 100000
 
--- a shared cookie was set or deleted: which, its jar and content
+-- Sets or deletes a shared cookie. Arguments: which one, its jar and content.
 verbs['cookie'] = function()
   local which, cookie = argument(), argument()
   call('HSET', key.cookies, which, cookie)
@@ -176,7 +178,7 @@ verbs['cookie'] = function()
 end
 
 -- Commits. With one partition a commit is one step. With several, what was acked is first prepared in the others, under
--- the number of the commit; the first partition decides; the others learn that afterwards, or when the worker is
+-- the number of the commit. Then the first partition commits. The others learn of it afterwards, or when the worker is
 -- removed.
 
 local function set_positions(positions_key)
@@ -186,8 +188,8 @@ local function set_positions(positions_key)
   end
 end
 
--- number of the commit, how many positions, name and position of each. They are stored here too, because a replica that
--- takes over the first partition may have lost a commit that the others know.
+-- Prepares a commit. Arguments: its number, the number of positions, the sink and position of each. The positions are
+-- stored in every partition: a replica that takes over the first one may have lost a commit that the others know.
 verbs['prepare'] = function(worker)
   local commit = argument()
   new = new + commit_prepared(worker)
@@ -200,14 +202,14 @@ verbs['prepare'] = function(worker)
   call('HSET', key.prepared_commits, worker, commit)
 end
 
--- number of the commit, how many positions, name and position of each
+-- Commits. Arguments: the number of the commit, the number of positions, the sink and position of each.
 verbs['commit'] = function(worker)
   call('HSET', key.commits, worker, argument())
   new = new + commit_acked(key.acked .. worker, key.acked_counts .. worker, key.acked_links .. worker)
   set_positions(key.positions)
 end
 
--- the prepared commit was decided
+-- Commits what was prepared, after the first partition has committed. No arguments.
 verbs['commit_prepared'] = function(worker)
   new = new + commit_prepared(worker)
   call('HDEL', key.prepared_commits, worker)

@@ -1,7 +1,7 @@
-"""Cookies that all workers of a crawl share, in its first partition: see `frontier.ports.SharedCookies`.
+"""Cookies shared by all workers of a crawl, stored in its first partition: see `frontier.ports.SharedCookies`.
 
-A change is sent before anything else that the worker reports, and changes are read before new leases are handed out: so
-a page that was found in a session is fetched within it, by whichever worker.
+A change is sent before anything else that the worker reports, and workers read changes before they hand out new leases.
+So a page found in a login session is fetched in that session, whichever worker fetches it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class RedisCookies:
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
         self._session.partitions[0].add("cookie", f"{jar}\n{key}", _encode((jar, cookie)))
-        self._session.first_goes_first = True
+        self._session.first_partition_first = True
 
     def subscribe(self, on_change: OnChange) -> None:
         self._subscribers.append(on_change)
-        self._last_change = b"0"  # it needs all changes since the crawl began
+        self._last_change = b"0"  # the new subscriber needs all changes since the crawl began
 
     async def update(self) -> None:
-        """Pass on what has changed since the last update."""
+        """Pass the changes since the last update to the subscribers."""
         first = self._session.partitions[0]
         _, self._last_change, cookies = await self._session.calls.run(first, "cookies", self._last_change)
         for packed in cookies:

@@ -1,4 +1,4 @@
-"""One partition as a worker sees it: verbs that wait for the next exchange, and the status of the last one."""
+"""One partition as a worker sees it: verbs for the next exchange, and the status from the last one."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.redis.lanes import encode, fingerprint_of, lane_of
 
 STATES = ("queued", "leased", "delayed", "done", "dead", "uncommitted", "outgoing")
-"""What a partition counts."""
+"""The states and places of records that a partition counts."""
 
 LIVE = ("queued", "leased", "delayed", "uncommitted", "outgoing")
 
 CLOCK_SAMPLES = 50
-"""Exchanges by which our clock is compared with that of the server."""
+"""Number of recent exchanges used to compare our clock with the script's."""
 
-CLOCK_SET_S = 5.0
-"""A clock that differs by so much from what it was has been set."""
+CLOCK_JUMP_S = 5.0
+"""If the offset between the clocks changes by more than this, one of them was set."""
 
 
 class StartAnswer(NamedTuple):
-    """The answer to a claim: when to ask again (0: it may start), and what is known of its host.
+    """The answer to a claim: when to ask again (0: it may start), and what is known about its host.
 
-    `has_delay`: the host keeps a delay between two starts.
+    `has_delay` tells whether the host has a delay between two starts.
     """
 
     at: float
@@ -34,9 +34,10 @@ class StartAnswer(NamedTuple):
 
 
 class Partition:
-    """`due` is when something can be leased (0: now; None: never, as far as is known), in the script's time.
+    """One partition of a crawl.
 
-    `outgoing` are the partitions to which records may wait in its outbox.
+    `due` is when something can be leased (0: now; None: never, as far as known), by the script's clock. `outgoing` are
+    the numbers of the partitions for which records may be waiting in its outboxes.
     """
 
     def __init__(self, key: str, number: int) -> None:
@@ -49,39 +50,40 @@ class Partition:
         self.segments: dict[str, dict[str, int]] = {}
         self.arrived = 0
         self.time = 0.0
-        """The script's clock, as of the last status."""
+        """The script's clock at the last status."""
         self.worker = ""
         self._verbs: list[Any] = []
         self.ending: set[int] = set()
-        """Tokens of leases that have ended here while the server does not know it yet."""
+        """Tokens of leases that have ended here, which the server does not know yet."""
         self.expired: dict[str, int] = {}
-        """Workers that were given up, with their last commits."""
+        """Expired workers and the numbers of their last commits."""
         self.has_acked = False
         self.waiting_verbs = 0
         self.exchanged_at = self.answered_at = 0.0
-        """When the last exchange was sent, and the last one that was answered, in monotonic seconds."""
+        """When the last exchange was sent, and when the last answered one was sent, in monotonic seconds."""
         self.starts: dict[int, StartAnswer | None] = {}
-        """Claims that ask whether they may start, with the answers that have come."""
+        """Claims that have asked to start, with their answers; None while there is no answer yet."""
         self.is_full = False
         """The server has reached its maxmemory."""
         self.clock_ahead_s = 0.0
-        """How much the script's clock is ahead of ours, at least."""
+        """The least that the script's clock may be ahead of ours, in seconds."""
         self.clock_ahead_max_s = 0.0
-        """The same at most."""
+        """The most that the script's clock may be ahead of ours, in seconds."""
         self._clock_samples: deque[tuple[float, float]] = deque(maxlen=CLOCK_SAMPLES)
 
     @property
     def waiting_arguments(self) -> int:
-        """Arguments of the verbs that wait for the next exchange."""
+        """The size of what waits for the next exchange: verbs and their arguments."""
         return len(self._verbs)
 
     def compare_clocks(self, sent: float, now: float) -> None:
-        """Our clock showed `sent` before the call, and `now` after it; the script read its own in between.
+        """Narrow the bounds of the clock offset: our clock was at `sent` before a call, and at `now` after it.
 
-        Either may be far off while the loop is busy, so the narrowest bounds of several calls count.
+        The script read its clock in between. A busy loop makes single bounds wide, so the narrowest of the last
+        CLOCK_SAMPLES calls are used.
         """
         least, most = self.time - now, self.time - sent
-        was_set = least < self.clock_ahead_s - CLOCK_SET_S or most > self.clock_ahead_max_s + CLOCK_SET_S
+        was_set = least < self.clock_ahead_s - CLOCK_JUMP_S or most > self.clock_ahead_max_s + CLOCK_JUMP_S
         if self._clock_samples and was_set:
             self._clock_samples.clear()
         self._clock_samples.append((least, most))
@@ -89,18 +91,18 @@ class Partition:
         self.clock_ahead_max_s = min(most for _, most in self._clock_samples)
 
     def end_lease(self, verb: str, token: int, *arguments: Any) -> None:
-        """Add a verb that ends a lease."""
+        """Queue a verb that ends a lease."""
         self.ending.add(token)
         self.add(verb, token, *arguments)
 
     def add(self, verb: str, *arguments: Any) -> None:
-        """Let a verb go with the next exchange. A float is a time of our clock, sent as one of the script's."""
+        """Queue a verb for the next exchange. A float is a time of our clock, converted to the script's clock."""
         self._verbs.append(verb)
         self._verbs += (repr(each + self.clock_ahead_s) if isinstance(each, float) else each for each in arguments)
         self.waiting_verbs += 1
 
     def take_verbs(self) -> list[Any]:
-        """Return the verbs that wait, after their number, and forget them."""
+        """Return the queued verbs, preceded by their number, and clear the queue."""
         verbs, self._verbs = [self.waiting_verbs, *self._verbs], []
         self.waiting_verbs = 0
         self.ending = set()
@@ -109,7 +111,7 @@ class Partition:
     def update(
         self, due: bytes, counts: list[bytes], arrived: bytes, time: bytes, expired: list[bytes], full: int
     ) -> None:
-        """Take the status that the script returned."""
+        """Store the status that the script returned."""
         self.due = float(due) if due else None
         self.time = float(time)
         self.arrived = int(arrived)
@@ -123,19 +125,19 @@ class Partition:
             self.counts[state] += int(count)
 
     def update_starts(self, answers: list[list[Any]]) -> None:
-        """Take the answers to claims that still ask."""
+        """Store the answers to claims that are still asking."""
         for claim, at, address, until, has_delay in answers:
             if int(claim) in self.starts:
                 self.starts[int(claim)] = StartAnswer(float(at), address.decode(), float(until), bool(has_delay))
 
     @property
     def live(self) -> int:
-        """Records that are not done for good."""
+        """The number of records that are not finished for good."""
         return sum(self.counts.get(state, 0) for state in LIVE)
 
 
 def expired_workers(flat: list[bytes]) -> dict[str, int]:
-    """Return expired workers with their last commits."""
+    """Return expired workers with the numbers of their last commits."""
     return {worker.decode(): int(commit) for worker, commit in zip(flat[::2], flat[1::2], strict=True)}
 
 
@@ -146,5 +148,5 @@ def pushed(record: UrlRecord, clock_ahead_s: float) -> tuple[Any, ...]:
 
 
 def policy_arguments(policy: Mapping[str, float]) -> list[Any]:
-    """Return the arguments of a policy: how many fields, name and value of each."""
+    """Return the arguments of a policy: the number of fields, then the name and value of each."""
     return [len(policy), *(part for name, value in policy.items() for part in (name, repr(value)))]

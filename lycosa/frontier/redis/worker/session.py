@@ -1,4 +1,4 @@
-"""One worker's session with a crawl in Redis: its partitions, its calls to them, their clocks."""
+"""One worker's session with a crawl in Redis: the partitions, the calls to them, their clocks."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ from lycosa.frontier.redis.worker.calls import NO_LEASES, ExchangeRequest, Parti
 from lycosa.frontier.redis.worker.partition import Partition, policy_arguments
 
 REPAIR_EVERY_S = 3.0
-"""How often a worker with nothing to do looks for work that nobody would ever end."""
+"""How often (seconds) an idle worker looks for work that would otherwise never end."""
 
 DELIVER_EVERY_S, DELIVER_IDLE_S, DELIVER_COUNT = 2.0, 0.02, 200
-"""Outboxes are delivered this often, more often by a worker without other work, or when so many records wait for each
-target."""
+"""Outboxes are delivered every DELIVER_EVERY_S, by an idle worker every DELIVER_IDLE_S, and at once if DELIVER_COUNT
+records per target wait."""
 
 CRAWLS = "lycosa:crawls"
-"""The set of the names of all crawls in a Redis."""
+"""Key of the set of the names of all crawls on a Redis server."""
 
 NAME_SHOWN = 40
-"""Characters of a bad name in a message."""
+"""Maximum characters of an invalid name in a message."""
 
 NAME = re.compile(r"[^{}\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}")
 
 
 def checked_crawl_name(name: str) -> str:
-    """Return the name of a crawl, if it can be part of a key and of a line. Raises `UsageError`."""
+    """Return the name of a crawl if it can be used in keys and in lines of text. Raises `UsageError`."""
     if not NAME.fullmatch(name):
         shown = name if len(name) <= NAME_SHOWN else name[:NAME_SHOWN] + "..."
-        raise UsageError(f"{shown!r} is not a crawl name: give a --crawl-name of at most 200 characters, no braces")
+        raise UsageError(f"{shown!r} is not a valid crawl name: use at most 200 characters and no braces")
     return name
 
 
 def key_of(crawl: str, number: int) -> str:
-    """Return the prefix of the keys of a partition. The braces are its hash tag."""
+    """Return the key prefix of a partition. The part in braces is its hash tag."""
     return f"lycosa:{{{crawl}.{number}}}:"
 
 
 class CrawlStatus(NamedTuple):
-    """How many hosts and workers a crawl has."""
+    """The number of hosts and of workers of a crawl."""
 
     hosts: int
     workers: int
 
 
 class Session:
-    """One worker in one crawl of `spider`; without a worker, one that only operates from outside.
+    """The session of one worker in one crawl of `spider`; with `worker` "", one that only runs operations from outside.
 
-    With `callers_clock`, in simulations, the script uses the time of the caller (`now`). `report` makes the last report
-    of the worker. Raises `UsageError` for a bad crawl name.
+    With `callers_clock` (for simulations), the script uses the time of the caller (`now`). `report` returns the last
+    report of the worker. Raises `UsageError` for an invalid crawl name.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class Session:
         self._now = self._now_set_at = self._delivered_at = 0.0
         self._repaired_at = time.monotonic()
         self._finished_at: list[int] = []
-        """What had arrived in each partition when the crawl was found finished; empty when it was not."""
+        """Records that had arrived in each partition when the crawl was found finished; empty if it was not."""
         self.calls = PartitionCalls(client, retry, lambda: repr(self._now) if callers_clock else "")
         self.partitions = [Partition(key_of(crawl, number), number) for number in range(partitions)]
         self._shielded = ShieldedCalls()
-        self.first_goes_first = False
-        """What waits for the first partition must arrive before anything reaches the others."""
+        self.first_partition_first = False
+        """Whether the verbs for the first partition must arrive before any others."""
         self.has_begun = False
-        """True when this worker began the crawl."""
+        """Whether this worker created the crawl."""
         self.report: Callable[[], bytes] = bytes
 
     @property
     def now(self) -> float:
-        """The last time of the caller's clock."""
+        """The last known time of the caller's clock."""
         return self._now
 
     @now.setter
@@ -104,15 +104,16 @@ class Session:
         self._now, self._now_set_at = now, time.monotonic()
 
     async def open(self, policy: Mapping[str, float], known: str) -> str:
-        """Join the crawl with this number, "" for any, also a new one. Return its number.
+        """Join the crawl with the number `known` ("": any number; the crawl is created if missing). Return its number.
 
-        Raises `StateError` when it is missing, incomplete, differently divided, of another version or spider.
+        Raises `StateError` if the crawl is missing or incomplete, or has another number of partitions, another version
+        or another spider.
         """
         crawl, whole, first, new = known, "", self.partitions[0], token_hex(8)
         expected = ExpectedCrawl(self.crawl, len(self.partitions), self.spider, self.keep_done)
         for partition in self.partitions:
             partition.worker = first.worker
-            # A partition of a crawl that was complete is never made again: it was lost.
+            # If a partition of a complete crawl is missing, it was lost: it is not created again.
             begins = "" if known or whole else crawl or new
             begin = (begins, len(self.partitions), partition.number, int(self.keep_done), self.spider)
             _, *answer = await self.calls.run(partition, "join", self.worker, *begin, *policy_arguments(policy))
@@ -125,7 +126,7 @@ class Session:
         return crawl
 
     async def leave(self) -> None:
-        """Give back everything that is not committed, and leave the crawl."""
+        """Leave the crawl and give back everything that is not committed."""
         await self._shielded.wait()
         _, status = await self.calls.run(self.partitions[0], "leave", self.report())
         self.partitions[0].update(*status)
@@ -138,25 +139,25 @@ class Session:
         return self.partitions[xxh3_64_intdigest(host.encode()) % len(self.partitions)]
 
     def token(self, lease: Lease) -> int:
-        """Return the token by which its partition knows a lease: `lease.token` holds the partition's number, too."""
+        """Return the token of the lease in its partition: `lease.token` also encodes the partition number."""
         return lease.token // len(self.partitions)
 
     async def query(self, command: str, partition: Partition, key: str, *arguments: Any) -> Any:
-        """Read something with a command of the client."""
+        """Run a read-only Redis command on a key of the partition."""
         method: Callable[..., Any] = getattr(self.calls.client, command)
         return await self.calls.retry(lambda: method(partition.key + key, *arguments))
 
     async def exchange(self, requests: Sequence[ExchangeRequest]) -> dict[Partition, int]:
-        """Send what waits for these partitions, and ask for leases. Return how many each has granted.
+        """Send the queued verbs of these partitions, and request leases. Return how many each granted.
 
-        The exchange is completed even if the caller is cancelled meanwhile.
+        The exchange is completed even if the caller is cancelled.
         """
         return await self._shielded(self._exchange(requests))
 
     async def _exchange(self, requests: Sequence[ExchangeRequest]) -> dict[Partition, int]:
         first = self.partitions[0]
-        if self.first_goes_first and any(each.partition is not first for each in requests):
-            self.first_goes_first = False
+        if self.first_partition_first and any(each.partition is not first for each in requests):
+            self.first_partition_first = False
             await self.calls.exchange([ExchangeRequest(first, NO_LEASES)])
         granted = await self.calls.exchange(requests)
         self._compare_clocks(granted)
@@ -169,11 +170,11 @@ class Session:
                 partition.compare_clocks(partition.exchanged_at + offset_s, time.monotonic() + offset_s)
 
     async def operate(self, partition: Partition, operation: str, *arguments: Any) -> Any:
-        """Run an operation from outside, for which the session need not have joined."""
+        """Run an operation from outside the crawl. The session need not have joined."""
         return await self.calls.operate(partition, operation, *arguments)
 
     async def operate_all(self, operation: str, *arguments: Any) -> list[Any]:
-        """Run it in all partitions."""
+        """Run an operation in all partitions; see `operate`."""
         return await asyncio.gather(*(self.operate(each, operation, *arguments) for each in self.partitions))
 
     async def status(self) -> CrawlStatus:
@@ -183,23 +184,23 @@ class Session:
         return CrawlStatus(sum(hosts for _, _, hosts, _ in replies), replies[0][3])
 
     async def send(self, partitions: Sequence[Partition] = ()) -> None:
-        """Send what waits, for these partitions or for all."""
+        """Send the queued verbs of these partitions, or of all."""
         waiting = [each for each in partitions or self.partitions if each.waiting_verbs]
         if waiting:
             await self.exchange([ExchangeRequest(each, always=False) for each in waiting])
 
     def waiting_since(self) -> float:
-        """Return a time (monotonic) before which none of the waiting verbs was added; 0 when none wait."""
+        """Return a monotonic time before which no queued verb was added; 0 if none is queued."""
         return min((each.exchanged_at for each in self.partitions if each.waiting_verbs), default=0.0)
 
     async def refresh(self) -> None:
-        """Exchange with all partitions, without asking for leases."""
+        """Exchange with all partitions without requesting leases."""
         await self.exchange([ExchangeRequest(each, NO_LEASES) for each in self.partitions])
 
     async def deliver(self, *, idle: bool = True) -> None:
-        """Deliver the outboxes that this worker has filled, or all outboxes of a partition when it has filled none.
+        """Deliver the outboxes that this worker has filled, or all outboxes of a partition if it has filled none.
 
-        They may wait until it is worth it, less long when the worker is `idle`.
+        Delivery may wait until enough records or time have accumulated, for a shorter time if the worker is `idle`.
         """
         now = time.monotonic()
         if self.callers_clock or (idle and now >= self._delivered_at + DELIVER_IDLE_S):
@@ -215,7 +216,7 @@ class Session:
             await asyncio.gather(*(self.calls.deliver(source, self.partitions[number]) for number in targets))
 
     async def announce_expired(self) -> None:
-        """Tell the other partitions which workers were given up, and then the first one that they know."""
+        """Tell the other partitions which workers expired, then confirm that to the first one."""
         first, *others = self.partitions
         for worker, commit in first.expired.items():
             for partition in others:
@@ -223,33 +224,33 @@ class Session:
             await self.calls.run(first, "expired_everywhere", worker)
 
     async def totals(self) -> dict[str, int]:
-        """Return the sums over all workers, by name of the counter."""
+        """Return the totals over all workers, by counter name."""
         totals = await self.query("hgetall", self.partitions[0], Key.TOTALS)
         return {name.decode(errors="replace"): int(count) for name, count in totals.items()}
 
     def is_live(self) -> bool:
-        """Return True if any record is not done for good, as of the last status."""
+        """Whether any record was not finished for good at the last status."""
         return any(partition.live for partition in self.partitions)
 
     async def is_finished(self) -> bool:
-        """Look at all partitions, and again if that may be the end: see `frontier.core.finish`.
+        """Return whether the crawl is finished. If it seems so, check all partitions again: see `frontier.core.finish`.
 
-        Call it after an exchange with all of them. When a replica took over one of them, something may be missing or
-        never end, and is repaired first. A finished crawl stays finished until something arrives.
+        Call it after an exchange with all partitions. After a failover, records may be missing or never end; these are
+        repaired first. A finished crawl stays finished until a record arrives.
         """
         arrived = [each.arrived for each in self.partitions]
         if self._finished_at == arrived and not self.is_live() and not self.partitions[0].expired:
             return True
         self._finished_at = []
         if self.is_live() or not await self._seems_finished():
-            await self._repair_sometimes()
+            await self._repair_if_due()
             return False
         if await deliver_lost_records(self.calls, self.partitions) and not await self._seems_finished():
             return False
         self._finished_at = [each.arrived for each in self.partitions]
         return True
 
-    async def _repair_sometimes(self) -> None:
+    async def _repair_if_due(self) -> None:
         if len(self.partitions) > 1 and time.monotonic() >= self._repaired_at + REPAIR_EVERY_S:
             self._repaired_at = time.monotonic()
             await expire_unknown_workers(self.calls, self.partitions)
@@ -260,7 +261,7 @@ class Session:
         result = RoundResult.AGAIN
         while result is RoundResult.AGAIN:
             await self.refresh()
-            # What expired workers held may not be back in the other partitions: that counts as live.
+            # The records of expired workers may not be back in the queues of other partitions yet: count them as live.
             expired = bool(self.partitions[0].expired)
             statuses = {each.number: PartitionStatus(each.live + expired, each.arrived) for each in self.partitions}
             result = detector.round(statuses)
@@ -268,9 +269,9 @@ class Session:
 
     @property
     def is_full(self) -> bool:
-        """True when a server has reached its maxmemory, as of the last status."""
+        """Whether any server had reached its maxmemory at the last status."""
         return any(partition.is_full for partition in self.partitions)
 
     def total(self, state: str) -> int:
-        """Return a count over all partitions, as of the last status."""
+        """Return the number of records in a state over all partitions, at the last status."""
         return sum(partition.counts.get(state, 0) for partition in self.partitions)

@@ -76,33 +76,33 @@ FAULTS: dict[str, tuple[Callable[[Crawl], object], str]] = {
     "a host that is nowhere": (lambda crawl: crawl.raw.delete(crawl.key(Key.READY)), "would never have been leased"),
     "transfers that are over": (
         lambda crawl: crawl.change(HOST, "in_flight", 1000),
-        "0 transfers are in flight, and 1000",
+        "0 transfers are in flight, but the count is 1000",
     ),
     "a question of nobody": (lambda crawl: crawl.change(HOST, "preparing", 1), "no worker asks for them"),
     "an unknown start": (lambda crawl: crawl.change(HOST, "unconfirmed", "77"), "waits for a transfer that is over"),
-    "records of a host": (lambda crawl: crawl.change(HOST, "queued", 9), "3 URLs are queued, and 9 were counted"),
+    "records of a host": (lambda crawl: crawl.change(HOST, "queued", 9), "3 URLs are queued, but the count is 9"),
     "queued": (
         lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "queued|", 5),
-        "4 URLs are queued, and 9 were counted",
+        "4 URLs are queued, but the count is 9",
     ),
     "leased": (
         lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "leased|", 5),
-        "0 URLs are leased, and 5 were counted",
+        "0 URLs are leased, but the count is 5",
     ),
-    "dead": (lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "dead|", 5), "0 URLs are dead, and 5 were counted"),
-    "done": (lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "done|", 5), "0 URLs are done, and 5 were counted"),
+    "dead": (lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "dead|", 5), "0 URLs are dead, but the count is 5"),
+    "done": (lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "done|", 5), "0 URLs are done, but the count is 5"),
     "outboxes": (
         lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "outgoing|", 5),
-        "are in outboxes, and 5 were counted",
+        "are in outboxes, but the count is 5",
     ),
-    "delayed": (lambda crawl: crawl.raw.delete(crawl.key(Key.DELAYED)), "0 URLs are delayed, and 1 were counted"),
+    "delayed": (lambda crawl: crawl.raw.delete(crawl.key(Key.DELAYED)), "0 URLs are delayed, but the count is 1"),
     "lost": (
         lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "delayed|", -1),
-        "1 URLs are delayed, and 0 were counted",
+        "1 URLs are delayed, but the count is 0",
     ),
     "seen": (
         lambda crawl: crawl.raw.hincrby(crawl.key(Key.SEEN_COUNTS), "count|", 2),
-        "5 fingerprints are known, and 7 were counted",
+        "5 fingerprints are known, but the count is 7",
     ),
 }
 
@@ -139,7 +139,7 @@ def test_a_wrong_count_is_found_in_several_steps(run_scenario: Callable[..., Non
         operations = RedisOperations(frontier.session)
         assert await operations.verify(lambda _: None) == []
         crawl.raw.hincrby(crawl.key(Key.COUNTS), "queued|", 1)
-        assert await operations.verify(lambda _: None) == ["segment '': 7 URLs are queued, and 8 were counted"]
+        assert await operations.verify(lambda _: None) == ["segment '': 7 URLs are queued, but the count is 8"]
 
     run_scenario(scenario)
 
