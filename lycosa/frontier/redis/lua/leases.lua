@@ -122,9 +122,9 @@ end
 
 local NEVER = 2 ^ 53 -- a serial number that no exchange reaches
 
--- Accepts nothing more from a worker. Only the first partition knows what the worker has committed; the others remove it
--- when the command 'expire' says so. Until then it stays in their lists, because the first partition may have lost it,
--- too: see the command 'expire_unknown'.
+-- Accepts nothing more from a worker. Only the first partition knows what the worker has committed; the others remove
+-- it when the command 'expire' says so. Until then it stays in their lists, because the first partition may have lost
+-- it, too: see the command 'expire_unknown'.
 local function give_up(worker)
   if meta('number') > 0 then return call('HSET', key.serials, worker, NEVER) end
   expire_worker(worker)
