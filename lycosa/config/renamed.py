@@ -27,7 +27,7 @@ OPTIONS: Mapping[str, str] = {
 }
 """Old name -> new name, or "" if the option was removed."""
 
-POLICIES: Mapping[str, str] = {
+POLICY_KEYS: Mapping[str, str] = {
     "bans_max": "max_bans",
     "cool_max_s": "max_cool_s",
     "misses_max": "max_misses",
@@ -69,8 +69,8 @@ def renamed_policy(table: object) -> str:
         *((f'targets."{name!s:.60}"', each) for name, each in named),
     ]:
         for key in policy if isinstance(policy, Mapping) else ():
-            if key in POLICIES:
-                return f"proxies.{place}: {_message(repr(key), repr(POLICIES[key]))}"
+            if key in POLICY_KEYS:
+                return f"proxies.{place}: {_message(repr(key), repr(POLICY_KEYS[key]))}"
     return ""
 
 

@@ -4,9 +4,9 @@ A name is the host of a canonical URL: ASCII, with internationalised names as `x
 Numeric names need no look-up. Addresses are sorted: the family that the system prefers comes first, ascending within
 each family. So a name server that rotates its answers does not make one host look like several.
 
-The system returns no TTL, so answers are cached for `TTL_S`, and failures for `FAILURE_TTL_S`, or for `AGAIN_TTL_S` if
-no name server answered. Look-ups run in daemon threads, because the loop's `getaddrinfo` shares a small thread pool
-with other work and delays the exit of the program.
+The system returns no TTL, so answers are cached for `TTL_S`, and failures for `FAILURE_TTL_S`, or for
+`UNANSWERED_TTL_S` if no name server answered. Look-ups run in daemon threads, because the loop's `getaddrinfo` shares a
+small thread pool with other work and delays the exit of the program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lycosa.core.recent_dict import RecentDict
 
 TTL_S = 300.0
 FAILURE_TTL_S = 30.0
-AGAIN_TTL_S = 1.0
+UNANSWERED_TTL_S = 1.0
 NUMERIC_TTL_S = 86_400.0
 """TTL of a numeric name."""
 
@@ -143,7 +143,7 @@ def _ask_system(name: str) -> tuple[Sequence[str], str, float]:
         found = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM)
     except OSError as error:
         if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
-            return (), "name server does not answer", AGAIN_TTL_S
+            return (), "name server does not answer", UNANSWERED_TTL_S
         return (), NOT_FOUND, FAILURE_TTL_S
     addresses = sort_addresses(str(sockaddr[0]) for *_, sockaddr in found)
     return addresses, NOT_FOUND, TTL_S if addresses else FAILURE_TTL_S

@@ -11,7 +11,7 @@ import pytest
 from lycosa.app.proxies.pools import read_policies
 from lycosa.cli.main import main
 from lycosa.config import Settings, load
-from lycosa.config.renamed import OPTIONS, POLICIES, SETTINGS, renamed_option, renamed_setting, renamed_variable
+from lycosa.config.renamed import OPTIONS, POLICY_KEYS, SETTINGS, renamed_option, renamed_setting, renamed_variable
 from lycosa.core.errors import BadSetting
 from lycosa.proxies.core.policy import TargetPolicy
 
@@ -84,5 +84,5 @@ def test_no_old_name_is_in_use_and_every_new_one_is():
     assert {new for new in SETTINGS.values() if new} <= names
     assert not {new for new in OPTIONS.values() if new} & OPTIONS.keys()
     policy_names = {field.name for field in fields(TargetPolicy)}
-    assert not POLICIES.keys() & policy_names
-    assert set(POLICIES.values()) <= policy_names
+    assert not POLICY_KEYS.keys() & policy_names
+    assert set(POLICY_KEYS.values()) <= policy_names

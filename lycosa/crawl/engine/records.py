@@ -141,7 +141,7 @@ def _is_simple(request: Request) -> bool:
         return False
     if request.not_before != 0.0 or request.dont_filter not in (True, False):
         return False
-    return request.holds_no_data and request.has_ascii_headers
+    return request.has_no_data and request.has_ascii_headers
 
 
 def _check_storable(record: UrlRecord) -> None:
@@ -176,7 +176,7 @@ def _extras(request: Request, spider: object, tag: str) -> Extras | None:
     errback = _callback_name(request.errback, spider, "errback") if request.errback is not None else ""
     if not callback and not errback and not tag and request.is_plain:
         return None
-    if not request.holds_no_data:
+    if not request.has_no_data:
         _check_data(request)
     return Extras(
         request.method,

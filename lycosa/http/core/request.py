@@ -135,7 +135,7 @@ class Request:
         self._meta = dict(meta) if meta else None
         self._cb_kwargs = dict(cb_kwargs) if cb_kwargs else None
         if shorthands:
-            self._take(shorthands)
+            self._set_shorthands(shorthands)
 
     @property
     def headers(self) -> HeaderMap:
@@ -175,7 +175,7 @@ class Request:
         return bool(self._headers)
 
     @property
-    def holds_no_data(self) -> bool:
+    def has_no_data(self) -> bool:
         """Whether meta, cb_kwargs, cookies and flags are all empty."""
         return not (self._meta or self._cb_kwargs or self.cookies or self.flags)
 
@@ -235,7 +235,7 @@ class Request:
         """Return the arguments that create an equal request."""
         return {name: getattr(self, name) for name in ARGUMENTS}
 
-    def _take(self, shorthands: Mapping[str, Any]) -> None:
+    def _set_shorthands(self, shorthands: Mapping[str, Any]) -> None:
         for name, value in shorthands.items():
             if name not in SHORTHANDS:
                 raise TypeError(f"Request takes no argument {name!r}: put your own data into meta or cb_kwargs")

@@ -85,7 +85,7 @@ def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float, conne
     if code == pycurl.E_COULDNT_CONNECT:
         return _connect_failure(curl, lower)
     if code in {pycurl.E_SSL_CACERT, pycurl.E_PEER_FAILED_VERIFICATION}:
-        return TlsFailed(_first(CERTIFICATE_FAULTS, lower, "certificate not trusted"), retry=False)
+        return TlsFailed(_first_match(CERTIFICATE_FAULTS, lower, "certificate not trusted"), retry=False)
     if code == pycurl.E_SSL_CACERT_BADFILE:
         return TlsFailed("the file of trusted certificates cannot be read", retry=False)
     if code == pycurl.E_RECV_ERROR:
@@ -153,5 +153,5 @@ def _socks_failure(message: str) -> FetchError:
     return ConnectFailed("proxy refused the connection")
 
 
-def _first(words: dict[str, str], message: str, default: str) -> str:
+def _first_match(words: dict[str, str], message: str, default: str) -> str:
     return next((meaning for word, meaning in words.items() if word in message), default)

@@ -133,17 +133,17 @@ class Handle:
         self._url = url = request.url
         self._limit = self._settings.max_body_bytes if max_body is None else max_body
         used_proxy = request.get_meta("proxy", self._settings.proxy) if proxy is None else proxy
-        is_chosen = proxy is not None
+        overrides_proxy = proxy is not None
         try:
-            if self._referer_set and (is_chosen or not request.lone_referer):
+            if self._referer_set and (overrides_proxy or not request.lone_referer):
                 self._reset()  # libcurl cannot unset CURLOPT_REFERER
             if request.params or not url.isascii():
                 url = canonicalize(add_params(url, request.params))
             self.curl.setopt(pycurl.URL, url)
-            if is_chosen or not request.is_plain:
+            if overrides_proxy or not request.is_plain:
                 if max_body is None:
                     self._limit = body_max(request.get_meta("download_maxsize"), self._limit)
-                self._set_options(request, used_proxy, is_chosen=is_chosen)
+                self._set_options(request, used_proxy, overrides_proxy=overrides_proxy)
             if undecoded:
                 self._undecoded, self._plain = True, False
                 self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
@@ -165,7 +165,7 @@ class Handle:
         self._received: tuple[int, Headers] | None = None
         self._error: Exception | None = None
         self._skipped = False
-        self._was_cut = False
+        self._was_truncated = False
         self._undecoded = False
         if not self._plain:
             self._reset()
@@ -180,16 +180,16 @@ class Handle:
 
     def result(self, code: int) -> HttpResponse | Exception | None:
         """Return the response, or our own error that ended the transfer; None if libcurl itself failed with `code`."""
-        partial = code in TRUNCATED_BODY and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
+        partial = code in TRUNCATED_BODY and self._accepts_partial and self._head[-1:] == [b"\r\n"] if code else False
         if self._received is None and (partial or not code):
             if not head_is_complete(self._head):  # libcurl accepts a truncated head as complete
                 return ConnectionLost("connection lost within the head")
-            self._begin()  # there was no body
+            self._on_head()  # there was no body
         if self._error is not None:
             return self._error
         if code and (reason := self._guard.reason(code)) is not None:
             return reason
-        if self._received is None or (code and not (self._skipped or self._was_cut or partial)):
+        if self._received is None or (code and not (self._skipped or self._was_truncated or partial)):
             return None
         status, headers = self._received
         get = self.curl.getinfo
@@ -217,7 +217,7 @@ class Handle:
         setopt, settings = self.curl.setopt, self._settings
         self._plain = True
         self._headers_set = self._referer_set = False
-        self._keeps_part = not settings.fail_on_dataloss
+        self._accepts_partial = not settings.fail_on_dataloss
         self._address = ""
         self.timeout_s = settings.timeout_s
         setopt(pycurl.NOSIGNAL, 1)  # otherwise libcurl uses SIGALRM for name lookup timeouts
@@ -232,7 +232,7 @@ class Handle:
         setopt(pycurl.DNS_CACHE_TIMEOUT, DNS_CACHE_S)
         setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         setopt(pycurl.HEADERFUNCTION, self._head.append)
-        setopt(pycurl.WRITEFUNCTION, self._take)
+        setopt(pycurl.WRITEFUNCTION, self._on_chunk)
         # Empty values override http_proxy and no_proxy in the environment: a crawl depends only on its settings.
         set_proxy(self.curl, settings.proxy, settings.headers)
         setopt(pycurl.NOPROXY, "")
@@ -248,8 +248,8 @@ class Handle:
             setopt(pycurl.PROXY_SSL_VERIFYPEER, 0)
             setopt(pycurl.PROXY_SSL_VERIFYHOST, 0)
 
-    def _set_options(self, request: Request, proxy: Any, *, is_chosen: bool) -> None:
-        referer = "" if is_chosen else request.lone_referer
+    def _set_options(self, request: Request, proxy: Any, *, overrides_proxy: bool) -> None:
+        referer = "" if overrides_proxy else request.lone_referer
         if referer and referer.isascii() and referer.isprintable() and not self._has_default_referer:
             # Nearly all requests of a spider have only this field, and REFERER is cheaper than a list of header lines.
             self._referer_set = True
@@ -260,7 +260,7 @@ class Handle:
         if method != "GET" or body:
             self._plain = False
             _set_method(self.curl, method, body)
-        if is_chosen or not PER_REQUEST.isdisjoint(request.meta) or "proxy-authorization" in headers:
+        if overrides_proxy or not PER_REQUEST.isdisjoint(request.meta) or "proxy-authorization" in headers:
             self._plain = False
             headers = self._set_special_options(request, str(proxy or ""))
         if headers:
@@ -276,7 +276,7 @@ class Handle:
         if get_meta("bindaddress"):
             set_bind_address(self.curl, get_meta("bindaddress"))
         if get_meta("download_fail_on_dataloss") is not None:
-            self._keeps_part = not get_meta("download_fail_on_dataloss")
+            self._accepts_partial = not get_meta("download_fail_on_dataloss")
         # The default Proxy-Authorization is for the default proxy only.
         defaults = self._settings.headers if proxy == self._settings.proxy else {}
         set_proxy(self.curl, proxy, {**defaults, **request.headers})
@@ -303,9 +303,9 @@ class Handle:
             self.curl.unsetopt(pycurl.CONNECT_TO)
         self._address = address
 
-    def _take(self, chunk: bytes) -> int | None:
+    def _on_chunk(self, chunk: bytes) -> int | None:
         """Store a chunk of the decompressed body. Return 0 to end the transfer."""
-        if self._received is None and not self._begin():
+        if self._received is None and not self._on_head():
             return 0
         if self._skipped:
             return None
@@ -313,18 +313,18 @@ class Handle:
         if self._size > self._limit:
             return self._end_at_limit(chunk)
         if self._into is not None:
-            return self._keep(chunk)
+            return self._store(chunk)
         self._chunks.append(chunk)
         return None
 
-    def _keep(self, chunk: bytes) -> int | None:
+    def _store(self, chunk: bytes) -> int | None:
         if self._into is None:
             self._chunks.append(chunk)
             return None
         try:
             self._into(chunk)
         except StopDownload as stop:
-            self._was_cut = not stop.fail
+            self._was_truncated = not stop.fail
             self._error = stop if stop.fail else None
             return 0
         except Exception as error:  # noqa: BLE001  `fetch` raises it
@@ -334,8 +334,8 @@ class Handle:
 
     def _end_at_limit(self, chunk: bytes) -> int:
         if self._cut:
-            self._was_cut = True
-            self._keep(chunk[: self._limit - self._size + len(chunk)])
+            self._was_truncated = True
+            self._store(chunk[: self._limit - self._size + len(chunk)])
         else:
             self._error = BodyTooLarge(f"body over {self._limit} bytes")
         return 0
@@ -349,7 +349,7 @@ class Handle:
             raise BodyTooLarge(f"body over {self._limit} bytes")
         return found[: self._limit]
 
-    def _begin(self) -> bool:
+    def _on_head(self) -> bool:
         """Parse the head and call `accept`. Return False to end the transfer."""
         try:
             status, fields = final_head(b"".join(self._head))  # within a callback libcurl refuses getinfo

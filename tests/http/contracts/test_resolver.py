@@ -196,7 +196,7 @@ def test_failure_is_cached(run, system, monkeypatch, name, reason):
             with pytest.raises(ConnectFailed, match=reason):
                 await resolver.resolve(name)
         assert len(system.names) == 1
-        monkeypatch.setattr(module, "FAILURE_TTL_S" if name == "no" else "AGAIN_TTL_S", 0.0)
+        monkeypatch.setattr(module, "FAILURE_TTL_S" if name == "no" else "UNANSWERED_TTL_S", 0.0)
         fresh = SystemResolver()
         for _ in range(2):
             with pytest.raises(ConnectFailed):

@@ -36,7 +36,7 @@ from lycosa.frontier.redis.admin.memory import purge_memory
 from lycosa.frontier.redis.admin.verify import find_faults
 from lycosa.frontier.redis.lanes import encode, fingerprint_of, lane_of
 from lycosa.frontier.redis.layout import Key
-from lycosa.frontier.redis.worker.partition import pushed
+from lycosa.frontier.redis.worker.partition import push_arguments
 from lycosa.frontier.redis.worker.session import Session
 
 HOSTS_MAX = 200
@@ -98,7 +98,7 @@ class RedisOperations:
             here = [record for record in records if self.session.partition_of(record.host) is partition]
             for start in range(0, len(here), PUSHED_MAX):
                 part = here[start : start + PUSHED_MAX]
-                arguments = [each for record in part for each in pushed(record, partition.clock_ahead_s)]
+                arguments = [each for record in part for each in push_arguments(record, partition.clock_ahead_s)]
                 queued += (await self.session.operate(partition, "push", len(part), *arguments))[1]
         self.on_change()
         return queued

@@ -36,7 +36,7 @@ from lycosa.frontier.redis.worker.heartbeat import WorkerHeartbeat
 from lycosa.frontier.redis.worker.known_hosts import KnownHosts
 from lycosa.frontier.redis.worker.lease_buffer import LeaseBuffer
 from lycosa.frontier.redis.worker.lease_pacing import LeasePacing
-from lycosa.frontier.redis.worker.partition import pushed
+from lycosa.frontier.redis.worker.partition import push_arguments
 from lycosa.frontier.redis.worker.session import Session
 from lycosa.http.core.model import Validators
 
@@ -86,7 +86,7 @@ class RedisFrontier:
     async def push(self, records: Sequence[UrlRecord]) -> int:
         homes = [self.session.partition_of(record.host) for record in records]
         for record, home in zip(records, homes, strict=True):
-            home.add("push", *pushed(record, home.clock_ahead_s))
+            home.add("push", *push_arguments(record, home.clock_ahead_s))
             self._known.add(record)
         before = self.session.calls.added
         await self.session.send()
@@ -126,7 +126,7 @@ class RedisFrontier:
         arguments: list[Any] = [self.session.token(lease), reason, int(contacted), row, len(children)]
         for child in children:
             target = self.session.partition_of(child.host)
-            arguments += ("" if target is home else target.number, *pushed(child, target.clock_ahead_s))
+            arguments += ("" if target is home else target.number, *push_arguments(child, target.clock_ahead_s))
             if target is not home:
                 home.outgoing.add(target.number)
             self._known.add(child)

@@ -141,7 +141,7 @@ def expired_workers(flat: list[bytes]) -> dict[str, int]:
     return {worker.decode(): int(commit) for worker, commit in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def pushed(record: UrlRecord, clock_ahead_s: float) -> tuple[Any, ...]:
+def push_arguments(record: UrlRecord, clock_ahead_s: float) -> tuple[Any, ...]:
     """Return the arguments of a pushed record; `clock_ahead_s` is how much the script's clock is ahead of ours."""
     due = record.not_before + clock_ahead_s if record.not_before > 0 else 0
     return fingerprint_of(record), record.host, lane_of(record), repr(due), encode(record)
