@@ -38,7 +38,6 @@ class RedisQueue(BlockingQueue):
         sync: bool = False,
         reconnect_max_s: float = RECONNECT_MAX_S,
     ) -> None:
-        self._member: QueueMember | None = None
         self._codec = item_codec(serializer, type)
         bound = None if maxsize is None else checked_maxsize(maxsize)
         self._options = {
@@ -73,11 +72,11 @@ class RedisQueue(BlockingQueue):
         self._ask("change", "shutdown", int(immediate))
 
     def close(self) -> None:
-        if self._member is not None:
-            self._member.close()
+        self._member.close()
 
     def __del__(self) -> None:
-        if self._member is not None and not self._member.closed:
+        member = getattr(self, "_member", None)  # missing when the constructor has failed
+        if member is not None and not member.closed:
             warnings.warn(f"queue {self._server.text} was not closed", ResourceWarning, source=self, stacklevel=2)
             self.close()
 
@@ -103,7 +102,7 @@ class RedisQueue(BlockingQueue):
     def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:
         pop = "ZPOPMAX" if self.order is Order.LIFO else "ZPOPMIN"
         arguments = (int(register), int(lease), pop, limit)
-        taken = self._joined.call("take", *arguments, read=self._taken_items, lease=lease)
+        taken = self._member.call("take", *arguments, read=self._taken_items, lease=lease)
         return taken or None
 
     def _taken_items(self, reply: list[Any]) -> list[TakenItem]:
@@ -127,26 +126,21 @@ class RedisQueue(BlockingQueue):
 
     def _end_lease(self, verb: str, taken: TakenItem) -> None:
         reply = self._call("end_lease", verb, taken.id)
-        self._joined.lease_ended(taken.id)
+        self._member.lease_ended(taken.id)
         if reply[0] == "ended":
             raise ValueError("the lease has ended already")
 
     def _wakeup_count(self) -> int:
-        return self._joined.wakeup_count
+        return self._member.wakeup_count
 
     def _wait(self, wakeup_count: int, timeout_s: float) -> None:
-        self._joined.sleep(wakeup_count, timeout_s)
-
-    @property
-    def _joined(self) -> QueueMember:
-        assert self._member is not None
-        return self._member
+        self._member.sleep(wakeup_count, timeout_s)
 
     def _call(self, script: str, *arguments: Any) -> list[Any]:
-        return self._joined.call(script, *arguments, read=lambda reply: reply)
+        return self._member.call(script, *arguments, read=lambda reply: reply)
 
     def _ask(self, script: str, *arguments: Any) -> list[Any]:
-        return self._joined.ask(script, *arguments)
+        return self._member.ask(script, *arguments)
 
     def _unpack(self, place: bytes, value: bytes) -> Any:
         try:

@@ -35,7 +35,7 @@ class StdoutSink:
         self._pending_bytes = 0
         self._unsent = memoryview(b"")
         self._never_blocks = self._is_open = False
-        self._poll = select.poll()
+        self._poll = select.poll()  # select takes no descriptors above 1,024, and a crawl may have more
 
     async def check(self) -> None:
         try:
@@ -90,17 +90,11 @@ class StdoutSink:
             self._lines.clear()
         self._pending_bytes = 0
 
-    def _until_room(self) -> None:
-        # With poll: select takes no descriptors above 1,024, and a crawl may have more.
-        writable = select.poll()
-        writable.register(self._fd, select.POLLOUT)
-        writable.poll()
-
     def _send(self, size_max: int) -> None:
         try:
             self._unsent = self._unsent[os.write(self._fd, self._unsent[:size_max]) :]
         except BlockingIOError:
-            self._until_room()
+            self._poll.poll()
         except (BrokenPipeError, ConnectionResetError) as error:
             raise StorageError(
                 "standard output was closed by its reader; the same command resumes the crawl"
