@@ -107,6 +107,18 @@ class Shop(Spider):
 """
 
 
+ENVIRONMENT = {"ACME_TOKEN": "token", "ACME_PASSWORD": "secret", "KEY": "k" * 32}
+WRITTEN = {
+    "Vb0…": r'"id":"([^"]+)"',
+    "5f0c1a2b-1a": r"(?i)x-proxy-lease: (\S+)",
+    "judge://KEY@judge.example.org:8300/?tls=8301&pin=PIN": r"(judge://\S+)",
+}
+"""Texts in the docs that stand for a part of the output before, and the pattern of that part."""
+
+PORTS = ("3128", "8082", "8300", "9464", "9465")
+"""Ports in the docs; free ones take their place."""
+
+
 class Block(NamedTuple):
     """A fenced block: its page, the number of its first line, its language and its text."""
 
@@ -119,19 +131,6 @@ class Block(NamedTuple):
 def blocks_of(page: str) -> list[Block]:
     text = (ROOT / page).read_text(encoding="utf-8")
     return [Block(page, text.count("\n", 0, match.start()) + 2, match[1], match[2]) for match in BLOCK.finditer(text)]
-
-
-ENVIRONMENT = {"ACME_TOKEN": "token", "ACME_PASSWORD": "secret", "KEY": "k" * 32}
-WRITTEN = {
-    "Vb0…": r'"id":"([^"]+)"',
-    "5f0c1a2b-1a": r"(?i)x-proxy-lease: (\S+)",
-    "judge://KEY@judge.example.org:8300/?tls=8301&pin=PIN": r"(judge://\S+)",
-}
-"""What stands for a part of earlier output, and where it is there."""
-
-
-PORTS = ("3128", "8082", "8300", "9464", "9465")
-"""Ports in the docs; free ones take their place."""
 
 
 def places(site: str, redis: str, ports: Sequence[int]) -> list[tuple[str, str]]:
@@ -354,7 +353,7 @@ def is_spider(value: object) -> bool:
 def is_server(line: str) -> bool:
     """Whether a command runs until Ctrl-C."""
     command = re.sub(r"^\w+=\S+ ", "", line)
-    return (command.startswith(SERVERS) and "--once" not in line) or "--keep-alive" in line
+    return command.startswith(SERVERS) and "--once" not in line
 
 
 def uses(text: str, name: str, definition: str) -> bool:
