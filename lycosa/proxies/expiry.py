@@ -1,4 +1,4 @@
-"""Forgets dead proxies regularly: those that no check has found working for a long time."""
+"""Regularly forget dead proxies that no check has found working for a long time."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 ROUND_S = 60.0
-"""The time between two searches for dead proxies."""
+"""Seconds between two searches for dead proxies."""
 
 
 async def forget_dead(
     pool: ProxyPool, kept_s: float, on_forgotten: Callable[[Sequence[str]], None], round_s: float = ROUND_S
 ) -> None:
-    """Forget dead proxies until cancelled, and report their keys. A pool that cannot be reached is tried again."""
+    """Forget dead proxies until cancelled, and report their keys. An unreachable pool is retried later."""
     while True:
         try:
             while keys := await pool.forget_dead(kept_s):
                 on_forgotten(keys)
                 await asyncio.sleep(0)  # a pool in memory never yields to other tasks
         except StateError as error:
-            log.warning("dead proxies are not forgotten: %s", error)
+            log.warning("cannot forget dead proxies: %s", error)
         await asyncio.sleep(round_s)

@@ -15,8 +15,8 @@ from lycosa.proxies.core.proxy import Proxy
 class ProxyLease(NamedTuple):
     """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: its session had another proxy before, whose cookies are of no use any more. The proxy was drawn from the
-    first `drawn_from` in the order of use; 0: it is that of its session.
+    `rebound`: its session had another proxy before, whose cookies are useless now. `drawn_from`: how many of the first
+    in the order of use it was drawn from; 0: it is the session's own proxy.
     """
 
     target: str
@@ -28,10 +28,10 @@ class ProxyLease(NamedTuple):
 
 
 class ProxyView(NamedTuple):
-    """A proxy as people see it, everywhere or on one target. Times in unix seconds, latencies in seconds.
+    """A proxy for display, across all targets or on one. Times in unix seconds, latencies in seconds.
 
-    `state` is that on the target; without one it is READY, COOLING or DEAD. `until`: the end of a cool-down. `uses`,
-    `good` and `bad` count requests.
+    `state`: that on the target; across all targets it is READY, COOLING or DEAD. `until`: the end of a cool-down.
+    `uses`, `good` and `bad` count requests.
     """
 
     proxy: Proxy
@@ -65,7 +65,7 @@ class ProxyExplanation(NamedTuple):
 
 
 class ProxyPool(Protocol):
-    """Leases proxies. A target is any text, by default a registrable domain. Errors of the store are `StateError`."""
+    """Leases proxies. A target is any text, by default a registrable domain. Errors of the store raise `StateError`."""
 
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """Add proxies, or update tags and prices of known ones. Return how many are new.
@@ -74,13 +74,13 @@ class ProxyPool(Protocol):
         """
 
     async def remove(self, keys: Iterable[str]) -> int:
-        """Forget proxies, also leased ones. Return how many there were."""
+        """Forget proxies, including leased ones. Return how many were forgotten."""
 
     async def count(self) -> int:
         """Return the number of proxies."""
 
     async def forget_dead(self, kept_s: float) -> list[str]:
-        """Forget proxies that have been dead for so many seconds and are not leased.
+        """Forget proxies that have been dead for `kept_s` seconds and are not leased.
 
         Return the keys of those forgotten by this call: call again until it returns none.
         """
@@ -94,13 +94,13 @@ class ProxyPool(Protocol):
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
-        """Lease so many different proxies at once, or none; wait at most `wait_s` for them. Raises `NoProxy`."""
+        """Lease `count` different proxies, all or none, waiting at most `wait_s` for them. Raises `NoProxy`."""
 
     async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
-        """Return the new deadline of a lease, None when it is over."""
+        """Return the new deadline of a lease, None if the lease has ended."""
 
     async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
-        """End a lease, with an outcome for each use. Return False, and change nothing, when it was over before."""
+        """End a lease, with an outcome for each use. Return False, and change nothing, if it had already ended."""
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
         """Ban a proxy for a target, for good or until a time. Return False when there is no such proxy."""
@@ -112,15 +112,16 @@ class ProxyPool(Protocol):
         """Record the result of a check: a good one revives a dead proxy. Return False when there is no such proxy."""
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, the lowest latency first, or those of a target."""
+        """Return all proxies, or those of a target, lowest latency first."""
 
     async def targets(self) -> list[TargetView]: ...
 
     async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
-        """Say for each proxy why it would be leased for a target now, or why not; those first that would.
+        """Explain for each proxy why it would or would not be leased for a target now, leasable ones first.
 
-        Of proxies that are not members of the target only the nearest ones (`proxies.core.explain`). Changes nothing.
+        Of proxies that are not members of the target, includes only the nearest (`proxies.core.explain`). Changes
+        nothing.
         """
 
     async def close(self) -> None:
-        """Leave the pool. Waiting callers get `NoProxy`."""
+        """Close the pool. Waiting callers get `NoProxy`."""

@@ -15,7 +15,7 @@ from lycosa.config.suggestions import looks_like_a_list_file, suggest_file
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.proxies.core.pool_url import MEMORY, PoolAddress, parse_pool_address
 from lycosa.proxies.core.project_policies import Policies, policies_from
-from lycosa.proxies.folder.folder import is_there
+from lycosa.proxies.folder.folder import pool_exists
 from lycosa.proxies.folder.pool import embedded_pool
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import ProxyPool
@@ -56,7 +56,7 @@ async def open_pool(
                 raise _missing(place)
             return pool
     if place.folder:
-        if not create and not is_there(Path(place.folder)):
+        if not create and not pool_exists(Path(place.folder)):
             raise _missing(place)
         return await embedded_pool(Path(place.folder), report, policy_of)
     return LocalPool(policy_of)
@@ -122,7 +122,7 @@ def _missing(place: PoolAddress) -> UsageError:
         return UsageError(f"there is no pool at {shown}: {makes}")
     if Path(place.folder).exists():
         return UsageError(f"there is no pool in {shown}: {makes}")
-    near = suggest_file(place.folder, lambda path: path.is_file() or is_there(path))
+    near = suggest_file(place.folder, lambda path: path.is_file() or pool_exists(path))
     if looks_like_a_list_file(place.folder):
         return UsageError(f"there is no file {shown}{near or ', and no pool of this name'}")
     wrong = f"there is no pool in {shown}{', nor a file of this name' if '/' in place.folder else ''}"

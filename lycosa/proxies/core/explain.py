@@ -198,7 +198,7 @@ def _copy_of(snapshot: TargetSnapshot, now: float) -> TargetPool:
     target.restore([replace(member) for member in snapshot.members.values()])
     tiers = {member.facts.tier for member in target.members.values()}
     target.parts()[0].restore(snapshot.virtual_time, tiers, target.members)
-    target.wake(now)
+    target.promote_due(now)
     return target
 
 

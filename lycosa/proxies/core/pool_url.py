@@ -1,6 +1,6 @@
 """The address of a pool of proxies. Nothing is opened here.
 
-    memory:                             in this process, and lost with it
+    memory:                             in this process, and lost when it ends
     DIR                                 in a folder: durable, shared by the processes of a machine
     redis://HOST:6379/0?pool=NAME       on a server (`core.redis_url`, in all its forms), shared by machines
 
@@ -19,10 +19,10 @@ MEMORY = "memory:"
 OPTION, DEFAULT = "pool", "default"
 NAME_MAX = 100
 FOLDER_MAX = 4_000
-"""Characters of the path of a folder: systems take 4,096 bytes."""
+"""Maximum number of characters of the path of a folder: operating systems accept 4,096 bytes."""
 
 PART_MAX = 255
-"""Bytes of one component of the path."""
+"""Maximum number of bytes of one component of the path."""
 
 
 class PoolAddress(NamedTuple):
@@ -41,7 +41,7 @@ class PoolAddress(NamedTuple):
 
 
 def parse_pool_address(address: str) -> PoolAddress:
-    """Parse an address. Raises `UsageError`, without the password."""
+    """Parse an address. Raises `UsageError`, with no password in its message."""
     if address == MEMORY:
         return PoolAddress(MEMORY)
     if not redis_url.is_redis_url(address):
@@ -57,7 +57,8 @@ def parse_pool_address(address: str) -> PoolAddress:
     name = read.extra.get(OPTION, DEFAULT)
     if not (0 < len(name) <= NAME_MAX and name.isprintable()) or set(name) & set("{}/"):
         raise UsageError(
-            f"{read.text}: {OPTION}={name:.{NAME_MAX}} is not a name: write at most {NAME_MAX} letters, no {{}}/"
+            f"{read.text}: {OPTION}={name:.{NAME_MAX}} is not a valid name: write at most {NAME_MAX} "
+            "characters, none of {}/"
         )
     server, _, query = address.partition("?")
     options = urlencode([(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != OPTION])

@@ -1,4 +1,4 @@
-"""The table `proxies` of a project's file: how the proxies of each target are used.
+"""The table `proxies` of the project file: how the proxies of each target are used.
 
     [proxies.default]                       # for every target
     lease_s = 60
@@ -11,8 +11,8 @@
 
     [proxies.targets."*.example.org"]       # a pattern
 
-One table counts for a target: the one with its name, else that of the nearest parent domain, else the first pattern
-that matches. Keys that it does not have come from `default`, and the rules of `default` follow its own. The keys are
+One table applies to a target: the one with its name, else that of the nearest parent domain, else the first pattern
+that matches. Keys missing there come from `default`; the rules of `default` are tried after its own. The keys are
 the fields of `TargetPolicy` and `OutcomeRule`.
 """
 
@@ -35,13 +35,13 @@ from lycosa.proxies.core.tables import read_table
 
 TABLE = "proxies"
 TARGETS_MAX = 10_000
-"""Targets with a table of their own."""
+"""Maximum number of targets with a table of their own."""
 
 CACHE_MAX = 10_000
-"""Targets whose settings are cached."""
+"""Maximum number of targets whose settings are cached."""
 
 TARGET_MAX = 255
-"""Characters of the name of a target: those of a domain (RFC 1035)."""
+"""Maximum length of a target's name, in characters: that of a domain (RFC 1035)."""
 
 SHOWN_MAX = 60
 WILDCARDS = frozenset("*?[")
@@ -64,7 +64,7 @@ class TargetTable(msgspec.Struct):
 
 
 class ProxiesTable(msgspec.Struct):
-    """The table `proxies`. Others read `sources` and `checks`; `targets` are read one by one, as errors name them."""
+    """The table `proxies`. `sources` and `checks` are read elsewhere; `targets` one by one, so errors can name them."""
 
     default: TargetTable = msgspec.field(default_factory=TargetTable)
     targets: Annotated[dict[str, Any], Meta(max_length=TARGETS_MAX)] = {}
@@ -80,7 +80,7 @@ class TargetSettings(NamedTuple):
 
 
 class Policies:
-    """The settings of all targets; made by `policies_from`. Without a table each target has the default policy."""
+    """The settings of all targets; created by `policies_from`. Without a table each target has the default policy."""
 
     def __init__(
         self, default: TargetSettings | None = None, named: Mapping[str, TargetSettings] | None = None
@@ -95,7 +95,7 @@ class Policies:
         return self._of(target).policy
 
     def rules_of(self, target: str) -> tuple[OutcomeRule, ...]:
-        """Return the rules of a target, then those for all."""
+        """Return the rules of a target, then those for all targets."""
         return self._of(target).rules
 
     def _of(self, target: str) -> TargetSettings:
@@ -123,18 +123,18 @@ def policies_from(values: Mapping[str, Any]) -> Policies:
         if not 0 < len(name) <= TARGET_MAX or "://" in name:
             raise BadSetting(f'{place}: not a target: write a domain, "shop.example", or a pattern, "*.example"')
         if name.lower() in named:
-            raise BadSetting(f"{place}: there is this target already, in other letters")
+            raise BadSetting(f"{place}: this target exists already, with different capitals")
         named[name.lower()] = _settings(read_table(value, TargetTable, place), place, default)
     return Policies(default, named)
 
 
 def _settings(table: TargetTable, place: str, base: TargetSettings) -> TargetSettings:
-    """Return the settings of a table on top of others."""
+    """Return the settings of a table, on top of those of `base`."""
     values = {name: value for name in asdict(base.policy) if (value := getattr(table, name)) is not UNSET}
     policy = replace(base.policy, **values)
     if policy.cool_s > policy.max_cool_s:
         wrong = f"cool_s ({policy.cool_s:g}) is more than max_cool_s ({policy.max_cool_s:g})"
-        raise BadSetting(f"{place}: {wrong}: write max_cool_s, too")
+        raise BadSetting(f"{place}: {wrong}: set max_cool_s too")
     try:
         return TargetSettings(policy, checked_rules([*table.rules, *base.rules]))
     except BadProxy as error:
@@ -142,7 +142,7 @@ def _settings(table: TargetTable, place: str, base: TargetSettings) -> TargetSet
 
 
 def _upwards(target: str) -> Iterator[str]:
-    """Yield a target, the same without a port, then its parent domains, the nearest first."""
+    """Yield a target, the target without its port, then its parent domains, nearest first."""
     yield target
     host = re.sub(r":\d+$", "", target)
     while host:

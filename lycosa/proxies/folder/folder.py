@@ -1,13 +1,13 @@
-"""The folder of a pool of proxies, as its one owner reads and writes it.
+"""The folder of a proxy pool, read and written by the one process that owns it.
 
 DIR/lock        locked while a process owns the pool; holds its process id
-DIR/pool        the image: the pool when the journal of its generation began; always replaced as a whole
-DIR/journal.7   the changes since then (`proxies.core.pool.journal`), one checksummed frame a record
-DIR/socket      where a live owner serves other processes
+DIR/pool        the image: a snapshot of the pool at the start of its generation's journal; always replaced as a whole
+DIR/journal.7   the changes since then (`proxies.core.pool.journal`), one checksummed frame per record
+DIR/socket      where the running owner serves other processes
 
-A record is handed to the operating system before any caller learns of the change, so that `kill -9` loses nothing that
-was answered. A process that is killed while it writes a record leaves a torn end, which is ignored. Anything else that
-differs from what was written is damage. The files hold logins: only our own user may read them.
+A record is handed to the operating system before any caller gets a reply, so `kill -9` loses nothing that was
+confirmed. A process that is killed while it writes a record leaves a torn end, which is ignored. Any other difference
+from what was written is an error. The files contain logins: only the user of this process may read them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ IMAGE_HEAD = Struct("<4sIQQ")
 
 LOCK, IMAGE, JOURNAL, SOCKET = "lock", "pool", "journal.", "socket"
 JOURNAL_MIN = 4 << 20
-"""Bytes that a journal has at least, and as many as its image, before a new image replaces it."""
+"""Bytes. A new image replaces a journal that is longer than this and longer than its image."""
 
 RECORD_MAX = 4 << 20
-"""Bytes of a record; for a longer one a new image is written."""
+"""Maximum number of bytes of a record; instead of a longer one, a new image is written."""
 
-WHEN_FULL = " for the pool of proxies: free some, and it goes on"
-REPAIR = "put back a copy of the folder, or delete it and add the proxies again"
+WHEN_FULL = " for the pool of proxies: free some space, and it continues"
+REPAIR = "restore the folder from a copy, or delete it and add the proxies again"
 
 
 class PoolFolder:
@@ -69,7 +69,7 @@ class PoolFolder:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether nothing was written since the image."""
+        """Whether nothing has been written since the image."""
         return self.is_complete and not self._size
 
     def read(self) -> tuple[bytes, list[bytes]]:
@@ -85,7 +85,7 @@ class PoolFolder:
         return image, list(_read_frames(self.path / f"{JOURNAL}{self.generation}", self.generation))
 
     def resume(self) -> bool:
-        """Continue the journal that was read, if it is empty; if it is not, return False: write a new image."""
+        """Continue the journal that was read, if it is empty. Otherwise return False: a new image has to be written."""
         journal = self.path / f"{JOURNAL}{self.generation}"
         if not self.generation:
             return False
@@ -127,7 +127,7 @@ class PoolFolder:
         self._size_max += JOURNAL_MIN
 
     def append(self, record: bytes) -> None:
-        """Write a record to the journal. If it is too long, or that fails, the journal is no longer complete."""
+        """Write a record to the journal. If it is too long or the write fails, the journal is no longer complete."""
         if len(record) > RECORD_MAX:
             self._close_journal()
             return
@@ -137,7 +137,7 @@ class PoolFolder:
         except OSError as error:
             self._close_journal()
             raise _storage_error(self.path, error) from error
-        if written < len(frame):  # the device has become full
+        if written < len(frame):  # the disk is full now
             self._close_journal()
             raise _storage_error(self.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         self._size += len(frame)
@@ -155,14 +155,14 @@ class PoolFolder:
     def _parse_image(self, data: bytes) -> tuple[int, bytes]:
         path = self.path / IMAGE
         if len(data) < IMAGE_HEAD.size or data[: len(MAGIC)] != MAGIC:
-            raise ForeignState(f"{path} is not that of a pool of proxies: give another folder")
+            raise ForeignState(f"{path} is not the file of a pool of proxies: use another folder")
         _, version, generation, checksum = IMAGE_HEAD.unpack_from(data)
         if version > VERSION:
             raise NewerState(f"{path} has version {version}, this Lycosa reads up to {VERSION}: upgrade Lycosa")
         if version < VERSION:
             raise ForeignState(
-                f"{path} has version {version}, this Lycosa reads {VERSION}: export the proxies with the Lycosa that "
-                f"wrote it, and add them to a new folder"
+                f"{path} has version {version}, this Lycosa reads {VERSION}: export the proxies with the version of "
+                f"Lycosa that wrote it, and add them to a new folder"
             )
         image = data[IMAGE_HEAD.size :]
         if xxh3_64_intdigest(image, generation) != checksum:
@@ -170,8 +170,8 @@ class PoolFolder:
         return generation, image
 
 
-def is_there(path: Path) -> bool:
-    """Return whether the folder holds a pool or the beginning of one. One that cannot be read may hold one."""
+def pool_exists(path: Path) -> bool:
+    """Return whether the folder holds a pool, complete or not. True if that cannot be found out."""
     try:
         return (path / IMAGE).is_file() or (path / LOCK).is_file()
     except OSError:
@@ -179,7 +179,7 @@ def is_there(path: Path) -> bool:
 
 
 def owner_of(path: Path) -> str:
-    """Return the id of the process that owns the pool in this folder, or owned it last."""
+    """Return the id of the process that owns the pool in this folder, or was the last to own it."""
     return lock_owner(path / LOCK)
 
 
@@ -203,10 +203,10 @@ def _refuse_foreign(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_dir():
-        raise ForeignState(f"{path} is a file: a pool of proxies is kept in a folder")
+        raise ForeignState(f"{path} is a file: a pool of proxies needs a folder")
     names = {entry.name for entry in path.iterdir()}
     if IMAGE not in names and any(name not in {LOCK, SOCKET, f"{IMAGE}.new"} and JOURNAL not in name for name in names):
-        raise ForeignState(f"{path} holds something else than a pool of proxies: give an empty or new folder")
+        raise ForeignState(f"{path} contains other files than a pool of proxies: use an empty or new folder")
 
 
 def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
@@ -226,9 +226,9 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
 
 
 def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
-    """Return whether a valid frame follows an invalid one, which therefore is not the torn end of a killed process."""
+    """Return whether a valid frame follows an invalid one. Then the invalid one is not the torn end of a journal."""
     return any(frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
 
 
 def _storage_error(path: Path, error: OSError) -> StateError:
-    return write_error(path, error, "the pool of proxies cannot be kept", WHEN_FULL)
+    return write_error(path, error, "the pool of proxies cannot be stored", WHEN_FULL)

@@ -30,7 +30,7 @@ class GatewayCounts:
     bytes_down: int = 0
 
     def metrics(self) -> list[Metric]:
-        """Return them for Prometheus."""
+        """Return the counters as Prometheus metrics."""
         traffic = {"up": self.bytes_up, "down": self.bytes_down}
         return [
             Metric("lycosa_gateway_clients", "gauge", "Client connections.", [({}, self.clients)]),
@@ -40,7 +40,7 @@ class GatewayCounts:
             _labelled("outcomes", "Uses of proxies, by blame of the outcome.", "blame", self.outcomes),
             _labelled("refused", "Refused requests, by status.", "status", self.refused),
             _total("retries", "Requests sent again.", [({}, self.retries)]),
-            _total("reports", "Reports of clients.", [({}, self.reports)]),
+            _total("reports", "Outcomes reported by clients.", [({}, self.reports)]),
             _total("leases_lost", "Leases that the pool took back.", [({}, self.leases_lost)]),
             _labelled("tunnel_bytes", "Bytes through tunnels.", "direction", traffic),
         ]

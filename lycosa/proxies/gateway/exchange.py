@@ -1,8 +1,8 @@
-"""One plain HTTP request: sent through a proxy, if need be again through another one, and its response passed on.
+"""One plain HTTP request: send it through a proxy, retry through another one if necessary, and pass on the response.
 
-The request body is kept while it is small, so that it can be sent again. A request is sent again if the proxy failed:
-whatever the method if it could not be reached or refused our login; for idempotent methods (RFC 9110 §9.2.2) if the
-connection ended before the response. Never after the client has received a byte of a response.
+The request body is kept while it is small, so that it can be sent again. A request is retried if the proxy failed:
+with any method if the proxy was unreachable or refused our login; with idempotent methods (RFC 9110 §9.2.2) also if the
+connection ended before the response. It is never retried after the client has received a byte of a response.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from lycosa.proxies.gateway.upstream import Upstream, UpstreamKey
 
 
 class Exchange:
-    """A `ProxyTask` and an `UpstreamListener`, see the module.
+    """Implements `ProxyTask` and `UpstreamListener`; see the module.
 
     `keep_alive`: the client's connection can be reused. `started`: the client has received part of the response.
-    `active_at`: the time of the last progress, in the loop's time.
+    `active_at`: the loop time of the last progress.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Exchange:
             out = encode_chunk(payload) + (LAST_CHUNK if self.body.done else b"")
         upstream = self._upstream
         if self._replay is not None:
-            # Without a connection yet, everything has to be kept for it.
+            # Until there is a connection, everything has to be kept for it.
             if upstream is None or len(self._replay) + len(out) <= BUFFER_MAX:
                 self._replay += out
             else:
@@ -113,7 +113,7 @@ class Exchange:
             self._upstream.pause()
 
     def fail(self, error: BadMessage) -> None:
-        """End the exchange: the request body cannot be read to its end."""
+        """End the exchange because the request body is invalid."""
         self._body_error = error
         self._fail(error)
 
@@ -142,7 +142,7 @@ class Exchange:
         self._lease, self._latency_s = lease, None
         self._rules = self._context.rules_of(lease.proxy_lease.target)
         proxy = lease.proxy_lease.proxy
-        # An HTTP proxy takes the request itself, all others a connection to the host.
+        # An HTTP proxy receives the request itself; all others are asked for a connection to the host.
         absolute = proxy.scheme in ("http", "https") and not route.pinned
         key = (proxy.key, "" if absolute else self._to.authority)
         login = proxy_authorization(proxy) if absolute else b""
@@ -155,7 +155,7 @@ class Exchange:
             except ConnectionLost:
                 if not upstream.is_reused or not self.can_repeat():
                     raise
-                continue  # it was closed while it was idle: not a fault of the proxy
+                continue  # it was closed while it was idle: not the proxy's fault
             return self.outcome
 
     def can_repeat(self) -> bool:
@@ -179,7 +179,7 @@ class Exchange:
         if self._response is not None and self._response_body.open_ended and how == "closed":
             self._finish(reusable=False)
         else:
-            when = "before the answer" if self._response is None else "in the middle of the answer"
+            when = "before the response" if self._response is None else "in the middle of the response"
             self._fail(ConnectionLost(f"the connection was {how} {when}"))
 
     def on_writable(self, *, is_writable: bool) -> None:
@@ -189,7 +189,7 @@ class Exchange:
             self._client.pause()
 
     def _take_idle(self, key: UpstreamKey) -> Upstream | None:
-        """Return an idle connection if the request may be repeated: the proxy may be closing it right now."""
+        """Return an idle connection, only if the request may be repeated: the proxy may be closing it right now."""
         is_repeatable = self._head.method in IDEMPOTENT and self._replay is not None
         return self._context.idle_connections.take(key) if is_repeatable else None
 
@@ -236,12 +236,12 @@ class Exchange:
             if head.status >= 200:
                 self._start_response(head)
             elif head.status == 101:
-                raise BadMessage("a switch to another protocol, which was not requested")
+                raise BadMessage("the server switched to another protocol without a request")
             elif self._head.minor:  # HTTP/1.0 has no interim responses
                 self._client.send(encode_response(head))
 
     def _start_response(self, head: ResponseHead) -> None:
-        if head.status == 407:  # it concerns our login, not that of the client
+        if head.status == 407:  # about our login, not the client's
             raise ProxyFailed(f"{PROXY_LOGIN_REFUSED} (407)")
         self._response_body = body = response_body_reader(head, self._head.method)
         self.keep_alive &= not body.open_ended and self.body.done

@@ -1,7 +1,7 @@
-"""One tunnel: a connection to a host through a proxy, joined with that of the client until both have ended.
+"""One tunnel: a connection to a host through a proxy, joined with the client's connection until both have ended.
 
-The gateway does not see inside. A tunnel that brought bytes shows that the proxy works, and nothing about the site; one
-that got no answer to the client's bytes is a miss. The rest is for the client to report.
+The gateway cannot look inside. If bytes came back, the proxy works, but that says nothing about the site; if the
+client's bytes got no answer, it is a miss. Anything else is for the client to report.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lycosa.proxies.gateway.routing import GatewayContext, Route, destination_fo
 from lycosa.proxies.gateway.upstream import Upstream
 
 HALF_CLOSED_IDLE_S = 60.0
-"""Idle time after which a tunnel ends when one side has ended."""
+"""Idle time after which a tunnel ends if one side is closed."""
 
 
 class Tunnel:
-    """A `ProxyTask` and an `UpstreamListener`, see the module.
+    """Implements `ProxyTask` and `UpstreamListener`; see the module.
 
-    `on_open(lease)` returns the reply to the client, and what the client has sent by then.
+    `on_open(lease)` returns the reply to the client, and the bytes that the client has sent so far.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Tunnel:
         if upstream is None:
             return None
         if not upstream.forwarded and (self._client.forwarded or self._early_size):
-            return Outcome(Blame.MISS, "the tunnel brought nothing", None, upstream.latency_s)
+            return Outcome(Blame.MISS, "no data came through the tunnel", None, upstream.latency_s)
         return Outcome(Blame.NOBODY, "", None, upstream.latency_s)
 
     def on_close(self, how: str) -> None:
@@ -80,7 +80,7 @@ class Tunnel:
         self.finish()
 
     def on_data(self, data: bytes) -> None:
-        """Nothing comes here: the joined connections pass bytes to each other."""
+        """Never called: the joined connections pass bytes to each other."""
 
     def on_writable(self, *, is_writable: bool) -> None:
         """The joined connections pause each other."""
@@ -108,7 +108,7 @@ class Tunnel:
 
     @property
     def idle_timeout_s(self) -> float:
-        """The time after which an idle tunnel ends: a short one if one side has ended, as the other may be gone too."""
+        """The time after which an idle tunnel ends: shorter if one side is closed, as the other may be gone too."""
         limit_s = self._context.limits.tunnel_idle_s
         is_half_closed = self._client.at_eof or (self._upstream is not None and self._upstream.at_eof)
         return min(HALF_CLOSED_IDLE_S, limit_s) if is_half_closed else limit_s
@@ -119,7 +119,7 @@ class Tunnel:
         reply, early = self._on_open(lease)
         self._early_size = len(early)
         upstream.forwarded += len(received)
-        self._client.send(reply + received)  # before `join`, which lets the next bytes follow
+        self._client.send(reply + received)  # before `join`, after which further bytes are forwarded
         if early:
             upstream.send(early)
         self._client.join(upstream)

@@ -155,19 +155,19 @@ def test_valid_records_of_another_pool_are_an_error(tmp_path: Path) -> None:
     data = file.read_bytes()
     ends = frames(data)
     file.write_bytes(data[: ends[0]] + data[ends[1] :])
-    with pytest.raises(StorageError, match=r"journal\.1 cannot be read \(KeyError\('a\.example'\)\): put back a copy"):
+    with pytest.raises(StorageError, match=r"journal\.1 cannot be read \(KeyError\('a\.example'\)\): restore the"):
         open_store(path)
 
 
 def test_a_folder_that_is_no_pool_of_this_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ForeignState, match="is a file: a pool of proxies is kept in a folder"):
+    with pytest.raises(ForeignState, match="is a file: a pool of proxies needs a folder"):
         open_store(tmp_path / "file")
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(ForeignState, match="holds something else than a pool of proxies"):
+    with pytest.raises(ForeignState, match="contains other files than a pool of proxies"):
         open_store(tmp_path)
     (tmp_path / "pool").write_text("my pool")
-    with pytest.raises(ForeignState, match="is not that of a pool of proxies"):
+    with pytest.raises(ForeignState, match="is not the file of a pool of proxies"):
         open_store(tmp_path)
     newer = tmp_path / "newer"
     newer.mkdir()
@@ -181,7 +181,7 @@ def test_a_folder_that_is_no_pool_of_this_version_is_refused(tmp_path: Path) -> 
         with pytest.raises(ForeignState, match=f"version {version}, this Lycosa reads 3: export the proxies"):
             open_store(older)
     below = tmp_path / "file" / "pool"
-    with pytest.raises(StorageError, match="cannot be kept: not a directory"):
+    with pytest.raises(StorageError, match="cannot be stored: not a directory"):
         open_store(below)
 
 

@@ -274,7 +274,7 @@ def test_only_idempotent_requests_are_repeated_after_a_proxy_disconnects(run):
         post = b"POST http://shop.example/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         answer = await gateway.request(post)
         assert status_of(answer) == 502
-        assert b"the connection was closed before the answer" in answer
+        assert b"the connection was closed before the response" in answer
         assert len(good.received) == 1
 
     run(scenario)

@@ -201,7 +201,7 @@ def test_a_tunnel_that_brings_nothing_is_a_miss(run):
         writer.close()
         while not gateway.pool.released:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        assert gateway.pool.outcomes == [("miss", "the tunnel brought nothing")]
+        assert gateway.pool.outcomes == [("miss", "no data came through the tunnel")]
 
     run(scenario)
 

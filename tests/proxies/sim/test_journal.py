@@ -69,7 +69,7 @@ def state_of(pool: GlobalPool, now: float) -> Image:
     """Return the state of a pool, with expirations up to now applied."""
     for target in pool.targets.values():
         target.expire(now)
-        target.wake(now)
+        target.promote_due(now)
     image = pool_image.decode(pool_image.encode(image_of(pool)))
     for target in image.targets:
         target.sessions = [each for each in target.sessions if each.until > now]

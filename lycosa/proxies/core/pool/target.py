@@ -1,7 +1,7 @@
 """The pool of one target: grants leases with a token, takes them back with their outcomes, lets proxies cool down.
 
-This is the reference for all back ends: their results are compared with it. Time and chance are arguments: `now` in
-unix seconds, `draw` from 0 to 1.
+This is the reference for all back ends: tests compare their results with it. Time and randomness are arguments: `now`
+in unix seconds, `draw` from 0 to 1.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxySt
 
 DOWN_S = 10.0
 DOWN_MAX_S = 60.0
-"""The cool-down here of a proxy that could not be reached; the global pool may set a longer one."""
+"""The cool-down on this target of an unreachable proxy; the global pool may set a longer one."""
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
-"""Looking them up in their class at each use would take as long as the rest of `_record`."""
+"""Module names, because enum lookups at each use would take as long as the rest of `_record`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """What a lease asks for: proxies with these tags, the same one for the same `session`, else none of `avoid`."""
+    """What a caller asks for: proxies with these `tags`, the same one for one `session`, otherwise none in `avoid`."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
     session: str = ""
     avoid: frozenset[str] = frozenset()
     kind: frozenset[tuple[str, str]] = field(init=False, compare=False, repr=False)
-    """The tags as a key; requests of one kind share the filling of a target."""
+    """The tags as a key. A target is filled once for all requests of one kind."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", frozenset(self.tags.items()))
@@ -55,7 +55,7 @@ ANY = ProxyRequest()
 class Grant(NamedTuple):
     """A new lease. `rebound`: its session had another proxy before.
 
-    The proxy was drawn from the first `drawn_from` in the order of use; 0: it is that of the session.
+    `drawn_from`: how many of the first in the order of use it was drawn from; 0: it is the session's own proxy.
     """
 
     token: int
@@ -66,7 +66,7 @@ class Grant(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """No proxy is free. `at`: when to try again at the latest, None when no known event will help."""
+    """No proxy is free. `at`: the latest time to try again, None if no known event will free one."""
 
     at: float | None
 
@@ -89,13 +89,13 @@ class TargetPool:
         self._exits: dict[str, set[str]] = {}
 
     def learn(self, key: str, facts: ProxyFacts, now: float) -> None:
-        """Update what is known of a proxy everywhere; a new one joins."""
+        """Update the facts about a proxy that hold for all targets; a new proxy joins this target."""
         member = self.members.get(key)
         lost, exit_before = False, "" if member is None else member.facts.exit_ip
         if member is None:
             member = self.members[key] = ProxyTargetState(key, facts, self._order.virtual_time)
         else:
-            self._order.remove(member)  # its tier and its time may change
+            self._order.remove(member)  # its tier may change, and when it is eligible
             self._leave_exit(member)
             lost = facts.dead and member.usable
             member.half_open |= member.facts.dead and not facts.dead  # revived: on trial first
@@ -123,7 +123,7 @@ class TargetPool:
     ) -> list[Grant] | Wait:
         """Lease as many different proxies as there are draws, or none."""
         self.expire(now)
-        self.wake(now)
+        self.promote_due(now)
         bound = self._bound(request.session, now) if request.session else None
         kept = bound if bound is not None and request.has_tags(bound) else None
         if kept is not None and (kept.usable or kept.lease_count):
@@ -136,19 +136,19 @@ class TargetPool:
         return self._lease(chosen, now, until, request.session, rebound=rebound, drawn_from=drawn_from)
 
     def replay_acquire(self, keys: Sequence[str], now: float, until: float, session: str) -> list[Grant]:
-        """Lease the proxies that `acquire` chose before: for a journal."""
+        """Lease the proxies that `acquire` chose, when a journal is replayed."""
         self.expire(now)
-        self.wake(now)
+        self.promote_due(now)
         return self._lease([self.members[key] for key in keys], now, until, session)
 
     def renew(self, token: int, now: float, lease_s: float | None = None) -> float | None:
-        """Return the new deadline of a lease, None when it is over."""
+        """Return the new deadline of a lease, None if the lease has ended."""
         self.expire(now)
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
         return until if self._leases.renew(token, until) else None
 
     def release(self, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
-        """End a lease with an outcome for each use. Return the key of its proxy, None when it was over before."""
+        """End a lease with an outcome for each use. Return the key of its proxy, None if it had already ended."""
         self.expire(now)
         lease = self._leases.end(token)
         if lease is None:
@@ -201,7 +201,7 @@ class TargetPool:
 
     @property
     def leases(self) -> int:
-        """The number of leases, some of them perhaps overdue."""
+        """The number of leases, including overdue ones that have not been ended yet."""
         return len(self._leases)
 
     def leases_at(self, now: float) -> int:
@@ -224,11 +224,11 @@ class TargetPool:
         return self._order.virtual_time
 
     def deadlines(self) -> dict[str, float]:
-        """Return the first deadline of each leased proxy, by its key."""
+        """Return the earliest deadline of each leased proxy, by its key."""
         return self._leases.deadlines()
 
     def session_key(self, session: str, now: float) -> str | None:
-        """Return the key of the proxy of a session."""
+        """Return the key of the proxy bound to a session."""
         return self._sessions.key(session, now)
 
     def interval_s(self, now: float) -> float:
@@ -236,7 +236,7 @@ class TargetPool:
         return max(self.policy.delay_s, self.guard.interval_s(now))
 
     def parts(self) -> tuple[UseOrder, LeaseTable, Sessions]:
-        """Return the private parts, for a store."""
+        """Return the internal state, for a store."""
         return self._order, self._leases, self._sessions
 
     def set_policy(self, policy: TargetPolicy, now: float) -> None:
@@ -249,7 +249,7 @@ class TargetPool:
             self._place(member, now)
 
     def restore(self, members: Sequence[ProxyTargetState]) -> None:
-        """Take over the members of a store; `parts` are restored separately."""
+        """Restore the members from a store; `parts` are restored separately."""
         self.members = {member.key: member for member in members}
         for member in members:
             if member.facts.exit_ip:
@@ -265,7 +265,7 @@ class TargetPool:
         rebound: bool = False,
         drawn_from: int = 0,
     ) -> list[Grant]:
-        if self.guard.count_leases(now, len(chosen)):  # `usable` is slow, so it is only called for whole windows
+        if self.guard.count_leases(now, len(chosen)):  # `usable` is slow, so it is called only once per window
             self.guard.end_window(now, self.usable())
         interval_s = self.interval_s(now)
         if session:
@@ -306,7 +306,7 @@ class TargetPool:
             self._count_ban(member, outcome, now, draw)
 
     def _count_ban(self, member: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
-        """Let a proxy cool down, and with it all that share its exit address."""
+        """Let a proxy cool down, together with all proxies that share its exit address."""
         policy = self.policy
         member.bans += 1
         member.misses = 0
@@ -323,7 +323,7 @@ class TargetPool:
         self._note_lost(lost, now, BAN_HOLD_S)
 
     def _note_lost(self, lost: Sequence[ProxyTargetState], now: float, hold_s: float) -> None:
-        """Refill the target, and keep the load of proxies that worked here away from the others."""
+        """Request a refill, and keep the load of lost proxies that had worked here from moving to the others."""
         if lost:
             self.filled.clear()
             if self.policy.guarded and any(member.has_worked for member in lost):
@@ -340,7 +340,7 @@ class TargetPool:
         else:
             self._order.add_ready(member)
 
-    def wake(self, now: float) -> None:
+    def promote_due(self, now: float) -> None:
         """Insert the waiting members that are eligible now into the order of use."""
         while (member := self._order.pop_due(now, self.members)) is not None:
             self._place(member, now)
@@ -352,7 +352,7 @@ class TargetPool:
         return Wait(min((each for each in times if each is not None), default=None))
 
     def _bound(self, session: str, now: float) -> ProxyTargetState | None:
-        """Return the member that a session has, if it is still one."""
+        """Return the proxy bound to a session, if it is still a member."""
         key = self._sessions.key(session, now)
         return None if key is None else self.members.get(key)
 
@@ -366,10 +366,10 @@ class TargetPool:
 def _choose(
     order: UseOrder, members: Mapping[str, ProxyTargetState], draws: Sequence[float], request: ProxyRequest
 ) -> tuple[list[ProxyTargetState], int]:
-    """Return as many ready members as there are draws, or none; and from how many each was drawn.
+    """Return as many ready members as there are draws, or none, and the number of members that each was drawn from.
 
-    They are of the cheapest tier with usable proxies. A tier with too few of them gives its ready ones, and the next
-    tier the rest.
+    They come from the cheapest tier with usable proxies. If it has too few usable ones, it supplies those that are
+    ready, and the next tier the rest.
     """
     accepts = request.fits if request.avoid else request.has_tags
     fits = accepts if request.tags or request.avoid else None
@@ -386,6 +386,6 @@ def _choose(
 
 
 def has_usable(tier: int, members: Mapping[str, ProxyTargetState], request: ProxyRequest, count: int) -> bool:
-    """Whether a tier has so many usable proxies that fit."""
+    """Whether a tier has at least `count` usable proxies that fit."""
     usable = (each for each in members.values() if each.facts.tier == tier and each.usable and request.fits(each))
     return next(islice(usable, count - 1, None), None) is not None
