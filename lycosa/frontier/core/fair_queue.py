@@ -185,7 +185,7 @@ class FairQueue(Generic[E]):
             entity.lane = None
 
     def pop_due(self, now: float) -> E | None:
-        """Remove and return a waiting entity whose time has come."""
+        """Remove and return a waiting entity that is due; None if there is none."""
         heap = self.heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)

@@ -101,7 +101,7 @@ class LeaseManager(Generic[Key]):
         return leases
 
     def end(self, lease: Lease, *, contacted: bool) -> LeasedRecord[Key] | None:
-        """End the lease and free its slot on the host. Return None if the token is not valid, or no longer.
+        """End the lease and free its slot on the host. Return None if the token is not (or no longer) valid.
 
         If the host was not `contacted`, the next start need not wait for its delay.
         """

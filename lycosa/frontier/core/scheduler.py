@@ -27,7 +27,7 @@ TRANSFER_S = 0.2
 """Assumed duration of a transfer, to estimate the work of hosts without a delay."""
 
 CLOCK_SLACK_S = 1.0
-"""A time up to this much before the latest one was only read earlier; one further back means a clock set back."""
+"""Tolerance for times that arrive out of order; a time earlier by more means that the clock was set back."""
 
 PAUSE_MAX_S = 3600.0
 """Maximum length of a pause that may have been set either before or after the clock was set back."""
@@ -388,7 +388,7 @@ class HostScheduler:
             self.reschedule(host)
 
     def _promote_due(self) -> None:
-        """Make all waiting entities whose time has come ready."""
+        """Make ready all waiting entities that are due."""
         queue, now = self._queue, self.now
         while (due := queue.pop_due(now)) is not None:
             if isinstance(due, AddressGroup):
@@ -461,7 +461,7 @@ def is_claimed(scheduler: HostScheduler, group: AddressGroup) -> bool:
 
 
 def first_claim(scheduler: HostScheduler, group: AddressGroup) -> Claim | None:
-    """Return the group's oldest claim whose host may be contacted, ignoring the limits of the address; None if none."""
+    """Return the group's oldest claim whose host may be contacted, if any, ignoring the limits of the address."""
     found: Claim | None = None
     for host in group.claiming_hosts:
         busy = host.ready_at > scheduler.now or host.in_flight >= scheduler.concurrency

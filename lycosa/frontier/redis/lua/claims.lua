@@ -56,8 +56,8 @@ function release_claim(worker, claim)
   schedule(entity(claimed))
 end
 
--- The first claim did not ask again in time: the claims of its worker at the head of the queue lose their positions, up
--- to this claim. Returns the new position of this claim.
+-- The first claim did not ask again in time: the claims of its worker at the head of the queue are dropped, as far as
+-- this claim. Returns the new position of this claim.
 local function pass_late_claims(host, position)
   local before = call('ZRANGE', claims_key(host), 0, math.min(position, PASSED_MAX) - 1)
   local late_worker = string.match(before[1], '|(.*)$')

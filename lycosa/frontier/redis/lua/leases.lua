@@ -80,7 +80,8 @@ end
 
 -- Expired workers.
 
--- Requeues everything that a worker holds and removes the worker. `committed` is the number of its last commit.
+-- Removes a worker: ends its leases and claims, and requeues what it has not committed. `committed` is the number of
+-- its last commit.
 local function remove_worker(worker, committed)
   local leases = call('HGETALL', key.leases .. worker)
   for i = 1, #leases, 2 do
@@ -221,7 +222,7 @@ local function lease_from(worker, host, leases)
   schedule(host)
 end
 
--- Leases up to `limit` records, and up to `ahead` more of hosts without a delay and a group, since the worker may start
+-- Leases up to `limit` records, and up to `ahead` more of hosts with neither a delay nor a group: the worker may start
 -- those at any time.
 local function lease_records(worker, limit, ahead)
   local leases = {}

@@ -28,7 +28,7 @@ commands['join'] = function(worker)
   local name, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
   local found = begin_crawl(argument(), argument(), argument(), argument(), argument())
   local crawl, found_spider, layout = found[1], found[3], found[4]
-  local adopts = found_spider == '' and crawl ~= '' -- seeds came first, and had no spider
+  local adopts = found_spider == '' and crawl ~= '' -- it was created for seeds, without a spider
   if adopts then found[3] = spider end
   if crawl == '' or found[2] ~= partitions or found[3] ~= spider or layout ~= LAYOUT or found[6] ~= keep_done then
     return { 'ok', '', LAYOUT, unpack(found) }
@@ -73,7 +73,7 @@ commands['beat'] = function(worker)
 end
 
 -- Ends a worker. Argument: its last report, or "". If the command is repeated because its answer was lost, the worker
--- must not be expired again: its last commit is no longer stored here. The other partitions learn of it from `status`.
+-- must not be expired again: its last commit is no longer stored here. The others learn of it through `status`.
 commands['leave'] = function(worker)
   if is_known(worker) then
     publish(worker, argument())

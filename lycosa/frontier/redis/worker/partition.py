@@ -10,7 +10,7 @@ from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.redis.lanes import encode, fingerprint_of, lane_of
 
 STATES = ("queued", "leased", "delayed", "done", "dead", "uncommitted", "outgoing")
-"""The states and places of records that a partition counts."""
+"""The counters of a partition."""
 
 LIVE = ("queued", "leased", "delayed", "uncommitted", "outgoing")
 
