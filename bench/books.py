@@ -50,7 +50,7 @@ def _none_of(setting: str, names: Sequence[str]) -> tuple[str, str]:
     return "-s", f"{setting}={json.dumps(dict.fromkeys(names))}"
 
 
-# Not the HTTP cache, which writes every page to the disk, and not the throttle, which waits: that is what they are for.
+# Without the HTTP cache, which writes every page to disk, and without auto-throttle, which waits: both by design.
 ALL_ON = ("--robots", "-s", "http_user=ada", "-s", "http_pass=secret", "-s", "http_auth_domain=127.0.0.1")
 ALL_OFF = ("--no-robots", *_none_of("downloader_middlewares", DOWNLOADER), *_none_of("spider_middlewares", SPIDER))
 
@@ -90,7 +90,7 @@ class Shelves(NamedTuple):
 
 
 class BookTrack(Track):
-    """A track whose pages are known: each of them is to be fetched once, and to become an item when it is a product."""
+    """A track with known pages: each must be fetched once, and each product must become an item."""
 
     def __init__(self, url: str, shelves: Shelves, log: Path, core: int, folder: Path) -> None:
         super().__init__(url, [bookstore.START], log, core, folder)
@@ -257,7 +257,7 @@ def track(kind: str, pages: int, folder: Path, site: Path = SITE) -> Iterator[Bo
 
 
 def table(kind: str, results: Results) -> str:
-    """Return the medians of every contender, and what each is to Scrapy."""
+    """Return the medians of every contender, and their ratios to Scrapy."""
     some = next(run for runs in results.values() for run in runs)
     size = f"{some.pages:,} {KINDS[kind]}, {some.bytes / some.pages / 1000:.1f} kB on average"
     lines = [

@@ -75,7 +75,7 @@ CALIBRATION = 5_000
 
 
 class Ledger:
-    """Who has the time: the part entered last. Seconds by part in `spent`; "" is what no part has."""
+    """Attributes the time to the part entered last. `spent` has seconds by part; "" is the time of no part."""
 
     def __init__(self, clock: Callable[[], float] = thread_time) -> None:
         self.spent: dict[str, float] = {}
@@ -85,7 +85,7 @@ class Ledger:
         self._since = clock()
 
     def restart(self) -> None:
-        """Forget what was spent."""
+        """Reset the clocks."""
         self.spent.clear()
         self.charges.clear()
         self._since = self._clock()
@@ -125,7 +125,7 @@ class Ledger:
 
     @types.coroutine
     def _steps(self, coroutine: Any, part: str) -> Generator[Any, Any, Any]:
-        """Drive a coroutine; between two steps it waits, and the time is somebody else's."""
+        """Drive a coroutine; the time between its steps belongs to other parts."""
         step: Callable[..., Any] = coroutine.send
         given: Any = None
         while True:

@@ -50,7 +50,7 @@ class BadPeer(Exception):
 
 
 class Peer(Protocol):
-    """A frontier in `bench/peers/frontier_*.py`. `SAFE`: after kill -9 exactly what was committed is there, at once."""
+    """A frontier in `bench/peers/frontier_*.py`. `SAFE`: after kill -9 it has exactly the committed URLs, at once."""
 
     SAFE: bool
 
@@ -218,7 +218,7 @@ async def pending(peer: Peer, step: Step) -> dict[str, Any]:
 
 
 async def drain(peer: Peer, step: Step) -> dict[str, Any]:
-    """Lease and ack what is there. After kill -9 and two openings nothing may be missing."""
+    """Lease and ack all URLs. After kill -9 and two openings none may be missing."""
     meter = Meter(step)
     acks, more = 0, True
     while more and not meter.cut:
@@ -239,7 +239,7 @@ async def drain(peer: Peer, step: Step) -> dict[str, Any]:
 
 
 async def first_lease(peer: Peer, step: Step, began: float) -> dict[str, Any]:
-    """Have a first lease: of what is pending, or of a batch pushed now when all is done. See what is remembered."""
+    """Take a first lease, of a pending URL or of a batch pushed now if all are done. Check which URLs are known."""
     opened_s = time.perf_counter() - began
     workload = Workload(step.urls)
     leases = await peer.lease(BATCH, time.time())
@@ -284,7 +284,7 @@ def chunks(peer: Peer, batches: Iterator[Batch]) -> Iterator[list[tuple[Batch, A
 
 
 def anonymous_mb() -> float:
-    """Return what this process has of its own in memory; mapped files are not counted."""
+    """Return the anonymous memory of this process, without mapped files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024

@@ -1,4 +1,4 @@
-"""The end of a benchmark: what is printed, written and judged, and that nothing it started goes on without it."""
+"""The end of a benchmark: prints, writes and checks the results, and ends all processes it has started."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ END_MIN = 0.6
 
 
 class Contender(NamedTuple):
-    """`limited`: it may be stopped early, and then its size is what it got done."""
+    """`limited`: it may be stopped early; then its size is the number of URLs done."""
 
     key: str
     name: str
@@ -225,7 +225,7 @@ def _options() -> argparse.Namespace:
 
 
 def about(options: argparse.Namespace) -> str:
-    """Return what was done, as a list."""
+    """Return the conditions of the run, as a list."""
     length = Workload(max(options.urls)).mean_length()
     bounds = f"a commit after {options.commit_acks} acks or {options.commit_every:g} s"
     return (
@@ -242,7 +242,7 @@ def compiled() -> bool:
 
 
 def cycle_table(results: Sequence[Result], size: int) -> str:
-    """Return the figures of the cycle at one size, and how many times as fast ours is."""
+    """Return the figures of the cycle at one size, and how many times faster ours is."""
     columns = ("URLs", "pushed/s", "CPU us per push", "last tenth to first", "anonymous MB", "bytes per archived URL")
     columns += ("first lease after kill -9, s", "after close, s", "ours is faster")
     lines = [f"**{size:,} URLs**", "", *header(columns)]

@@ -53,7 +53,7 @@ Child = subprocess.Popen[str]
 
 
 class Other(asyncio.Protocol):
-    """An HTTP proxy whose sites have one page; `gush.example` sends without end, all other tunnels echo."""
+    """An HTTP proxy whose sites have one page; `gush.example` sends endlessly, all other tunnels echo."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport, self.tunnel, self.paused = transport, b"", False

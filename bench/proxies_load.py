@@ -50,7 +50,7 @@ class Load:
     seed: int = 1
 
     def policies(self) -> Callable[[str], TargetPolicy]:
-        """Return what says the policy of a target: one for all."""
+        """Return the policies: one policy for all targets."""
         policy = TargetPolicy(**self.policy)
         return lambda _: policy
 
@@ -67,7 +67,7 @@ def make_proxies(count: int) -> list[Proxy]:
 
 
 async def memory(load: Load) -> dict[str, Any]:
-    """Return the CPU time of a pair, in the best of many rounds: what else the machine does disturbs the others."""
+    """Return the CPU time of a pair in the best of many rounds; other load disturbs the rest."""
     pool = LocalPool(load.policies())
     await pool.add(make_proxies(load.proxies))
     wish_of = WISHES[load.how]

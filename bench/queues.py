@@ -30,7 +30,7 @@ BEGIN, END = "<!-- bench/queues.py -->\n", "<!-- end -->\n"
 
 
 class Contender(NamedTuple):
-    """A queue by its name; `survives` says what its items survive, `share` how many of the items are measured."""
+    """A named queue. `survives`: what its items survive; `share`: the fraction of the items that is measured."""
 
     name: str
     survives: str

@@ -1,4 +1,4 @@
-"""One contender, one crawl: run it in a process of its own on a core of its own, and measure and check what it did.
+"""One crawl of one contender: runs it in a separate process on its own core, measures it, and checks the result.
 
 What is measured comes from outside the contender: CPU time and peak memory from the kernel, requests from the access
 log of nginx, pages from the items. A run in which something does not fit raises `BadRun`.

@@ -72,7 +72,7 @@ JUDGED = "crawl"
 """The drive whose round trips have a floor."""
 
 HEAPS = {"pending": (200_000, 1_000), "hosts": (100_000, 100_000)}
-"""Records and hosts of what is pushed only."""
+"""Numbers of records and hosts that are only pushed."""
 
 
 def main() -> int:
@@ -187,7 +187,7 @@ def _memory(options: argparse.Namespace) -> Figures:
 
 
 def _fill(options: argparse.Namespace) -> Figures:
-    """Go on from what was kept, if it was; keep it again."""
+    """Resume from the kept state, if there is one, and keep it again."""
     kept = options.keep and options.keep / "seen.json"
     before: Figures = json.loads(kept.read_text()) if kept and kept.exists() else {"done": 0, "sizes": {}}
     settings = {"dir": str(options.keep.resolve()), "dbfilename": "seen.rdb"} if options.keep else {}

@@ -196,7 +196,7 @@ class SharedTrack(Track):
         size, since = -1, time.monotonic()
         while time.monotonic() - since < SILENT_S:
             if any(worker.poll() is not None for worker in workers) or time.monotonic() > deadline:
-                return  # what it did is looked at
+                return  # its result is checked later
             now = self._log.stat().st_size
             if now != size or not now or client.zcard(f"{THEIRS}requests"):
                 size, since = now, time.monotonic()
@@ -231,7 +231,7 @@ def command(contender: Contender, starts: Sequence[str], items: Path, address: s
 
 
 def seen_of(client: Any) -> float:
-    """Return the bytes that the set of what was seen takes for each URL in it."""
+    """Return the bytes per URL in the set of seen URLs."""
     ours = list(client.scan_iter(f"{OURS}s|*", count=1000))
     members = sum(client.scard(key) for key in ours) or client.scard(f"{THEIRS}dupefilter")
     keys = ours or [f"{THEIRS}dupefilter"]
@@ -239,7 +239,7 @@ def seen_of(client: Any) -> float:
 
 
 def bytes_of_a_set(urls: int) -> int:
-    """Return what Redis takes for so many fingerprints as scrapy-redis keeps them: SHA-1 in hex, in one set."""
+    """Return the memory of Redis for so many fingerprints in the form of scrapy-redis: SHA-1 in hex, in one set."""
     with redis_server() as server, redis.Redis.from_url(server.url) as client:
         before = int(client.info("memory")["used_memory"])
         for first in range(0, urls, PIPELINE):

@@ -45,7 +45,7 @@ FETCH_S = 0.02, 0.06
 """How long a page is held in a crawl: evenly drawn between these."""
 
 FEEDERS = 2
-"""Frontiers that fill the set of what was seen at the same time: while the server works for one, the other prepares."""
+"""Frontiers that fill the set of seen URLs at the same time: one prepares while the server works for the other."""
 
 FED = 2_000
 SEEN_HOSTS = 100
@@ -97,7 +97,7 @@ class Server:
 
 
 class Clocks:
-    """Wall and CPU seconds of this process, and what the server spent, in the sections that count."""
+    """Wall and CPU seconds of this process, and the cost of the server, in the measured sections."""
 
     def __init__(self, url: str) -> None:
         self.server = Server(url)

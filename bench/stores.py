@@ -127,7 +127,7 @@ class Sqlite:
 
 
 class Rocks:
-    """One write batch between two commits, and a set of what it holds; gets in batches, Bloom filter."""
+    """One write batch between two commits, with a set of its keys; batched gets, Bloom filter."""
 
     def __init__(self, folder: Path, *, sync: bool) -> None:
         blocks = BlockBasedOptions()
@@ -180,7 +180,7 @@ def disk_mb(folder: Path) -> float:
 
 
 def plan_pages(known: Sequence[int], pages: int, chance: random.Random) -> list[tuple[int, list[int]]]:
-    """Draw for every page which URL is done and what its links are."""
+    """Draw the done URL and the links of every page."""
     plan = []
     for done in chance.sample(known, pages):
         new = int(NEW_PER_PAGE + chance.random())
@@ -197,7 +197,7 @@ def crawl(store: Store, plan: list[tuple[int, list[int]]]) -> None:
 
 
 def measure(name: str, urls: int, pages: int, *, sync: bool) -> dict[str, float]:
-    """Run one store in this process; return the figures of one row. Memory is what the store adds to the process."""
+    """Run one store in this process; return the figures of one row. Memory is the growth of the process."""
     chance = random.Random(7)
     known = array("Q", (chance.getrandbits(64) | 1 for _ in range(urls)))
     plan = plan_pages(known, pages, chance)

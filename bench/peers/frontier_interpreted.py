@@ -1,4 +1,4 @@
-"""Our durable frontier from its sources, also where it was compiled: what compiling is worth."""
+"""Our durable frontier, interpreted even if it is compiled: the difference is the gain of compiling."""
 
 from __future__ import annotations
 

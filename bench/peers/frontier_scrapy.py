@@ -53,7 +53,7 @@ class Peer:
     def prepare(self, pages: Sequence[Page]) -> list[Request]:
         requests = [Request(url) for url, _ in pages]
         for request in requests:
-            self._fingerprint(request)  # kept beside the request by Scrapy itself
+            self._fingerprint(request)  # Scrapy itself caches it per request
         return requests
 
     async def push(self, batch: list[Request]) -> int:

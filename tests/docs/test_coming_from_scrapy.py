@@ -1,4 +1,4 @@
-"""What docs/scrapy.md tells somebody to write runs, and the names in it exist (issue 4)."""
+"""The code in docs/scrapy.md runs, and the names in it exist."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def home(site: FileSite, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_spider_runs_as_it_was(home: Path) -> None:
+def test_the_spider_runs_unchanged(home: Path) -> None:
     done = command("runspider", "quotes.py", "-o", "quotes.jsonl", cwd=home)
     assert done.returncode == 0, done.stderr
     assert items(home / "quotes.jsonl") == [{"text": "One", "depth": 0}, {"text": "Two", "depth": 1}]
@@ -60,7 +60,7 @@ def test_the_script_runs(home: Path) -> None:
     assert done.stdout.splitlines() == ["One", "Two", str({"200": 2, "404": 1})]
 
 
-def test_every_public_name_in_it_is_public() -> None:
+def test_every_name_imported_there_is_public() -> None:
     named = set(re.findall(r"lycosa\.([A-Z]\w+)", PAGE))
     for line in re.findall(r"from lycosa import ([\w, ]+)", PAGE):
         named |= {name.strip() for name in line.split(",")}
@@ -68,7 +68,7 @@ def test_every_public_name_in_it_is_public() -> None:
     assert len(named) > 15
 
 
-def test_every_setting_of_scrapy_in_it_is_known() -> None:
+def test_every_setting_of_scrapy_named_there_is_known() -> None:
     known = {*SCRAPY_NAMES, *UNSUPPORTED, *IGNORED, *YOURS}
     named = {name for name in re.findall(r"`([A-Z]+_[A-Z_]+[A-Z*])\b", PAGE) if not name.startswith(KINDS)}
     assert named - known == set()

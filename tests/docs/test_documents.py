@@ -1,4 +1,4 @@
-"""The documents say what the program does."""
+"""The documents match the program."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ def frontier_docs() -> ModuleType:
 
 
 @pytest.mark.parametrize("script", ["docs-commands", "docs-frontier", "docs-pictures"])
-def test_what_is_generated_is_what_the_code_says(script):
+def test_generated_documents_are_up_to_date(script):
     command = [sys.executable, ROOT / "scripts" / script, "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_step_that_is_not_drawn_is_told(frontier_docs, monkeypatch):
+def test_a_transition_missing_in_the_picture_is_an_error(frontier_docs, monkeypatch):
     more = {**frontier_docs.TRANSITIONS, (State.ARCHIVED, Event.REQUEUE): State.QUEUED}
     monkeypatch.setattr(frontier_docs, "TRANSITIONS", more)
     with pytest.raises(frontier_docs.Drift, match=r"missing \[\(<State\.ARCHIVED"):
         frontier_docs.picture()
 
 
-def test_an_arrow_that_no_step_has_is_told(frontier_docs, monkeypatch):
+def test_an_arrow_without_a_transition_is_an_error(frontier_docs, monkeypatch):
     less = {key: state for key, state in frontier_docs.TRANSITIONS.items() if key[1] is not Event.NACK}
     monkeypatch.setattr(frontier_docs, "TRANSITIONS", less)
     with pytest.raises(frontier_docs.Drift, match=r"too much \[\(<State\.LEASED"):
         frontier_docs.picture()
 
 
-def test_a_bound_without_words_is_told(frontier_docs, monkeypatch):
+def test_a_limit_without_a_meaning_is_an_error(frontier_docs, monkeypatch):
     monkeypatch.delitem(frontier_docs.LIMIT_MEANINGS, "SEGMENTS_MAX")
     with pytest.raises(frontier_docs.Drift, match=r"lmdb\.py: SEGMENTS_MAX has no docstring"):
         frontier_docs.limits()
@@ -81,7 +81,7 @@ def settings_page() -> str:
     return (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 
 
-def test_every_setting_is_told_once_with_its_default_and_its_name_in_scrapy():
+def test_every_setting_is_documented_once_with_its_default_and_its_name_in_scrapy():
     rows = {match["name"]: match for match in SETTING.finditer(settings_page())}
     names = [match["name"] for match in SETTING.finditer(settings_page())]
     assert names == [field.name for field in fields(Settings)], "missing, too much, or in another order"
@@ -97,7 +97,7 @@ def default_of(name: str) -> str:
     return "none" if value in ((), {}, "", None) and not isinstance(value, bool) else as_text(value)
 
 
-def test_where_scrapys_defaults_differ_is_told():
+def test_different_defaults_of_scrapy_are_documented():
     defaults = pytest.importorskip("scrapy.settings.default_settings", reason="scrapy is not installed: make bench")
     table = settings_page().split("| default in Scrapy |\n", 1)[1].split("\n\n", 1)[0]
     told = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
@@ -125,18 +125,18 @@ def public(cls: type) -> set[str]:
     return slots | {name for name in vars(cls) if not name.startswith("_")}
 
 
-def test_every_argument_and_attribute_of_a_request_is_told_once():
+def test_every_argument_and_attribute_of_a_request_is_documented_once():
     arguments = {name for name in inspect.signature(Request).parameters if name != "shorthands"} | set(SHORTHANDS)
     assert sorted(requests_page("Request")) == sorted(arguments | public(Request))
 
 
-def test_every_attribute_of_a_response_is_told_once():
+def test_every_attribute_of_a_response_is_documented_once():
     assert sorted(requests_page("Response")) == sorted(
         public(Response) | {"url", "request", "fetched_at", "flags", "raw"}
     )
 
 
-def test_every_key_of_meta_is_told_once_with_its_meaning():
+def test_every_key_of_meta_is_documented_once_with_its_meaning():
     page = (ROOT / "docs" / "requests.md").read_text(encoding="utf-8")
     section = page.split("\n## Keys of meta\n", 1)[1].split("\n## ", 1)[0]
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)) == META_KEYS
@@ -172,7 +172,7 @@ def meta_keys(source: str) -> Iterator[str]:
                     yield constant
 
 
-def test_the_code_reads_and_writes_only_the_keys_of_meta_that_are_told():
+def test_the_code_uses_only_documented_keys_of_meta():
     """What our own code needs travels as an argument."""
     texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "lycosa").rglob("*.py"))]
     constants = dict(re.findall(r'^([A-Z_]+) = "(\w+)"', "\n".join(texts), re.MULTILINE))
@@ -226,7 +226,7 @@ def readme(mark: str, url: str) -> CodeType:
     return compile(text, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-def test_the_spider_of_the_readme_does_what_it_says():
+def test_the_spider_of_the_readme_yields_short_quotes():
     async def story() -> list[tuple[str, str]]:
         async with quotes() as url:
             names: dict[str, Any] = {"__name__": __name__}
@@ -238,7 +238,7 @@ def test_the_spider_of_the_readme_does_what_it_says():
     assert asyncio.run(story()) == [("So it goes 1", "Kurt"), ("So it goes 2", "Kurt")]
 
 
-def test_the_crawl_of_the_readme_runs_in_the_loop_that_is_there(capsys):
+def test_the_crawl_of_the_readme_runs_in_the_running_loop(capsys):
     async def story() -> None:
         async with quotes() as url:
             await eval(readme("lycosa.Crawl", url))

@@ -1,4 +1,4 @@
-"""The examples run, and do what they say (C9); the documents name each of them, and show code that Python can read."""
+"""The examples run and give their results; the documents name each of them, and their code is valid Python."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_fed(server, tmp_path):
     assert [item["url"] for item in found] == [server.url("/good"), server.url("/index")]
 
 
-def test_every_example_is_tested_and_told():
+def test_every_example_is_tested_and_documented():
     names = {path.name for path in EXAMPLES.glob("*.py")}
     here = set(re.findall(r'"(\w+\.py)"', Path(__file__).read_text(encoding="utf-8")))
     assert names <= here | TESTED_ELSEWHERE
@@ -89,7 +89,7 @@ def test_every_example_is_tested_and_told():
 
 
 @pytest.mark.parametrize("page", ["spiders.md", "signals-and-stats.md"])
-def test_the_code_of_a_page_can_be_read(page):
+def test_the_code_of_a_page_is_valid(page):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert blocks
