@@ -1,8 +1,8 @@
-"""The interface of `queue.Queue`, built on four steps that a back end does at once: put, take, check for the end, wait.
+"""The interface of `queue.Queue`, built on three atomic steps of a back end (put, take, check for the end) and a wait.
 
-A step never blocks. One that cannot be done now returns None and, with `register`, notes that this queue object waits;
-`_wait` then sleeps until another try may succeed. So no back end has a loop of its own, and none can lose a wake-up:
-one that came after `_wakeup_count` was read ends the wait at once.
+A step never blocks. If it cannot be done now, it returns None and, with `register`, records that this queue object is
+waiting; `_wait` then sleeps until a retry may succeed. So no back end needs a loop of its own, and none can lose a
+wake-up: one that arrives after `_wakeup_count` was read ends the wait immediately.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if sys.version_info >= (3, 13):
 else:
 
     class ShutDown(Exception):
-        """The queue takes no more items, or has none left and will get none (`queue.ShutDown` from Python 3.13 on)."""
+        """The queue accepts no more items, or is empty and stays so (`queue.ShutDown` from Python 3.13 on)."""
 
 
 WAIT_MAX_S = 3600.0
-"""A longer wait is made of several."""
+"""Longer waits are split into several."""
 
 COUNT_MAX = 1 << 62
-"""Items of a queue."""
+"""Maximum number of items in a queue."""
 
 Done = TypeVar("Done")
 
 
 class TakenItem(NamedTuple):
-    """An item out of the back end, which knows it by `id`. `attempts` counts earlier leases without an ack."""
+    """An item taken from the back end, which identifies it by `id`. `attempts` counts earlier leases without an ack."""
 
     id: Any
     item: Any
@@ -43,54 +43,54 @@ class TakenItem(NamedTuple):
 
 
 def checked_maxsize(maxsize: object) -> int:
-    """Return a `maxsize` that a back end can keep. Raises `UsageError`."""
+    """Return the `maxsize` if back ends can store it. Raises `UsageError`."""
     if type(maxsize) is not int or abs(maxsize) > COUNT_MAX:
         raise UsageError(f"maxsize={maxsize!r:.40}: write a whole number, 0 for no bound")
     return maxsize
 
 
 class BlockingQueue(ABC):
-    """`queue.Queue` with its exceptions, and batches and leases; for threads and processes."""
+    """The interface and exceptions of `queue.Queue`, plus batches and leases; for threads and processes."""
 
     lazy = False
-    """With True `maxsize` is a mark, not a limit: a batch goes in as a whole while fewer items wait."""
+    """If True, `maxsize` is a soft limit: a whole batch is accepted as long as fewer items are waiting."""
 
     @property
     @abstractmethod
     def maxsize(self) -> int:
-        """The number of items it holds at most; no bound at 0 or below."""
+        """The maximum number of items in the queue; no limit if 0 or negative."""
 
     @property
     @abstractmethod
     def unfinished_tasks(self) -> int:
-        """Items that were put and not yet reported done; those of a process that has ended are not counted."""
+        """Items that were put and not yet reported done, except those taken by a process that has ended."""
 
     @abstractmethod
     def qsize(self) -> int:
-        """Return the number of items that can be had now."""
+        """Return the number of items that are available now."""
 
     @abstractmethod
     def task_done(self, count: int = 1) -> None:
-        """Report got items as done. Raises `ValueError` when there were not so many."""
+        """Report items from `get` as done. Raises `ValueError` if there are fewer unfinished ones."""
 
     @abstractmethod
     def shutdown(self, immediate: bool = False) -> None:
-        """Take no more items, in any process, until all have closed the queue; with `immediate` drop those that wait.
+        """Accept no more items, in any process, until all have closed the queue; `immediate` also drops waiting items.
 
-        Then `put` raises `ShutDown`, and `get` when the queue is empty. Blocked calls raise it at once.
+        From then on `put` raises `ShutDown`, and so does `get` once the queue is empty. Blocked calls raise it at once.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is leased and leave; stored items stay. A closed queue raises `ValueError`."""
+        """Return all leased items to the queue and leave it; stored items stay. A closed queue raises `ValueError`."""
 
     @abstractmethod
     def _pack(self, item: Any) -> Any:
-        """Return the item in the form that is stored. Raises `TypeError`."""
+        """Return the item in its stored form. Raises `TypeError`."""
 
     @abstractmethod
     def _put(self, packed: list[Any], register: bool) -> bool | None:
-        """Store all, or nothing without `_room_for` them. Raises `ShutDown`, `ValueError` if there never will be."""
+        """Store all, or nothing if there is no `_room_for` them; raise `ValueError` if there never will be, or `ShutDown`."""
 
     @abstractmethod
     def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:
@@ -106,7 +106,7 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _nack(self, taken: TakenItem) -> None:
-        """Put a leased item back in its place. Raises `ValueError` when the lease has ended."""
+        """Put a leased item back in its old place. Raises `ValueError` if the lease has ended."""
 
     @abstractmethod
     def _wakeup_count(self) -> int:
@@ -114,7 +114,7 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _wait(self, wakeup_count: int, timeout_s: float) -> None:
-        """Sleep until there were more wake-ups than `wakeup_count`, or the timeout."""
+        """Sleep until there have been more wake-ups than `wakeup_count`, or until the timeout."""
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         """Store an item, waiting at most `timeout` seconds for room. Raises `Full`, `ShutDown`, `TypeError`."""
@@ -123,7 +123,7 @@ class BlockingQueue(ABC):
     def put_many(self, items: Iterable[Any], block: bool = True, timeout: float | None = None) -> None:
         """Store all items in one step, or none: one transaction is faster than many."""
         packed = [self._pack(item) for item in items]
-        # queue.Queue checks the timeout of a put only where there is a bound.
+        # queue.Queue checks the timeout of a put only if the queue is bounded.
         if block and timeout is not None and timeout < 0 and self.maxsize > 0:
             raise ValueError("'timeout' must be a non-negative number")
         if packed:
@@ -150,7 +150,7 @@ class BlockingQueue(ABC):
         return self.get(block=False)
 
     def empty(self) -> bool:
-        """Return True when no item can be had now."""
+        """Return True if no item is available now."""
         return not self.qsize()
 
     def full(self) -> bool:
@@ -168,7 +168,7 @@ class BlockingQueue(ABC):
         self.close()
 
     def _room_for(self, count: int) -> int:
-        """Return how many places must be free before so many items are put."""
+        """Return how many places must be free to put `count` items."""
         return 1 if self.lazy else count
 
     def _get(self, limit: int, lease: bool, block: bool, timeout: float | None) -> list[TakenItem]:

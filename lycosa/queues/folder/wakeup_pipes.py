@@ -1,8 +1,8 @@
-"""Named pipes by which the processes of a queue wake each other, and notice at once when one of them has died.
+"""Named pipes with which the processes of a queue wake each other, and notice at once when one of them dies.
 
-Every member of the queue has a pipe in `bells/`, reads it and sleeps on it; a byte written by another one wakes it. The
-operating system closes the pipe with the process, however that ends, and reports it to all that hold the other end: no
-polling, no timeout, no heartbeat. Of several waiting threads of a process one sleeps on the pipe and wakes the rest.
+Every member of the queue has a pipe in `bells/`, reads it and sleeps on it; a byte written by another member wakes it.
+However a process ends, the operating system closes its pipe and notifies all that hold the other end: no polling, no
+timeout, no heartbeat. If several threads of a process wait, one sleeps on the pipe and wakes the others.
 Linux (epoll).
 """
 
@@ -21,7 +21,7 @@ DRAIN_BYTES = 65536
 
 
 class WakeupPipes:
-    """Our own pipe and the writing ends of the others. Raises `OSError` when the folder cannot have pipes."""
+    """Our own pipe and the writing ends of the others. Raises `OSError` if the folder does not support pipes."""
 
     def __init__(self, folder: Path, me: int) -> None:
         folder.mkdir(exist_ok=True)
@@ -31,7 +31,7 @@ class WakeupPipes:
         os.mkfifo(self._path)
         self._me = me
         self._pipe = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        # With a writer of our own the pipe never reports that the last writer has hung up.
+        # Because of our own writer, the pipe never reports that the last writer has hung up.
         self._writers = {me: os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)}
         self._members = {-1: me}
         self._epoll = select.epoll()
@@ -67,14 +67,14 @@ class WakeupPipes:
             (self._folder / str(member)).unlink(missing_ok=True)
 
     def wake(self, members: Iterable[int]) -> None:
-        """Wake them."""
+        """Wake these members."""
         for member in members:
-            # A full pipe has wake-ups enough, and a closed one is that of a member that has died.
+            # A full pipe holds enough wake-ups, and a closed one belongs to a dead member.
             with suppress(OSError, KeyError):
                 os.write(self._writers[member], WAKEUP)
 
     def sleep(self, count: int, timeout_s: float) -> None:
-        """Return at once if there were more wake-ups than `count`, at the next one, when a member dies, or in time."""
+        """Sleep until there are more wake-ups than `count`, a member dies, or the timeout ends."""
         with self._changed:
             if self.count != count:
                 return
@@ -95,11 +95,11 @@ class WakeupPipes:
                     self.abandon()
 
     def close(self) -> None:
-        """Wake our own sleepers, then leave: to the others this member is dead."""
+        """Wake our own sleepers, then leave: the other members see this one as dead."""
         with self._changed:
             self._leaving = True
             self.wake([self._me])
-            # A signal handler that closes the queue runs in the sleeper itself, which then lets go when it wakes.
+            # A signal handler that closes the queue may run in the sleeper itself, which closes the pipes on waking.
             while self._sleeper not in {0, get_ident()}:
                 self._changed.wait()
             if not self._sleeper:
@@ -108,7 +108,7 @@ class WakeupPipes:
         self.remove(self._me)
 
     def abandon(self) -> None:
-        """Close our ends, in a forked child too: there they belong to the parent."""
+        """Close our pipe ends. A forked child calls this too, because they belong to its parent."""
         if self._epoll.closed:
             return
         self._epoll.close()
@@ -126,7 +126,7 @@ class WakeupPipes:
 
 
 def _open_writer(path: Path) -> int:
-    """Open the writing end of a pipe; -1 when nobody reads it, or when it is no pipe."""
+    """Open the writing end of a pipe; -1 if nobody reads it, or if it is not a pipe."""
     try:
         writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,9 +1,9 @@
-"""A queue object's membership of a queue on Redis: its calls, its heartbeat, and the wake-ups of its waiting threads.
+"""A queue object as a member of a queue on Redis: its calls, its heartbeat, and the wake-ups of its waiting threads.
 
-A thread of its own waits for wake-ups and beats every BEAT_S, so that a blocked main thread is not taken for a death.
-Each member finds another one dead after SILENT_MAX_S of silence. A member that was found dead goes on as a new one;
-what it leased has gone back. A call has a slot and a number by which the server recognises one that is made again
-because its reply was lost, and does not do it twice.
+A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, so that a blocked main thread does not look
+dead. A member that is silent for SILENT_MAX_S is declared dead by the others, and its leased items are returned; if it
+is alive, it continues as a new member. A call has a slot and a number. With them the server recognises a call that is
+repeated because its reply was lost, and does not run it twice.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ VERSION = 1
 MEMBERS_MAX = 10_000
 BEAT_S = 0.25
 SILENT_MAX_S = 1.4
-"""With BEAT_S: what a killed process leased is back in less than 2 s."""
+"""With BEAT_S: the leased items of a killed process are returned in less than 2 s."""
 GAP_MAX_S = 1.0
-"""When nobody was heard for this long, it was the server that was away."""
+"""If no member was heard for this long, the server was down."""
 RECOUNT_S = 2.0
 """How often the leases on the server are compared with those that this member holds."""
 REPLY_KEPT_S = 120.0
-"""How long the replies to a member that was found dead are kept."""
+"""How long the replies to a member that was declared dead are kept."""
 LEAVE_MAX_S = 1.0
 FAILED_PAUSE_S = 0.05
 """Pause before the heartbeat tries again after an error."""
@@ -41,7 +41,7 @@ Read = TypeVar("Read")
 
 
 class QueueFormat(NamedTuple):
-    """How the queue is made, or must have been made. `maxsize` is set unless it is None."""
+    """How to create the queue, or how it must have been created. `maxsize` is set unless it is None."""
 
     order: str
     codec: str
@@ -50,7 +50,7 @@ class QueueFormat(NamedTuple):
 
 @dataclass(slots=True)
 class CallSlot:
-    """A place for one call at a time: the number of its last call, and of the last one whose reply arrived."""
+    """A slot for one call at a time: the number of its last call, and of the last one whose reply arrived."""
 
     index: int
     number: int = 0
@@ -58,14 +58,14 @@ class CallSlot:
 
 
 class QueueMember:
-    """One open queue object. Raises `ValueError` once it is closed, and what `QueueServer` raises."""
+    """One open queue object. Raises `ValueError` once it is closed, and the errors of `QueueServer`."""
 
     def __init__(self, server: QueueServer, expected: QueueFormat) -> None:
         self._server = server
         self._expected = expected
         self.closed = False
         self._incarnation = b""
-        """Which queue of this name it is: another one when the server was emptied."""
+        """Identifies this queue among those of the same name: it changes if the server is emptied."""
         self._reset()
         self._join("")
         _members.add(self)
@@ -125,7 +125,7 @@ class QueueMember:
         self._held.discard(lease.split(b":", 2)[1].decode())
 
     def sleep(self, wakeup_count: int, timeout_s: float) -> None:
-        """Return at once if there were more wake-ups than `wakeup_count`, at the next one, or in time."""
+        """Sleep until there are more wake-ups than `wakeup_count`, or until the timeout."""
         with self._changed:
             if self.wakeup_count == wakeup_count and not self.closed:
                 self._sleepers += 1
@@ -135,7 +135,7 @@ class QueueMember:
                     self._sleepers -= 1
 
     def close(self) -> None:
-        """Leave: what is leased goes back, waiting threads wake."""
+        """Leave the queue: leased items are returned, waiting threads wake up."""
         with self._lock:
             if self.closed:
                 return
@@ -146,14 +146,14 @@ class QueueMember:
         if self._heartbeat:
             self._heartbeat.stop()
         arrived = [slot.arrived for slot in self._slots]
-        with suppress(LycosaError):  # the others find us dead if the server does not hear it
+        with suppress(LycosaError):  # if the server does not get it, the others declare us dead
             self._server.run("leave", self._name, 0, 0, 0, *arrived, reconnect_max_s=LEAVE_MAX_S)
         if self._heartbeat:
             self._heartbeat.join(LEAVE_MAX_S)
         self._server.close()
 
     def after_fork(self) -> None:
-        """In a forked child: join as a member of its own with the first call."""
+        """Reset a forked child, which joins as its own member on its first call."""
         self._server.forget_connections()
         self._reset()
 
@@ -196,7 +196,7 @@ class QueueMember:
             name, expected, first = token_hex(8), self._expected, not self._incarnation
             maxsize = expected.maxsize if first and expected.maxsize is not None else ""
             bounds = (MEMBERS_MAX, round(SILENT_MAX_S * 1000))
-            # Only the first join may make the queue: one that is missing later was lost with its items.
+            # Only the first join may create the queue: if it is missing later, it was lost with its items.
             incarnation = token_hex(8) if first else ""
             arguments = (VERSION, expected.order, expected.codec, incarnation, maxsize, *bounds)
             reply = self._server.run("join", name, 0, 0, 0, *arguments, reconnect_max_s=0.0 if first else None)
@@ -241,24 +241,24 @@ class QueueMember:
         except LycosaError:
             self._call_failed()
             return
-        # A wake-up that finds no sleeper may have been meant for a thread that went on: the next beat wakes another.
+        # If no thread sleeps, the wake-up may have been for one that has continued: the next heartbeat wakes another.
         if (woken or self._failed) and not self._wake_sleepers():
             self._beat_at = 0.0
         self._failed = False
 
     def _call_failed(self) -> None:
-        # Sleeping threads make their calls themselves, and raise the error when their own time is over.
+        # Woken threads repeat their calls, and raise the error once their own timeout is over.
         self._failed, self._beat_at = True, 0.0
         self._wake_sleepers()
         sleep(FAILED_PAUSE_S)
 
     def _held_leases(self) -> list[object]:
-        """Return the last call of every slot, and the leases held of those: later leases are not in question."""
+        """Return the last call of every slot, and the leases held: the server ignores leases of later calls."""
         numbers = [slot.number for slot in self._slots]
         return [len(numbers), *numbers, *self._held.copy()]
 
     def _wake_sleepers(self) -> int:
-        """Wake them, and return how many there are."""
+        """Wake all sleeping threads, and return how many there are."""
         with self._changed:
             self.wakeup_count += 1
             self._changed.notify_all()

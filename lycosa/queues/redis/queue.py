@@ -1,8 +1,8 @@
 """A queue on Redis or Valkey 7.0 and later, or a cluster of them, shared by any number of processes and machines.
 
-It does what the queue in a folder does. Each call is one script that the server runs as a whole or not at all (`lua/`);
-every key of a queue has the same hash tag. A lease that is not acked comes back in its place when its process was
-silent for `member.SILENT_MAX_S`. What a crash of the server can undo: docs/queue.md.
+It behaves like the queue in a folder. Each call is one script that the server runs as a whole or not at all (`lua/`);
+every key of a queue has the same hash tag. A leased item that is not acked returns to its place once its process has
+been silent for `member.SILENT_MAX_S`. What a crash of the server can undo: docs/queue.md.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from lycosa.queues.redis.member import QueueFormat, QueueMember
 from lycosa.queues.redis.server import QueueServer, read_queue_address
 
 CALL_MAX_BYTES = 512 << 20
-"""All items of one `put_many`, packed: the server takes no more at once."""
+"""Maximum size of the packed items of one `put_many`: the server accepts no more at once."""
 RECONNECT_MAX_S = 30.0
-"""How long a call is made again while the server is away, before it raises `StorageError`."""
+"""How long a call is retried while the server is down, before it raises `StorageError`."""
 
 
 class RedisQueue(BlockingQueue):
-    """See `queues.folder.queue.FolderQueue`. `sync` refuses a server that answers before a call is on its disk."""
+    """See `queues.folder.queue.FolderQueue`. `sync` refuses a server that replies before a call is on its disk."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class RedisQueue(BlockingQueue):
 
     def _put(self, packed: list[Any], register: bool) -> bool | None:
         if sum(len(item) for _, item in packed) > CALL_MAX_BYTES:
-            raise ValueError(f"more than {CALL_MAX_BYTES} bytes in one put_many; put them in several")
+            raise ValueError(f"more than {CALL_MAX_BYTES} bytes in one put_many; split them into several")
         room = self._room_for(len(packed))
         reply = self._call("put", int(register), room, *(part for pair in packed for part in pair))
         match reply[0]:

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- A heartbeat, and a look at the other members. A member that was silent for silent_ms is dead: what it leased goes
--- back. `seen` is the last heartbeat of any member. After a gap the server was away or stood still, or its clock was
--- set: then no member is dead until all had silent_ms again to be heard (`since`).
--- ARGV 5..: silent_ms, gap_ms, kept_ms; at times also the number of slots, the last call of each when the leases were
+-- A heartbeat, and a check of the other members. A member that has been silent for silent_ms is dead: its leased items
+-- are returned. `seen` is the last heartbeat of any member. A gap means that the server was down or suspended, or that
+-- its clock was set: then no member is declared dead until all have had another silent_ms to be heard (`since`).
+-- ARGV 5..: silent_ms, gap_ms, kept_ms; sometimes also the number of slots, the last call of each when the leases were
 -- counted, and the tokens of the leases that this member held.
 local refused = refusal()
 if refused then return refused end
@@ -24,7 +24,7 @@ for _, member in ipairs(call('ZRANGEBYSCORE', LEFT, '-inf', now - kept)) do
   drop_replies(member)
   call('ZREM', LEFT, member)
 end
--- After a crash the server may have forgotten an ack: the lease is there again, and no member holds it.
+-- In a crash the server may have lost an ack: the lease exists again, but no member holds it.
 if ARGV[8] then
   local held = {}
   for i = 9 + ARGV[8], #ARGV do held[ARGV[i]] = true end
@@ -37,7 +37,7 @@ if ARGV[8] then
     end
   end
 end
--- A woken member may have died before it took anything: the next one is woken by this beat at the latest.
+-- A woken member may have died before it took anything: then this heartbeat wakes the next one.
 wake_for_items()
 wake_for_room()
 if state('unfinished') == 0 then wake_for_end() end

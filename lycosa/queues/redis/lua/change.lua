@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- ARGV 5..: 'maxsize' and its value, or 'shutdown' and 1 to drop what waits.
+-- ARGV 5..: 'maxsize' and its value, or 'shutdown' and 1 to drop the waiting items.
 local refused = refusal()
 if refused then return refused end
 if ARGV[5] == 'maxsize' then

@@ -1,24 +1,24 @@
--- What the scripts of a queue share.
+-- Shared by the scripts of a queue.
 --
 -- KEYS, all with the hash tag of the queue (the names in Redis are in server.py):
 --   STATE       hash  version era order packing maxsize shut next unfinished; seen since: see beat.lua
 --   WAITING     zset  place -> its number; in a PriorityQueue 0, because there the places themselves are in order
---   VALUES      hash  place -> packed item: of what waits, is leased, or was handed out in a reply not yet confirmed
+--   VALUES      hash  place -> packed item, if it waits, is leased, or was sent in a reply that is not yet confirmed
 --   ATTEMPTS    hash  place -> how often it was leased without an ack
---   LEASED      zset  member:token:place, in the order of the text: the leases of a member lie side by side
---   MEMBERS     zset  member -> when it was heard last
---   GOT         hash  member -> items that it got and has not reported done
+--   LEASED      zset  member:token:place, in lexical order: the leases of a member are adjacent
+--   MEMBERS     zset  member -> time of its last heartbeat
+--   GOT         hash  member -> number of items that it took and has not reported done
 --   REPLIES     hash  member:slot -> the last call and its reply, for a call that is repeated
 --   LEFT        zset  member -> when it left or was found dead; its replies are kept for a while
 --   WAIT_ITEMS  zset  member that waits for an item -> since when
---   WAIT_ROOM   zset  member that waits for room -> how much
+--   WAIT_ROOM   zset  member that waits for room -> for how many items
 --   WAIT_DONE   set   members that wait for the end of all tasks
 --   WAKEUPS     the key WAKEUPS .. member is a list; an entry wakes the member
 -- ARGV: member, slot, number of the call, number of the last call of this slot whose reply arrived, more.
 -- Times are milliseconds of this server.
 local me, slot, number, confirmed = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call = redis.call
-local CHUNK = 1000 -- Lua takes some thousand arguments in one call
+local CHUNK = 1000 -- Lua accepts a few thousand arguments in one call
 
 local function now_ms()
   local time = call('TIME')
@@ -44,7 +44,7 @@ local function wake(member)
   call('LPUSH', WAKEUPS .. member, 1)
 end
 
--- Wakes as many members as there are items: one that wakes takes an item, or waits again.
+-- Wakes as many members as there are items: each takes an item, or waits again.
 local function wake_for_items()
   local size = call('ZCARD', WAITING)
   if size == 0 then return end
@@ -95,8 +95,8 @@ local function leases_of(member)
   return call('ZRANGEBYLEX', LEASED, '[' .. member .. ':', '(' .. member .. ';')
 end
 
--- Items of a reply that arrived are gone from the queue; those of one that did not go back to their places. (A server
--- that lost its last calls in a crash may have the reply to a call before the last one whose reply arrived.)
+-- If the reply arrived, its items have left the queue; if not, they go back to their places. (A server that lost its
+-- last calls in a crash may have a reply that is older than the last one that arrived.)
 local function settle(member, record, arrived)
   local places, token = record[3], record[4]
   if not places or (arrived and token) then return end
@@ -111,7 +111,7 @@ local function settle(member, record, arrived)
   wake_for_items()
 end
 
--- The reply to this very call, if it has been run before.
+-- Returns the reply to this call if the call has been run before.
 local function earlier_reply()
   local packed = call('HGET', REPLIES, me .. ':' .. slot)
   if not packed then return nil end
@@ -127,7 +127,7 @@ local function reply(status, places, token)
   return record
 end
 
--- Drops the replies kept for a member. `numbers` holds by slot the last call whose reply arrived; without it all did.
+-- Drops the replies kept for a member. `numbers`: for each slot the last call whose reply arrived; if nil, all did.
 local function drop_replies(member, numbers)
   local field, packed = 0, call('HGET', REPLIES, member .. ':0')
   while packed do
@@ -144,7 +144,7 @@ local function leave(member)
     call('ZREM', LEASED, lease)
     give_back(place_of(lease), true)
   end
-  -- Nobody will report what it got as done, and `join` should not wait for that.
+  -- Nobody will report the items it took as done, so `join` should not wait for them.
   local got = tonumber(call('HGET', GOT, member) or 0)
   call('HDEL', GOT, member)
   for _, key in ipairs({MEMBERS, WAIT_ITEMS, WAIT_ROOM}) do call('ZREM', key, member) end

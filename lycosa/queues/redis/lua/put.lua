@@ -1,5 +1,5 @@
 #!lua
--- Store all or nothing. ARGV 5..: 1 to register for a wake-up, how many must fit, then a rank and a packed item each.
+-- Store all or nothing. ARGV 5..: 1 to register for a wake-up, how many must fit, then rank and packed item of each.
 local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 local refused = refusal()

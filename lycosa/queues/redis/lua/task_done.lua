@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Report got items as done: of this member first, then of others that may have passed theirs on. ARGV 5: how many.
+-- Reports items as done: first those this member took, then those of others, which may have passed them on. ARGV 5: how
+-- many.
 local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 local refused = refusal()
