@@ -48,7 +48,7 @@ PARTS = {
 """Places as in `budget.PARTS`."""
 
 CHAIN = "lycosa.crawl.middlewares.chain:methods"
-"""Functions that return the methods of a chain; each method is a middleware."""
+"""The function that returns the methods of a chain; each method is a middleware."""
 
 
 def install(ledger: budget.Ledger) -> None:
