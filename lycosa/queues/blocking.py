@@ -90,7 +90,10 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _put(self, packed: list[Any], register: bool) -> bool | None:
-        """Store all, or nothing if there is no `_room_for` them; raise `ValueError` if there never will be, or `ShutDown`."""
+        """Store all items, or none if there is no `_room_for` them.
+
+        Raises `ShutDown`, or `ValueError` if there never will be room.
+        """
 
     @abstractmethod
     def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:

@@ -173,13 +173,13 @@ def test_an_output_changed_between_two_runs_is_refused_until_it_is_restored(tmp_
         changes = {
             "was cut, edited or replaced (holds": lambda: output.write_bytes(whole[: len(whole) // 2]),
             "was cut, edited or replaced (has other content": lambda: output.write_bytes(whole.replace(b"\n", b" ")),
-            "does not exist any more, but the crawl wrote items to it": output.unlink,
+            "no longer exists, but the crawl wrote items to it": output.unlink,
         }
         for says, change in changes.items():
             change()
             line = refused(3, *crawl(tree), cwd=tmp_path)
             assert says in line
-            assert "put the file back as it was, or start afresh with -O" in line
+            assert "restore the file, or start afresh with -O" in line
             output.write_bytes(whole)
         assert len(tree.hits()) == hits
         finishes(tree, tmp_path)

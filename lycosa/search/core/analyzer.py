@@ -1,7 +1,7 @@
 """Split text into words, for documents and queries alike and for all back ends.
 
-Text is folded first: lower case, accents and vowel points dropped, compatibility forms replaced ("Résumé" and letters
-of double width become "resume"), underscores replaced by spaces. A word is a run of letters and digits, cut every
+Text is folded first: lower case, accents and vowel points dropped, compatibility forms replaced ("Résumé", also in
+full-width letters, becomes "resume"), underscores replaced by spaces. A word is a run of letters and digits, cut every
 `WORD_MAX` characters. In scripts without spaces between words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every
 character is a word, and a query word of several characters is a phrase.
 """
@@ -42,8 +42,8 @@ SPACED_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_SIGNED}])"
 """Regular expression (for folded text) of a character that continues a word."""
 
 
-def normal(text: str) -> str:
-    """Return the text with composed characters, so that each can be folded by itself."""
+def normalize(text: str) -> str:
+    """Return the text with composed characters, so that each character can be folded separately."""
     if text.isascii():
         return text
     text = unicodedata.normalize("NFC", text)
@@ -51,14 +51,14 @@ def normal(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Fold `normal` text. Each character is folded by itself, so that a part folds to a part of the result."""
+    """Fold normalized text. Characters are folded one by one, so a substring folds to a substring of the result."""
     if not text.isascii():
         text = _NOT_ASCII.sub(lambda run: run[0].translate(_FOLDED), text)
     return text.lower().replace("_", " ")
 
 
 def original_index(text: str, folded_index: int) -> int:
-    """Return the index in `normal` text for an index in `fold(text)`; its length for an index beyond the end."""
+    """Map an index in `fold(text)` to one in the normalized `text`; beyond the end, return the length of `text`."""
     passed = 0
     for start in range(0, len(text), _STRIDE):
         stride = text[start : start + _STRIDE]
@@ -71,8 +71,8 @@ def original_index(text: str, folded_index: int) -> int:
 
 
 def words(text: str) -> list[str]:
-    """Return the folded words in their order."""
-    folded = fold(normal(text))
+    """Return the folded words in order."""
+    folded = fold(normalize(text))
     if folded.isascii():
         return _ASCII_WORD.findall(folded)
     return (_WORD_WITH_SIGNS if _IS_SIGNED.search(folded) else _WORD).findall(folded)

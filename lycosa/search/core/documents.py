@@ -10,7 +10,7 @@ import xxhash
 from lycosa.search.core.results import Document
 
 DEPTH_MAX = 20
-"""Nesting depth to which strings are collected."""
+"""Maximum nesting depth at which strings are collected."""
 
 _KNOWN = frozenset(
     {"url", "final_url", "link", "title", "name", "headings", "lang", "language", "fingerprint", "fetched_at"}
@@ -19,10 +19,10 @@ _PAGE_ONLY = frozenset({"status", "content_type", "out_links", "depth"})
 
 
 def to_document(item: Mapping[str, Any], line: bytes) -> Document:
-    """Return the document of an item that was written as this line of JSON.
+    """Return the document of an item; `line` is the item as JSON.
 
-    The key is its fingerprint, else its URL, else a hash of the line. The title is its `title` or `name`. The text is
-    the `text` of a page; of another item it is every string outside of the known fields.
+    The key is its fingerprint, else its URL, else a hash of the line. The title is its `title` or `name`. The text of a
+    page is its `text`; the text of other items is every string outside the known fields.
     """
     url = _first(item, "final_url", "url", "link")
     is_page = "text" in item and item.keys() >= _PAGE_ONLY

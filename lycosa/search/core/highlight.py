@@ -1,7 +1,7 @@
-"""Mark the words of a query in titles and snippets: escaped HTML in which only `<b>` marks the words found.
+"""Mark the words of a query in titles and snippets: returns escaped HTML with the matches in `<b>`.
 
-One `Highlighter` serves all hits of a query. It finds words by the rules of `search.core.analyzer`; a phrase, or a word
-of several parts, only where its words are adjacent. The work for a text is bounded by `SNIPPET_TEXT_MAX` and
+One `Highlighter` serves all hits of a query. It finds words by the rules of `search.core.analyzer`. A phrase, or a word
+of several parts, matches only where its words are adjacent. The work for a text is bounded by `SNIPPET_TEXT_MAX` and
 `SPANS_MAX`.
 """
 
@@ -12,21 +12,21 @@ from html import escape
 from itertools import pairwise
 from typing import NamedTuple
 
-from lycosa.search.core.analyzer import SPACED_LETTER, WORD_MAX, fold, is_unspaced, normal, original_index
+from lycosa.search.core.analyzer import SPACED_LETTER, WORD_MAX, fold, is_unspaced, normalize, original_index
 from lycosa.search.core.query import SearchQuery
 from lycosa.search.core.results import Document, Hit
 
 SNIPPET_CHARS = 240
 SNIPPET_TEXT_MAX = 100_000
-"""Characters at the start of a text that are searched for a snippet."""
+"""Maximum number of characters at the start of a text that are searched for a snippet."""
 SPANS_MAX = 400
-"""Occurrences of one term that are considered."""
+"""Maximum number of occurrences of one term that are considered."""
 GAP_MAX = 40
-"""Characters between two words of a phrase that is marked as one."""
+"""Maximum number of characters between two words of a phrase that is marked as a whole."""
 
 _LETTER = re.compile(SPACED_LETTER)
 _WORD_EDGE_CHARS = 24
-_FIRST_LOOK = 16_000
+_FIRST_SEARCH_CHARS = 16_000
 
 
 class _Span(NamedTuple):
@@ -63,17 +63,17 @@ class Highlighter:
         return _mark(_one_line(title), self._title)
 
     def snippet(self, text: str) -> str:
-        """Return the part of the text with most terms of the query, as HTML; the beginning if there are none."""
-        text = normal(text[:SNIPPET_TEXT_MAX])
+        """Return the part of the text with the most query terms, as HTML; the beginning if none is found."""
+        text = normalize(text[:SNIPPET_TEXT_MAX])
         start, end = self._best_part(text)
         start, end = _at_words(text, start, end)
         shown = _mark(_one_line(text[start:end]), self._text)
         return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
 
     def _best_part(self, text: str) -> tuple[int, int]:
-        """Search the beginning; the rest of a long text only if the beginning has at most half of the terms."""
-        shown, start, end = self._look(text[:_FIRST_LOOK])
-        if len(text) > _FIRST_LOOK and shown <= len(self._text) // 2:
+        """Search the beginning, and all of a long text only if the beginning has at most half of the terms."""
+        shown, start, end = self._look(text[:_FIRST_SEARCH_CHARS])
+        if len(text) > _FIRST_SEARCH_CHARS and shown <= len(self._text) // 2:
             _, start, end = self._look(text)
         return start, end
 
@@ -86,7 +86,7 @@ class Highlighter:
 
 
 def _pattern(found: tuple[str, ...]) -> re.Pattern[str]:
-    """Return a pattern of these adjacent words in folded text. It begins with a literal, which `re` finds fast."""
+    """Return a pattern that finds these words, adjacent, in folded text. It begins with a literal, which is fast."""
     pieces = [re.escape(found[0])]
     for before, word in pairwise(found):
         touching = is_unspaced(before) or is_unspaced(word) or len(before) == WORD_MAX
@@ -113,7 +113,7 @@ def _spans(folded: str, patterns: list[re.Pattern[str]]) -> list[_Span]:
 
 
 def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
-    """Return the window with most different terms, then most spans: the number of terms, start and end."""
+    """Return the number of terms, start and end of the window with the most different terms, then the most spans."""
     if not spans:
         return 0, 0, width
     best, best_at = (0, 0), (spans[0].start, spans[0].end)
@@ -150,7 +150,7 @@ def _one_line(text: str) -> str:
 
 
 def _mark(text: str, patterns: list[re.Pattern[str]]) -> str:
-    text = normal(text)
+    text = normalize(text)
     spans = _spans(fold(text), patterns)
     if not spans:
         return escape(text)

@@ -1,14 +1,14 @@
 """The query language, the same for all back ends. Pure.
 
-    word word          all of the words; if no document has them all, see `SearchQuery.loosened`
+    word word          all of the words; if no document has all of them, see `SearchQuery.loosened`
     "some words"       a phrase
     -word -"a b"       without these (also NOT word)
     one OR other       at least one of the two
     title:word         in the title
     site:example.org   on this host or its subdomains
 
-All other text is read as words: an unknown prefix, an unclosed quotation mark, a single operator. `parse_query` raises
-`IndexFailure`, in one line, for a query without a word or beyond the bounds below.
+Everything else is read as words, such as an unknown prefix, an unclosed quotation mark, or an operator alone.
+`parse_query` raises `IndexFailure`, with a one-line message, if the query has no word or exceeds the bounds below.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from lycosa.search.core.analyzer import is_unspaced, words
 from lycosa.search.core.results import SearchPage
 
 QUERY_MAX = 1_000
-"""Characters in a query."""
+"""Maximum number of characters in a query."""
 QUERY_WORDS_MAX = 64
 LIMIT_MAX = 1_000
-"""Hits on one page of results."""
+"""Maximum number of hits on one page of results."""
 OFFSET_MAX = 10_000
 """Largest offset of a page."""
 
@@ -40,7 +40,7 @@ _OPERATORS = frozenset({"AND", "OR", "NOT"})
 
 
 class Term(NamedTuple):
-    """Adjacent words to find, and where. For "site" the one word is a host, with its port if given."""
+    """Adjacent words to find, and where. For "site", the only word is a host, with its port if given."""
 
     words: tuple[str, ...]
     where: Where = "any"
@@ -61,10 +61,10 @@ class SearchQuery(NamedTuple):
         return tuple(word for (term,) in self.clauses if term.where == "any" for word in term.words)
 
     def loosened(self) -> LooseQuery | None:
-        """Return a looser query for when no document matches; None if it cannot be loosened.
+        """Return a looser query to try if no document matches; None if the query cannot be loosened.
 
-        Quoted phrases, `title:`, `site:`, OR and exclusions are kept. Of the other words half are enough; a run of
-        characters without spaces, which may be a whole sentence, is replaced by its pairs of adjacent characters.
+        Quoted phrases, `title:`, `site:`, OR and exclusions are kept. Half of the other words are enough. A run of
+        characters of an unspaced script, possibly a whole sentence, is replaced by its pairs of adjacent characters.
         """
         required = [clause for clause in self.clauses if len(clause) > 1 or _is_strict(clause[0])]
         optional = [piece for clause in self.clauses if clause not in required for piece in _pieces(clause[0].words)]
@@ -91,7 +91,7 @@ def parse_query(query: str) -> SearchQuery:
         head, _, tail = text.rpartition('"')
         text = f"{head} {tail}"
     parsed = _parse(text, operators=True)
-    if not parsed.clauses and not parsed.excluded:  # the query consists of operators: "or"
+    if not parsed.clauses and not parsed.excluded:  # the query consists only of operators, such as OR
         parsed = _parse(text, operators=False)
     if not parsed.clauses:
         raise IndexFailure(_explain_no_words(query, parsed))

@@ -9,7 +9,7 @@ class ItemKey(NamedTuple):
     """Item `number` (from 0) of a page. A page that is fetched again yields the same keys.
 
     `fingerprint` is that of the page's request (64 bits), `segment` the part of the crawl it is in. `repeatable` pages
-    (dont_filter) are fetched as often as they are requested, and each time their items are new ones.
+    (dont_filter) are fetched every time they are requested, and each time their items are new.
     """
 
     url: str
@@ -19,6 +19,6 @@ class ItemKey(NamedTuple):
     repeatable: bool = False
 
     def text(self, crawl: str) -> str:
-        """Return the key as it stands in a stream."""
+        """Return the key as it is written to a stream."""
         segment = f"{self.segment}/" if self.segment else ""
         return f"{crawl}/{segment}{self.fingerprint:016x}/{self.number}"

@@ -1,7 +1,7 @@
 """Items as JSON lines in a file, exactly once: `open(position)` cuts off what was written after the committed position.
 
-Positions are bytes from the start of the file. The file ends with a complete line after every `flush`, failed ones
-included. One process writes a file at a time (an advisory lock). Raises `StorageFull` or `StorageError`.
+Positions are bytes from the start of the file. After every `flush`, even a failed one, the file ends with a complete
+line. One process writes a file at a time (an advisory lock). Raises `StorageFull` or `StorageError`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.sinks.json_lines import not_open_error, to_line, write_error
 
 BUFFER_MAX = 8 * 1024**2
-"""Bytes held in memory; with more, `write` hands them to the operating system."""
+"""Maximum number of bytes held in memory; beyond that, `write` hands them to the operating system."""
 
 
 class JsonlSink:
@@ -40,7 +40,7 @@ class JsonlSink:
 
     async def check(self) -> None:
         folder = self._folder()
-        with self._our_errors():
+        with self._storage_errors():
             try:
                 fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
@@ -62,7 +62,7 @@ class JsonlSink:
             if position is None or keep:
                 self._position = self._end_of_lines()
             else:
-                with self._our_errors():
+                with self._storage_errors():
                     os.ftruncate(self._fd, position)
                 self._position = position
         except BaseException:
@@ -83,14 +83,14 @@ class JsonlSink:
         """See `Sink`. Blocks the loop for one write. After an error the next flush writes everything again."""
         self._drain()
         if self._sync:
-            with self._our_errors():
+            with self._storage_errors():
                 os.fsync(self._fd)
         return self._position
 
     async def close(self) -> None:
         self._lines.clear()
         self._pending_bytes = 0
-        with self._our_errors():
+        with self._storage_errors():
             self._close_file()
 
     def _drain(self) -> None:
@@ -104,7 +104,7 @@ class JsonlSink:
             while written < len(data):
                 written += os.pwrite(self._fd, data[written:], self._position + written)
         except OSError as error:
-            with contextlib.suppress(OSError):  # no part of a line stays behind
+            with contextlib.suppress(OSError):  # leave no part of a line behind
                 os.ftruncate(self._fd, self._position)
             raise write_error(self._shown, error) from error
         self._position += written
@@ -114,14 +114,14 @@ class JsonlSink:
     def _open_file(self, *, must_exist: bool) -> int:
         fresh = not os.path.lexists(self.path)
         if fresh and must_exist:
-            raise StorageError(f"{self._shown} does not exist any more, but the crawl wrote items to it: {_ADVICE}")
+            raise StorageError(f"{self._shown} no longer exists, but the crawl wrote items to it: {_ADVICE}")
         parent = self._folder()
-        with self._our_errors():
+        with self._storage_errors():
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._claim(fd)
-            if self._sync:  # even if the file was there: the process that made it may have been killed before this
-                with self._our_errors():
+            if self._sync:  # even if the file existed: the process that created it may have been killed before this
+                with self._storage_errors():
                     sync_folder(parent)
         except BaseException:
             os.close(fd)
@@ -147,15 +147,15 @@ class JsonlSink:
                 raise write_error(self._shown, error) from error
 
     def _end_of_lines(self) -> int:
-        """Return where a new line starts; a last line without its end, left by another program, gets one."""
-        with self._our_errors():
+        """Return where the next line starts. A last line without a newline, left by another program, gets one."""
+        with self._storage_errors():
             end = os.fstat(self._fd).st_size
             if end and os.pread(self._fd, 1, end - 1) != b"\n":
                 end += os.pwrite(self._fd, b"\n", end)
         return end
 
     def _check_position(self, position: int) -> None:
-        with self._our_errors():
+        with self._storage_errors():
             size = os.fstat(self._fd).st_size
             last = os.pread(self._fd, 1, position - 1) if position else b"\n"
         if last == b"\n":
@@ -169,11 +169,11 @@ class JsonlSink:
             unlock_and_close(fd)
 
     @contextlib.contextmanager
-    def _our_errors(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise write_error(self._shown, error) from error
 
 
-_ADVICE = "put the file back as it was, or start afresh with -O"
+_ADVICE = "restore the file, or start afresh with -O"

@@ -1,7 +1,7 @@
 """The server of a Redis stream: its connection and its scripts.
 
-Calls block. They are made again while the server is away or full, for a bounded time: the scripts know a call that they
-have answered before.
+Calls block. They are retried for a limited time while the server is down or full: the scripts recognise a call that
+they have already answered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lycosa.infra.redis.server import RedisServer, Report, RetryLimits
 from lycosa.storage.core.stream_url import StreamAddress
 
 FIELDS = 4
-"""Arguments of an entry: key, segment, url, item."""
+"""Number of arguments of an entry: key, segment, url, item."""
 
 
 class StreamServer(RedisServer):
@@ -38,13 +38,13 @@ class StreamServer(RedisServer):
         )
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any], stop: Event) -> list[Any]:
-        """Return the reply of a script, its status as text. When `stop` is set, a failed call is not made again."""
+        """Return the reply of a script, with its status decoded. Once `stop` is set, failed calls are not retried."""
         limits = RetryLimits(server.RECONNECT_MAX_S, server.FULL_MAX_S)
         reply = self.retry_blocking(lambda: _script(script).run(self._client, keys, arguments), limits, stop)
         return [reply[0].decode(), *reply[1:]]
 
     def disconnect(self) -> None:
-        """Close connections that another thread uses: its call fails."""
+        """Close the connections while another thread uses them, which makes its call fail."""
         if self._client is not None:
             self._client.close()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lycosa.search.core.analyzer import WORD_MAX, fold, is_unspaced, normal, original_index, words
+from lycosa.search.core.analyzer import WORD_MAX, fold, is_unspaced, normalize, original_index, words
 from tests.conftest import PROVE
 
 CHARACTERS = range(sys.maxunicode + 1) if PROVE else [*range(0x40000), *range(0xE0000, 0xE1000)]
@@ -87,7 +87,7 @@ def test_original_index_is_the_inverse_of_folding(text):
 
 def test_normal_does_not_change_ascii():
     text = "plain"
-    assert normal(text) is text
+    assert normalize(text) is text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lycosa.core.errors import IndexFailure
-from lycosa.search.core.analyzer import normal
+from lycosa.search.core.analyzer import normalize
 from lycosa.search.core.highlight import SNIPPET_CHARS, SNIPPET_TEXT_MAX, Highlighter
 from lycosa.search.core.query import parse_query
 
@@ -119,7 +119,7 @@ def test_marking_only_escapes_and_adds_tags(text, query):
     except IndexFailure:
         return
     marked = highlighter.title(text)
-    assert plain(marked) == normal(" ".join(text.split()))
+    assert plain(marked) == normalize(" ".join(text.split()))
     assert "<" not in re.sub("</?b>", "", marked)
     assert marked.count("<b>") == marked.count("</b>")
     assert "<" not in re.sub("</?b>", "", highlighter.snippet(text))

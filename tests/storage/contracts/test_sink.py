@@ -370,7 +370,7 @@ def test_a_truncated_edited_or_missing_file_is_refused(tmp_path):
     path.write_bytes(b"x" * 100)
     assert "other content" in open_error(JsonlSink(path), committed)
     path.unlink()
-    assert "does not exist any more" in open_error(JsonlSink(path), committed)
+    assert "no longer exists" in open_error(JsonlSink(path), committed)
     assert not path.exists()
 
 
