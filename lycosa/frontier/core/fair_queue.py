@@ -30,6 +30,8 @@ SHORT_S = 10.0
 """Entities with at most this many seconds of work get no priority: they delay the end by no more than that."""
 
 STALE_MAX = 64
+"""Stale entries of a heap beyond the number of its valid ones, before a push rebuilds it."""
+
 NO_WORK = math.inf
 """The rank of an entity with nothing queued."""
 
