@@ -19,7 +19,7 @@ from lycosa.infra.durable_files import storage_error, storage_errors, sync_file,
 from lycosa.infra.frames import HEAD, encode_frame, frame_at
 
 FRAME_MAX = 1 << 30
-"""Maximum payload of a frame in bytes; a larger commit is refused."""
+"""Bytes of the payload of one frame; a larger commit is refused."""
 
 PREFIX = "journal."
 
