@@ -61,7 +61,13 @@ MOVED = {
     "lycosa.core.request": "lycosa.http.core.request",
     "lycosa.frontier.core.model.Kind": "lycosa.frontier.core.model RecordKind",
     "lycosa.http.core.model.Response": "lycosa.http.core.model HttpResponse",
+    "lycosa.crawl.spiders.link_extractor._InDocument": "lycosa.crawl.spiders.link_extractor _XPathSearch",
+    "lycosa.crawl.spiders.link_extractor._InTree": "lycosa.crawl.spiders.link_extractor _LexborSearch",
+    "lycosa.crawl.spiders.link_extractor._Names": "lycosa.crawl.spiders.link_extractor _NameFilter",
     "lycosa.engine.linkextractor": "lycosa.crawl.spiders.link_extractor",
+    "lycosa.engine.linkextractor._InDocument": "lycosa.crawl.spiders.link_extractor _XPathSearch",
+    "lycosa.engine.linkextractor._InTree": "lycosa.crawl.spiders.link_extractor _LexborSearch",
+    "lycosa.engine.linkextractor._Names": "lycosa.crawl.spiders.link_extractor _NameFilter",
     "lycosa.engine.media.images": "lycosa.crawl.items.media.images",
     "lycosa.engine.media.store": "lycosa.crawl.items.media.store",
 }

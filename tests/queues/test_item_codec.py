@@ -62,6 +62,7 @@ OLD_NAMES = {
     "lycosa.core.proxies.proxy": "Proxy",
     "lycosa.core.request": "Request HeaderMap",
     "lycosa.engine.failure": "Failure",
+    "lycosa.crawl.spiders.link_extractor": "_Names _InTree _InDocument",
     "lycosa.engine.forms": "FormRequest",
     "lycosa.engine.items": "Item Field",
     "lycosa.engine.jsonrequest": "JsonRequest",
@@ -84,6 +85,15 @@ RENAMED = {
     ("lycosa.core.model", "Kind"): "RecordKind",
     ("lycosa.core.model", "Response"): "HttpResponse",
     ("lycosa.core.proxies.outcome", "Rule"): "OutcomeRule",
+    **{
+        (module, name): renamed
+        for module in ("lycosa.crawl.spiders.link_extractor", "lycosa.engine.linkextractor")
+        for name, renamed in {
+            "_InDocument": "_XPathSearch",
+            "_InTree": "_LexborSearch",
+            "_Names": "_NameFilter",
+        }.items()
+    },
 }
 
 
@@ -135,8 +145,8 @@ RECORDED = {
 FETCHED = {"lycosa.core.headers Headers", "lycosa.http.core.model HttpResponse", "lycosa.http.core.model Timings"}
 EXTRACTOR = {
     "lycosa LinkExtractor",
-    "lycosa.crawl.spiders.link_extractor _InTree",
-    "lycosa.crawl.spiders.link_extractor _Names",
+    "lycosa.crawl.spiders.link_extractor _LexborSearch",
+    "lycosa.crawl.spiders.link_extractor _NameFilter",
 }
 
 
