@@ -40,7 +40,7 @@ class Crawl:
 
     def take_messages(self) -> list[str]:
         messages, self.messages[:] = list(self.messages), []
-        return [line for line in messages if "started crawl" not in line]
+        return [line for line in messages if "Started crawl" not in line]
 
     def limits(self) -> dict[str, float]:
         """Return the limits in force, which are the same in all partitions."""
