@@ -110,8 +110,8 @@ def test_dead_urls_are_exported_and_requeued(tmp_path: Path, server, run_command
     assert run_command("requeue").stdout == "1 URL queued again\n"
     assert [row["state"] for row in rows_of(run_command("list", "--json"))] == ["queued"]
     assert run_command("verify").stdout == "no errors found\n"
-    assert run_command("import", "dead.jsonl", "--segment", "later").stdout == "1 URL queued, 0 known already\n"
-    assert "not fetched yet: --force" in run_command("drop", "later", code=2).stderr
+    assert run_command("import", "dead.jsonl", "--segment", "later").stdout == "1 URL queued, 0 already known\n"
+    assert "not fetched yet: use --force" in run_command("drop", "later", code=2).stderr
     assert run_command("drop", "later", "--force").stdout == "segment later dropped: 1 URL forgotten\n"
     assert run_command("verify").stdout == "no errors found\n"
 
@@ -121,7 +121,7 @@ def test_a_crawl_may_start_with_imported_urls(tmp_path: Path, server, run_comman
     assert "give --crawl-name NAME to start one" in run_command("import", "seeds.txt", code=2).stderr
     done = run_command("import", "seeds.txt", "--crawl-name", "shop")
     assert "Started crawl" in done.stderr
-    assert done.stdout == "2 URLs queued, 0 known already\n"
+    assert done.stdout == "2 URLs queued, 0 already known\n"
     assert (
         "no crawl has been started here: lycosa crawl START-URL --frontier"
         in run_command("explain", "http://127.0.0.1:9/a").stdout
@@ -163,13 +163,13 @@ def test_a_running_crawl_is_reached_in_two_ways(tmp_path: Path, server, run_comm
             assert status["running"]
             assert "running in 1 worker" in run_command("status").stdout
             (tmp_path / "one.txt").write_text(f"{site.url}/one\n")
-            assert run_command("import", "one.txt").stdout == "1 URL queued, 0 known already\n"
+            assert run_command("import", "one.txt").stdout == "1 URL queued, 0 already known\n"
             assert worker.until(lambda: "/one" in dict(site.hits))
             (tmp_path / "two.txt").write_text(f"{site.url}/two\n{site.url}/one\n")
             for words in (("import", "two.txt"), ("status", "--json"), ("verify",), ("list",)):
                 assert main(["frontier", *words, "--state", "state"]) == 0
             output = capsys.readouterr().out
-            assert "1 URL queued, 1 known already" in output
+            assert "1 URL queued, 1 already known" in output
             assert f'"pid":{worker.process.pid}' in output
             assert worker.until(lambda: "/two" in dict(site.hits))
             worker.process.send_signal(signal.SIGTERM)

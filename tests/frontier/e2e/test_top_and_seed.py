@@ -75,7 +75,7 @@ def test_crawl_is_watched_and_seeded_while_a_worker_is_killed(tmp_path: Path, re
     with crawl(tmp_path, redis.url, *options, pages=PAGES, hosts=HOSTS) as running:
         (tmp_path / "seeds.lines").write_text(line(running, 100_000) + "\nnonsense\n\n# no more\n")
         first = seed(running, "--file", "seeds.lines", LYCOSA_PARTITIONS="2")
-        assert (first.returncode, first.stdout) == (1, "1 URL queued, 0 known already, 1 invalid line skipped\n")
+        assert (first.returncode, first.stdout) == (1, "1 URL queued, 0 already known, 1 invalid line skipped\n")
         assert f"Started crawl '{running.name}' in {redis.url}; workers can join." in first.stderr
         assert "no worker is running; the next one fetches them" in first.stderr
         with start_command("top", running.frontier, "--json", "--crawl-name", running.name, cwd=watched) as watching:
@@ -192,7 +192,7 @@ def check_metrics(running: Crawl, view: dict, port: int) -> None:
 def test_local_crawl_serves_metrics_and_accepts_seeds(tmp_path: Path) -> None:
     port = closed_port()
     done = lycosa("seed", "http://127.0.0.1:9/x", "--state", "state", "--priority", "3", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "1 URL queued, 0 known already\n")
+    assert (done.returncode, done.stdout) == (0, "1 URL queued, 0 already known\n")
     command = ("crawl", "http://127.0.0.1:9/", "--state", "state", "--metrics", port, "--no-robots", "--retries", "9")
     with start_command(*command, cwd=tmp_path) as running:
 
@@ -228,7 +228,7 @@ def test_full_server_rejects_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
         assert ": the server has reached its maxmemory; nothing is lost, raise it" in capsys.readouterr().err
         server.cli("CONFIG", "SET", "maxmemory", "0")
         assert main([*command, "http://a.example/2", "--frontier", server.url]) == 0
-        assert capsys.readouterr().out == "1 URL queued, 1 known already\n"
+        assert capsys.readouterr().out == "1 URL queued, 1 already known\n"
 
 
 @pytest.mark.parametrize(
