@@ -1,4 +1,4 @@
-"""`lycosa proxies stats`: a pool and its targets in numbers."""
+"""`lycosa proxies stats`: statistics of a pool and its targets."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Responses are JSON; every error is {"error": "one line"}:
 
     400 invalid request              404 no such proxy                413 the body is too large
-    401 no key, or a wrong one       409 no proxy is free (yet)       503 the pool cannot be used now
+    401 no key, or a wrong one       409 no proxy is free (yet)       503 the pool is unavailable
     403 another site or machine      410 the lease is over
 """
 

@@ -29,7 +29,7 @@ ERRORS = {
     409: "No proxy is free",
     410: "The lease is over",
     413: "The body is too large",
-    503: "The pool cannot be used now, or there are too many active leases",
+    503: "The pool is unavailable, or there are too many active leases",
 }
 ALWAYS = (401, 403, 503)
 BODY = (400, 408, 413)
@@ -135,7 +135,7 @@ OPERATIONS = (
               schemas.DoneResponse, body=schemas.BanRequest, errors=(*BODY, 404)),
     Operation("POST", "/api/unban", "unban", "Lift the bans and cool-downs of a proxy for a target",
               schemas.DoneResponse, body=schemas.UnbanRequest, errors=(*BODY, 404)),
-    Operation("GET", "/api/stats", "stats", "Show the whole pool in numbers", schemas.PoolStats),
+    Operation("GET", "/api/stats", "stats", "Show statistics of the whole pool", schemas.PoolStats),
     Operation("GET", "/metrics", "metrics", "The numbers as metrics for Prometheus", None),
     Operation("GET", "/healthz", "health", "Check that the pool can be used; no key required", schemas.HealthResponse),
 )  # fmt: skip

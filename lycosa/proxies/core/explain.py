@@ -162,7 +162,7 @@ def verdict_text(verdict: ProxyVerdict, format_time: Callable[[float], str], *, 
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """The next draw. `places`: places in the order of use, by key. `drawn`: the keys to draw from, all in `tier`."""
+    """The next draw. `places`: place in the order of use, by key. `drawn`: the keys to draw from, all in `tier`."""
 
     snapshot: TargetSnapshot
     request: ProxyRequest

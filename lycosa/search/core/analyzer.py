@@ -20,6 +20,7 @@ _UNSPACED = (
     "\u3041-\u309f\u30a1-\u30fa\u30fc-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
     "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 )
+# Indic scripts and Tibetan: their vowel signs belong to words, but are not \w.
 _SIGNED = "\u0900-\u0963\u0966-\u0dff\u0f18-\u0f84\u0f88-\u0fbc"
 _DROPPED = (
     "\u00ad\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f"
