@@ -15,8 +15,8 @@ from lycosa.proxies.core.proxy import Proxy
 class ProxyLease(NamedTuple):
     """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: its session had another proxy before, whose cookies are useless now. `drawn_from`: how many of the first
-    in the order of use it was drawn from; 0: it is the session's own proxy.
+    `rebound`: its session had another proxy before, whose cookies are useless now. `drawn_from`: it was drawn
+    from this many proxies, first in the order of use; 0: it is the session's own.
     """
 
     target: str

@@ -137,8 +137,8 @@ class DoneResponse(Struct):
 class LeaseInfo(Struct):
     """A proxy, leased until `deadline`. `url` is its address with the login: a secret.
 
-    `rebound`: the session had another proxy before. `drawn_from`: how many of the best proxies it was drawn from; 0:
-    it is the session's own proxy.
+    `rebound`: the session had another proxy before. `drawn_from`: it was drawn from this many of the best
+    proxies; 0: it is the session's own.
     """
 
     id: str

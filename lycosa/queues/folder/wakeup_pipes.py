@@ -74,7 +74,7 @@ class WakeupPipes:
                 os.write(self._writers[member], WAKEUP)
 
     def sleep(self, count: int, timeout_s: float) -> None:
-        """Sleep until there are more wake-ups than `count`, a member dies, or the timeout ends."""
+        """Sleep until there are more wake-ups than `count`, a member dies, or the timeout passes."""
         with self._changed:
             if self.count != count:
                 return

@@ -23,10 +23,10 @@ NO_PROXY = "no proxy"
 """The finish reason of a crawl that ends because an outage lasted too long."""
 
 RECENT_WAIT_S = 10.0
-"""How long to wait for a proxy of a target with a lease in this last time span."""
+"""How long to wait for a proxy if the target had a lease within this time."""
 
 IDLE_WAIT_S = 1.0
-"""How long to wait for a proxy of any other target."""
+"""How long to wait for a proxy otherwise."""
 
 QUEUE_S = 0.1
 """At most as many requests wait as proxies are leased in this time; any other request retries after half of it."""

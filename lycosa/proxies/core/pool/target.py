@@ -25,7 +25,7 @@ DOWN_MAX_S = 60.0
 """The cool-down on this target of an unreachable proxy; the global pool may set a longer one."""
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
-"""Module names, because enum lookups at each use would take as long as the rest of `_record`."""
+"""Module-level names, because enum lookups at each use would take as long as the rest of `_record`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ ANY = ProxyRequest()
 class Grant(NamedTuple):
     """A new lease. `rebound`: its session had another proxy before.
 
-    `drawn_from`: how many of the first in the order of use it was drawn from; 0: it is the session's own proxy.
+    `drawn_from`: it was drawn from this many proxies, first in the order of use; 0: it is the session's own.
     """
 
     token: int
