@@ -1,4 +1,4 @@
-"""One run of a crawl: queue the start requests, crawl, close the spiders, sum up."""
+"""One run of a crawl: queues the start requests, crawls, closes the spiders, and makes the summary."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 OBSERVE_EVERY_S, OBSERVE_SHARED_S = 0.25, 1.0
-"""Time between two progress snapshots. One of a shared frontier takes round trips to all its partitions."""
+"""Seconds between two progress snapshots. A snapshot of a shared frontier takes a round trip to each partition."""
 
 BLOCKED_AFTER_S = 0.5
 """An event loop that has not handled a signal for this long is blocked by a callback that does not await."""
@@ -48,15 +48,18 @@ BLOCKED_AFTER_S = 0.5
 DEAD_SHOWN = 10
 CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)
 SEEDS_LOOKED_UP = 100
-"""Start requests of a run that are looked up among the dead URLs of earlier runs, for a hint."""
+"""Maximum number of start requests looked up among the dead URLs of earlier runs, to add a hint to the summary."""
 
 Observer = Callable[[Snapshot], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RunHooks:
-    """What starts and ends with a run: the `process_start` methods of each spider's middlewares, the outputs, and the
-    worker processes (None: pages are visited in this process)."""
+    """The parts that start and end with a run.
+
+    `process_starts` are the `process_start` methods of each spider's middlewares. `feeds` are the outputs. `processes`
+    are the worker processes; None if pages are visited in this process.
+    """
 
     process_starts: Mapping[str, Sequence[Method]]
     feeds: Feeds
@@ -94,7 +97,7 @@ class CrawlRun:
         self._processes = hooks.processes
         self.reporter = WorkerReporter(engine, monitor.stats, self._collector, crawl.settings.concurrency)
         self.on_fast_shutdown: Callable[[], None] = lambda: None
-        """Called when nothing is to be waited for any more: after the second stop."""
+        """Called on the second stop, after which the run waits for nothing."""
         self._interrupted = False
         self._resumed = False
         self._segment = self._segment_closed = ""
@@ -102,14 +105,14 @@ class CrawlRun:
         self._carry = CarryOver(storage.frontier, operations, storage.committer, "")
 
     async def start_seeding(self) -> None:
-        """Begin to queue the start requests. The first one decides which segment the run belongs to."""
+        """Start queueing the start requests. The first one decides which segment the run belongs to."""
         before = await self._frontier.stats()
         self._resumed = bool(before.done or before.dead)
         self._lookups_left = SEEDS_LOOKED_UP if before.dead else 0
         required = not (self._resumed or before.unfinished or self._dispatcher.has_idle_handlers)
         self._seeder = Seeder(self._crawl, self._hooks.process_starts, self, required=required)
         await self._seeder.start()
-        if not self._has_segment:  # no start requests: stored records are requeued all the same
+        if not self._has_segment:  # there were no start requests: requeue stored records all the same
             await self._begin_segment("")
         for spec in self._crawl.spiders:
             spec.target.crawler.push = partial(self._push, spec)
@@ -122,14 +125,14 @@ class CrawlRun:
         return self._segment
 
     async def push_seeds(self, seeds: list[UrlRecord]) -> None:
-        """Queue start requests, durably; waits while there is no room."""
+        """Queue start requests durably. Waits while disk space is short."""
         await self._engine.wait_for_space()
         await self._dispatcher.push(self._frontier, seeds)
         await self._committer.commit()
         self._engine.wake()
         await self._note_dead_seeds(seeds[: self._lookups_left])
         self._lookups_left = max(0, self._lookups_left - len(seeds))
-        await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last of millions
+        await asyncio.sleep(0)  # otherwise Ctrl-C would have to wait until millions of seeds are queued
 
     async def _push(self, spec: SpiderSpec, request: Request) -> bool:
         naming = spec.target.naming
@@ -146,17 +149,17 @@ class CrawlRun:
                     )
 
     async def _note_closed_segment(self) -> None:
-        """Add a hint if the segment of this run is closed: the frontier drops its start requests silently."""
+        """Add a hint if the segment of this run is closed, since the frontier drops its start requests silently."""
         views = {view.name: view for view in await self.operations.segments()}
         if (view := views.get(self._segment)) is None or view.state not in CLOSED:
             return
         self._segment_closed = f"segment {view.name} was {view.state}"
-        problem = f"segment {view.name}, which this run would fill, was {view.state} and takes no more"
-        later = "wait until the next one begins, " if view.starts_at else ""
+        problem = f"segment {view.name}, the segment of this run, was {view.state} and takes no more requests"
+        later = "wait until the next segment begins, " if view.starts_at else ""
         self._stats.note(f"{problem}: {later}give another --segment, or start afresh with -O")
 
     async def run(self, observe: Observer | None = None, *, signals: bool = True) -> bool:
-        """Crawl until nothing is left or a signal arrives. Return False if the crawl was finished already."""
+        """Crawl until no work is left or a signal arrives. Return False if the crawl was finished already."""
         if await self._is_finished():
             await self._committer.finish()
             return False
@@ -164,13 +167,13 @@ class CrawlRun:
         return True
 
     async def _is_finished(self) -> bool:
-        """Whether the crawl is finished, and no handler of `spider_idle` may add requests."""
+        """Return whether the crawl is finished and there is no `spider_idle` handler that could add requests."""
         if self._dispatcher.has_idle_handlers or not self._seeder.is_done:
             return False
         return (await self._frontier.stats()).unfinished == 0 and await self._opened.is_finished()
 
     async def _run(self, observe: Observer | None, *, signals: bool) -> None:
-        """Start the workers, run the engine, and close the spiders, whatever the end."""
+        """Start the workers, run the engine, and close the spiders, even after an error."""
         self._collector.begin(self._stats.started_at)
         self._hooks.feeds.begun = True
         try:
@@ -189,10 +192,10 @@ class CrawlRun:
             if self._processes is not None and isinstance(error, Exception):
                 await self._processes.fail(reason)
             server_lost = isinstance(error, StateError) and bool(self._settings.frontier)
-            with suppress(BadSpider):  # the first error is the one that is raised
+            with suppress(BadSpider):  # raise the first error
                 await self._close_spiders(reason, server_lost=server_lost)
             if self._interrupted and isinstance(error, WorkerLost):
-                raise StateError(str(error)) from None  # WorkerLost would make it rejoin
+                raise StateError(str(error)) from None  # after WorkerLost the worker would rejoin the crawl
             raise
         await self._close_spiders(reason)
 
@@ -206,7 +209,7 @@ class CrawlRun:
         await self._crawl.close_spiders(reason)
 
     async def _set_final_stats(self, *, server_lost: bool) -> None:
-        """Set the stats that are counted elsewhere; not those of the frontier if its server is lost."""
+        """Set the stats that other parts count. Those of the frontier are left out if its server is lost."""
         if self._close_monitor is not None:
             self._close_monitor.measure_memory()
         if server_lost:
@@ -214,7 +217,7 @@ class CrawlRun:
         try:
             async with self.shutdown_deadline():
                 frontier = await self._frontier.stats()
-        except (StateError, TimeoutError):  # StateError: the reason why the crawl ends
+        except (StateError, TimeoutError):  # a StateError is already the reason why the crawl ends
             return
         counts = {
             "scheduler/enqueued": frontier.added,
@@ -226,7 +229,7 @@ class CrawlRun:
                 self._collector.set_value(name, count)
 
     async def after_close(self) -> None:
-        """Send `engine_stopped`, and log the stats. To be called when all parts of the run are closed."""
+        """Send `engine_stopped`, and log the stats. Call it after all parts of the run are closed."""
         if not self._hooks.feeds.begun:
             return
         await self._crawl.send(engine_stopped)
@@ -235,7 +238,7 @@ class CrawlRun:
             log.info("stats of this run:\n%s", self._collector.dump())
 
     async def view(self) -> CrawlView:
-        """Return the crawl as this worker sees it: itself and the frontier, not the totals of a shared crawl."""
+        """Return this worker's view of the crawl: itself and the frontier, without the totals of a shared crawl."""
         report, stats = self.reporter.report(), await self._frontier.stats()
         urls = {name: getattr(stats, name) for name in ("queued", "leased", "delayed", "done", "dead")}
         totals = {} if self._settings.frontier else report.counts
@@ -244,11 +247,10 @@ class CrawlRun:
         return CrawlView(name, self._clock.now(), [worker], [], totals, urls)
 
     async def snapshot(self) -> Snapshot:
-        """Return the state of the crawl."""
         return await self._engine.snapshot()
 
     def shutdown_deadline(self) -> asyncio.Timeout:
-        """Limit the last calls of a run. See `engine.shutdown_deadline`."""
+        """Limit the time of the last calls of a run. See `engine.shutdown_deadline`."""
         return shutdown_deadline(self._engine)
 
     async def summary(self, *, nothing_to_do: bool) -> Summary:
@@ -287,22 +289,25 @@ class CrawlRun:
         return [*self._stats.notes, f"{stopped}: to resume, repeat the command with {change}"]
 
     async def _begin_segment(self, segment: str) -> None:
-        """Set the segment of the run, and requeue stale and dead records: before the seeds, so they keep validators."""
+        """Set the segment of the run, and requeue stale and dead records.
+
+        This happens before the seeds are queued, so the records keep their validators.
+        """
         self._segment, self._has_segment = segment, True
-        # A shared frontier without done URLs has no validators: its pages are fetched again as new ones.
+        # A shared frontier that does not keep done URLs has no validators: its pages are fetched again as new ones.
         has_done = not self._settings.frontier or self._settings.keep_done
         self._carry = CarryOver(self._frontier, self.operations, self._committer, segment if has_done else "")
         now, age_s = self._stats.started_at, self._settings.refresh
         old = 0 if age_s is None else await refresh(self._frontier, self.operations, segment, now - age_s, now)
         carried = await self._carry.more(now)
         dead = 0
-        if self._settings.retry_dead and not self._opened.rejoined:  # a rejoined worker has retried them before
+        if self._settings.retry_dead and not self._opened.rejoined:  # a worker that rejoins has requeued them already
             dead = await retry_dead(self._frontier, self.operations, segment, now)
         if old or carried or dead:
             log.info("queued again: %d URLs by age, %d of the previous segment, %d dead", old, carried, dead)
 
     def interrupt(self) -> None:
-        """Stop; called again, at once."""
+        """Stop the crawl; on the second call, stop it at once."""
         if not self._interrupted and self._engine.active_count:
             log.warning(
                 "stopping: requests in progress have %g s to finish; interrupt again to stop at once", STOP_GRACE_S
@@ -310,7 +315,7 @@ class CrawlRun:
         self.stop()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Lease no more; `at_once` gives up the visits under way, too."""
+        """Stop leasing. With `at_once`, or on the second call, also abandon the visits in progress."""
         self._interrupted = True
         self._engine.stop()
         if at_once:
@@ -331,7 +336,7 @@ class CrawlRun:
                     await observing
 
     async def _queue_more(self, now: float) -> int:
-        """Queue more of the previous segment. Return how many URLs, or 1 while start requests may still come."""
+        """Queue more URLs of the previous segment. Return how many, but at least 1 while seeding is not done."""
         return await self._carry.more(now) or int(not self._seeder.is_done)
 
     async def _observe(self, observe: Observer) -> None:
@@ -340,7 +345,7 @@ class CrawlRun:
             await asyncio.sleep(every_s)
             snapshot = await self._engine.snapshot()
             observe(snapshot)
-            await self._engine.wait_for_activity(snapshot)  # an idle crawl must not use the processor
+            await self._engine.wait_for_activity(snapshot)  # an idle crawl must not use the CPU
 
 
 @contextmanager
@@ -350,7 +355,7 @@ def _handle_signals(handler: Callable[[], None]) -> Iterator[None]:
     If the loop is blocked, the second signal raises `KeyboardInterrupt` in the code that blocks it.
     """
     loop = asyncio.get_running_loop()
-    pending: list[float] = []  # when the signals that the loop has not handled yet arrived
+    pending: list[float] = []  # arrival times of the signals that the loop has not handled yet
 
     def handle() -> None:
         pending.clear()

@@ -1,4 +1,4 @@
-"""Builds what one spider of a crawl has of its own: fetchers, middlewares in order, downloader, scraper, visitor,
+"""Builds the parts of one spider of a crawl: fetchers, middlewares in order, downloader, scraper, visitor,
 pipelines."""
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ CACHE_FOLDER = "httpcache"
 
 @dataclass(frozen=True, slots=True)
 class CrawlContext:
-    """What the spiders of a crawl share.
+    """The parts that the spiders of a crawl share.
 
-    `state` is the folder of the crawl's state, which keeps the caches of different crawls apart. `leaser` leases from
-    the proxy pool. `report_starts` wraps a fetcher so that it reports when its transfers start.
+    `state` is the folder of the crawl's state; it keeps the HTTP caches of different crawls apart. `leaser` leases
+    proxies from the pool. `report_starts` wraps a fetcher to report when its transfers start.
     """
 
     known: Callable[[str, Sequence[int]], AbstractSet[int]]
@@ -88,12 +88,12 @@ class CrawlContext:
     report_starts: Callable[[Fetcher], Fetcher] = lambda fetcher: fetcher
 
     def prepare(self, item: Any) -> Sequence[Any]:
-        """Return an item in the form that each sink writes."""
+        """Return an item in the form for each sink."""
         return [sink.prepare(item) for sink in self.sinks]
 
 
 async def open_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
-    """Open the proxy pool of a crawl, if any; see `app.crawl.proxies`. Without one, imports nothing of proxies."""
+    """Open the proxy pool of a crawl, if it has one; see `app.crawl.proxies`. Imports the pool's code only then."""
     if not settings.proxy_pool:
         return None
     from lycosa.app.crawl.proxies import open_pool_leaser
@@ -103,7 +103,7 @@ async def open_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -
 
 @dataclass(frozen=True, slots=True)
 class SpiderRuntime:
-    """What one spider has of its own."""
+    """The parts of one spider."""
 
     spec: SpiderSpec
     crawler: Crawler
@@ -125,7 +125,7 @@ async def open_runtime(
     seeds: Sequence[str],
     context: CrawlContext,
 ) -> SpiderRuntime:
-    """Make what one spider has of its own. The stack closes it."""
+    """Make the parts of one spider. The stack closes them."""
     settings, crawler, saver = spec.settings, spec.target.crawler, context.state_saver
     crawler.records = saver.store
     crawler.signals.bugs = context.stats.bugs
@@ -155,7 +155,7 @@ def _send_robots_parsed(signals: Signals, robots: Robots, request: Request) -> N
 
 
 def connect_gates(gates: Sequence[RobotsGate]) -> Sequence[RobotsGate]:
-    """Let the gates share what each of them learns. The frontier's leases go to the first one."""
+    """Make the gates share the robots.txt facts that each of them learns. The engine looks up hosts at the first."""
     for gate in gates:
         gate.peers = [each for each in gates if each is not gate]
     return gates
@@ -214,7 +214,7 @@ def make_inline_fetcher(
 async def _download(
     runtime: SpiderRuntime, inline: InlineFetcher, request: Request | str, into: BodyWriter | None = None
 ) -> Response:
-    """Fetch inline, and count the response."""
+    """Fetch inline, count the response, and send `response_received`."""
     response = await inline.fetch(request, into)
     crawler, spider = runtime.crawler, runtime.spec.spider
     crawler.stats.inc_value("response_received_count")
@@ -233,7 +233,7 @@ async def open_visitor(
 ) -> Visitor:
     """Make the extensions of a spider, its pipelines and its visitor. The stack closes them."""
     for extension in extensions_of(runtime.spec.settings, runtime.crawler):
-        stack.callback(lambda _extension: None, extension)  # holds a reference as long as the run
+        stack.callback(lambda _extension: None, extension)  # holds a reference until the run ends
     pipelines = pipelines_of(runtime.spec, runtime.crawler, channel)
     await pipelines.open()
     stack.push_async_callback(pipelines.close)
@@ -241,13 +241,13 @@ async def open_visitor(
 
 
 def statuses_of(spec: SpiderSpec) -> HandledStatuses:
-    """Return which statuses other than 2xx the callbacks of a spider handle."""
+    """Return the statuses other than 2xx that the callbacks of a spider handle."""
     handled = getattr(spec.spider, "handle_httpstatus_list", None)
     return HandledStatuses(handled, spec.settings.httperror_allowed, spec.settings.httperror_allow_all)
 
 
 def retry_decider_of(spec: SpiderSpec, context: CrawlContext) -> RetryDecider:
-    """Return what decides about retries of a spider's requests."""
+    """Return the object that decides whether a spider's failed requests are retried."""
     return RetryDecider(retry_policy_of(spec.settings), context.clock, chance, spec.target.crawler.stats)
 
 
@@ -306,7 +306,7 @@ def _throttle(settings: Settings, context: CrawlContext) -> Throttle | None:
 
 def _metarefresh(runtime: SpiderRuntime) -> MetaRefresh | None:
     settings = runtime.spec.settings
-    # A generic crawl makes an item of every page, even of one that refreshes to another.
+    # A generic crawl makes an item from every page, even from one that refreshes to another page.
     if runtime.spec.target.generic or not settings.meta_refresh or not settings.redirect:
         return None
     return MetaRefresh(settings.max_redirects, settings.meta_refresh_max_delay)

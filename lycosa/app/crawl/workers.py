@@ -1,7 +1,7 @@
-"""The worker processes of a crawl (`--processes N`): started, restarted when they die, and ended with the crawl.
+"""The worker processes of a crawl (`--processes N`): starts them, restarts those that die, ends them with the crawl.
 
-This process owns the frontier, the outputs, the index and the commit. The workers fetch and parse pages
-(`app.crawl.worker_main`); each has one end of a socket pair to the owner, and ends with the owner.
+This process is the owner: it has the frontier, the outputs and the index, and it commits. The workers fetch and parse
+pages (`app.crawl.worker_main`). A socket pair connects each worker to the owner; a worker exits when the owner does.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from lycosa.frontier.state_dir import StateDir
 log = logging.getLogger(__name__)
 
 RESTARTS_MAX = 3
-"""Restarts in a row of a worker that dies before it has visited a page; after them the crawl fails."""
+"""Maximum number of restarts in a row of a worker that dies before it has visited a page. Then the crawl fails."""
 
 RESTART_DELAY_S = 0.1
 """Before the second restart in a row; it doubles with each one."""
 
 END_TIMEOUT_S = 5.0
-"""For a worker that has closed its socket to end, and for all workers when the crawl has failed."""
+"""How long a worker that has closed its socket may take to exit, and all workers when the crawl has failed."""
 
 GC_THRESHOLD = 20_000
-"""Objects made before the garbage collector looks for cycles."""
+"""Number of new objects after which the garbage collector looks for cycles."""
 
 Result = TypeVar("Result")
 
@@ -65,9 +65,9 @@ CODE = (
 
 
 def run_process(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run the main coroutine of a process of a crawl, on uvloop and with few garbage collections."""
+    """Run the main coroutine of a crawl's process on uvloop, with fewer garbage collections."""
     gc.freeze()  # the imported modules need no collection
-    # Pages leave hardly any garbage in cycles: looking for cycles less often saves a tenth of the time.
+    # Pages leave hardly any cyclic garbage: collecting less often saves a tenth of the time.
     gc.set_threshold(GC_THRESHOLD, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
@@ -93,7 +93,7 @@ class WorkerTask(NamedTuple):
 
 
 class WorkerProcesses:
-    """The worker processes of one crawl; to its engine they are a visitor. `save` flushes the key store."""
+    """The worker processes of one crawl. The engine uses them as its visitor. `save` flushes the key store."""
 
     def __init__(self, task: WorkerTask, crawl: CrawlParts, save: Callable[[], Awaitable[None]]) -> None:
         self._task = task
@@ -133,7 +133,7 @@ class WorkerProcesses:
         return resident_bytes() + self.pool.memory_bytes
 
     async def end(self, reason: str) -> None:
-        """End the workers, as the crawl has ended: they close what they opened."""
+        """End the workers after the crawl has ended, and wait until they have closed what they opened."""
         self._is_ending = True
         self.pool.broadcast(CloseCrawlRequest(reason, self._engine is not None and self._engine.fast_shutdown))
         await asyncio.gather(*self._supervisors)
@@ -141,13 +141,13 @@ class WorkerProcesses:
             self._failure.result()
 
     async def fail(self, reason: str) -> None:
-        """End the workers, as the crawl has failed: they have END_TIMEOUT_S to close what they opened."""
-        with suppress(Exception):  # the first error is the one that is raised
+        """End the workers after the crawl has failed. They have END_TIMEOUT_S to close what they opened."""
+        with suppress(Exception):  # the caller raises the error that made the crawl fail
             async with asyncio.timeout(END_TIMEOUT_S):
                 await self.end(reason)
 
     async def close(self) -> None:
-        """Kill the workers that are left."""
+        """Kill the workers that are still running."""
         self._is_ending = True
         for process in self._running:
             process.kill()
@@ -155,7 +155,7 @@ class WorkerProcesses:
             supervisor.cancel()
         await asyncio.gather(*self._supervisors, return_exceptions=True)
         if self._failure.done():
-            self._failure.exception()  # mark it as retrieved: it was raised before, or comes too late
+            self._failure.exception()  # mark it as retrieved: it was raised before, or it came too late
 
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():
@@ -164,22 +164,22 @@ class WorkerProcesses:
             self._engine.fail(error)
 
     async def _supervise(self) -> None:
-        """Keep one worker running."""
+        """Run one worker, and restart it when it dies, until the crawl ends."""
         failed_starts = 0
         try:
             while failed_starts <= RESTARTS_MAX:
                 await self._save()  # the new worker reads the key store from the disk
-                if self._is_over():  # a worker started now would miss the message that closes the crawl
+                if self._is_over():  # a worker started now would never receive the message that closes the crawl
                     return
                 worker, code = await self._run_worker()
                 if self._is_over():
                     return
                 failed_starts = 0 if worker.useful else failed_starts + 1
                 death = f"a process of the crawl died ({_describe_exit(code)})"
-                log.warning("%s: its pages are fetched again, and another one starts", death)
-                if failed_starts:  # a worker that had visited pages is replaced at once
+                log.warning("%s: its pages are fetched again, and another process starts", death)
+                if failed_starts:  # a worker that visited pages is replaced at once
                     await asyncio.sleep(RESTART_DELAY_S * 2**failed_starts)
-            self._fail(StateError(f"{death}, {failed_starts} times in a row, before it did anything"))
+            self._fail(StateError(f"{death}, {failed_starts} times in a row, before it visited a page"))
         except Exception as error:  # noqa: BLE001  it ends the crawl
             self._fail(error)
 
@@ -187,7 +187,7 @@ class WorkerProcesses:
         return self._is_ending or self._failure.done()
 
     async def _run_worker(self) -> tuple[WorkerHandle, int]:
-        """Start a worker, and wait for its end. Return it, and its exit code."""
+        """Start a worker, and wait until it exits. Return the worker and its exit code."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = _start_process(theirs.fileno())
@@ -203,7 +203,7 @@ class WorkerProcesses:
                 log.warning("a process of the crawl died before it had closed everything (%s)", _describe_exit(code))
             return worker, code
         finally:
-            process.kill()  # also if this task was cancelled; does nothing to a process that has ended
+            process.kill()  # if this task was cancelled; does nothing to a process that has exited
             process.wait()
             self._running.discard(process)
 
@@ -231,9 +231,9 @@ def open_workers(
     gates: Sequence[RobotsGate],
     cookies: CookieBroadcast,
 ) -> WorkerProcesses:
-    """Return the worker processes of a crawl. `set_engine` must be called before they start; the stack ends them.
+    """Return the worker processes of a crawl. The stack ends them. Call `set_engine` before they start.
 
-    `cookies` are those of `context`.
+    `cookies` must be `context.shared_cookies`.
     """
     clock, store, stats = context.clock, context.state_saver.store, crawl.target.crawler.stats
 
@@ -254,7 +254,7 @@ def open_workers(
 
 
 def make_task(crawl: CrawlSpec, state: Path, seeds: Sequence[str] = ()) -> WorkerTask:
-    """Return the task of the workers of a crawl."""
+    """Return the task for the workers of a crawl. Its segment is set by `WorkerProcesses.start`."""
     settings = [each.settings for each in crawl.spiders]
     crawlable: Any = crawl.crawlable
     crawlable = list(crawlable) if isinstance(crawlable, (list, tuple)) else crawlable
@@ -263,7 +263,7 @@ def make_task(crawl: CrawlSpec, state: Path, seeds: Sequence[str] = ()) -> Worke
 
 
 def refuse_processes(crawl: CrawlSpec) -> None:
-    """Raise `BadSetting` for `--processes` with a crawl that cannot have several."""
+    """Raise `BadSetting` if the settings ask for several processes, but the crawl cannot use them."""
     if crawl.settings.processes == 1:
         return
     if crawl.settings.frontier:
@@ -271,8 +271,8 @@ def refuse_processes(crawl: CrawlSpec) -> None:
     for spider in _classes(crawl.crawlable):
         if spider.__module__ == "__main__":
             raise BadSetting(
-                f"processes: the spider {spider.__name__} is defined in the program that runs, and other processes"
-                " cannot import it: put it into a file of its own"
+                f"processes: the spider {spider.__name__} is defined in the main program, so other processes"
+                " cannot import it: put it into a separate file"
             )
     if not isinstance(crawl.crawlable, (type, list, tuple)):
         raise BadSetting("processes: a spider object cannot be passed to other processes: give its class")
@@ -294,7 +294,7 @@ def _classes(crawlable: Crawlable) -> list[type[Spider]]:
 
 
 def _module_files(crawlable: Crawlable) -> list[ModuleFile]:
-    """Return the modules of the spiders that cannot be imported by name: those of `lycosa runspider`."""
+    """Return the modules of the spiders that cannot be imported by name: the files that `lycosa runspider` runs."""
     names = dict.fromkeys(spider.__module__ for spider in _classes(crawlable))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
     return [
@@ -305,7 +305,7 @@ def _module_files(crawlable: Crawlable) -> list[ModuleFile]:
 
 
 def _start_process(handle: int) -> subprocess.Popen[bytes]:
-    """Start a worker with its end of the socket pair, in a process group of its own: Ctrl-C is for the owner alone."""
+    """Start a worker with its end of the socket pair. It gets its own process group: Ctrl-C reaches only the owner."""
     command = [sys.executable, "-P", "-c", CODE, str(handle), str(os.getpid()), *sys.path]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[handle], process_group=0)  # noqa: S603  ours
 

@@ -2,9 +2,9 @@
 
     LinkExtractor(allow=r"/item/\\d+", restrict_css="main").extract_links(response)  # -> [Link(url, text, ...), ...]
 
-Elements are found by lexbor (`response.tree`), or by parsel for XPath and for CSS that lexbor does not know, with the
-same result. URLs are canonical (`core.url`); the fragment is kept apart. URLs that cannot be crawled are skipped. An
-extractor caches its verdict on each URL, because a site repeats its navigation on every page.
+Elements are found by lexbor (`response.tree`), or by parsel for XPath and for CSS that lexbor does not support, with
+the same result. URLs are canonical (`core.url`); the fragment is stored separately. URLs that cannot be crawled are
+skipped. An extractor caches whether it allows a URL, because a site repeats its navigation on every page.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.html.links import LINKS_MAX, join, resolver
 
 VERDICTS_MAX = 16_384
-"""Maximum verdicts in the cache of an extractor."""
+"""Maximum number of URLs in the cache of an extractor."""
 
 LINK_TEXT_MAX = 10_000
-"""Maximum characters of a link's text."""
+"""Maximum length of a link's text in characters; the rest is cut off."""
 
 _EXTENSIONS = (
     "7z 7zip bz2 gz rar tar tar.gz tgz xz zip zst "
@@ -38,7 +38,7 @@ _EXTENSIONS = (
     "apk bat bin cpl css deb dmg eot exe hta iso jar js msi msp otf pdf py rb rpm rss sh ttf wasm woff woff2"
 )
 IGNORED_EXTENSIONS = _EXTENSIONS.split()
-"""Extensions of files that hardly ever have links."""
+"""Extensions of files that hardly ever contain links."""
 
 Regexes = str | re.Pattern[str] | Iterable[str | re.Pattern[str]] | None
 Strings = str | Iterable[str] | None
@@ -76,14 +76,15 @@ class Link:
 
 @public
 class LinkExtractor:
-    """Extracts links from pages. Raises `BadSpider` for arguments that cannot work.
+    """Extracts links from pages. Raises `BadSpider` for invalid arguments.
 
-    `allow`, `deny`: regular expressions, searched in the URL; `restrict_text`: in the text of the link.
-    `allow_domains`, `deny_domains`: hosts with their subdomains. `deny_extensions`: by default `IGNORED_EXTENSIONS`.
-    `restrict_css`, `restrict_xpaths`: the regions of the page to search. `tags`, `attrs`: the elements and attributes
-    that have links, "*" for all; `deny_tags`, `deny_attrs`: exceptions to them. `process_value` takes the absolute URL
-    and returns another, or None to skip the link; with `strip`, blanks around the value are removed first. `unique`:
-    only the first link to each URL. `canonicalize`: also sorts the query.
+    `allow` and `deny` are regular expressions that are searched in the URL, `restrict_text` in the text of the link.
+    `allow_domains` and `deny_domains` are hosts, and include their subdomains. `deny_extensions` defaults to
+    `IGNORED_EXTENSIONS`. `restrict_css` and `restrict_xpaths` select the regions of the page to search. `tags` and
+    `attrs` name the elements and attributes that contain links, "*" for all; `deny_tags` and `deny_attrs` are
+    exceptions. `process_value` takes the absolute URL and returns another, or None to skip the link; with `strip`,
+    whitespace around the value is removed first. `unique` keeps only the first link to each URL. `canonicalize` also
+    sorts the query.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class LinkExtractor:
         def resolve(value: str) -> str | None:
             try:
                 processed = process(urljoin(base_url, value.strip(_HTML_BLANKS) if self._strip else value))
-            except ValueError:  # urljoin cannot split it
+            except ValueError:  # urljoin cannot parse it
                 return None
             return None if processed is None else join(page_url, processed)
 
@@ -186,7 +187,7 @@ class LinkExtractor:
 
 
 class _NameFilter:
-    """Names of elements or attributes: those allowed ("*" for all) without those denied."""
+    """A set of names of elements or attributes: `allowed` ("*" for all) minus `denied`."""
 
     def __init__(self, allowed: Strings, denied: Strings) -> None:
         self.allowed = {name.lower() for name in _as_list(allowed)}
@@ -197,7 +198,7 @@ class _NameFilter:
 
     @property
     def only(self) -> str:
-        """The name if there is only one, else ""."""
+        """The allowed name if it is the only one, else ""."""
         (name, *more) = self.allowed or {""}
         return "" if more or name == "*" or self.denied else name
 
@@ -208,7 +209,7 @@ class _NameFilter:
 
 
 def _selector(tags: _NameFilter, attrs: _NameFilter) -> str:
-    """Return a CSS selector for at least all elements that pass the filters, each selected once."""
+    """Return a CSS selector that selects each element that passes the filters once; it may also select others."""
     if tags.are_plain and attrs.only and attrs.are_plain:
         return ",".join(f"{tag}[{attrs.only}]" for tag in sorted(tags.allowed))  # faster than :is()
     by_tag = f":is({','.join(sorted(tags.allowed))})" if tags.are_plain else ""
@@ -232,7 +233,7 @@ class _LexborSearch:
         return _base_url(response.url, base.attributes.get("href") if base else None)
 
     def values(self, response: Response) -> Iterator[_Value]:
-        """Yield each value that may be a link, with its element and the attributes of the element."""
+        """Yield (value, element, attributes of the element) for each value that may be a link."""
         tree, selector = response.tree, self._selector
         regions: list[Any] = [node for css in self._regions for node in tree.css(css)] if self._regions else [tree]
         elements = (node for region in regions for node in region.css(selector))
@@ -240,7 +241,7 @@ class _LexborSearch:
             name = self._attrs.only
             for node in elements:
                 attributes = node.attributes
-                if name in attributes:  # lexbor selects SVG's xlink:href as [href], too
+                if name in attributes:  # lexbor's [href] also selects SVG's xlink:href
                     yield attributes[name] or "", node, attributes
         else:
             for node in elements:
@@ -288,7 +289,7 @@ def _matching(names: _NameFilter, element: Any, attributes: Mapping[str, str | N
 def _make_search(
     css: list[str], xpaths: list[str], tags: _NameFilter, attrs: _NameFilter
 ) -> _LexborSearch | _XPathSearch:
-    """Use lexbor if it knows all selectors. Raises `BadSpider` for wrong selectors."""
+    """Use lexbor if it supports all selectors. Raises `BadSpider` for invalid selectors."""
     if not xpaths and all(map(_is_known_to_lexbor, css)):
         return _LexborSearch(css, tags, attrs)
     for xpath in xpaths:
@@ -341,7 +342,7 @@ def _link_resolver(base_url: str) -> Callable[[str], str | None]:
 
 def _split_fragment(value: str) -> tuple[str, str]:
     address, _, fragment = value.partition("#")
-    # After a blank the "#" stays: at the end of the URL the blank would be stripped, but it has to be escaped.
+    # Keep a "#" after a blank: at the end of the URL the blank would be stripped, but it must be escaped.
     return (address + "#" if address and address[-1] <= " " else address), fragment.rstrip(_URL_BLANKS)
 
 
@@ -355,7 +356,7 @@ def _has_nofollow(attributes: Mapping[str, str | None]) -> bool:
 
 
 def _domains_of(url: str) -> list[str]:
-    """Return the host of a URL and all its parent domains, and each with the port if there is one."""
+    """Return the host of a URL and all its parent domains. If the URL has a port, also return each with the port."""
     authority = url.partition("://")[2].partition("/")[0].partition("?")[0].rpartition("@")[2].lower()
     host, colon, port = authority.rpartition(":") if not authority.endswith("]") else (authority, "", "")
     host = host if colon else authority
@@ -369,7 +370,7 @@ def _domains(domains: Strings) -> frozenset[str]:
 
 
 def _compile(regexes: Regexes, name: str) -> list[Callable[[str], object]]:
-    """Return `search` functions. Expressions without flags and group references are joined into one for speed."""
+    """Return `search` functions. Expressions without flags and group references are joined into one, for speed."""
     listed = [regexes] if isinstance(regexes, (str, re.Pattern)) else list(regexes or ())
     compiled = [compile_regex(each, f"{name} of a LinkExtractor") for each in listed]
     simple = [each for each in compiled if each.flags == re.UNICODE and not _GROUP_REFERENCE.search(each.pattern)]

@@ -95,7 +95,7 @@ def test_each_segment_fetches_every_page_once(tree, home):
 
 def test_run_with_a_dropped_segment_prints_a_hint(tree, home):
     for name, advice in (
-        ("2001-01-01", "wait until the next one begins, give another --segment"),
+        ("2001-01-01", "wait until the next segment begins, give another --segment"),
         ("a", "give another"),
     ):
         (home / "segment").write_text(name)
@@ -104,7 +104,8 @@ def test_run_with_a_dropped_segment_prints_a_hint(tree, home):
         dropped = lycosa("frontier", "drop", name, "--state", "state", cwd=home)
         assert dropped.returncode == 0, dropped.stderr
         stderr = crawl(tree.url, home, *options).stderr
-        assert f"hint: segment {name}, which this run would fill, was dropped and takes no more: {advice}" in stderr
+        hint = f"hint: segment {name}, the segment of this run, was dropped and takes no more requests: {advice}"
+        assert hint in stderr
         assert stderr.startswith("nothing to do: ")
         assert NOTHING not in stderr
 

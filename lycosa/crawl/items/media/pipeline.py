@@ -1,12 +1,12 @@
-"""The base of the pipelines for files and images: downloads media once, and writes the results into the items.
+"""The base of the pipelines for files and images: downloads each file once, and writes the results into the items.
 
-    URLs of the item -> requests -> being downloaded?    -> the same result
+    URLs of the item -> requests -> being downloaded?    -> share that download's result
                                     stored and recorded? -> uptodate
                                     else: download into a partial file -> check, save, record -> downloaded
 
-After a kill: a file has its name only if it is complete. A file is not downloaded again if its record was committed,
-with its page or earlier. A complete file without a committed record may be downloaded again, which replaces it: these
-are at most the files of the last commit window.
+After a kill: a file has its final name only if it is complete. A file whose record was committed, with its page or
+earlier, is not downloaded again. A complete file without a committed record may be downloaded again and replaced. At
+most the files of the last commit window have no committed record.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ TABLE = "media"
 
 MEDIA_MAX_SIZE = 1 << 30
 MEDIA_CONCURRENCY = 8
-"""Maximum concurrent downloads of one item."""
+"""The default maximum number of concurrent downloads for one item."""
 
 MEDIA_TIMEOUT_S = 600.0
-"""The default timeout of a download: longer than that of a page, since files are larger."""
+"""The default timeout of a download. It is longer than that of a page because files are larger."""
 
 MEDIA_PER_ITEM_MAX = 10_000
 FAILURES_MAX = 10_000
-"""Failures remembered during a run, so that a broken image on a thousand pages is requested once."""
+"""Maximum number of failures that a run remembers. A broken image on a thousand pages is requested only once."""
 
 Result = tuple[bool, Any]
 """(True, {url, path, checksum, status}) or (False, the exception)."""
@@ -56,9 +56,10 @@ Download = Callable[[Request, PartialFile], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class MediaSettings:
-    """The settings of a pipeline. `expires_s` None means never; `deduplicate` makes equal files hard links.
+    """The settings of a pipeline. `deduplicate` stores equal files as hard links to one file.
 
-    `thumbs` are (width, height) by name; all sizes of images are in pixels.
+    `expires_s` is the age at which a file is downloaded again, None for never. `max_size` is in bytes. `thumbs` maps a
+    name to (width, height). The sizes of images are in pixels.
     """
 
     store: str
@@ -79,11 +80,11 @@ class RepeatedFailure(FileException):
 
 
 class MediaInfo(NamedTuple):
-    """The crawl, for the methods of a pipeline.
+    """What the methods of a pipeline may use of the crawl.
 
-    `download(request, into)` returns the response or raises `FetchError`; it respects delays, retries and follows
-    redirects. It calls `into.restart()` before each transfer and `into` with the pieces of the body; the response then
-    has no body.
+    `download(request, into)` returns the response or raises `FetchError`. It respects delays, retries failures and
+    follows redirects. It calls `into.restart()` before each transfer, and `into(piece)` for each piece of the body; the
+    response then has no body.
     """
 
     spider: Any
@@ -135,7 +136,7 @@ class MediaPipeline:
     # ----------------------------------------------------------------------------------------------- to be overridden
 
     def get_media_requests(self, item: Any, info: MediaInfo) -> Iterable[Request]:
-        """Return a request for each file of the item. Raises `BadItem` if the field is no list of URLs."""
+        """Return a request for each file of the item. Raises `BadItem` if the field is not a list of URLs."""
         name = self.settings.urls_field
         urls = adapt(item).get(name) or ()
         if not isinstance(urls, (list, tuple)):
@@ -148,7 +149,7 @@ class MediaPipeline:
     def file_path(
         self, request: Request, response: Response | None = None, info: MediaInfo | None = None, *, item: Any = None
     ) -> str:
-        """Return the path of the file in the store. Called before the download, and after it with `response`."""
+        """Return the path of the file in the store. Called before the download, and again after it with `response`."""
         raise NotImplementedError
 
     def item_completed(self, results: Sequence[Result], item: Any, info: MediaInfo) -> Any:
@@ -165,7 +166,7 @@ class MediaPipeline:
     async def persist(
         self, file: PartialFile, path: str, request: Request, response: Response, item: Any
     ) -> tuple[str, int]:
-        """Save a complete download under its path. Return checksum and size. Raises `FileException`."""
+        """Save a complete download under its path. Return its checksum and size. Raises `FileException`."""
         return await self.save(file, path)
 
     def is_complete(self, record: MediaRecord, request: Request, item: Any) -> bool:
@@ -179,7 +180,7 @@ class MediaPipeline:
         self.store.open()
 
     async def close_spider(self) -> None:
-        """Cancel downloads that no item waits for, and close the store."""
+        """Cancel the downloads that are still running, and close the store."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -190,7 +191,7 @@ class MediaPipeline:
         """Download the media of the item, at most `concurrency` at a time."""
         requests = list(islice(self.get_media_requests(item, self.info) or (), MEDIA_PER_ITEM_MAX + 1))
         if len(requests) > MEDIA_PER_ITEM_MAX:
-            raise BadItem(f"more than {MEDIA_PER_ITEM_MAX} media of one item ({type(item).__name__})")
+            raise BadItem(f"more than {MEDIA_PER_ITEM_MAX} media files for one item ({type(item).__name__})")
         results: list[Any] = [None] * len(requests)
         queue = iter(enumerate(requests))
         async with asyncio.TaskGroup() as workers:
@@ -203,7 +204,7 @@ class MediaPipeline:
         return await completed if hasattr(completed, "__await__") else completed
 
     async def save(self, file: PartialFile, path: str) -> tuple[str, int]:
-        """Give a file its name, or link the name to an equal file. Return checksum and size."""
+        """Rename a file to its path, or hard-link the path to an equal file. Return checksum and size."""
         checksum, size = file.checksum, file.size
         content_key = f"= {checksum} {size}" if self.settings.deduplicate else ""
         existing = self._records.get(TABLE, content_key) if content_key else None
@@ -220,7 +221,7 @@ class MediaPipeline:
         for number, request in queue:
             try:
                 results[number] = (True, await self._result_of(request, item))
-            except (StateError, BadSpider) as error:  # they would fail for every other file, too
+            except (StateError, BadSpider) as error:  # every other file would fail too: fail the page
                 results[number] = error
             except LycosaError as error:
                 is_quiet = isinstance(error, (RepeatedFailure, IgnoreRequest))
@@ -249,15 +250,15 @@ class MediaPipeline:
             self._running[key] = task
             task.add_done_callback(lambda done: self._on_done(key, done))
         try:
-            # Shielded, because other items may wait for the same download.
+            # Shielded: other items may be waiting for the same download.
             return {**await asyncio.shield(task), "url": request.url}
         except asyncio.CancelledError:
             if task.cancelled() and not is_being_cancelled():
-                raise FileException(f"{request.url}: the crawl ends") from None
+                raise FileException(f"{request.url}: the crawl is ending") from None
             raise
 
     def _key(self, request: Request, path: str) -> str:
-        self.store.path_of(path)  # refuses a bad name before the download
+        self.store.path_of(path)  # raises for an invalid name, before the download
         digest = fingerprint(request.method, canonicalize(request.url), request.body)
         params = f" {sorted(request.params.items())}" if request.params else ""
         return f"{type(self).__name__} {digest:016x} {path}{params}"
@@ -301,7 +302,7 @@ class MediaPipeline:
         if response.status != 200:
             raise FileException(f"{request.url}: status {response.status}")
         if file.error is None and not file.size and response.body:
-            file(response.body)  # of a cache or a middleware: it was not transferred
+            file(response.body)  # from a cache or a middleware: nothing was transferred into the file
         if file.error is not None:
             raise file.error
         if not file.size:
@@ -316,7 +317,7 @@ class MediaPipeline:
     def _on_done(self, key: str, task: asyncio.Task[dict[str, Any]]) -> None:
         del self._running[key]
         if not task.cancelled():
-            task.exception()  # marks it as retrieved: those who wait for the task raise it
+            task.exception()  # marks it as retrieved: the coroutines that await the task raise it
 
     def _count(self, name: str) -> None:
         if self.info.stats is not None:
@@ -324,9 +325,9 @@ class MediaPipeline:
 
 
 def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
-    """Return the settings of a pipeline class. A subclass may have its own: MYFILES_FILES_STORE.
+    """Return the settings of a pipeline class. Raises `BadSetting`.
 
-    Raises `BadSetting`.
+    A subclass may have its own settings: `MyFiles` reads MYFILES_FILES_STORE before FILES_STORE.
     """
 
     def setting(name: str, default: Any = None) -> Any:
@@ -341,7 +342,7 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
     prefix = kind.STORE
     store = setting(f"{prefix}_STORE")
     if not store:
-        raise BadSetting(f"{kind.__name__} has no folder to write to: set {prefix}_STORE")
+        raise BadSetting(f"{kind.__name__} has no output folder: set {prefix}_STORE")
     thumbs = setting(f"{prefix}_THUMBS") or kind.THUMBS
     return MediaSettings(
         _folder(str(store), f"{prefix}_STORE"),
@@ -372,4 +373,4 @@ def _folder(store: str, name: str) -> str:
         return store
     if scheme == "file" and path.startswith("/"):
         return path
-    raise BadSetting(f"{name} {store!r}: files go to a folder; write its path")
+    raise BadSetting(f"{name} {store!r}: files can only be stored in a folder; write its path")

@@ -158,7 +158,7 @@ def test_without_urls_nothing_is_downloaded(tmp_path: Path) -> None:
     [
         ("http://a.example/", r"file_urls: expected a list of URLs, got 'http://a.example/' \(dict\)"),
         ([None], r"file_urls\[0\]: expected a URL, got None \(dict\)"),
-        (["http://a.example/"] * (MEDIA_PER_ITEM_MAX + 1), f"more than {MEDIA_PER_ITEM_MAX} media of one item"),
+        (["http://a.example/"] * (MEDIA_PER_ITEM_MAX + 1), f"more than {MEDIA_PER_ITEM_MAX} media files for one item"),
     ],
 )
 def test_a_field_that_is_no_list_of_urls_is_an_error(urls: Any, message: str, tmp_path: Path) -> None:
@@ -685,10 +685,10 @@ def test_settings_may_have_scrapys_names_ours_or_those_of_a_class(tmp_path: Path
     own = settings_of(MyFiles, {"FILES_STORE": "a", "MYFILES_FILES_STORE": "b", "media_expires": 9.0})
     assert (own.store, own.expires_s, own.urls_field) == ("b", 7 * 86_400, "docs")
     for wrong, message in (
-        ({}, "MyFiles has no folder to write to: set FILES_STORE"),
+        ({}, "MyFiles has no output folder: set FILES_STORE"),
         (
             {"FILES_STORE": "s3://bucket/x"},
-            "files go to a folder",
+            "files can only be stored in a folder",
         ),
     ):
         with pytest.raises(BadSetting, match=message):
@@ -704,7 +704,7 @@ def test_settings_are_read_from_a_crawler(tmp_path: Path) -> None:
     images = SettingsView(Settings(images_store="i", images_thumbs={"t": (3, 4)}, images_min_width=5))
     assert settings_of(ImagesPipeline, images).thumbs == {"t": (3, 4)}
     assert settings_of(ImagesPipeline, images).min_width == 5
-    with pytest.raises(BadSetting, match="FilesPipeline has no folder to write to"):
+    with pytest.raises(BadSetting, match="FilesPipeline has no output folder"):
         settings_of(FilesPipeline, SettingsView(Settings()))
 
 
