@@ -1,4 +1,4 @@
-"""Tells a cancellation of the running task from one of a task that it awaits."""
+"""Distinguishes the cancellation of the running task from that of a task that it awaits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import asyncio
 
 
 def is_being_cancelled() -> bool:
-    """Return whether the running task itself is being cancelled, not one that it awaits."""
+    """Return whether the running task itself is being cancelled, rather than a task that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,11 +1,10 @@
-"""When a crawl closes by itself, and what its end is called.
+"""The conditions that close a crawl early, and their finish reasons.
 
 `CloseConditions` decides from numbers alone; `CloseTracker` keeps the numbers of one run; `MemoryMonitor` watches the
-process. All counts are those of this run. A condition that is met closes the crawl as a stop does: nothing more is
-leased and transfers under way finish, so a few more items or pages than asked for may come. The next run resumes there.
+process. All counts are those of this run. A condition that is met stops the crawl: nothing more is leased and running
+visits finish, so the crawl may exceed a limit by a few items or pages. The next run resumes there.
 
-Each way a crawl can end has one word: the `finish_reason` of the stats, and the argument of `closed` and
-`spider_closed`.
+The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 log = logging.getLogger(__name__)
 
 MEMORY_CHECK_S = 60.0
-"""How often the memory of the process is measured, unless MEMUSAGE_CHECK_INTERVAL_SECONDS says otherwise."""
+"""Default interval between memory measurements (MEMUSAGE_CHECK_INTERVAL_SECONDS)."""
 
 STATM = Path("/proc/self/statm")
 MIB = 1024 * 1024
@@ -33,9 +32,9 @@ MEMUSAGE_EXCEEDED = "memusage_exceeded"
 
 
 class RunCounts(NamedTuple):
-    """The counters of a run that conditions depend on. `errors` are failed callbacks; times are unix seconds.
+    """The counters of a run that conditions depend on. `errors` counts failed callbacks; times are unix seconds.
 
-    `item_at` and `pages_at_item` belong to the last item, or to the start if there was none.
+    `item_at` and `pages_at_item` are the time and the page count at the last item, or at the start without items.
     """
 
     items: int
@@ -48,7 +47,7 @@ class RunCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloseConditions:
-    """Limits that close a crawl, named as Scrapy's settings without CLOSESPIDER_; 0 is none. Raises `BadSetting`."""
+    """Limits that close a crawl, named like Scrapy's CLOSESPIDER_ settings. 0 means no limit. Raises `BadSetting`."""
 
     itemcount: int = 0
     pagecount: int = 0
@@ -67,7 +66,7 @@ class CloseConditions:
         return any(getattr(self, each.name) for each in fields(self))
 
     def reason(self, counts: RunCounts, now: float) -> str:
-        """Return the finish reason of the first condition that is met, or ""."""
+        """Return the finish reason of the first condition that is met, or "" if none is."""
         itemless_pages = counts.pages - counts.pages_at_item
         met = {
             "closespider_itemcount": 0 < self.itemcount <= counts.items,
@@ -80,13 +79,13 @@ class CloseConditions:
         return next((reason for reason, is_met in met.items() if is_met), "")
 
     def next_at(self, counts: RunCounts) -> float | None:
-        """Return when (unix seconds) a condition may be met by time alone; None if there is no such condition."""
+        """Return the unix time at which a time limit is reached, or None without a time limit."""
         limits = ((self.timeout, counts.started_at), (self.timeout_no_item, counts.item_at))
         return min((since + limit for limit, since in limits if limit), default=None)
 
 
 class CloseTracker:
-    """Applies the conditions to one run, which started at `now`. False if there are no conditions."""
+    """Applies the conditions to one run, which starts at `now` (unix seconds). False if there are no conditions."""
 
     def __init__(self, conditions: CloseConditions, now: float) -> None:
         self._conditions = conditions
@@ -96,19 +95,19 @@ class CloseTracker:
         return bool(self._conditions)
 
     def check(self, items: int, pages: int, errors: int, now: float) -> str:
-        """Update the counters, after each page and at `next_at`. Return the reason to close, or ""."""
+        """Update the counters. Return the reason to close, or "". Call it after each page and at `next_at`."""
         before = self._counts
         item_at, pages_at_item = (now, pages) if items > before.items else (before.item_at, before.pages_at_item)
         self._counts = RunCounts(items, pages, errors, before.started_at, item_at, pages_at_item)
         return self._conditions.reason(self._counts, now)
 
     def next_at(self) -> float | None:
-        """Return when to check again even if nothing happens (unix seconds), or None."""
+        """Return the unix time at which to check again even if nothing happens, or None."""
         return self._conditions.next_at(self._counts)
 
 
 class MemoryMonitor:
-    """Watches the memory of the process against limits in MiB; 0 is none. Raises `BadSetting` for a negative one.
+    """Compares the memory of the process with limits in MiB; 0 means none. Raises `BadSetting` for a negative limit.
 
     `warn` is called once, when the warning level is reached. `read` returns the memory in bytes.
     """
@@ -145,20 +144,20 @@ class MemoryMonitor:
         return MEMUSAGE_EXCEEDED
 
     def measure(self) -> int:
-        """Record the memory in the stats, and return it in bytes."""
+        """Measure the memory, record its maximum in the stats, and return it in bytes."""
         used = self._read()
         self._stats.max_value("memusage/max", used)
         return used
 
     async def watch(self, close: Callable[[str], None], every_s: float = MEMORY_CHECK_S) -> None:
         """Check until the limit is reached, then call `close` with the reason."""
-        while not (reason := self.check()):  # noqa: ASYNC110  there is no event for memory
+        while not (reason := self.check()):  # noqa: ASYNC110  memory has no event to wait for
             await asyncio.sleep(every_s)
         close(reason)
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; without /proc, its highest value so far."""
+    """Return the resident memory of this process in bytes; without /proc, its peak so far."""
     try:
         return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -1,4 +1,4 @@
-"""Decides when a run closes early: checked after every page, and when time alone may decide."""
+"""Decides when a run closes early. It is checked after every page, and whenever a time limit may be reached."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class CloseMonitor:
         return reason
 
     def measure_memory(self) -> None:
-        """Record the memory once more, for the stats of the end."""
+        """Record the memory once more, for the final stats."""
         if self.memory is not None:
             self.memory.measure()
 
     def next_at(self) -> float | None:
-        """Return when to check again even if nothing happens."""
+        """Return the unix time at which to check again even if nothing happens, or None."""
         at = self._tracker.next_at()
         if self.memory is None:
             return at

@@ -1,8 +1,8 @@
 """Group commit: many pages become durable in one step, items first.
 
 The sinks flush and return their positions; the frontier commits its changes together with these positions. A crash in
-between leaves items behind the committed position: the sink cuts them off when it is opened again, and their pages,
-which were not acked, are fetched again. So every item is in the output exactly once.
+between leaves items after the committed position: the sink truncates them when it is opened again, and their pages,
+whose acks were not committed, are fetched again. This way every item is in the output exactly once.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from lycosa.frontier.ports import Frontier
 from lycosa.storage.ports import Sink
 
 CLEAN = "clean"
-"""The name among the positions for whether the crawl ended cleanly: 1 if so, 0 while it runs."""
+"""The key among the positions that says whether the crawl ended cleanly: 1 if so, 0 while it runs."""
 
 NO_MARKS: Mapping[str, int] = {}
 
 
 class SettleLock:
-    """A shared/exclusive lock: any number of settlers (`async with`), or one with `exclusive`.
+    """A shared/exclusive lock: any number of settlers (`async with`), or one `exclusive` holder.
 
-    When the exclusive holder leaves, all waiting settlers enter together, not one after the other.
+    When the exclusive holder leaves, all waiting settlers enter at once.
     """
 
     def __init__(self) -> None:
@@ -79,17 +79,17 @@ class Committer:
         self.save: Callable[[], Awaitable[None]] | None = None
         """Saves the state beside the frontier (cookies, spider state); called before the frontier commits."""
         self.settle_lock = SettleLock()
-        """Shared while a lease is settled, since ack and items belong to one commit; exclusive during a commit."""
+        """Shared while a lease is settled, because ack and items belong to one commit; exclusive during a commit."""
 
     def note_change(self) -> None:
-        """Record that a lease was settled, or something else changed, since the last commit."""
+        """Record that a lease was settled, or that other state changed, since the last commit."""
         self._acks += 1
         self._changed.set()
         if self._acks >= self.acks_max:
             self._full.set()
 
     def abandon(self) -> None:
-        """Commit nothing any more: a lease was settled only in part, so the last commit has to stand."""
+        """Stop committing: a lease was settled only in part, so the state of the last commit must be kept."""
         self._abandoned = True
 
     async def run(self) -> None:
@@ -104,7 +104,7 @@ class Committer:
     async def commit(self, marks: Mapping[str, int] = NO_MARKS) -> bool:
         """Make everything settled so far durable, with `marks` among the positions.
 
-        Returns False after `abandon`. Raises `StateError`; then the last commit stands.
+        Returns False after `abandon`. Raises `StateError`; the state of the last commit is kept then.
         """
         async with self.settle_lock.exclusive():
             self._acks = 0
@@ -112,7 +112,7 @@ class Committer:
             self._full.clear()
             if self._abandoned:
                 return False
-            # The frontier commits last: until then a crash fetches the pages again, and the sinks drop their items.
+            # The frontier commits last. After a crash before it, the sinks drop the items and the pages are refetched.
             positions = {sink.name: await sink.flush() for sink in self.sinks}
             if self.save is not None:
                 await self.save()
@@ -121,22 +121,22 @@ class Committer:
         return True
 
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
-        """Cut the sinks back to their committed positions, and commit where they start, before anything is written.
+        """Truncate the sinks to their committed positions, and commit their start positions before anything is written.
 
-        A sink that is new to this crawl starts at its end, or with `afresh` at its beginning. Returns the starts.
+        A sink that is new to this crawl starts at its end, or with `afresh` at its beginning. Returns the positions.
         """
         committed = await self.frontier.positions()
         clean = bool(committed.get(CLEAN))
         starts = {}
         for sink in self.sinks:
             position = committed.get(sink.name, 0 if afresh else None)
-            # After a clean end, data behind the position is not ours: another crawl wrote to the same file.
+            # After a clean end, data after the position is not ours: another crawl wrote to the same file.
             starts[sink.name] = await sink.open(position, keep=clean)
         await self.frontier.commit({**starts, CLEAN: 0})
         return starts
 
     async def finish(self) -> None:
-        """Commit, and record a clean end: nothing of ours lies behind the positions."""
+        """Commit, and record a clean end: no data of this crawl lies after the positions."""
         await self.commit()
         if not self._abandoned:
             await self.frontier.commit({CLEAN: 1})

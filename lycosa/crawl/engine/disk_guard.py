@@ -1,7 +1,7 @@
 """The free-space floor: a crawl pauses, leasing nothing new, before a device it writes to is full.
 
-Visits under way finish and commit in the space below the floor; that is what it is for. A check costs a system call for
-each path, so it runs at every commit, and every few seconds during a shortage.
+The space below the floor is reserved for the running visits, which still finish and commit. A check costs a system call
+per path, so it runs at every commit, and every few seconds during a shortage.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ log = logging.getLogger(__name__)
 
 FLOOR_BYTES = 512 << 20
 FLOOR_SHARE = 0.01
-"""The default floor is this share of the device, at most FLOOR_BYTES."""
+"""The default floor is this share of the device, but at most FLOOR_BYTES."""
 
 FLOOR_MIN = 1 << 20
-"""A default floor below this (bytes) is dropped: it could not hold a single commit."""
+"""If the default floor would be below this (bytes), there is none: a single commit would not fit."""
 
 RESUME_FACTOR = 1.1
-"""A shortage ends when this multiple of the floor is free, so that the crawl does not pause and resume all the time."""
+"""A shortage ends when this multiple of the floor is free, so that the crawl does not keep pausing and resuming."""
 
 SHORTAGE_CHECK_S = 3.0
 """How often to check whether a shortage is over."""
 
 
 class DiskSpace(NamedTuple):
-    """Bytes of a device: those this process may still use, and all."""
+    """The bytes of a device that this process may still use, and the total."""
 
     free_bytes: int
     total_bytes: int
@@ -60,9 +60,9 @@ def disk_space(path: Path) -> DiskSpace:
 
 @dataclass(eq=False, repr=False)
 class FreeSpace:
-    """Watches the devices of `paths`. `floor_bytes` is the floor: None for the default, 0 for none.
+    """Watches the devices of `paths`. `floor_bytes`: None for the default floor, 0 for none.
 
-    `other_shortage` returns a shortage elsewhere (a server's memory, for example) as text, "" when there is none.
+    `other_shortage` returns the text of another shortage (a server's memory, for example), or "" if there is none.
     """
 
     paths: Sequence[Path]
@@ -72,14 +72,14 @@ class FreeSpace:
     shortage: Shortage | str | None = field(init=False, default=None)
 
     def recheck(self) -> None:
-        """Check during a shortage, or when another one is reported: both are cheap to notice."""
+        """Check if there is a shortage, or if `other_shortage` reports one. Cheap otherwise."""
         if self.shortage or self.other_shortage():
             self.check()
 
     async def wait_for_space(self, *, running: bool) -> None:
-        """Wait until there is space. Returns at once if the crawl does not run yet: nothing would check again."""
+        """Wait until there is space. Return at once if the crawl is not `running`: the engine would not check again."""
         self.recheck()
-        while running and self.shortage:  # noqa: ASYNC110  the engine checks as often
+        while running and self.shortage:  # noqa: ASYNC110  the engine checks at the same interval
             await asyncio.sleep(SHORTAGE_CHECK_S)
 
     def check(self) -> None:
@@ -98,7 +98,7 @@ class FreeSpace:
         try:
             free_bytes, total_bytes = self.space_at(path)
         except OSError:
-            return None  # the next write there will report what is wrong
+            return None  # the next write there will report the error
         floor = self._floor(total_bytes)
         needed = round(floor * RESUME_FACTOR)
         enough = free_bytes >= (needed if isinstance(self.shortage, Shortage) else floor)

@@ -1,12 +1,12 @@
 """The engine: lease -> visit -> settle, many at a time, until the frontier has nothing left.
 
 1. The frontier leases records whose hosts may be contacted now.
-2. Each lease is visited in a task of its own: robots.txt, fetch, callback, pipelines (`visit.py`).
+2. Each lease is visited in a separate task: robots.txt, fetch, callback, pipelines (`visit.py`).
 3. The outcome is settled: ack with children, or nack; then the items go to the sinks (`settle.py`).
 4. The committer makes many settled leases durable in one step, items first (`commit.py`).
-5. While a device is nearly full, nothing new is leased; visits under way finish (`disk_guard.py`).
-6. When nothing can be leased, the engine sleeps until a task ends, something is due, or `wake` is called. It ends when
-   nothing is left.
+5. While a device is nearly full, nothing new is leased; running visits finish (`disk_guard.py`).
+6. When nothing can be leased, the engine sleeps until a task ends, a record is due, or `wake` is called. It ends when
+   the frontier has nothing left.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 5.0
-"""Time for transfers under way to finish after a stop; then their leases are released."""
+"""Time for running visits to finish after a stop; then they are cancelled and their leases released."""
 
 FAST_SHUTDOWN_S = 0.7
-"""Time for a server to answer the last calls after a second stop."""
+"""Time for servers to answer the final calls after a second stop."""
 
 CLOCK_CHECK_S = 60.0
-"""Longest sleep. Timers miss a clock that was set and a machine that slept, so the time is read again."""
+"""Maximum sleep. Timers do not notice that the clock was set or the machine was suspended, so read the clock again."""
 
 IDLE_NOTICE_S = 10.0
-"""A longer sleep with nothing under way is shown to the user; shorter ones are ordinary crawl delays."""
+"""A longer sleep without running visits is shown to the user; shorter ones are ordinary crawl delays."""
 
 LEASE_EXPIRED = "lease expired"
-"""The reason of a record whose visits take too long each time. Frontiers use the same words."""
+"""The reason of a record whose visit exceeded `lease_max_s`. Frontiers use the same text for expired leases."""
 
 CANCELLED_ITSELF = "the callback, or what it called, cancelled its own task"
-"""The reason of such a record. It is not tried again: it would cancel itself each time."""
+"""The reason of such a record. It is not retried, because it would cancel itself every time."""
 
 IDLE_AFTER_S = 60.0
-"""With `exit_when_idle`, the crawl still waits for records that are due within this time."""
+"""With `exit_when_idle`, the crawl still waits if a record is due within this time."""
 
 IDLE_AGAIN_S = 5.0
-"""`spider_idle` is sent again after this time, or after a visit, while a receiver keeps the crawl alive."""
+"""While a receiver keeps the crawl alive, `spider_idle` is sent again after this time or after a visit."""
 
 RETRIES = Selection(states=(State.RETRY,))
 
@@ -69,26 +69,26 @@ class LeaseVisitor(Protocol):
 
 
 QueueMore = Callable[[float], Awaitable[int]]
-"""(now) -> number of records queued."""
+"""Takes the time (unix seconds), queues more records and returns how many."""
 
 
 class IdleStatus(NamedTuple):
-    """Why nothing is under way: nothing is due before `until` (unix seconds), or the crawl is `paused` for a reason."""
+    """Why no visit is running: nothing is due before `until` (unix seconds), or the crawl is paused for this reason."""
 
     until: float = 0.0
     paused: str = ""
 
 
 ACTIVE = IdleStatus()
-"""Something is under way, or will be soon."""
+"""A visit is running, or will be soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """At most `concurrency` leases at a time, `lease_max_s` for each visit, `max_pages` pages of the segment.
+    """Maximum `concurrency` (leases at a time), `lease_max_s` (seconds per visit) and `max_pages` (per segment).
 
-    `exit_when_idle` ends the run when all that is left is due later (see `Engine.idle_until`). `shared`: other workers
-    fetch pages of the same crawl.
+    `exit_when_idle` ends the run when all remaining records are due later (see `Engine.idle_until`). `shared`: whether
+    other workers fetch pages of the same crawl.
     """
 
     concurrency: int = 64
@@ -99,7 +99,7 @@ class EngineLimits:
 
 
 class Engine:
-    """Runs one crawl. Raises `StateError` when the frontier or a sink fails; the last commit stands."""
+    """Runs one crawl. Raises `StateError` if the frontier or a sink fails; the state of the last commit is kept."""
 
     def __init__(
         self,
@@ -132,18 +132,17 @@ class Engine:
         self._running: asyncio.Task[Any] | None = None
         self._steps: list[asyncio.Task[None]] = []
         self._aborting = False
-        self.fast_shutdown = False  # stopped twice
+        self.fast_shutdown = False  # whether `stop` was called twice
         self.stopping = False
         self.close_reason = ""
-        """Why a spider or a condition closed the crawl; "" when none did."""
+        """Why a spider or a condition closed the crawl; "" if none did."""
         self.idle_until = 0.0
-        """When the rest is due (unix seconds), if the run ended because it was idle."""
+        """When the next record is due (unix seconds), if the run ended because it was idle; else 0."""
 
     async def run(self, operations: FrontierOperations, segment: str = "", more: QueueMore | None = None) -> None:
         """Crawl until nothing is left, `stop` is called, or something fails.
 
-        `max_pages` counts the pages of `segment`, that of the run. `more(now)` is called when nothing is left; it may
-        queue records and returns how many.
+        `segment` is the segment of the run; `max_pages` limits its pages. `more` is called when nothing is left.
         """
         self._operations = operations
         self._more = more
@@ -169,7 +168,7 @@ class Engine:
                 await finishing
 
     def stop(self) -> None:
-        """Lease nothing more, and let visits under way finish within the grace. The second call waits for nothing."""
+        """Stop leasing, and give running visits STOP_GRACE_S to finish. A second call cancels them at once."""
         if self.stopping:
             self._aborting = self.fast_shutdown = True
             for task in (*self._tasks, *self._steps):
@@ -178,7 +177,7 @@ class Engine:
         self.wake()
 
     def close(self, reason: str) -> None:
-        """End the crawl for this reason as `stop` does."""
+        """Stop the crawl for this reason, unless it is stopping already."""
         if not self.stopping:
             self.close_reason = reason
             self.stop()
@@ -189,14 +188,14 @@ class Engine:
         self.wake()
 
     def wake(self) -> None:
-        """Ask the frontier for leases now: something was pushed from outside, or is due earlier than before."""
+        """Ask the frontier for leases now: a record was pushed from outside, or is due earlier than before."""
         self._wakeup.set()
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue records from outside and wake the engine. Return how many were new."""
         pushed = await self._dispatcher.push(self._frontier, records)
         if pushed:
-            self._committer.note_change()  # or the records would wait for the next settled lease to become durable
+            self._committer.note_change()  # otherwise the records would be durable only after the next settled lease
             self.wake()
         return pushed
 
@@ -206,7 +205,7 @@ class Engine:
         return snapshot._replace(waiting_until=self.idle_status.until, paused=self.idle_status.paused)
 
     async def wait_for_activity(self, seen: Snapshot) -> None:
-        """Wait while the crawl is idle or paused as in the snapshot; otherwise return at once."""
+        """Wait while the crawl is idle or paused exactly as in the snapshot `seen`. Return at once if it was active."""
         while self.idle_status == (seen.waiting_until, seen.paused) != ACTIVE:
             self._activity.clear()
             await self._activity.wait()
@@ -217,12 +216,12 @@ class Engine:
 
     @property
     def active_count(self) -> int:
-        """Number of leases being worked on."""
+        """Number of leases with a running task."""
         return len(self._tasks)
 
     @property
     def quota_reached(self) -> bool:
-        """Whether the crawl has its `max_pages` pages."""
+        """Whether the crawl has fetched `max_pages` pages."""
         return self._quota.remaining(1) <= 0
 
     async def _pump(self) -> None:
@@ -235,7 +234,7 @@ class Engine:
                 return
             self._leases.cancel_overdue(now)
             await self._leases.renew(now)
-            # Ours were renewed at this same `now`, so only leases of other workers can expire here.
+            # Our leases were just renewed for the same `now`, so only leases of other workers can expire here.
             if await self._frontier.expire(now):
                 self._committer.note_change()
             await self._lease(now)
@@ -265,7 +264,7 @@ class Engine:
         return True
 
     async def _is_kept_alive(self, now: float) -> bool:
-        """Whether a receiver of `spider_idle` keeps the crawl alive, or has just queued something."""
+        """Whether a receiver of `spider_idle` keeps the crawl alive, or has just queued a record."""
         if now < self._idle_again_at:
             return True
         due = self._frontier.next_ready(now)
@@ -274,7 +273,7 @@ class Engine:
         return kept or self._frontier.next_ready(now) != due
 
     async def _is_idle(self, due: float, now: float) -> bool:
-        """Whether all that is left was requested for later. Retries and blocked hosts are work, not idleness."""
+        """Whether all remaining records were scheduled for later. Retries and blocked hosts do not count as idle."""
         if due - now <= IDLE_AFTER_S or self._settler.retry_until > now:
             return False
         if any(view.queued and view.starts_at <= now for view in await self._operations.segments()):
@@ -296,7 +295,7 @@ class Engine:
         times = (due, self._leases.next_renewal(), recheck_at, close_at, idle_at)
         wait_s = min(at for at in times if at is not None) - now
         if wait_s <= 0:
-            await asyncio.sleep(0)  # or other tasks would starve while leases keep coming
+            await asyncio.sleep(0)  # otherwise other tasks would starve while leases keep coming
             return
         if not self._tasks:
             self._note_idle(due, now)
@@ -317,10 +316,10 @@ class Engine:
 
     def _start(self, lease: Lease, now: float) -> None:
         self._set_idle_status(ACTIVE)
-        self._idle_again_at = 0.0  # there was work, so `spider_idle` may be sent again at once
+        self._idle_again_at = 0.0  # after a lease, `spider_idle` may be sent again at once
         self._leases.add(lease, now)
         task = asyncio.create_task(self._work(lease))
-        if lease.record.kind == RecordKind.PAGE:  # only user code can take too long; look-ups have timeouts
+        if lease.record.kind == RecordKind.PAGE:  # the user's code may run forever; look-ups have timeouts
             self._leases.set_task(lease, task, now)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
@@ -345,8 +344,8 @@ class Engine:
         try:
             return await self._visitor.visit(lease)
         except asyncio.CancelledError:
-            # Three causes: the run ends; the lease is overdue (LeaseRenewer cancelled it); the user's code cancelled
-            # its own task. Only the first may propagate.
+            # Possible causes: the run ends, the lease is overdue (cancelled by LeaseRenewer), or the user's code
+            # cancelled its own task. Propagate the cancellation only if the run ends.
             if self._aborting or self._running is None or self._running.cancelling():
                 await self._frontier.release(lease, self._clock.now())
                 raise
@@ -380,7 +379,7 @@ class Engine:
     async def _run_background(self, work: Awaitable[None]) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001  `run` raises it
+        except Exception as error:  # noqa: BLE001  raised by `run`
             self._error = self._error or error
             self._wakeup.set()
 
@@ -399,18 +398,18 @@ class Engine:
 
 def self_cancelled(stats: RunStats, url: str) -> Failed:
     """Return the outcome of a visit that cancelled its own task, and record the bug."""
-    error = asyncio.CancelledError()  # one without a traceback: nobody knows which line cancelled the task
+    error = asyncio.CancelledError()  # without a traceback, since the line that cancelled the task is unknown
     stats.bugs.record(error, "a callback", CANCELLED_ITSELF, url, CANCELLED_ITSELF, with_traceback=False)
     return Failed(CANCELLED_ITSELF)
 
 
 def shutdown_deadline(engine: Engine) -> asyncio.Timeout:
-    """Return a timeout for the last calls to frontier and sinks: short after a second stop, else none."""
+    """Return a timeout for the final calls to frontier and sinks: FAST_SHUTDOWN_S after a second stop, else none."""
     return asyncio.timeout(FAST_SHUTDOWN_S if engine.fast_shutdown else None)
 
 
 async def _wait_for(task: asyncio.Task[None]) -> None:
-    """Wait for a task. Raises what it raised, but not its cancellation."""
+    """Wait for a task and raise its exception, but not its cancellation."""
     await asyncio.wait([task])
     if not task.cancelled():
         task.result()

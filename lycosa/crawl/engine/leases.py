@@ -1,8 +1,8 @@
-"""Renews the leases of the tasks under way, each at half its time, for as long as its task lives.
+"""Renews the leases of running tasks, each at half of its remaining time.
 
-A slow callback therefore neither loses its work nor runs twice. The engine calls `renew` right before it asks the
-frontier to `expire`, with the same time: a lease that ran out while the event loop was blocked is still held at that
-moment, and is renewed.
+This way a slow callback neither loses its work nor runs twice. The engine calls `renew` right before the frontier's
+`expire`, with the same time. If the event loop was blocked, a lease that is past its time is still held then, and is
+renewed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ class _Renewal:
 
 
 class LeaseRenewer:
-    """The leases of this worker and their tasks, at most `lease_max_s` on each. Times are unix seconds."""
+    """The leases of this worker and their tasks. A task may take at most `lease_max_s`. Times are unix seconds."""
 
     def __init__(self, frontier: Frontier, lease_max_s: float) -> None:
         self._frontier = frontier
         self._lease_max_s = lease_max_s
-        # Both by token. Insertion order is the order of the deadlines, since all tasks have the same time.
+        # Both by token. Insertion order is the order of the deadlines, because all tasks have the same time limit.
         self._deadlines: dict[int, float] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._overdue: set[int] = set()
-        # Insertion order is the order of `renew_at`: all leases last equally long, and a renewed one moves to the end.
+        # Insertion order is the order of `renew_at`: all leases have the same duration, and a renewed one moves to the
+        # end.
         self._renewals: dict[int, _Renewal] = {}
 
     def add(self, lease: Lease, now: float) -> None:
@@ -38,7 +39,7 @@ class LeaseRenewer:
         self._renewals[lease.token] = _Renewal(lease, (now + lease.expires_at) / 2)
 
     def set_task(self, lease: Lease, task: asyncio.Task[None], now: float) -> None:
-        """Bound the time of the task that works on the lease."""
+        """Limit the task that works on the lease to `lease_max_s` from now."""
         self._deadlines[lease.token] = now + self._lease_max_s
         self._tasks[lease.token] = task
 
@@ -51,13 +52,13 @@ class LeaseRenewer:
         self._overdue.discard(token)
 
     def next_renewal(self) -> float | None:
-        """Return when `renew` or `cancel_overdue` has something to do next."""
+        """Return when `renew` or `cancel_overdue` must be called next; None without leases."""
         renew_at = next((renewal.renew_at for renewal in self._renewals.values()), None)
         deadline = next(iter(self._deadlines.values()), None)
         return deadline if renew_at is None else renew_at if deadline is None else min(renew_at, deadline)
 
     def cancel_overdue(self, now: float) -> None:
-        """Cancel the tasks that have worked on their lease for too long."""
+        """Cancel the tasks that have taken longer than `lease_max_s`."""
         while self._deadlines:
             token, deadline = next(iter(self._deadlines.items()))
             if deadline > now:
@@ -71,9 +72,9 @@ class LeaseRenewer:
         return lease.token in self._overdue
 
     async def renew(self, now: float) -> None:
-        """Renew the leases whose half time is over.
+        """Renew the leases whose `renew_at` has passed.
 
-        A lease that the frontier no longer holds is not renewed again; its result will be refused.
+        A lease that the frontier no longer holds is dropped here; its result will be refused.
         """
         while self._renewals:
             token = next(iter(self._renewals))

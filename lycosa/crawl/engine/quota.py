@@ -1,4 +1,4 @@
-"""How many pages a crawl may still fetch (`max_pages`): pages of the segment count, from all workers and runs."""
+"""How many pages a crawl may still fetch. `max_pages` limits the pages of a segment, from all workers and runs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class PageQuota:
     async def refresh(self, operations: FrontierOperations, segment: str) -> None:
         """Count the pages of earlier runs and of other workers. Raises `StateError`."""
         reasons = next((view.reasons for view in await operations.segments() if view.name == segment), {})
-        # The segment does not have our uncommitted pages yet, so the difference may be too low, never too high.
+        # The counts of the segment lack our uncommitted pages, so the difference may be too low, but never too high.
         self._others = max(0, sum(count for reason, count in reasons.items() if _is_page(reason)) - self._ours)
 
     async def poll(self, operations: FrontierOperations, segment: str, wake: Callable[[], None]) -> None:
-        """Count again and again, and `wake` the engine when no page is left. Raises `StateError`."""
+        """Count every POLL_EVERY_S, and `wake` the engine when the quota is used up. Raises `StateError`."""
         while self._max_pages is not None:
             await asyncio.sleep(POLL_EVERY_S)
             await self.refresh(operations, segment)
@@ -36,7 +36,7 @@ class PageQuota:
                 wake()
 
     def remaining(self, concurrency: int) -> int:
-        """Return how many pages may still be fetched, or `concurrency` without a limit."""
+        """Return how many more pages may be fetched, or `concurrency` if there is no limit."""
         return concurrency if self._max_pages is None else self._max_pages - self._others - self._ours
 
     @property

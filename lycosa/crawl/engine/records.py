@@ -23,16 +23,16 @@ from lycosa.http.core.request import Request
 
 PRIORITY_MAX = 2**62
 NOT_BEFORE_MAX = 1e11
-"""Unix seconds; the year 5138."""
+"""Unix seconds: in the year 5138."""
 
 
 class Naming(NamedTuple):
-    """How a crawl identifies its requests and names its segments. The default: `core.url.fingerprint`, no segments."""
+    """How a crawl fingerprints its requests and names its segments. Default: `core.url.fingerprint`, no segments."""
 
     fingerprint: Fingerprint = fingerprint
     segments: SegmentNaming = NO_SEGMENTS
     spider: str = ""
-    """The spider that the requests belong to, in a crawl of several; else ""."""
+    """The name of the spider that makes the requests, in a crawl with several spiders; else ""."""
 
 
 DEFAULT_NAMING = Naming()
@@ -47,10 +47,10 @@ def to_record(
     segment: str = "",
     guarded: bool = False,
 ) -> UrlRecord:
-    """Return the record of a request found on `parent`, or of a start request in the `segment` of its run.
+    """Return the record of a request found on the page `parent`, or of a start request in the `segment` of its run.
 
-    `guarded`: it was found on a public page (`fetching/guard.py`). Raises `BadUrl`, or `BadSpider` if the request
-    cannot be stored.
+    `guarded`: whether it was found on a public page (`fetching/guard.py`). Raises `BadUrl`, or `BadSpider` if the
+    request cannot be stored.
     """
     url = canonicalize(_with_params(request.url, request.params))
     extras = _extras(request, spider, naming.spider)
@@ -67,7 +67,7 @@ def to_record(
         extras=extras,
         guarded=guarded,
     )
-    if not _is_simple(request):  # most are, and the check costs an encoding and a decoding
+    if not _is_simple(request):  # most requests are simple, and the check encodes and decodes the record
         _check_storable(record)
     return _with_segment(record, naming)
 
@@ -100,10 +100,10 @@ def to_request(record: UrlRecord) -> Request:
 def replacement_record(
     record: UrlRecord, request: Request, spider: object, naming: Naming = DEFAULT_NAMING, *, guarded: bool = False
 ) -> UrlRecord:
-    """Return the record of a request that replaces that of `record` (a redirect): same depth, same segment.
+    """Return the record of a request that replaces that of `record`, such as a redirect: same depth, same segment.
 
-    It may have the fingerprint of a request it replaces: a site drops a parameter or adds a slash, a middleware adds a
-    header. Then it is fetched although the frontier knows it. Raises `BadUrl` or `BadSpider`.
+    It may have the same fingerprint as a request that it replaces: a site drops a parameter or adds a slash, or a
+    middleware adds a header. It is fetched even so, with `dont_filter`. Raises `BadUrl` or `BadSpider`.
     """
     target = to_record(request, spider, naming=naming, segment=record.segment)
     trail = request.get_meta(REDIRECT_URLS, ())
@@ -116,12 +116,12 @@ def replacement_record(
         guarded=guarded,
         dont_filter=record.dont_filter
         or target.dont_filter
-        or (target.fingerprint in replaced and target.url not in trail),  # a URL of the trail would be a loop
+        or (target.fingerprint in replaced and target.url not in trail),  # a URL of the trail is a redirect loop
     )
 
 
 def resolve_callback(spider: object, callback: Any, default: str = "parse") -> Callable[..., Any]:
-    """Return the spider's method that a request names, or the function itself. Raises `BadSpider`."""
+    """Return the spider's method of that name, or `callback` itself if it is a function. Raises `BadSpider`."""
     if callback is not None and not isinstance(callback, str):
         return callback  # type: ignore[no-any-return]
     found = getattr(spider, callback or default, None)
@@ -136,7 +136,7 @@ def host_of(request: Request) -> str:
 
 
 def _is_simple(request: Request) -> bool:
-    """Whether a request can certainly be stored: valid numbers, ASCII headers, and no data of the user's."""
+    """Whether a request can certainly be stored: valid numbers, ASCII headers, and no user data."""
     if type(request.priority) is not int or not -PRIORITY_MAX < request.priority < PRIORITY_MAX:
         return False
     if request.not_before != 0.0 or request.dont_filter not in (True, False):
@@ -159,7 +159,7 @@ def _check_storable(record: UrlRecord) -> None:
 
 
 def _with_segment(record: UrlRecord, naming: Naming) -> UrlRecord:
-    """Return the record in the segment of the time at which it is due, if the crawl has segments."""
+    """Return the record with the segment for its `not_before`, if the crawl has time segments."""
     segment = naming.segments.of_request(record.segment, record.not_before)
     return record if segment == record.segment else msgspec.structs.replace(record, segment=segment)
 

@@ -1,11 +1,11 @@
-"""Requeues records of an earlier run: those that are old, and in a new segment the URLs of the segment before.
+"""Requeues records of earlier runs: old records, and in a new time segment the URLs of the previous segment.
 
-Both work in slices, each with a commit, and survive a kill: the next start finds what is left. URLs keep their
-validators, so an unchanged page costs one conditional request.
+Both work in slices, each with a commit, and survive a kill: the next start requeues the remaining records. URLs keep
+their validators, so an unchanged page costs one conditional request.
 
-A new segment takes over every URL of the one before, even a 404, which may be a page today. It has to: an unchanged
-page is not parsed, so URLs that only it links to would never be found. If the older segment is not finished yet, this
-takes two passes: one at the start, one when nothing is left to do.
+A new segment takes over every URL of the previous one, even a 404, which may be a page by now. This is necessary: an
+unchanged page is not parsed, so URLs that are linked only there would never be found. If the previous segment is
+unfinished, this takes two passes: one at the start, and one when the frontier has nothing left.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from lycosa.frontier.ports import Frontier, FrontierOperations
 from lycosa.http.core.robots import robots_from_response
 
 SLICE = 1000
-"""Rows examined between two commits."""
+"""Maximum number of rows examined between two commits."""
 
 CARRIED = "carried"
-"""The name among the positions for the segment that has taken over all URLs of the one before."""
+"""The key among the positions for the segment that has taken over all URLs of the previous one."""
 
 
 async def refresh(frontier: Frontier, operations: FrontierOperations, segment: str, before: float, now: float) -> int:
-    """Requeue what was done, or died, before this time (unix seconds). Return how many URLs.
+    """Requeue the URLs that were done or dead before this time (unix seconds). Return how many.
 
-    The reason does not matter: robots.txt, scope and depth are checked again when the record is leased.
+    Their reasons do not matter: robots.txt, scope and depth are checked again when the record is leased.
     """
     old = Selection(states=(State.DONE, State.DEAD), segment=segment, before=before)
     await _expire_unreachable_robots(frontier, operations, old, now)
@@ -41,9 +41,9 @@ async def refresh(frontier: Frontier, operations: FrontierOperations, segment: s
 
 
 async def retry_dead(frontier: Frontier, operations: FrontierOperations, segment: str, now: float) -> int:
-    """Requeue what died. Return how many URLs.
+    """Requeue the dead URLs. Return how many.
 
-    In a time segment only its own dead URLs: `CarryOver` has copied those of the segment before it.
+    With a time segment, only those of the segment: `CarryOver` has copied those of the previous one.
     """
     dead = Selection(states=(State.DEAD,), segment=segment if starts_at(segment) else None)
     await _expire_unreachable_robots(frontier, operations, dead, now)
@@ -53,9 +53,9 @@ async def retry_dead(frontier: Frontier, operations: FrontierOperations, segment
 async def _expire_unreachable_robots(
     frontier: Frontier, operations: FrontierOperations, requeued: Selection, now: float
 ) -> None:
-    """Have robots.txt fetched again if it was unreachable for URLs that are to be requeued.
+    """Expire the robots.txt of the hosts of these URLs where it was unreachable, so that it is fetched again.
 
-    The stored one forbids everything and may be valid for hours: it would kill them at once.
+    The stored one forbids everything and may be valid for hours: the requeued URLs would die at once.
     """
     dead = replace(requeued, states=(State.DEAD,), reason=UNREACHABLE_REASONS)
     cursor: str | None = ""
@@ -78,7 +78,7 @@ class CarryOver:
         self._mark = int.from_bytes(blake2b(segment.encode(), digest_size=7).digest())
 
     async def more(self, now: float) -> int:
-        """Take over what is left of the previous segment. Return how many URLs."""
+        """Take over the remaining URLs of the previous segment. Return how many."""
         if not starts_at(self._segment) or (await self._frontier.positions()).get(CARRIED) == self._mark:
             return 0
         source = self._previous(await self._operations.segments())
@@ -87,12 +87,12 @@ class CarryOver:
             rows = Selection(states=(State.DONE, State.DEAD, State.ARCHIVED), segment=source.name)
             moved = await _requeue(self._operations, rows, self._segment, now)
         if source is None or not (source.queued or source.leased or source.delayed):
-            # Only now: while the source is unfinished, a second pass has to find its later URLs.
+            # Not before the source is finished: until then a second pass has to take over its later URLs.
             await self._committer.commit({CARRIED: self._mark})
         return moved
 
     def _previous(self, views: list[SegmentView]) -> SegmentView | None:
-        """Return the last segment before this one that has URLs, or will have."""
+        """Return the latest segment before this one that has URLs, or None."""
         mine = segment_order(self._segment)
         return max(
             (
@@ -112,7 +112,7 @@ async def _requeue(operations: FrontierOperations, selection: Selection, into: s
     while True:
         some = await operations.requeue(selection, into, now, after, SLICE)
         await operations.commit()
-        await asyncio.sleep(0)  # so that Ctrl-C need not wait for the last slice
+        await asyncio.sleep(0)  # so that Ctrl-C does not have to wait for the last slice
         moved += some.requeued
         if some.next_cursor is None:
             return moved

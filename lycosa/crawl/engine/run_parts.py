@@ -18,9 +18,10 @@ from lycosa.storage.ports import Sink
 
 @dataclass(frozen=True, slots=True)
 class RunStorage:
-    """What a run reads from and writes to.
+    """The storage that a run reads from and writes to.
 
-    The committer makes both durable in one step, items first. `space` pauses the run while a device is nearly full.
+    The committer makes frontier and sinks durable in one step, items first. `space` pauses the run while a device is
+    nearly full.
     """
 
     frontier: Frontier
@@ -31,7 +32,7 @@ class RunStorage:
 
 @dataclass(frozen=True, slots=True)
 class HostLookups:
-    """Look up what the frontier asks about a host before its pages: robots.txt and address."""
+    """Look up the robots.txt and the address of a host, which the frontier needs before it leases its pages."""
 
     robots: RobotsGate
     addresses: HostAddresses
@@ -39,7 +40,7 @@ class HostLookups:
 
 @dataclass(frozen=True, slots=True)
 class RunMonitor:
-    """What observes a run: counters, conditions that close it early (None: none), the signals of its spiders."""
+    """Observes a run: its counters, the conditions that close it early (None if there are none), and its signals."""
 
     stats: RunStats
     close_monitor: CloseMonitor | None = None

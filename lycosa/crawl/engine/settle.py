@@ -1,4 +1,4 @@
-"""Settles a lease by its outcome: ack with children and items, nack, or release, in one commit or not at all."""
+"""Settles a lease by its outcome: ack with children and items, nack, or release. One commit holds all of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class Settler:
     """Settles the leases of one crawl. `close(reason)` ends the crawl.
 
-    `retry_until` (unix seconds) is the latest time at which a failed request is due again.
+    `retry_until` (unix seconds) is the latest time at which a failed request is retried or a host is unblocked.
     """
 
     def __init__(self, storage: RunStorage, monitor: RunMonitor, clock: Clock, close: Callable[[str], None]) -> None:
@@ -32,7 +32,7 @@ class Settler:
         self.retry_until = 0.0
 
     async def settle(self, lease: Lease, outcome: Outcome) -> None:
-        """Apply the outcome. After an exception nothing since the last commit may become durable."""
+        """Apply the outcome. If that fails, the committer commits nothing any more, and the exception is raised."""
         async with self._committer.settle_lock:
             try:
                 if isinstance(outcome, Completed):
@@ -46,7 +46,7 @@ class Settler:
                     else:
                         await self._frontier.block_host(lease.record.host, outcome.until)
             except BaseException:
-                # The ack may be in the frontier without all of its items, or the other way round.
+                # The frontier may have the ack without all of its items, or the sinks may have items without the ack.
                 self._committer.abandon()
                 raise
         self._committer.note_change()
@@ -54,8 +54,8 @@ class Settler:
     async def _complete(self, lease: Lease, completed: Completed) -> None:
         children = completed.children
         if children and self._dispatcher.has_request_handlers:
-            # Receivers are called for each child, so these are pushed one by one. The settle lock keeps them in the
-            # same commit as the ack.
+            # Receivers are called for each child, so the children are pushed one by one. The settle lock keeps them in
+            # the same commit as the ack.
             await self._dispatcher.push(self._frontier, children)
             children = ()
         now = self._clock.now()

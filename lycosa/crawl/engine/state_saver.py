@@ -1,4 +1,4 @@
-"""The state a crawl keeps beside its frontier: cookies and `spider.state`. It is saved before every commit."""
+"""The state that a crawl stores next to its frontier: cookies and `spider.state`. It is saved before every commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = "spider state"
 
 
 class StateSaver:
-    """Calls its `save_hooks`, each of which puts its changes into the store, then flushes the store."""
+    """Calls its `save_hooks`, which put changes into the store, then flushes the store."""
 
     def __init__(self, store: KeyStore) -> None:
         self.store = store
@@ -22,7 +22,7 @@ class StateSaver:
         self.close_hooks: list[Callable[[], Awaitable[None]]] = []
 
     async def save(self) -> None:
-        """Make the changes durable. Raises `StorageError`, or `BadSpider` for data that cannot be stored."""
+        """Make all changes durable. Raises `StorageError`, or `BadSpider` for data that cannot be stored."""
         for save in self.save_hooks:
             save()
         await self.store.flush()
@@ -34,7 +34,7 @@ class StateSaver:
 
 
 class SpiderState:
-    """The dict `spider.state` of one spider (as in Scrapy), saved when it has changed. Raises `BadSpider`."""
+    """The dict `spider.state` (as in Scrapy), saved when it has changed. Raises `BadSpider`."""
 
     def __init__(self, store: KeyStore, spider: Any) -> None:
         self._store = store

@@ -18,9 +18,9 @@ REASON_MAX = 120
 
 
 class Failed(NamedTuple):
-    """The request failed: it is retried at `retry_at`, or dead if that is None. Times are unix seconds.
+    """The request failed: it is retried at `retry_at`, or dead if `retry_at` is None. Times are unix seconds.
 
-    The host is blocked until `block_until`. `cause` is the exception or response that an errback receives.
+    The host is blocked until `block_until`. `cause` is the exception or response for the errback.
     """
 
     reason: str
@@ -40,7 +40,7 @@ class Replace(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """The record is done for this reason, without a page. `cause` is what an errback receives."""
+    """The record is done for this reason, without a page. `cause` is the exception or response for the errback."""
 
     reason: str
     contacted: bool = True
@@ -63,13 +63,13 @@ class AnsweredWithItem(NamedTuple):
 
 
 class CloseCrawl(NamedTuple):
-    """The crawl closes for this reason; the record stays queued for the next run."""
+    """The crawl closes for this reason. The record stays queued for the next run."""
 
     reason: str
 
 
 class Deferred(NamedTuple):
-    """The host is blocked until then (unix seconds); the record stays queued."""
+    """The host is blocked until `until` (unix seconds). The record stays queued."""
 
     until: float
 
@@ -79,7 +79,7 @@ VERDICTS = (Failed, Replace, Ignored, Unchanged, AnsweredWithItem, CloseCrawl, D
 
 
 def failed_after(decision: RetryDecision, cause: Any = None) -> Failed:
-    """Return the failure for a retry decision."""
+    """Convert a retry decision to a verdict."""
     return Failed(decision.reason, decision.retry_at, decision.block_host_until, cause=cause)
 
 
@@ -100,14 +100,14 @@ def exception_of(verdict: Verdict) -> Exception:
 
 
 def without_contact(verdict: Verdict) -> Verdict:
-    """Return the verdict for a host that was not contacted, so its next request need not wait."""
+    """Return the verdict with `contacted` False, so that the next request to the host need not wait."""
     if isinstance(verdict, (Failed, Replace, Ignored, AnsweredWithItem)):
         return verdict._replace(contacted=False)
     return verdict
 
 
 def reason_text(text: str) -> str:
-    """Return a reason as it is stored: one line, at most REASON_MAX characters, no lone surrogates."""
+    """Return the text as a stored reason: its first line, at most REASON_MAX characters, no lone surrogates."""
     line = text.split("\n", 1)[0]
     shown = line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
     return shown.encode("utf-8", "replace").decode()

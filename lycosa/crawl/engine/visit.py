@@ -1,19 +1,19 @@
-"""One visit: from a leased record to its outcome. This module decides; the engine and the settler act.
+"""One visit: from a leased record to its outcome. The engine and the settler carry out the outcome.
 
-The result of the download (`fetching/download.py`) and of the spider (`spiders/scrape.py`) decide:
+The outcome depends on the results of the download (`fetching/download.py`) and of the spider (`spiders/scrape.py`):
 
 a response                      -> callback -> Completed with items, and requests for the frontier
-... of a refused content type   -> Completed "content-type"
-... of a status not handled     -> errback, if any; Completed with the status
-... that a callback retries     -> Failed: retried later; after the last try as below
+... with a refused content type -> Completed "content-type"
+... with an unhandled status    -> errback, if any; Completed with the status
+... that a callback retries     -> Failed: retried later; after the last try as for "failed" below
 a replacement request           -> Completed "redirect" or "replaced"; if in scope, queued at the same depth
 an item instead of a response   -> pipelines -> Completed "answered"
 ignored (robots.txt, scope...)  -> errback, if any; Completed with the reason
 unchanged since the last fetch  -> Completed "unchanged": no callback, no item; its validators are stored
 failed                          -> Failed: retried later; after the last try the errback, if any, else dead
-a callback or pipeline raises   -> Failed: dead, and nothing of the page is written
-the host is blocked already     -> Deferred: the record stays queued
-the crawl closes                -> CloseCrawl: the record stays queued (CloseSpider of a callback: Completed)
+a callback or pipeline raises   -> Failed: dead, and no item or link of the page is stored
+the host is blocked             -> Deferred: the record stays queued
+the crawl closes                -> CloseCrawl: the record stays queued (Completed if a callback raised CloseSpider)
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ UNCHANGED = "unchanged"
 class Completed(NamedTuple):
     """The record is done for this reason, with these items and children.
 
-    Each item is a sequence: what each sink will write, in the order of the sinks. `page`: it counts as a page.
-    `contacted`: the host received a request. `validators` make the next request for the URL conditional. `closing` is
-    why the callback closes the crawl, or "".
+    Each item is a sequence with the prepared data for each sink, in the order of the sinks. `page`: whether it counts
+    as a page. `contacted`: whether the host received a request. `validators` make the next request for the URL
+    conditional. `closing` is why the callback closes the crawl, or "".
     """
 
     reason: str
@@ -104,8 +104,8 @@ class PageRules:
 class Visitor:
     """Visits the records of one spider.
 
-    `prepare(item)` returns what each sink will write. `known(segment, fingerprints)` returns the fingerprints that are
-    certainly known to the frontier.
+    `prepare(item)` returns the data that each sink will write. `known(segment, fingerprints)` returns those of the
+    fingerprints that the frontier certainly knows.
     """
 
     spider: Spider
@@ -146,7 +146,7 @@ class Visitor:
         except CloseSpider as close:
             return CloseCrawl(close.reason)
         except IgnoreRequest as ignored:
-            if ignored.inline:  # raised by `fetch` and not caught: the items of this page must not be lost silently
+            if ignored.inline:  # raised by `fetch` and not caught: do not lose the items of this page silently
                 error = BadSpider(f"{type(ignored).__name__} of an inline fetch: {ignored}")
                 return self._on_user_error(request, error)
             size = result.raw.size_bytes if isinstance(result, Response) else 0
@@ -156,8 +156,8 @@ class Visitor:
                 raise
             return self._on_user_error(request, error)  # a task that the callback awaited was cancelled
         except StateError:
-            raise  # the crawl cannot continue; it is no fault of the page
-        except (Exception, SystemExit) as error:  # noqa: BLE001  any error of the user's code kills the page, not the crawl
+            raise  # not the page's fault: the crawl cannot continue
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the user's errors fail the page, not the crawl
             return self._on_user_error(request, error)
 
     async def _on_response(self, record: UrlRecord, request: Request, response: Response) -> Outcome:
@@ -211,7 +211,7 @@ class Visitor:
             if self.pipelines:
                 try:
                     passed = await self.pipelines.process_page(items, response)
-                except IgnoreRequest as error:  # from a fetch of a pipeline: the items must not be lost silently
+                except IgnoreRequest as error:  # from a fetch in a pipeline: do not lose the items silently
                     raise BadSpider(f"{type(error).__name__} in a pipeline: {error}") from error
                 self.stats.dropped += passed.dropped
                 items, closing = passed.items, closing or passed.closing
@@ -230,7 +230,7 @@ class Visitor:
         children = self._link_records(results.links, parent, guarded=guarded) if results.links else []
         for request in results.requests:
             try:
-                # From a callback it lifts the scope too, as in Scrapy; where we set it (redirects), it does not.
+                # As in Scrapy, `dont_filter` set in a callback also lifts the scope. Set by us (redirects), it does not.
                 if request.dont_filter:
                     request.meta[ALLOW_OFFSITE] = True
                 child = to_record(request, self.spider, parent, self.naming, guarded=guarded)
@@ -244,7 +244,7 @@ class Visitor:
         return children
 
     def _hint_at_follow(self, url: str, parent: UrlRecord) -> None:
-        """Note once that a Request needs an absolute URL: a mistake of the spider, not of the page."""
+        """Note once that a Request needs an absolute URL. This is a mistake of the spider, not of the page."""
         if not self._hinted and not urlsplit(url).scheme:
             self._hinted = True
             self.stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
@@ -252,7 +252,7 @@ class Visitor:
     def _link_records(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1
         fingerprint_of = self.naming.fingerprint
-        # Links come with the default fingerprint. A resolver of the user's must not see URLs out of scope.
+        # Links have the default fingerprint. A fingerprint function of the user gets only URLs in scope.
         if fingerprint_of is not fingerprint:
             in_scope = (link for link in links if self._is_in_scope(link.url, link.host, depth))
             links = [link._replace(fingerprint=fingerprint_of("GET", link.url, b"")) for link in in_scope]
@@ -294,7 +294,7 @@ class Visitor:
             reason = reason_text(about)
             self.stats.bugs.record(error, name, about, request.url, reason, with_traceback=False)
             return Failed(reason, cause=error)
-        is_explained = isinstance(error, LycosaError)  # its text says what to write instead: no traceback needed
+        is_explained = isinstance(error, LycosaError)  # its text says what to write instead, so it needs no traceback
         text = f"{error}{user_errors.usual_cause(error)}"
         kind = type(error).__name__
         reason = reason_text(text if is_explained else f"{kind} in {name}: {text}")
@@ -303,7 +303,7 @@ class Visitor:
 
 
 class Visitors:
-    """The visitors of a crawl of several spiders, by the spider name in their records."""
+    """The visitors of a crawl with several spiders, by the spider name in the records."""
 
     def __init__(self, visitors: Mapping[str, Visitor]) -> None:
         self._visitors = visitors

@@ -1,4 +1,4 @@
-"""A sleep that another task can end. It is cheap: the timer of an earlier sleep is used again if it still fits."""
+"""A sleep that another task can end. It is cheap: the timer of an earlier sleep is reused if it fires early enough."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Wakeup:
         self._is_set = False
 
     async def sleep(self, wait_s: float) -> None:
-        """Sleep until `set` is called, `wait_s` at most; it may be less."""
+        """Sleep until `set` is called, for at most `wait_s`. May wake up early."""
         if self._is_set:
             return
         loop = asyncio.get_running_loop()
