@@ -50,7 +50,7 @@ class WaitQueue:
     def join(self, waiter: Waiter) -> None:
         """Append a caller. Raises `UsageError` when the queue is full."""
         if len(self._waiting) >= WAITING_MAX:
-            raise UsageError(f"{WAITING_MAX:,} callers wait for a proxy already: ask for fewer at a time")
+            raise UsageError(f"{WAITING_MAX:,} callers are already waiting for a proxy: make fewer concurrent requests")
         self._waiting.append(waiter)
 
     def leave(self, waiter: Waiter) -> None:

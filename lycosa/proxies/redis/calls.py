@@ -1,6 +1,6 @@
 """Calls to the two scripts of a pool on Redis.
 
-Calls for one target are batched: those made while a round trip is under way go with the next one. So a busy process
+Calls for one target are batched: calls made during a round trip are sent with the next one. This way a busy process
 makes few round trips, and the script reads and writes the state of the target once for many calls.
 """
 
@@ -20,17 +20,18 @@ from lycosa.proxies.redis.scripts import POOL_KEYS, POOL_SCRIPT, TARGET_SCRIPT, 
 from lycosa.proxies.redis.target_script import TargetCall, decode_answers, encode_calls
 
 BATCH_MAX = 32
-"""Calls in one round trip. While the server executes them, the process uses the answers to those before."""
+"""Maximum number of calls in one round trip, unless calls that must go together exceed it. While the server executes
+a batch, the process handles the answers to the batch before."""
 
 TRIPS_MAX = 2
-"""Round trips for one target at a time. The second one starts only when a batch is full."""
+"""Maximum number of concurrent round trips for one target. The second one starts only when a batch is full."""
 
 CONNECTIONS_MAX = 64
-"""Round trips of the process at a time."""
+"""Maximum number of concurrent round trips of the process."""
 
 
 class PoolCalls:
-    """The calls for one pool. `now` returns the time for the scripts (unix seconds), "" for that of the server."""
+    """The calls for one pool. `now` returns the time for the scripts (unix seconds, "" for the server's clock)."""
 
     def __init__(self, server: RedisServer, client: Any, pool: str, now: Callable[[], str]) -> None:
         self._server = server
@@ -41,14 +42,14 @@ class PoolCalls:
         self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def call_target(self, target: str, call: TargetCall) -> Any:
-        """Return the answer to a call for a target. Raises `StateError`."""
+        """Raises `StateError`."""
         (answer,) = await self.call_target_all(target, [call])
         return answer
 
     def call_target_all(self, target: str, calls: Sequence[TargetCall]) -> asyncio.Future[list[Any]]:
         """Make calls for a target in one round trip. The future gets their answers, or a `StateError`.
 
-        A call that was begun is finished, also when nobody waits for its answer any more.
+        Cancelling the future does not cancel the calls.
         """
         batcher = self._batchers.get(target)
         if batcher is None:
@@ -61,12 +62,12 @@ class PoolCalls:
         return batcher.add(calls)
 
     async def call_pool(self, command: str, **arguments: Any) -> Any:
-        """Return the answer to a call about proxies as such. Raises `StateError`."""
+        """Return the answer to a call of the pool script. Raises `StateError`."""
         packed = msgspec.msgpack.encode(arguments)
         return msgspec.msgpack.decode(await self._run(POOL_SCRIPT, pool_prefix(self._pool), [command, packed]))
 
     async def targets(self) -> list[str]:
-        """Return the targets, the one first that was used longest ago."""
+        """Return the targets, least recently used first."""
         key = pool_prefix(self._pool) + POOL_KEYS["targets"]
         found = await self._server.retry(lambda: self._client.zrange(key, 0, -1))
         return [name.decode() for name in found]
@@ -84,7 +85,7 @@ class PoolCalls:
 
 
 class CallBatcher:
-    """The calls for one target. `run` makes a round trip; `on_finished` is called when no calls are left."""
+    """Batches the calls for one target. `run` makes a round trip; `on_finished` is called when no calls are left."""
 
     def __init__(
         self, run: Callable[[Sequence[TargetCall]], Awaitable[list[Any]]], on_finished: Callable[[], Any]
@@ -96,11 +97,11 @@ class CallBatcher:
         self._trips: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self.finished = self._loop.create_future()
-        # In the next iteration of the loop, so that all calls made in this one go together.
+        # Start in the next iteration of the loop, to send all calls of this iteration together.
         self._loop.call_soon(self._start_trips)
 
     def add(self, calls: Sequence[TargetCall]) -> asyncio.Future[list[Any]]:
-        """Append calls that must go together; the future gets their answers."""
+        """Append calls that must go in the same round trip. The future gets their answers."""
         answers: asyncio.Future[list[Any]] = self._loop.create_future()
         self._pending.append(PendingCalls(calls, answers))
         before, self._count = self._count, self._count + len(calls)
@@ -145,7 +146,7 @@ class CallBatcher:
 
 
 class PendingCalls(NamedTuple):
-    """Calls that go together, and the future of their answers."""
+    """Calls that go in the same round trip, and the future of their answers."""
 
     calls: Sequence[TargetCall]
     answers: asyncio.Future[list[Any]]

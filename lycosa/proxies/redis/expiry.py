@@ -1,9 +1,9 @@
-"""Removing proxies from a pool on Redis: at once, or those that have been dead for long and are not leased.
+"""Removes proxies from a pool on Redis: given ones at once, or those that have long been dead and are not leased.
 
-Leases are kept with the targets, which a cluster may have on other servers than the pool, so no single step can check
-both. First each target, in one step, forgets the dead proxies that it has not leased. It cannot lease them again, as a
-refill leaves dead proxies out. Then the pool, in one step, forgets those that are still dead: a proxy that a check has
-revived meanwhile stays, and the next refills bring it back to the targets.
+Leases are stored with the targets. On a cluster the targets and the pool may be on different servers, so no atomic step
+can check both. First each target, in one atomic step, forgets the dead proxies that it has not leased. It cannot lease
+them again, because a refill skips dead proxies. Then the pool, in one atomic step, forgets the proxies that are still
+dead. A proxy that a check has revived meanwhile stays, and later refills bring it back to the targets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROXIES_PER_CALL = 500
 
 
 async def remove(calls: PoolCalls, script_of: Callable[[str], TargetScript], keys: Sequence[str]) -> int:
-    """Forget proxies, also leased ones. Return how many there were. Raises `StateError`."""
+    """Forget proxies, even leased ones. Return the number of removed proxies. Raises `StateError`."""
     count: int = await calls.call_pool("remove", keys=keys)
     for target in await calls.targets():
         for begin in range(0, len(keys), PROXIES_PER_CALL):
@@ -30,7 +30,7 @@ async def remove(calls: PoolCalls, script_of: Callable[[str], TargetScript], key
 
 
 async def forget_dead(calls: PoolCalls, script_of: Callable[[str], TargetScript], kept_s: float) -> list[str]:
-    """Forget proxies dead for so many seconds that are not leased. Return their keys. Raises `StateError`."""
+    """Forget proxies that are not leased and dead for at least `kept_s`. Return their keys. Raises `StateError`."""
     forgotten: list[str] = []
     cursor = SCAN_START
     while True:
@@ -44,7 +44,7 @@ async def forget_dead(calls: PoolCalls, script_of: Callable[[str], TargetScript]
 async def _forget_idle(
     calls: PoolCalls, script_of: Callable[[str], TargetScript], keys: Sequence[str]
 ) -> Sequence[str]:
-    """Let all targets forget proxies. Return those that none has leased."""
+    """Make all targets forget the proxies that they have not leased. Return those that no target has leased."""
     for target in await calls.targets() if keys else ():
         leased = await calls.call_target(target, script_of(target).forget_idle(keys))
         keys = [key for key in keys if key not in leased]

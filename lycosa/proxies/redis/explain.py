@@ -1,6 +1,6 @@
-"""Explains why a pool on Redis would lease a proxy, or not: both scripts give the state, the core explains it.
+"""Explains why a pool on Redis would or would not lease a proxy. The scripts return the state, the core explains it.
 
-A target on Redis is refilled when its last proxies were leased, or when none is free.
+A target on Redis is refilled when a request finds no free proxy, or after its last proxies were leased.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FindProxy = Callable[[str], Awaitable[Proxy | None]]
 async def explain_target(
     calls: PoolCalls, policy: TargetPolicy, target: str, request: ProxyRequest, now: float, find: FindProxy
 ) -> list[ProxyExplanation]:
-    """Do what `ProxyPool.explain` says. `find` returns proxies that are not among the nearest."""
+    """Implements `ProxyPool.explain`. `find` looks up proxies that are not among the nearest."""
     nearest, version = await calls.call_pool("nearest", count=NEAREST_MAX)
     facts = list(facts_of({key: each for key, _, each in nearest}).items())
     proxies = {key: from_stored(stored) for key, stored, _ in nearest}
     answer = await calls.call_target(target, script_of(policy).explain(request, version))
     snapshot = read_explanation(answer, policy)
-    # A proxy that is free now is leased before the target is refilled; without one the refill comes first.
+    # The target leases a free proxy without a refill first; if none is free, it is refilled first.
     verdicts = explain(replace(snapshot, is_filled=True), facts, request, now)
     if verdicts and verdicts[0].why is not Why.NEXT:
         verdicts = explain(snapshot, facts, request, now)

@@ -1,4 +1,6 @@
-"""Reports the outcomes of one process, as far as they concern a proxy on all targets, to the server in batches."""
+"""Reports outcomes of one process to the script of the pool, in batches. That script needs only what concerns a proxy
+on all targets: latency and failed connections.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +16,23 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 log = logging.getLogger(__name__)
 
 FLUSH_S = 0.2
-"""Outcomes are sent so soon; at once when a proxy could not be reached."""
+"""Interval between two reports. An outcome that blames the proxy is sent at once."""
 
 PROXIES_MAX = 10_000
-"""Proxies with unsent outcomes; those of further ones are dropped."""
+"""Maximum number of proxies with unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""Outcomes sent for a proxy: the last ones, and as many older ones with a latency. Only a new connection has a latency,
-and the many requests that follow on it must not push it out."""
+"""Maximum number of recent outcomes sent for a proxy, plus the same number of older ones with a latency. Only the first
+request of a connection has a latency, and the later requests on it must not push it out."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
-"""Outcomes kept for a proxy before the older ones are sorted out."""
+"""Number of outcomes of a proxy at which the surplus ones are dropped."""
 
 PROXY = Blame.PROXY
 
 
 class OutcomeReporter:
-    """`send` sends reports by key of the proxy; `draw` returns a random number for each proxy."""
+    """`send` sends reports by proxy key; `draw` returns a random number (0 to 1) for the report of a proxy."""
 
     def __init__(self, send: Callable[[Mapping[str, Any]], Awaitable[None]], draw: Callable[[], float]) -> None:
         self._send = send
@@ -40,7 +42,7 @@ class OutcomeReporter:
         self._closing = asyncio.Event()
 
     async def record(self, key: str, outcomes: Sequence[Outcome]) -> None:
-        """Add outcomes of one lease. Raises `StateError` when they must be sent at once and that fails."""
+        """Add outcomes of one lease. Raises `StateError` if they must be sent at once and sending fails."""
         recorded = self._outcomes.get(key)
         if recorded is None and len(self._outcomes) < PROXIES_MAX:
             recorded = self._outcomes[key] = []
@@ -63,7 +65,7 @@ class OutcomeReporter:
             await self._send(reports)
 
     async def close(self) -> None:
-        """Send the rest without delay; drop it when that fails."""
+        """Send the remaining outcomes now. If sending fails, drop them."""
         self._closing.set()
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
@@ -71,14 +73,14 @@ class OutcomeReporter:
             await self.flush()
 
     async def _flush_soon(self) -> None:
-        # A loop, as outcomes that come while others are sent start no task: `close` waits for this one.
+        # A loop: `record` starts no second task during a flush, and `close` waits for this task only.
         try:
             while self._outcomes:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), FLUSH_S)
                 await self.flush()
         except StateError as error:
-            log.warning("outcomes of proxies were not reported: %s", error)
+            log.warning("proxy outcomes were not reported: %s", error)
         finally:
             self._flushing = None
 

@@ -1,7 +1,7 @@
-"""A pool of proxies that many processes share, on Redis. An acquire is one call of a script, and so is a release.
+"""A pool of proxies on Redis, shared by many processes. An acquire is one call of a script, and so is a release.
 
-A call whose answer was lost is made again. An acquire may then leave a lease without a holder, which expires. A release
-that was executed already answers like one that came too late.
+A call whose answer was lost is repeated. A repeated acquire may leave a lease without a holder, which expires. A
+release that was executed already gives the same answer as one that came too late.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from lycosa.proxies.views import (
 )
 
 CACHED_MAX = 100_000
-"""Proxies, with their logins, that a process remembers. The server is asked for others."""
+"""Maximum number of proxies, with their logins, that a process caches. The others are read from the server."""
 
 ANSWER_MAX_S = 5.0
-"""How long a caller that does not wait for a proxy waits for the answer of the server."""
+"""Minimum server timeout, for callers with a shorter `wait_s`."""
 
 WHY_MAX_S = 2.0
-"""How long finding out why there is no proxy may take."""
+"""Maximum time spent to find out why there is no proxy."""
 
 
 class RedisPool:
@@ -125,7 +125,7 @@ class RedisPool:
             grants = await waiter.granted
             return [self._cached_lease(target, each, request) or await self._lease(target, each) for each in grants]
         except BaseException as error:
-            self._give_back(target, waiter.grants())  # the caller may have left in the moment of the grant
+            self._give_back(target, waiter.grants())  # the grant may have arrived while the caller was cancelled
             if isinstance(error, TimeoutError):
                 raise NoProxy(await self._why(target, count, request, wait_s)) from None
             raise
@@ -199,11 +199,11 @@ class RedisPool:
         return await explain_target(self._calls, self._policy_of(target), target, request, self._now(), self._proxy)
 
     async def exists(self) -> bool:
-        """Whether the server has a pool of this name."""
+        """Return whether the server has a pool of this name."""
         return bool((await self._calls.call_pool("versions"))[0])
 
     async def create(self) -> None:
-        """Create the pool, unless it exists."""
+        """Create the pool if it does not exist."""
         await self._calls.call_pool("create")
 
     async def close(self) -> None:
@@ -220,7 +220,7 @@ class RedisPool:
         await self._calls.close()
 
     def _queue(self, target: str, request: ProxyRequest) -> RedisWaitQueue:
-        """Return the queue for requests like this one."""
+        """Return the queue for the tags and the session of this request."""
         if self._closed:
             raise NoProxy(CLOSED)
         queues = self._queues.setdefault(target, {})
@@ -273,7 +273,7 @@ class RedisPool:
             self._wake(target, 1)
 
     def _cached_lease(self, target: str, grant: Grant, request: ProxyRequest) -> ProxyLease | None:
-        """Return the lease if this process knows its proxy."""
+        """Return the lease, or None if its proxy is not cached."""
         proxy = self._cached.get(grant.key)
         if proxy is None:
             return None
@@ -284,9 +284,9 @@ class RedisPool:
 
     async def _lease(self, target: str, grant: Grant) -> ProxyLease:
         proxy = await self._proxy(grant.key)
-        if proxy is None:  # the process that removed it has not told this target yet, or was killed before
+        if proxy is None:  # the process that removed it has not updated this target yet, or was killed before that
             await self._calls.call_target(target, self._script(target).forget(grant.key))
-            raise NoProxy(f"the proxy {grant.key} was removed in this moment")
+            raise NoProxy(f"the proxy {grant.key} has just been removed")
         return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.drawn_from)
 
     async def _proxy(self, key: str) -> Proxy | None:
@@ -303,7 +303,7 @@ class RedisPool:
         self._cached.update((each.key, each) for each in proxies)
 
     async def _add_member(self, target: str, key: str) -> bool:
-        """Let a target have a proxy, wherever that is in the order. Return False when there is no such proxy."""
+        """Add a proxy to a target, whatever its latency. Return False if there is no such proxy."""
         facts = facts_of(await self._calls.call_pool("facts", keys=[key], target=target))
         if facts:
             await self._calls.call_target(target, self._script(target).learn(facts))
@@ -322,7 +322,7 @@ class RedisPool:
                 await self._calls.call_target(target, self._script(target).update(facts))
 
     async def _update_all(self) -> None:
-        """Send all targets the facts of all their members: their tiers have changed."""
+        """Send all targets the facts of all their members, after tiers have changed."""
         for target in await self._calls.targets():
             members = (await self._state(target)).members
             facts = facts_of(await self._calls.call_pool("facts", keys=list(members)))
@@ -334,12 +334,12 @@ class RedisPool:
                 members = (await self._state(target)).members
                 is_empty = not members and not await self.count()
         except TimeoutError:
-            return f"no proxy for {target}: the server of the pool does not answer"
+            return f"no proxy for {target}: the pool's server does not answer"
         counts = Counter(member.state(self._now()) for member in members.values() if request.fits(member))
         return why_none(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _wake(self, target: str | None = None, released: int = REQUESTS_MAX) -> None:
-        """Let the waiting callers of this process ask again, those of a target or all."""
+        """Ask the server again for the waiting callers of this process, of one target or of all."""
         some = self._queues.values() if target is None else [self._queues.get(target, {})]
         for queues in some:
             for queue in queues.values():
@@ -358,9 +358,9 @@ async def redis_pool(
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> RedisPool:
-    """Return the pool of this name. `now` returns the time (unix seconds), by default that of the server.
+    """Return the pool of this name. `now` returns the time (unix seconds); the default is the server's clock.
 
-    Raises `UsageError` for a bad address or a refused login, `StateError` for a server that is away or unfit.
+    Raises `UsageError` for a bad address or a refused login, `StateError` if the server is unreachable or unsuitable.
     """
     server = RedisServer(parse_redis_url(url), report, subject="a pool of proxies", option="?pool=")
     clients = await server.clients()

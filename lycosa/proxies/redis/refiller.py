@@ -1,4 +1,4 @@
-"""Fills targets on Redis with proxies of the pool, when a caller finds that a target may have more."""
+"""Fills targets on Redis with proxies of the pool, when a request finds that a target is not full."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lycosa.proxies.views import facts_of
 log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
-"""How often the versions of the pool are read, to notice changes by other processes."""
+"""Minimum interval between two reads of the pool's versions, which show changes by other processes."""
 
 
 class Refiller:
-    """Refills targets. A target that was filled at an earlier `version` than the current one may be filled again.
+    """Refills targets. A target may be filled again when `version` has changed since it was filled.
 
-    `on_changed` is called when proxies may have other tags or prices than before.
+    `on_changed` is called when the tags or the price of a proxy may have changed, or a proxy may have been removed.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Refiller:
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def refresh(self) -> None:
-        """Read the versions of the pool, if the last time is too long ago. Raises `StateError`."""
+        """Read the versions of the pool, if the last read was more than REFRESH_S ago. Raises `StateError`."""
         if time.monotonic() - self._refreshed_at > REFRESH_S:
             self._refreshed_at = time.monotonic()
             self.version, facts_version = await self._calls.call_pool("versions")
@@ -46,18 +46,15 @@ class Refiller:
             self._facts_version = facts_version
 
     def refresh_next(self) -> None:
-        """Let the next `refresh` read the versions in any case."""
+        """Make the next `refresh` read the versions, even within REFRESH_S."""
         self._refreshed_at = 0.0
 
     async def refill(self, target: str, request: ProxyRequest) -> None:
-        """Fill a target with proxies for a kind of request. Calls at the same time share one task.
-
-        Raises `StateError`.
-        """
+        """Fill a target with proxies for a kind of request. Concurrent calls share one task. Raises `StateError`."""
         await asyncio.shield(self.start(target, request))
 
     def start(self, target: str, request: ProxyRequest) -> asyncio.Task[None]:
-        """Start to fill a target; a failure is logged."""
+        """Start to fill a target in a task. A failure is logged."""
         target_and_kind = target, kind_of(request)
         task = self._tasks.get(target_and_kind)
         if task is None:
@@ -76,7 +73,7 @@ class Refiller:
             log.warning("%s was not refilled with proxies: %s", target_and_kind[0], error)
 
     async def _refill(self, target: str, request: ProxyRequest) -> None:
-        """Add the nearest proxies that fit, until the target has as many as its policy says."""
+        """Add the proxies with the lowest latency that fit, until the target has `policy.members` usable ones."""
         policy = self._policy_of(target)
         script = script_of(policy)
         keys, usable = await self._calls.call_target(target, script.members(request))

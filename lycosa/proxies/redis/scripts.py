@@ -1,7 +1,7 @@
 """The two Lua scripts of a pool on Redis, and their keys: one script for all proxies, one for the members of a target.
 
-Both count with the constants of the pool in memory. A name of a key here is that in the scripts; the key itself is
-short, as it stands before each target.
+Both use the constants of the pool in memory. POOL_KEYS and TARGET_KEYS map the names used in the scripts to the stored
+keys, which are short because each target has its own set.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ TARGET_KEYS = {
     "target": "m",
     "filled": "f",
     "members": "p",
-    "ready": "r|",  # and the tier
+    "ready": "r|",  # followed by the tier
     "waiting": "w",
     "leases": "l",
     "deadlines": "d",
     "sessions": "s",
     "session_ends": "u",
-    "exit": "x|",  # and the exit address
+    "exit": "x|",  # followed by the exit address
 }
 
 
@@ -73,18 +73,18 @@ TARGET_SCRIPT = LuaScript(
 
 
 def pool_prefix(pool_name: str) -> str:
-    """Return how the keys of a pool begin."""
+    """Return the prefix of the keys of a pool."""
     return f"lycosa:proxies:{{{pool_name}}}:"
 
 
 def target_prefix(pool_name: str, target_name: str) -> str:
-    """Return how the keys of a target begin: with a hash tag of their own, so that a cluster spreads the targets."""
+    """Return the prefix of the keys of a target. Each target has its own hash tag, so a cluster spreads the targets."""
     return f"lycosa:proxies:{{{pool_name}/{quote(target_name, safe='/:')}}}:"
 
 
 def keys_of(prefix: str) -> tuple[str, str]:
-    """Return the KEYS of a call: one that never exists, and one that does.
+    """Return the KEYS of a call: the prefix, which never exists as a key, and a key that does exist.
 
-    With both, a cluster that moves the keys to another server answers TRYAGAIN until it has moved all.
+    With both, a cluster that is moving the keys to another server answers TRYAGAIN until all are moved.
     """
     return (prefix, prefix + POOL_KEYS["proxies"])

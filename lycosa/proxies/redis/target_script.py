@@ -1,4 +1,4 @@
-"""The calls to the script of a target, and how its answers are read. Nothing here talks to a server."""
+"""Encodes calls to the script of a target and decodes its answers. Does no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 POLICY_FIELDS = frozenset(
     ("concurrency", "delay_s", "cool_s", "max_cool_s", "max_misses", "max_bans", "sticky_s", "guarded", "members")
 )
-"""The fields of a policy that the script needs."""
+"""The policy fields that the script needs."""
 
 PACKER = msgspec.msgpack.Encoder()
 UNPACKER = msgspec.msgpack.Decoder()
@@ -33,7 +33,7 @@ class TargetCall(NamedTuple):
 
 
 class TargetState(NamedTuple):
-    """A target on the server: its members, its counters by name, its leases, and its rate limit.
+    """A target on the server. `counters` are the fields of the target by name, `leases` is the number of its leases.
 
     `interval_s`: the minimum time between two leases of one proxy.
     """
@@ -45,7 +45,7 @@ class TargetState(NamedTuple):
 
 
 class TargetScript:
-    """Makes the calls for targets of one policy, which is sent with them. Create it with `script_of`."""
+    """Builds the calls for targets with one policy, which is sent with each call. Create it with `script_of`."""
 
     def __init__(self, policy: TargetPolicy) -> None:
         self._lease_s = policy.lease_s
@@ -54,9 +54,9 @@ class TargetScript:
     def acquire(
         self, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None, version: int = 0
     ) -> TargetCall:
-        """Lease as many proxies as there are draws, or none. Answer: see `read_grants`."""
+        """Lease one proxy for each draw, or none at all. Answer: see `read_grants`."""
         lease_s = self._lease_s if lease_s is None else lease_s
-        if not (request.tags or request.session or request.avoid):  # the most frequent request is the smallest
+        if not (request.tags or request.session or request.avoid):  # the most frequent call should be the smallest
             return self._call("acquire", draws=draws, lease_s=lease_s, version=version)
         wanted = {
             "tags": dict(request.tags),
@@ -67,17 +67,17 @@ class TargetScript:
         return self._call("acquire", draws=draws, lease_s=lease_s, version=version, **wanted)
 
     def renew(self, token: int, lease_s: float | None = None) -> TargetCall:
-        """Set a new deadline. Answer: the deadline, False when the lease is over."""
+        """Set a new deadline. Answer: the deadline, False if the lease has ended."""
         return self._call("renew", token=str(token), lease_s=self._lease_s if lease_s is None else lease_s)
 
     def release(self, token: int, outcomes: Sequence[Outcome], draw: float) -> TargetCall:
-        """End a lease. Answer: the key of its proxy, False when it was over before."""
+        """End a lease. Answer: the key of its proxy, False if the lease had ended already."""
         return self._call("release", token=str(token), outcomes=outcomes, draw=draw)
 
     def learn(
         self, facts: Mapping[str, ProxyFacts], request: ProxyRequest | None = None, version: int = 0
     ) -> TargetCall:
-        """Add or update members. With `request` the target is filled now for requests of this kind."""
+        """Add or update members. With `request`, also mark the target as filled for this kind of request."""
         filled = {} if request is None else {"fills": kind_of(request), "version": version}
         return self._call("learn", facts=facts, **filled)
 
@@ -86,27 +86,27 @@ class TargetScript:
         return self._call("learn", facts=facts, only_known=True)
 
     def forget(self, key: str) -> TargetCall:
-        """Forget a proxy, also a leased one."""
+        """Forget a proxy, even a leased one. Answer: False if it is no member."""
         return self._call("forget", key=key)
 
     def forget_idle(self, keys: Sequence[str]) -> TargetCall:
-        """Forget dead proxies. Answer: the keys of those that are leased and therefore kept."""
+        """Forget dead proxies, except leased ones. Answer: the keys of the leased ones."""
         return self._call("forget_idle", keys=keys)
 
     def ban(self, key: str, until: float | None, reason: str) -> TargetCall:
-        """Ban a proxy until a time, None for good. Answer: False when it is no member."""
+        """Ban a proxy until a time (unix seconds), or for good if None. Answer: False if it is no member."""
         return self._call("ban", key=key, until=until, reason=reason)
 
     def unban(self, key: str) -> TargetCall:
-        """Lift bans and cool-downs. Answer: False when the proxy is no member."""
+        """Lift bans and cool-downs. Answer: False if the proxy is no member."""
         return self._call("unban", key=key)
 
     def drop(self) -> TargetCall:
-        """Forget the target. Answer: False when it has leases and is kept."""
+        """Forget the target, unless it has leases. Answer: whether it was forgotten."""
         return self._call("drop")
 
     def members(self, request: ProxyRequest) -> TargetCall:
-        """Answer: the keys of all members, and how many of the usable ones fit."""
+        """Answer: the keys of all members, and the number of usable members with the tags of the request."""
         return self._call("members", tags=dict(request.tags), avoid=())
 
     def state(self) -> TargetCall:
@@ -123,24 +123,24 @@ class TargetScript:
 
 @lru_cache(1024)
 def script_of(policy: TargetPolicy) -> TargetScript:
-    """Return the maker of calls for targets of this policy."""
+    """Return the `TargetScript` of a policy, cached because it packs the policy."""
     return TargetScript(policy)
 
 
 def kind_of(request: ProxyRequest) -> str:
-    """Return the tags of a request as text: a target is filled for one kind at a time."""
+    """Return the tags of a request as text. A target is filled for each kind of request separately."""
     if not request.tags:
         return ""
     return "\0".join(f"{name}={value}" for name, value in sorted(request.tags.items()))
 
 
 def encode_calls(calls: Sequence[TargetCall]) -> bytes:
-    """Return calls as the script takes them: packed together, which is the least work for both sides."""
+    """Return calls in the format of the script: packed as one list, which costs least on both sides."""
     return PACKER.encode([part for call in calls for part in call[:2]])
 
 
 def decode_answers(answers: bytes) -> list[Any]:
-    """Return the answers to the calls of one run."""
+    """Return the answers of one script run, one per call."""
     return list(UNPACKER.decode(answers))
 
 
@@ -176,7 +176,7 @@ def read_state(answer: Any) -> TargetState:
 def _member(key: str, fields: dict[str, Any]) -> ProxyTargetState:
     facts = ProxyFacts(
         fields.pop("known_latency_s", None),
-        0.0,  # a member keeps one time of its cool-down, whether the pool or the target has set it
+        0.0,  # a member has only one cool-down time, whether the pool or the target has set it
         fields.pop("dead"),
         fields.pop("exit_ip"),
         fields.pop("tier"),

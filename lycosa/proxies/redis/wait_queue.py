@@ -1,4 +1,6 @@
-"""The callers of one process that wait for a proxy of a target on a server: one call asks for many, in their order."""
+"""Queues the callers of one process that wait for a proxy of a target on Redis. One call to the server serves many
+callers, in order.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from lycosa.proxies.core.pool.target import Grant, Wait
 from lycosa.proxies.memory.wait_queue import WAITING_MAX, Waiter
 
 REQUESTS_MAX = 32
-"""Callers in one call to the server."""
+"""Maximum number of callers in one call to the server."""
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
-"""How soon the server is asked again when it had none: another process may have released a proxy."""
+"""Bounds of the delay before the server is asked again after it had no free proxy. Another process may release one."""
 
 CHECK_SHARE = 20
-"""Looking for callers whose time is over takes one part in so many of the time, however many wait."""
+"""The search for timed-out callers takes at most 1/CHECK_SHARE of the time, however many callers wait."""
 
 NEVER = float("inf")
 
@@ -30,7 +32,8 @@ NEVER = float("inf")
 class RedisWaiter(Waiter):
     """A waiting caller. Times are those of the loop.
 
-    It waits for a proxy until `wait_until`, but the server is asked for it at least once, until `give_up_at` at most.
+    It waits for a proxy until `wait_until`. The server is asked at least once, even later than that; at `give_up_at`
+    the caller gives up in any case.
     """
 
     wait_until: float
@@ -38,17 +41,17 @@ class RedisWaiter(Waiter):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nobody behind this caller can get a proxy, either, when it gets none: all want the same tags."""
+        """Whether no later caller can get a proxy if this one gets none. All in the queue want the same tags."""
         return self.count == 1 and not self.request.avoid
 
     def fail(self, error: Exception) -> None:
-        """End the wait, unless there are grants already."""
+        """Fail the caller, unless it has its grants already."""
         if not self.granted.done():
             self.granted.set_exception(error)
 
 
 class AcquireAnswers(NamedTuple):
-    """An answer for each caller. `is_filled`: a refill would bring no more proxies."""
+    """One answer per caller. `is_filled`: whether a refill would bring no more proxies."""
 
     each: list[list[Grant] | Wait]
     is_filled: bool
@@ -58,8 +61,8 @@ class AcquireAnswers(NamedTuple):
 class RedisWaitQueue:
     """The callers with the same target, tags and session.
 
-    `acquire` asks the server for some of them, `refill` fills the target with more proxies, `give_back` releases
-    grants whose caller has left, `on_empty` is called when nobody waits any more; `now` returns unix seconds.
+    `acquire` asks the server for proxies for some of them. `refill` adds proxies to the target. `give_back` releases
+    grants whose caller has left. `on_empty` is called when no caller is left. `now` returns unix seconds.
     """
 
     acquire: Callable[[Sequence[RedisWaiter]], Awaitable[AcquireAnswers]]
@@ -79,9 +82,9 @@ class RedisWaitQueue:
         self.task = asyncio.create_task(self._serve())
 
     def join(self, waiter: RedisWaiter) -> None:
-        """Append a caller. Raises `UsageError` when the queue is full."""
+        """Append a caller. Raises `UsageError` if the queue is full."""
         if len(self._waiting) >= WAITING_MAX:
-            raise UsageError(f"{WAITING_MAX:,} callers wait for a proxy already: ask for fewer at a time")
+            raise UsageError(f"{WAITING_MAX:,} callers are already waiting for a proxy: make fewer concurrent requests")
         self._waiting.append(waiter)
         if self._timer is None or waiter.give_up_at < self._timer.when():
             self._set_timer(waiter.give_up_at)
@@ -89,7 +92,7 @@ class RedisWaitQueue:
             self._wakeup.set()
 
     def wake(self, released: int) -> None:
-        """Ask the server again: about so many proxies may have been released."""
+        """Ask the server again, because about `released` proxies may have been released."""
         self._released += released
         self._wakeup.set()
 
@@ -109,13 +112,13 @@ class RedisWaitQueue:
             self.on_empty()
 
     def _set_timer(self, when: float) -> None:
-        """Set the timer for the first caller that gives up: one for all costs less than one for each."""
+        """Set the timer for the first caller that gives up. One timer for all costs less than one for each."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(when, self._fail_given_up)
 
     def _fail_given_up(self) -> None:
-        """Fail the callers that give up, also those that wait for an answer of the server."""
+        """Fail the callers that give up, including those in the call under way."""
         now = self._loop.time()
         self._timer, soonest = None, NEVER
         for waiter in chain(self._requested, self._waiting):
@@ -144,7 +147,7 @@ class RedisWaitQueue:
             await self._pause(waits)
 
     def _next(self) -> list[RedisWaiter]:
-        """Take the callers to ask for: when none was free, only for as many as may have been released since."""
+        """Take the callers for the next call. If none was free, take only as many as proxies may have been released."""
         free = min(max(1, self._released), REQUESTS_MAX) if self._none_free else REQUESTS_MAX
         self._released = 0
         self._wakeup.clear()
@@ -158,7 +161,7 @@ class RedisWaitQueue:
         return some
 
     def _hand_out(self, some: Sequence[RedisWaiter], answers: Sequence[list[Grant] | Wait]) -> None:
-        """Give the callers their grants. Those that got none return to the front of the queue."""
+        """Give the callers their grants. Callers without a grant return to the front of the queue."""
         left = []
         for waiter, answer in zip(some, answers, strict=True):
             if isinstance(answer, Wait):
@@ -170,14 +173,14 @@ class RedisWaitQueue:
         self._waiting.extendleft(reversed(left))
 
     def _fail_late(self) -> None:
-        """Fail the callers that do not wait any longer, now that no proxy is free."""
+        """Fail the callers whose `wait_until` has passed."""
         now = self._loop.time()
         for waiter in self._waiting:
             if waiter.wait_until <= now:
                 waiter.fail(TimeoutError())
 
     async def _pause(self, waits: Sequence[Wait]) -> None:
-        """Wait until a proxy may be free, or the first caller waits no longer."""
+        """Wait until a proxy may be free, or until the first `wait_until`."""
         at = min((wait.at for wait in waits if wait.at is not None), default=None)
         retry_s = RETRY_MAX_S if at is None else min(max(at - self.now(), RETRY_MIN_S), RETRY_MAX_S)
         ends = (waiter.wait_until for waiter in self._waiting if not waiter.granted.done())

@@ -171,7 +171,7 @@ def test_a_frozen_server_is_named_in_the_error_after_the_wait(redis: Any) -> Non
             errors = await asyncio.gather(*waits, return_exceptions=True)
         finally:
             redis.process.send_signal(signal.SIGCONT)
-        assert [str(each) for each in errors] == 3 * [f"no proxy for {SITE}: the server of the pool does not answer"]
+        assert [str(each) for each in errors] == 3 * [f"no proxy for {SITE}: the pool's server does not answer"]
         assert time.monotonic() - started_at < ANSWER_MAX_S + WHY_MAX_S + 10.0
         assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "the callers that gave up have no lease"
 

@@ -1,8 +1,8 @@
--- What both scripts of a pool share. KEYS[1] is the prefix of the keys (scripts.py names them; KEYS[2] is there for
--- clusters), ARGV[1] the time (unix seconds, "" for that of the server).
+-- The code that both scripts of a pool share. KEYS[1] is the prefix of the keys, which scripts.py lists; KEYS[2] is
+-- needed only on clusters. ARGV[1] is the time (unix seconds, "" for the server's clock).
 
 local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
-local args -- of the command
+local args -- the arguments of the command
 
 local key = setmetatable({}, { __index = function(known, name)
   local full = KEYS[1] .. KEYS_BY_NAME[name]

@@ -1,10 +1,11 @@
--- The members of one target as they are stored: in the order of use, or waiting until they are eligible; and the guard
--- that limits how fast they are used. This is the first part of the script of a target. ARGV[2] is the policy, packed.
+-- The stored members of one target: ready members in the order of use, waiting members by the time they become
+-- eligible, and the guard that limits how fast they are used. The script of a target is this file and target.lua.
+-- ARGV[2] is the packed policy.
 
-local FIT_BATCH = 64 -- ready members that are looked at to find those that fit a request
+local FIT_BATCH = 64 -- number of ready members read per step while looking for those that fit a request
 
--- In a short sorted set Redis compares one member after the other, and parses the text of each number anew. A member
--- that is longer than this turns the set into a skip list; it sorts behind all others.
+-- Redis searches a short sorted set linearly and parses each score from text every time. One member longer than 64
+-- bytes makes Redis use a skip list instead. This one sorts after all others.
 local SENTINEL = string.rep('-', 65)
 local NEVER = math.huge
 local WAITING, LEASES, DEADLINES = key.waiting, key.leases, key.deadlines
@@ -21,10 +22,16 @@ end })
 
 local policy = unpack_one(ARGV[2])
 
--- The state of the target: the last token; `virtual_time`, the highest rank leased so far; counters; how many members
--- are usable; the version up to which it is `filled`, for so many members; the guard (see
--- `proxies.core.pool.rate_guard`); before `overdue_at` no lease is overdue, and before `due_at` no waiting member is
--- eligible; the tiers of its members.
+-- The state of the target:
+--   token: the last token
+--   virtual_time: the highest rank leased so far
+--   granted, leaked, stale: counters
+--   usable: the number of usable members
+--   filled, filled_for: the version at which it was last filled, and the policy's `members` at that time
+--   since, count, each_s, limit_s, held_until: the guard, see `proxies.core.pool.rate_guard`
+--   overdue_at: no lease expires before this time
+--   due_at: no waiting member becomes eligible before this time
+--   tiers: the tiers of its members
 local target
 
 local function new_target()
@@ -55,14 +62,14 @@ if stored then open_target(stored) else new_target() end
 
 -- Members -------------------------------------------------------------------------------------------------------------
 
-local members = {} -- those that were looked at; false for one that was removed
+local members = {} -- the members read so far; false for a missing or removed one
 
 local function is_usable(member) return not (member.half_open or member.banned or member.dead) end
 
--- Values only, in a fixed order: packed in half the time of a map.
+-- Members are stored as values in a fixed order, which packs twice as fast as a map.
 local function unpacked_member(name, data)
-  local rank, paced_until, rests_until, lease_count, half_open, banned, bans, misses, uses, successes, failures, good, bad,
-    latency_s, used_at, reason, queued, waiting, known_latency_s, dead, exit_ip, tier, tags = cmsgpack.unpack(data)
+  local rank, paced_until, rests_until, lease_count, half_open, banned, bans, misses, uses, successes, failures, good,
+    bad, latency_s, used_at, reason, queued, waiting, known_latency_s, dead, exit_ip, tier, tags = cmsgpack.unpack(data)
   return {
     key = name, rank = rank, paced_until = paced_until, rests_until = rests_until, lease_count = lease_count,
     half_open = half_open, banned = banned, bans = bans, misses = misses, uses = uses, successes = successes,
@@ -90,7 +97,6 @@ local function member_of(name)
   return member
 end
 
--- Writes the members that have changed.
 local function write_members()
   for name, member in pairs(members) do
     if member and member.dirty then
@@ -101,11 +107,11 @@ local function write_members()
 end
 
 local function all_keys()
-  write_members() -- new ones, too
+  write_members() -- so that the keys include new members
   return call('HKEYS', key.members)
 end
 
--- Notes that a member has changed: it is written at the end, and counted now.
+-- Marks a member to be written at the end of the script, and updates the number of usable members now.
 local function changed(member)
   member.dirty = true
   local usable = is_usable(member)
@@ -117,7 +123,7 @@ end
 
 local function eligible_at(member) return math.max(member.paced_until, member.rests_until) end
 
--- A member that was usable before is added to `lost`.
+-- Adds the member to `lost`, if that is given and the member was usable before.
 local function cool_down(member, until_, lost)
   if lost and is_usable(member) then lost[#lost + 1] = member end
   member.half_open = true
@@ -154,7 +160,8 @@ local function add_tier(tier)
   table.sort(target.tiers)
 end
 
--- Puts a member that is nowhere in the order where it belongs, if anywhere.
+-- Adds a member that is not in the order to the ready or the waiting ones. Does nothing while it must not be leased:
+-- banned, dead, on trial with a lease, or at the limit of leases.
 local function place(member)
   local has_room = policy.concurrency == 0 or member.lease_count < policy.concurrency
   local on_trial = member.half_open and member.lease_count > 0
@@ -191,7 +198,7 @@ end
 
 -- The guard -----------------------------------------------------------------------------------------------------------
 
--- The least time between two leases of one member that the guard asks for.
+-- Returns the guard's minimum time between two leases of one member.
 local function guard_interval_s()
   if target.limit_s == 0 then return 0.0 end
   local halvings = (now - target.held_until) / FADE_S
@@ -215,7 +222,8 @@ local function count_leases(count)
   if target.count >= WINDOW_MIN and now - target.since >= WINDOW_S then end_window() end
 end
 
--- With at least as many members as this policy has: another process may have another policy.
+-- Whether the target was filled at this version, for at least `policy.members` members. Another process may have filled
+-- it under a policy with fewer.
 local function is_filled(kind, version)
   if kind == '' then return target.filled == version and target.filled_for >= policy.members end
   local found = call('HGET', key.filled, kind)
@@ -231,12 +239,13 @@ end
 
 local function any_has_worked(lost)
   for _, member in ipairs(lost) do
-    if member.uses > member.bad then return true end -- some use did not fail, or has no result yet: a tunnel never has
+    if member.uses > member.bad then return true end -- some use did not fail or has no result; tunnels never have one
   end
   return false
 end
 
--- These members are lost. The load of those that have worked here must not go to the others at once.
+-- Requests a refill after members were lost, and limits the rate of the others if a lost one has worked here: its load
+-- must not move to the others at once.
 local function note_lost(lost, hold_s)
   if #lost == 0 then return end
   needs_refill()

@@ -1,9 +1,9 @@
--- All proxies of a pool, ordered by latency: what `proxies.core.pool.pool.GlobalPool` and `proxies.core.pool.health`
--- do. ARGV, further: the command, and its arguments, packed.
+-- All proxies of a pool, ordered by latency: implements `proxies.core.pool.pool.GlobalPool` and
+-- `proxies.core.pool.health`. ARGV[2] is the command, ARGV[3] its packed arguments.
 
-local DEAD_SCAN_SIZE = 1000 -- proxies among which dead ones are looked for in one step
+local DEAD_SCAN_SIZE = 1000 -- number of proxies scanned for dead ones in one step
 local NEAREST_BATCH = 500
-local EVICTED_MAX = 100 -- targets in one step
+local EVICTED_MAX = 100 -- maximum number of targets evicted in one step
 
 args = unpack_one(ARGV[3])
 
@@ -33,7 +33,8 @@ local function is_cheaper(one, other)
   return one[2] < other[2]
 end
 
--- Returns a function from a price to its tier: its place among all prices, or that of the next known one.
+-- Returns a function from a price to its tier: the price's position among all known prices. An unknown price gets the
+-- tier of the next higher known one.
 local function tiers()
   local prices, places = {}, {}
   for _, packed in ipairs(call('ZRANGE', key.prices, 0, -1)) do prices[#prices + 1] = unpack_one(packed) end
@@ -51,7 +52,7 @@ end
 
 local tier_of
 
--- What targets know of a proxy.
+-- Returns the facts that targets store about a proxy.
 local function facts_of(proxy, health)
   tier_of = tier_of or tiers()
   return {
@@ -81,7 +82,7 @@ local function same_tags(one, other)
   return true
 end
 
--- Whether targets know the same of both.
+-- Whether both have the same price and tags, so targets need no update.
 local function same_facts(one, other)
   return one.price_gb == other.price_gb and one.price_request == other.price_request and same_tags(one.tags, other.tags)
 end
@@ -90,7 +91,7 @@ local function add_price(price)
   return call('ZCARD', key.prices) < PRICES_MAX and call('ZADD', key.prices, 0, pack(price)) or 0
 end
 
--- Returns how many are new, whether tiers have changed, and the facts of known ones that have changed.
+-- Returns the number of new proxies, whether tiers have changed, and the new facts of known proxies.
 function commands.add()
   local new, new_prices, changed = 0, 0, {}
   for name, proxy in pairs(args.proxies) do
@@ -119,7 +120,7 @@ local function remove(name)
   return call('HDEL', key.proxies, name)
 end
 
--- Returns how many there were.
+-- Returns the number of removed proxies.
 function commands.remove()
   local removed = 0
   for _, name in ipairs(args.keys) do removed = removed + remove(name) end
@@ -135,7 +136,7 @@ local function is_dead_for(health, kept_s)
   return math.max(0, now - since) >= kept_s
 end
 
--- Returns the cursor of the next step, "0" at the end, and proxies that have been dead for so long.
+-- Returns the cursor of the next step ("0" at the end) and the proxies that have been dead for `kept_s`.
 function commands.list_dead()
   local cursor, found = unpack(call('HSCAN', key.health, args.cursor, 'COUNT', DEAD_SCAN_SIZE))
   local names = {}
@@ -145,7 +146,8 @@ function commands.list_dead()
   return { cursor, names }
 end
 
--- Forgets those of these proxies that are still dead for so long, and returns them. No target leases them.
+-- Forgets the given proxies that are still dead for at least `kept_s`, and returns them. The caller has made sure that
+-- no target leases them.
 function commands.forget_dead()
   local forgotten = {}
   for _, name in ipairs(args.keys) do
@@ -157,7 +159,7 @@ end
 
 function commands.count() return call('HLEN', key.proxies) end
 
--- Creates the pool, with or without proxies.
+-- Creates the pool if it does not exist.
 function commands.create() return call('SETNX', key.fill_version, 1) end
 
 local function die(health)
@@ -171,11 +173,11 @@ local function note_reached()
   call('SET', key.reached_at, string.format('%.17g', now))
 end
 
--- A connection to the proxy failed. Returns whether its targets must know.
+-- Counts a failed connection to the proxy. Returns whether its targets need an update.
 local function count_down(health, reason, draw)
-  if now < health.rests_until then return false end -- the request was sent before it began to cool down
-  if health.dead then return false end -- a dead one does not cool down for longer
-  local others_work = reached_at > (health.down_at or 0) -- else it is rather our own network
+  if now < health.rests_until then return false end -- the request was sent before the cool-down began
+  if health.dead then return false end -- the cool-down of a dead proxy is not extended
+  local others_work = reached_at > (health.down_at or 0) -- otherwise our own network is probably down
   if others_work or health.downs < DOWNS_MAX - 1 then health.downs = health.downs + 1 end
   health.down_at, health.reason = now, reason
   if health.downs >= DOWNS_MAX then die(health) end
@@ -193,7 +195,7 @@ local function record(health, outcome, draw)
   end
   if outcome.blame ~= 'miss' then
     health.good_at, health.downs = now, 0
-    if not health.dead then health.reason = '' end -- only a check revives a dead one
+    if not health.dead then health.reason = '' end -- only a check revives a dead proxy
   end
   return false
 end
@@ -215,7 +217,7 @@ local function any_was_reached()
   return false
 end
 
--- Records outcomes of uses. Returns the facts that targets must know.
+-- Records outcomes of uses. Returns the facts to send to the targets.
 function commands.record()
   local changed = {}
   if any_was_reached() then note_reached() end
@@ -230,7 +232,7 @@ function commands.record()
   return facts_by_key(changed)
 end
 
--- A check has found a proxy working. Returns the facts that targets must know, none when there is no such proxy.
+-- Marks a proxy that passed a check as alive. Returns the facts to send to the targets, none if there is no such proxy.
 function commands.revive()
   local proxy = get('proxies', args.key)
   if not proxy then return {} end
@@ -251,18 +253,18 @@ local function has_tags(proxy)
   return true
 end
 
--- Makes room for a target. Returns those that must be forgotten for it.
+-- Makes room for a target. Returns the least recently used targets, which the caller must drop.
 local function evict_targets(target)
   call('ZREM', key.targets, target)
   local excess, evicted = math.min(EVICTED_MAX, call('ZCARD', key.targets) + 1 - TARGETS_MAX), {}
   for i, name in ipairs(excess > 0 and call('ZPOPMIN', key.targets, excess) or {}) do
-    if i % 2 == 1 then evicted[#evicted + 1] = name end -- the others are their scores
+    if i % 2 == 1 then evicted[#evicted + 1] = name end -- every second element is a score
   end
   return evicted
 end
 
--- A target needs `count` more proxies with these tags, besides those it has. Returns their facts, the version of the
--- fill, and the targets that must be forgotten.
+-- Finds up to `count` proxies with the given tags for a target, without those in `has`. Returns their facts, the fill
+-- version, and the targets that the caller must drop.
 function commands.refill()
   local has, found, count, from = {}, {}, 0, 0
   for _, name in ipairs(args.has) do has[name] = true end
@@ -283,24 +285,24 @@ function commands.refill()
   return { found, number_in('fill_version'), evicted }
 end
 
--- A target that was to be forgotten has leases.
+-- Lists an evicted target again: it was not dropped, because it has leases.
 function commands.keep_target() return call('ZADD', key.targets, now, args.target) end
 
--- Returns the proxy, false when there is none.
+-- Returns the proxy, false if there is none.
 function commands.proxy() return get('proxies', args.key) end
 
--- Returns two numbers: one changes when targets may be filled again, the other when proxies have other tags or prices,
--- or are removed.
+-- Returns two numbers. The first changes when targets may be filled again. The second changes when a proxy is removed
+-- or its tags or price change.
 function commands.versions() return { number_in('fill_version'), number_in('facts_version') } end
 
--- Returns the facts of proxies; a target that gets them receives changes from now on.
+-- Returns the facts of proxies. `target`, if given, receives later changes of the facts, too.
 function commands.facts()
   local facts = facts_by_key(args.keys)
   if args.target and next(facts) then call('ZADD', key.targets, now, args.target) end
   return facts
 end
 
--- Returns all proxies with their health, the lowest latency first.
+-- Returns all proxies with their health, lowest latency first.
 function commands.list()
   local all = {}
   for _, name in ipairs(call('ZRANGE', key.by_latency, 0, -1)) do
@@ -309,8 +311,7 @@ function commands.list()
   return all
 end
 
--- Returns the proxies with the lowest latencies, at most `count`, with their facts, in order; and the version of the
--- fill.
+-- Returns the `count` proxies with the lowest latency and their facts, lowest latency first, and the fill version.
 function commands.nearest()
   local names, all = call('ZRANGE', key.by_latency, 0, args.count - 1), {}
   local facts = facts_by_key(names)

@@ -1,10 +1,10 @@
--- The pool of one target: each command does what the method of its name in `proxies.core.pool.target.TargetPool` does,
--- with the same numbers. ARGV[3] are commands, each followed by its arguments, packed together. They are executed one
--- after the other, as if each had come alone at this time; their answers are packed together.
+-- The pool of one target. Each command does the same as the `proxies.core.pool.target.TargetPool` method of that name,
+-- with the same constants. ARGV[3] is a packed list of commands, each followed by its arguments. They are executed in
+-- order, as if each had been sent alone at this time. The script returns the packed list of their answers.
 
 -- Outcomes ------------------------------------------------------------------------------------------------------------
 
--- Lets a member cool down, and with it all that share its exit address.
+-- Starts the cool-down of a member and of all members with the same exit address.
 local function count_ban(member, outcome, draw)
   member.bans = member.bans + 1
   member.misses = 0
@@ -36,7 +36,7 @@ local function record(member, outcome, draw)
   local blame = outcome.blame
   if outcome.latency_s then member.latency_s = smoothed(member.latency_s, outcome.latency_s) end
   if blame == 'nobody' then
-    member.failures = member.failures * DECAY -- data came through, as in a tunnel
+    member.failures = member.failures * DECAY -- the proxy passed data on, as in a tunnel
   else
     count_response(member, blame == 'none')
   end
@@ -61,7 +61,7 @@ end
 
 -- Leases and sessions -------------------------------------------------------------------------------------------------
 
--- Returns the proxy of a lease, and its session; nil when it is over.
+-- Returns the proxy and the session of a lease; nil if the lease has ended.
 local function lease_of(token)
   local lease = call('HGET', LEASES, token)
   if not lease then return nil end
@@ -69,7 +69,7 @@ local function lease_of(token)
   return string.sub(lease, 1, bar - 1), string.sub(lease, bar + 1)
 end
 
-local last_deadline, last_deadline_text -- leases that are granted together have the same
+local last_deadline, last_deadline_text -- cached: leases granted together have the same deadline
 
 local function set_deadline(token, deadline)
   if last_deadline ~= deadline then
@@ -133,7 +133,7 @@ end
 
 local function fits_all() return next(args.tags) == nil and #args.avoid == 0 end
 
--- Returns the first ready members of a tier that fit, at most so many.
+-- Returns the first `count` ready members of a tier that fit, or fewer.
 local function first_ready(tier, count)
   local all_fit = fits_all()
   local found, from, step = {}, 0, all_fit and count or FIT_BATCH
@@ -148,7 +148,7 @@ local function first_ready(tier, count)
   return found
 end
 
--- Whether so many usable members of a tier fit.
+-- Whether at least `count` usable members of a tier fit.
 local function has_usable(tier, count)
   for _, name in ipairs(all_keys()) do
     local member = member_of(name)
@@ -160,8 +160,8 @@ local function has_usable(tier, count)
   return false
 end
 
--- Draws as many members as are missing, each from the first `draw_size`. Returns false, and the ready ones, when they
--- are too few.
+-- Adds members to `chosen` until there is one for each draw. Each is drawn from the first `draw_size` ready ones. If
+-- too few are ready, adds none and returns false and the ready ones.
 local function draw_missing(tier, draw_size, chosen)
   local draws = args.draws
   local missing = #draws - #chosen
@@ -174,15 +174,15 @@ local function draw_missing(tier, draw_size, chosen)
   return true
 end
 
--- The same for a request of one member that all fit: the others need not be read.
+-- Like `draw_missing`, for a request for one member that all members fit: reads only the drawn member.
 local function draw_any(tier, draw_size)
   local place_drawn = math.floor(args.draws[1] * draw_size)
   return { member_of(call('ZRANGE', ready_keys[tier], place_drawn, place_drawn)[1]) }
 end
 
--- Returns as many ready members as there are draws, of the cheapest tier that has usable ones, or none; and from how
--- many one was drawn. A tier with too few usable ones for all gives those that are ready; the others come from the
--- next.
+-- Returns one ready member for each draw, or none at all, and how many members each was drawn from. The cheapest tier
+-- comes first. A tier that has enough usable members, but too few ready ones, makes the request wait. A tier with too
+-- few usable members gives its ready ones, and the next tier gives the rest.
 local function choose()
   local any_one = #args.draws == 1 and fits_all()
   local chosen = {}
@@ -200,7 +200,7 @@ local function choose()
   return {}, 0
 end
 
--- Returns when to try again: when a member is eligible or a lease ends; false when neither is to come.
+-- Returns when to try again: when the next member becomes eligible or the next lease expires; false without either.
 local function retry_at(bound)
   if bound and eligible_at(bound) > now and bound.lease_count == 0 then return eligible_at(bound) end
   local eligible, deadline = first_score(WAITING), first_score(DEADLINES)
@@ -228,7 +228,7 @@ end
 
 local commands = {}
 
--- Returns the grants, or false and when to try again; and whether the target has all that the global pool can give.
+-- Returns the grants or false, when to try again, and whether a refill would bring no more members for this request.
 function commands.acquire()
   expire()
   place_due()
@@ -254,7 +254,7 @@ function commands.acquire()
   return { grants, false, filled }
 end
 
--- Returns the new deadline, false when the lease is over.
+-- Returns the new deadline, false if the lease has ended.
 function commands.renew()
   expire()
   if not lease_of(args.token) then return false end
@@ -262,7 +262,7 @@ function commands.renew()
   return now + args.lease_s
 end
 
--- Returns the proxy, false when the lease was over before.
+-- Returns the proxy, false if the lease had ended already.
 function commands.release()
   expire()
   local name, session = lease_of(args.token)
@@ -288,8 +288,8 @@ local function leave_exit(member)
   if member.exit_ip ~= '' then call('SREM', key.exit .. member.exit_ip, member.key) end
 end
 
--- `proxies.core.pool.target_state.cool_down_like`: a member whose exit address is now known cools down with those that
--- were banned there.
+-- `proxies.core.pool.target_state.cool_down_like`: a member whose exit address has become known cools down for as long
+-- as the members banned with the same exit address.
 local function share_bans(member, lost)
   local last
   for _, name in ipairs(call('SMEMBERS', key.exit .. member.exit_ip)) do
@@ -322,7 +322,7 @@ local function learn(name, facts)
     leave_order(member)
     leave_exit(member)
     if facts.dead and is_usable(member) then lost = { member } end
-    member.half_open = member.half_open or (member.dead and not facts.dead) -- revived: on trial first
+    member.half_open = member.half_open or (member.dead and not facts.dead) -- a revived member starts on trial
   end
   member.known_latency_s, member.dead, member.exit_ip = facts.latency_s, facts.dead, facts.exit_ip
   member.tier, member.tags = facts.tier, facts.tags
@@ -334,8 +334,8 @@ local function learn(name, facts)
   place(member)
 end
 
--- The facts of proxies, also of new ones, unless `only_known`. `fills`: the kind of request for which the target is
--- filled now, up to a version.
+-- Updates members with the facts of proxies. Adds new members, unless `only_known`. `fills`, if given, is the kind of
+-- request for which the target is filled from now on, at `version`.
 function commands.learn()
   if args.fills == '' then
     target.filled, target.filled_for = args.version, policy.members
@@ -343,7 +343,7 @@ function commands.learn()
     if call('HLEN', key.filled) >= KINDS_MAX then call('DEL', key.filled) end
     call('HSET', key.filled, args.fills, pack(args.version, policy.members))
   end
-  for name, facts in pairs(args.facts) do -- behind that: members that cool down make it need a refill again
+  for name, facts in pairs(args.facts) do -- last, because a member that cools down clears `filled` again
     if member_of(name) or not args.only_known then learn(name, facts) end
   end
   return true
@@ -358,7 +358,7 @@ local function forget(member)
   members[member.key] = false
 end
 
--- A proxy has left the global pool.
+-- Forgets a proxy that has left the global pool, and ends its leases.
 function commands.forget()
   expire()
   local member = member_of(args.key)
@@ -370,7 +370,8 @@ function commands.forget()
   return true
 end
 
--- Dead proxies are to leave the global pool. Forgets those that are not leased, and returns the others.
+-- Forgets the given dead proxies that are not leased here, and returns the leased ones. The global pool then removes
+-- the dead proxies that no target has leased.
 function commands.forget_idle()
   expire()
   local leased = {}
@@ -418,7 +419,7 @@ function commands.drop()
   return true
 end
 
--- Returns the keys of all members, and how many of the usable ones have the tags.
+-- Returns the keys of all members, and the number of usable members with the requested tags.
 function commands.members()
   local names, count = all_keys(), target.usable
   if not fits_all() then
@@ -431,18 +432,18 @@ function commands.members()
   return { names, count }
 end
 
--- Returns the members, the target, how many leases there are, and the least time between two leases of one member.
+-- Returns the members, the target, the number of leases, and the minimum time between two leases of one member.
 function commands.state()
   expire()
   local all = {}
   for _, name in ipairs(all_keys()) do all[name] = member_of(name) end
   local interval_s = math.max(policy.delay_s, guard_interval_s())
-  -- A copy: answers are packed after all commands, which may change members.
+  -- A copy: answers are packed after all commands have run, and later commands may change the members.
   return unpack_one(pack({ all, target, call('HLEN', LEASES), interval_s }))
 end
 
--- Returns the state; by proxy when each of its leases ends; the proxy of a session, or false; whether the target is
--- filled.
+-- Returns the state, pairs of a leased proxy and the deadline of its lease, the proxy of the session or false, and
+-- whether the target is filled.
 function commands.explain()
   local state, ends, bound = commands.state(), {}, false
   local deadlines = call('ZRANGE', DEADLINES, 0, -1, 'WITHSCORES')
@@ -455,12 +456,12 @@ end
 
 -- All commands --------------------------------------------------------------------------------------------------------
 
-local DEFAULTS = { __index = { tags = {}, avoid = {}, session = '', kind = '' } } -- arguments that are left out
+local DEFAULTS = { __index = { tags = {}, avoid = {}, session = '', kind = '' } } -- for omitted arguments
 
 local calls, answers = unpack_one(ARGV[3]), {}
 for i = 1, #calls, 2 do
   args = setmetatable(calls[i + 1], DEFAULTS)
-  if not target then new_target() end -- the command before has dropped it
+  if not target then new_target() end -- the previous command has dropped it
   answers[#answers + 1] = commands[calls[i]]()
 end
 
