@@ -111,7 +111,7 @@ class LinkExtractor:
         self._allow_domains, self._deny_domains = _domains(allow_domains), _domains(deny_domains)
         extensions = IGNORED_EXTENSIONS if deny_extensions is None else _as_list(deny_extensions)
         self._extensions = tuple("." + each.lower().removeprefix(".") for each in extensions)
-        self._search = _make_search(
+        self._places = _make_search(  # stored pickles have this name
             _as_list(restrict_css),
             _as_list(restrict_xpaths),
             _NameFilter(tags, deny_tags),
@@ -125,7 +125,7 @@ class LinkExtractor:
 
     def extract_links(self, response: Response) -> list[Link]:
         """Return the links of a page, in the order of the page."""
-        search = self._search
+        search = self._places
         base_url = search.base_url(response)
         resolve = self._processing_resolver(response.url, base_url) if self._process_value else _link_resolver(base_url)
         links: list[Link] = []
