@@ -8,7 +8,7 @@ DEAD = 1
 USAGE = 2
 """Bad usage or settings."""
 FAILED = 3
-"""Cannot start or go on."""
+"""Cannot start or continue."""
 INTERRUPTED = 130
 """The state is saved; the same command resumes."""
 

@@ -1,9 +1,9 @@
 """The command `lycosa`: finds the verb, runs it, and turns every error into one line and an exit code.
 
     0 all done   1 finished, but some requests are dead   2 bad usage or settings
-    3 cannot start or go on   130 interrupted (the same command resumes)
+    3 cannot start or continue   130 interrupted (the same command resumes)
 
-The traceback of an internal error goes to a file that the line names, or to standard error with LYCOSA_DEBUG=1.
+The traceback of an internal error is written to a file that the line names; with LYCOSA_DEBUG=1, to standard error.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ VERBS = {
 }
 
 SCRAPY_COMMANDS = {
-    "bench": "bench/ in the source has the benchmarks",
-    "check": "there are no contracts",
-    "edit": "lycosa list says where each spider is",
+    "bench": "the benchmarks are in bench/ in the source",
+    "check": "spider contracts are not supported",
+    "edit": "lycosa list shows the file of each spider",
     "parse": "try lycosa shell URL --spider NAME",
     "view": "try lycosa shell URL, then view(response)",
 }
-"""Commands of Scrapy that do not exist here, and what to do instead."""
+"""Scrapy's commands that Lycosa does not have, and what to do instead."""
 
 
 class Verbs(LazyGroup):
-    """The verbs, and `help`."""
+    """The group of all verbs; adds `lycosa help VERB`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -81,7 +81,7 @@ class Verbs(LazyGroup):
 @click.option("--version", is_flag=True, help="Show the version.")
 @click.pass_context
 def lycosa(ctx: click.Context, *, version: bool) -> None:
-    """Crawl, store and search; nothing is lost when a crawl is killed.
+    """Crawl, store and search. Nothing is lost if a crawl is killed.
 
     \b
     lycosa crawl https://example.com -o items.jsonl --index index
@@ -94,7 +94,7 @@ def lycosa(ctx: click.Context, *, version: bool) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line (the program's own by default). Return the exit code."""
+    """Run a command line, by default that of this process. Return the exit code."""
     fill_closed()
     try:
         _refuse_stale_modules()
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(INTERRUPTED, "interrupted")
     except click.ClickException as error:
         return _fail(USAGE, explain(error))
-    except Exception as error:  # noqa: BLE001  every error ends here
+    except Exception as error:  # noqa: BLE001  every error becomes one line
         known = next(_lycosa_errors(error), None)
         if known is None:
             return _fail(FAILED, _report(error))
@@ -116,9 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse_stale_modules() -> None:
-    """In a checkout, refuse compiled modules older than their sources: Python would load them anyway.
+    """Raise `UsageError` for compiled modules older than their sources, which Python would load.
 
-    An installed package has no scripts beside it.
+    Only in a checkout, which is recognized by `scripts/compile`.
     """
     root = Path(__file__).parents[2]
     if (root / "scripts/compile").exists() and _is_stale(root):
@@ -141,7 +141,7 @@ def _is_stale(root: Path) -> bool:
 
 
 def _run(arguments: list[str]) -> int:
-    # Not click's own main(): it prints errors itself, and ends the process when a pipe breaks.
+    # Not click's own main(): it prints errors itself, and exits when a pipe breaks.
     try:
         with lycosa.make_context("lycosa", arguments) as context:
             result = lycosa.invoke(context)
@@ -152,7 +152,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def explain(error: click.ClickException) -> str:
-    """Return an error of click as one line in the style of our messages."""
+    """Return click's error as one line in the style of our own messages."""
     from lycosa.config import did_you_mean
     from lycosa.config.renamed import renamed_option
 

@@ -1,7 +1,7 @@
 """The options that commands share: names, help texts, groups, and the layout of help.
 
-Values are not checked here: they reach `config.load` as they were written, so that a mistake has the same message
-wherever it was made.
+Values are not checked here. They are passed to `config.load` as written, so a mistake gets the same message in an
+option as in any other source of settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPIDER, OTHER = "Spider and settings", "Other"
 
 
 class Flag(NamedTuple):
-    """One setting as an option. A switch has no metavar."""
+    """A setting that is also an option. A switch has no metavar."""
 
     setting: str
     group: str
@@ -59,8 +59,8 @@ FLAGS = (
     Flag("delay_per_ip", REQUESTS, "S", "Minimum seconds between two requests to an IP address."),
     Flag("timeout", REQUESTS, "S", "Maximum seconds for one transfer."),
     Flag("connect_timeout", REQUESTS, "S", "Maximum seconds for name lookup, connection and TLS."),
-    Flag("max_body", REQUESTS, "BYTES", "Largest page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
-    Flag("retries", REQUESTS, "N", "Retries after a failure before a URL is dead."),
+    Flag("max_body", REQUESTS, "BYTES", "Maximum size of a page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
+    Flag("retries", REQUESTS, "N", "Maximum number of retries after failures; then a URL is dead."),
     Flag("user_agent", REQUESTS, "S", "User-Agent header, and the name looked up in robots.txt."),
     Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", repeatable=True),
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
@@ -70,7 +70,7 @@ FLAGS = (
     Flag("crawl_name", STORAGE, "NAME", "Name of the crawl in a shared frontier."),
     Flag("insecure", REQUESTS, "", "Accept invalid TLS certificates."),
     Flag("cookies", REQUESTS, "", "Store cookies and send them back."),
-    Flag("http_cache", REQUESTS, "off|rfc9111|replay", "Use a cache; replay fetches nothing twice."),
+    Flag("http_cache", REQUESTS, "off|rfc9111|replay", "HTTP cache to use; replay never fetches a page twice."),
     Flag("auto_throttle", REQUESTS, "", "Adapt the delay of each host to its response times."),
     Flag("allow_private", REQUESTS, "", "Follow links from public hosts to private addresses."),
     Flag("state", STORAGE, "DIR", "Folder of the state: what is done and what is queued.", default=".lycosa/NAME"),
@@ -91,7 +91,7 @@ FLAGS = (
         True,
     ),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
-    Flag("expected_urls", STORAGE, "N", "Initial size of the Bloom filter in URLs, at most a billion. It grows."),
+    Flag("expected_urls", STORAGE, "N", "Initial capacity of the Bloom filter in URLs, at most a billion. It grows."),
     Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
     Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),
     Flag("commit_acks", STORAGE, "N", "Maximum number of pages in one commit."),
@@ -124,7 +124,7 @@ ALL_OPTIONS = "lycosa.cli.all_options"
 """The `obj` of a context whose help lists all options."""
 
 NEEDS_VALUE = frozenset({"proxy", "proxy_pool"})
-"""Options that must not be empty (an unset shell variable): the crawl would go out without a proxy."""
+"""Options whose value must not be empty: with an unset shell variable, the crawl would run without a proxy."""
 
 
 class GroupedOption(click.Option):
@@ -138,14 +138,14 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """A command whose help lists the options under headings, in the order of their declaration.
 
-    `common` are the names of those that `--help` lists, `refused` of those that are never listed.
+    `common` are the names of the options that `--help` lists. Options in `refused` are never listed.
     """
 
     common = COMMON_OPTIONS
     refused: frozenset[str] = frozenset()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups, `OTHER` last."""
+        """Write the groups of options; the group `OTHER` comes last."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -192,7 +192,7 @@ def set_option(command: F) -> F:
 
 
 def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
-    """Return the settings of the command line, for `config.load`. Raises `UsageError`."""
+    """Return the settings given on the command line, for `config.load`. Raises `UsageError`."""
     values = ((flag.setting, options[flag.setting]) for flag in FLAGS)
     flags: dict[str, object] = {name: value for name, value in values if value not in (None, ())}
     appended, afresh = options["output"], options["output_afresh"]
@@ -204,7 +204,7 @@ def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
 
 
 def spider_arguments(texts: Sequence[str]) -> dict[str, str]:
-    """Return the arguments after -a by name. Raises `UsageError`."""
+    """Return the values of the -a options by name. Raises `UsageError`."""
     arguments = {}
     for text in texts:
         name, equals, value = text.partition("=")

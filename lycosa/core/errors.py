@@ -7,7 +7,7 @@
     |   |-- BadProxy          not the address of a proxy, or a list with such lines
     |   `-- BadSpider         a spider file or class that cannot run
     |       `-- BadMiddleware a middleware that cannot be used, or returned something else than it may
-    |-- StateError            the crawl cannot start or go on: exit 3
+    |-- StateError            the crawl cannot start or continue: exit 3
     |   |-- StateLocked       another process owns the state
     |   |-- ForeignState      the folder holds something else
     |   |-- NewerState        written by a newer Lycosa

@@ -42,7 +42,7 @@ def fails(capsys, *argv: str) -> tuple[int, str]:
     ("argv", "says"),
     [
         ("crwl", "unknown command 'crwl': did you mean crawl?"),
-        ("bench", "unknown command 'bench': bench/ in the source has the benchmarks"),
+        ("bench", "unknown command 'bench': the benchmarks are in bench/ in the source"),
         ("parse", "unknown command 'parse': try lycosa shell URL --spider NAME"),
         ("levitate", "unknown command 'levitate': lycosa --help lists them"),
         ("http://a.example/", "to crawl it, write lycosa crawl http://a.example/"),
@@ -59,11 +59,11 @@ def fails(capsys, *argv: str) -> tuple[int, str]:
         ("crawl localhost:8000", "'localhost:8000' has no scheme: write https://localhost:8000"),
         (
             "crawl http://a/ quotes",
-            "'quotes' is no URL: write https://... (URLs and the names of spiders are two crawls)",
+            "'quotes' is not a URL: write https://... (URLs and spider names cannot be mixed)",
         ),
-        ("crawl quotes", "'quotes' is no URL: write https://... (there is no project here: lycosa startproject NAME"),
+        ("crawl quotes", "'quotes' is not a URL: write https://... (there is no project here: lycosa startproject"),
         ("crawl quotes.py", "lycosa runspider quotes.py"),
-        ("crawl http://a/ -a tag=x", "-a is for the arguments of a spider"),
+        ("crawl http://a/ -a tag=x", "-a gives arguments to a spider"),
         ("crawl http://a/ -a =x", "-a '=x': write NAME=VALUE"),
         ("crawl http://a/ -a a-b=x", "-a 'a-b=x': write NAME=VALUE"),
         ("crawl http://a/ -s depth", "-s 'depth': write NAME=VALUE"),

@@ -177,7 +177,7 @@ def test_response_encoding_overrides_the_encoding_of_a_page(server):
     (item,) = crawled(server, Request(url, meta={"response_encoding": "shift_jis"})).items
     assert "これは" in item["text"]
     state, reason = crawled(server, Request(url, meta={"response_encoding": "klingon"})).of("/wrong-charset")
-    assert (state, reason) == ("dead", "response_encoding in meta is 'klingon', which Python does not know")
+    assert (state, reason) == ("dead", "response_encoding in meta is 'klingon', which is not an encoding of Python")
 
 
 def test_depth_priority_chooses_breadth_first_or_depth_first(server):

@@ -1,6 +1,6 @@
 """`lycosa crawl URL...|NAME...`: crawl sites and write every page as an item, or run the spiders of a project.
 
-Also the functions `run` and `run_spiders` of all commands that crawl.
+Also has the functions `run` and `run_spiders`, which all commands that crawl use.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 @crawl_options
 def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str], **options: Any) -> int:
     """Crawl sites: follow the links of every page, and write every page as an item. Or run spiders of a project by
-    name; several of them share one crawl.
+    name; several spiders share one crawl.
 
-    The same command with -o resumes an interrupted or killed crawl. Once finished, it fetches nothing again;
+    The same command with -o resumes an interrupted or killed crawl. After a finished crawl it fetches nothing;
     --retry-dead queues the URLs that failed, and -O starts afresh. Items go to standard output, or to a file with -o.
 
     \b
@@ -41,9 +41,9 @@ def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str
     urls = [each for each in targets if "://" in each]
     if urls:
         if names := [each for each in targets if "://" not in each]:
-            raise BadUrl(_no_url(names[0], "URLs and the names of spiders are two crawls"))
+            raise BadUrl(_no_url(names[0], "URLs and spider names cannot be mixed"))
         if spider_args:
-            raise UsageError("-a is for the arguments of a spider, and a crawl of URLs has none: give a spider's name")
+            raise UsageError("-a gives arguments to a spider, and a crawl of URLs has no spider: give a spider's name")
         enter_project()
         return run(urls, load(flags, sets=sets, environ=os.environ, folder=Path.cwd()), {})
     return run_spiders(_find_spiders(targets, sets), flags, sets, spider_args)
@@ -72,7 +72,7 @@ def run(
 ) -> int:
     """Crawl, with progress and a summary on standard error. Return the exit code.
 
-    The settings of the first spider decide about log and progress.
+    The log and the progress use the settings of the first spider.
     """
     from lycosa.app.crawl.run import run_crawl
 
@@ -94,9 +94,9 @@ def _find_spiders(names: Sequence[str], sets: Sequence[str]) -> list[type[Any]]:
     spiders = find_spiders(modules)
     unknown = next((name for name in names if not spiders.named(name)), "")
     if not spiders.broken and _looks_like_address(unknown):
-        raise BadUrl(_no_url(unknown, "and no spider of the project"))
+        raise BadUrl(_no_url(unknown, "and the project has no spider of this name"))
     if duplicate := next((name for name in names if names.count(name) > 1), None):
-        raise UsageError(f"{duplicate!r} is there twice: a spider runs once in a crawl")
+        raise UsageError(f"{duplicate!r} is given twice: a spider runs once in a crawl")
     return [spiders.one(name) for name in names]
 
 
@@ -106,14 +106,14 @@ def _looks_like_address(text: str) -> bool:
 
 def _no_url(text: str, reason: str) -> str:
     if text.endswith(".py"):
-        return f"{text!r} is no URL: lycosa runspider {text} runs the spider in a file"
+        return f"{text!r} is not a URL: lycosa runspider {text} runs the spider in a file"
     if _looks_like_address(text):
         return f"{text!r} has no scheme: write https://{text}"
-    return f"{text!r} is no URL: write https://... ({reason})"
+    return f"{text!r} is not a URL: write https://... ({reason})"
 
 
 class _StderrHandler(logging.StreamHandler[Any]):
-    """Logs to the current `sys.stderr`: the live display replaces it."""
+    """Logs to the current `sys.stderr`, which the live display replaces while it is shown."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -133,7 +133,7 @@ def spider_and_settings(name: str | None, sets: Sequence[str]) -> tuple[type[Any
 
 
 def set_up_log(settings: Settings) -> None:
-    """Set up the log as the settings say. Raises `StorageError`."""
+    """Set up the log by the settings. Raises `StorageError`."""
     from lycosa.app import NOTICES
 
     handler: logging.Handler = _StderrHandler()
@@ -143,6 +143,7 @@ def set_up_log(settings: Settings) -> None:
         except OSError as error:
             raise StorageError(f"--log-file {settings.log_file}: {error.strerror}") from None
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    # At any log level: the port of the metrics may be chosen by the system, and a shared crawl may be a mistyped one.
+    # Notices are shown at any log level: the system may have chosen the port of the metrics, and the name of a new
+    # shared crawl may be a typing mistake.
     logging.getLogger(NOTICES).setLevel(logging.NOTSET if settings.quiet else logging.INFO)
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)

@@ -100,7 +100,7 @@ def load_named(name: str, settings: Settings) -> type[Any]:
 def require_url(text: str) -> str:
     """Return the text, which must be an absolute URL. Raises `BadUrl`."""
     if text.startswith(("/", ".")):
-        raise BadUrl(f"{text!r} is no URL: write https://...")
+        raise BadUrl(f"{text!r} is not a URL: write https://...")
     if "://" not in text:
         raise BadUrl(f"{text!r} has no scheme: write https://{text}")
     return text

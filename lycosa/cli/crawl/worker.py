@@ -16,7 +16,7 @@ from lycosa.core.errors import UsageError
 
 
 class WorkerCommand(GroupedCommand):
-    """Also lists the options of a shared crawl, but none that a worker refuses."""
+    """A command whose help lists the options of a shared crawl, but not the options that a worker refuses."""
 
     common = COMMON_OPTIONS | {"frontier", "crawl_name", "keep_alive"}
     refused = frozenset({"output_afresh", "processes"})
@@ -32,9 +32,7 @@ def command(
     """Run one worker of a shared crawl. Any number of workers, on this machine or others, can share a crawl.
 
     A worker ends when the whole crawl is done; with --keep-alive it waits for more URLs. Each worker needs its own
-    output and its own --state.
-
-    Not with -O or --processes.
+    output and its own --state. -O and --processes are refused.
 
     \b
     lycosa worker quotes --frontier redis://host:6379/0 -o quotes-1.jsonl --state worker-1

@@ -1,18 +1,18 @@
 """Item pipelines: each takes an item and returns it, changed or not, or raises `DropItem`.
 
 A pipeline is an object with `process_item(item)`, which may take the spider as its second argument. Optional methods
-are `open_spider` and `close_spider`, with or without the spider. Each may be `async`. A class is created by its
-`from_crawler(crawler)` or `from_settings(settings)`, else without arguments; if it raises `NotConfigured`, it is not
-used.
+are `open_spider` and `close_spider`, with or without the spider. Each may be `async`. A class is instantiated by its
+`from_crawler(crawler)` or `from_settings(settings)`, else without arguments; if that raises `NotConfigured`, the
+pipeline is not used.
 
-    returns an item               the item goes to the next pipeline, in the end to the sinks
-    raises DropItem               the item is dropped, the page goes on
-    raises CloseSpider            likewise, and the crawl ends
+    returns an item               the item goes to the next pipeline, after the last one to the sinks
+    raises DropItem               the item is dropped, the page continues
+    raises CloseSpider            the item is dropped, the page continues, and the crawl ends
     raises anything else          the page is dead with that reason and none of its items is written, so none is lost:
                                   `lycosa frontier requeue` fetches the page again
 
-The items of a page start in order and come out in order. While one is awaited, the next ones run concurrently, at most
-`concurrent_items` of them.
+The items of a page start in order, and the results are in the same order. While an item is awaited, the next items run
+concurrently, at most `concurrent_items` at a time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 
 class PipelineResults(NamedTuple):
-    """The items of a page that were kept, how many were dropped, and the reason of a `CloseSpider`, else ""."""
+    """The kept items of a page, how many were dropped, and the reason of the first `CloseSpider`, else ""."""
 
     items: Sequence[Any]
     dropped: int = 0
@@ -66,7 +66,7 @@ class PageOutcomes:
         self.failed = False
 
     def fail(self, number: int, error: BaseException) -> None:
-        """Set an exception as the outcome. One that would end the program or a task ends only the page."""
+        """Set an exception as the outcome. An exception that would end the program or a task ends only the page."""
         if not isinstance(error, Exception):
             error = BadSpider(f"a pipeline ended with {type(error).__name__}: {error}")
         self.outcomes[number] = error
@@ -74,9 +74,9 @@ class PageOutcomes:
 
 
 class Pipelines:
-    """The pipelines of a crawl. `parts` are in order, or map each to its order number (None: not used).
+    """The pipelines of a spider. `parts` is in order, or maps each part to its order number (None: not used).
 
-    When all items of a page are processed, the hooks are called; then `deliver` waits until the kept items are
+    The hooks are called after all items of a page were processed; then `deliver` waits until the kept items are
     received. Raises `BadSpider` for an object that cannot process items.
     """
 
@@ -104,11 +104,11 @@ class Pipelines:
             import lycosa.crawl.items.adapters  # noqa: F401  adds our items to the user's `itemadapter.ItemAdapter`
 
     def __bool__(self) -> bool:
-        """Whether items need processing at all."""
+        """Return whether items must be processed or delivered at all."""
         return bool(self._steps) or self._deliver is not None
 
     async def open(self) -> None:
-        """Call each `open_spider`. If one fails, close those opened before."""
+        """Call each `open_spider`. If one raises, close the pipelines that were opened before it."""
         async with AsyncExitStack() as stack:
             for part in self._parts:
                 await _call_method(part, "open_spider", self._spider)
@@ -116,13 +116,13 @@ class Pipelines:
             self._opened = stack.pop_all()
 
     async def close(self) -> None:
-        """Call each `close_spider` in reverse order, all of them even if some fail. Raises the last exception."""
+        """Call each `close_spider` in reverse order, even if some raise. Raises the last exception."""
         await self._opened.aclose()
 
     async def process_page(self, items: Sequence[Any], response: Any = None) -> PipelineResults:
         """Pass the items of a page through all pipelines.
 
-        Raises the first exception that is not `DropItem` or `CloseSpider`, once the items under way are done.
+        Raises the first exception that is not `DropItem` or `CloseSpider`, after the items in progress are done.
         """
         outcomes = await self._outcomes(items) if self._steps else items
         kept: list[Any] = []
@@ -199,7 +199,7 @@ class Pipelines:
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
-            page.fail(number, error)  # not this task was cancelled, but one that the pipeline awaited
+            page.fail(number, error)  # a task that the pipeline awaited was cancelled, not this task
 
 
 def _in_order(parts: Mapping[Any, int | None] | Sequence[Any]) -> list[Any]:

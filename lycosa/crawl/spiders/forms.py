@@ -1,11 +1,11 @@
 """FormRequest: sends what a browser sends when a form is submitted (HTML standard, "Form submission").
 
-    FormRequest(url, formdata={"q": "wolf spider"})                     # POST; with method="GET" the query
+    FormRequest(url, formdata={"q": "wolf spider"})                     # POST; with method="GET" in the query
     FormRequest.from_response(response, formid="login", formdata={"name": "ada"}, clickdata={"name": "go"})
 
-`from_response` submits a form of a page: the controls have their initial values or those in `formdata` (None removes a
-field), and one button is clicked. A FormRequest is stored, and comes back, as a plain Request. Differences from Scrapy:
-docs/scrapy.md.
+`from_response` submits a form of a page: the controls keep their initial values unless `formdata` replaces them (None
+removes a field), and one button is clicked. The frontier stores a FormRequest as a plain Request. Differences from
+Scrapy: docs/scrapy.md.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from lycosa.http.core.request import Callback, Request
 
 Element = Any  # of lxml, which only the first selector imports
 SHOWN_MAX = 5
-"""Maximum forms, buttons or fields listed in an error message."""
+"""Maximum number of forms, buttons or fields listed in an error message."""
 
 LINE_MAX = 200
-"""Maximum characters for one of them."""
+"""Maximum number of characters for each of them."""
 
 CONTROLS = {"input", "button", "select", "textarea"}
 WITHOUT_INNER_CONTROLS = {"select", "textarea", "datalist"}
@@ -48,7 +48,7 @@ OTHER_BUTTONS = {"button", "reset"}
 
 @public
 class FormRequest(Request):
-    """A request that sends `formdata`: a dict or pairs, with lists for several values and `FormFile` for uploads.
+    """A request that sends `formdata`: a dict or pairs. A list is several values of a field, a `FormFile` an upload.
 
     With `formdata` the default method is POST; with GET the fields replace the query. Raises `BadForm`.
     """
@@ -93,10 +93,10 @@ class FormRequest(Request):
     ) -> Self:
         """Return the request that submits a form of the page. Raises `BadForm`, which lists the forms of the page.
 
-        The form is the one with this name or id, else the one around the element that `formxpath` or `formcss` selects,
-        else the one with this number. `clickdata` are attributes of the button to click, or `nr`, its number among the
-        controls of the form; by default the first button is clicked. `options` are arguments of Request; they override
-        those of the form.
+        The form is selected by `formname` or `formid`; else it is the form around the element that `formxpath` or
+        `formcss` selects; else the form number `formnumber`. `clickdata` are attributes of the button to click, or
+        `nr`, its number among the controls of the form; by default the first button is clicked. `options` are arguments
+        of Request; they override those of the form.
         """
         page = _FormPage(response)
         form = page.form(formname, formid, formnumber, formxpath, formcss)
@@ -117,13 +117,13 @@ class FormRequest(Request):
         kind = kind or (MULTIPART if has_files(fields) else URLENCODED)
         self.body, content_type = encode_form(fields, kind, self.encoding)
         if kind == MULTIPART:
-            self.headers["Content-Type"] = content_type  # has the boundary of this body
+            self.headers["Content-Type"] = content_type  # contains the boundary of this body
         else:
             self.headers.setdefault("Content-Type", content_type)
 
 
 class _Control(NamedTuple):
-    """A control, the form around it, and whether it or its fieldset is disabled."""
+    """A form control, the form around it, and whether the control or its fieldset is disabled."""
 
     element: Element
     outer_form: Element | None
@@ -238,7 +238,7 @@ def _controls(root: Element) -> Iterator[_Control]:
 
 
 def _type(control: Element) -> str:
-    """Return the type of an input or button in lower case; a button without a type is a submit button."""
+    """Return the lower-case type of an input or a button, "" for other controls. A button is "submit" by default."""
     if control.tag not in {"input", "button"}:
         return ""
     kind = control.get("type", "").strip().lower()
@@ -302,7 +302,7 @@ def _value(option: Element) -> str:
 
 
 def _override(fields: Iterator[Field], formdata: list[Field]) -> list[Field]:
-    """Replace fields by those of the same name in `formdata`, and append the others."""
+    """Replace fields by those with the same name in `formdata`, and append the other fields of `formdata`."""
     values: dict[str | bytes, list[Field]] = {}
     for name, value in formdata:
         key = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
@@ -321,7 +321,7 @@ def _override(fields: Iterator[Field], formdata: list[Field]) -> list[Field]:
 def _target(
     form: Element, button: Element | None, response: Response, url: str | None, method: str | None
 ) -> tuple[str, str, str]:
-    """Return URL, method and encoding of the body: those of the caller, else of the button, else of the form."""
+    """Return URL, method and body encoding. The caller's values win over the button's, and those over the form's."""
 
     def attribute(name: str) -> str:
         value: str | None = None if button is None else button.get(f"form{name}")
@@ -344,7 +344,7 @@ def _encoding(form: Element, response: Response) -> str:
 
 
 def _crlf(value: Any) -> Any:
-    """Return text with the line ends that forms send."""
+    """Return text with CRLF line ends, as forms send it; return any other value unchanged."""
     return re.sub(r"\r\n?|\n", "\r\n", value) if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""The response that callbacks receive. Its text, trees and selectors are computed on first use, once."""
+"""The response that callbacks receive. Its text, tree and selector are computed once, on first use."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ DATALOSS = "dataloss"
 
 @public
 class Response:
-    """A response and its request. `url` is that of the body, after redirects; `fetched_at` is in unix seconds.
+    """A response and its request. `url` is the final URL, after redirects; `fetched_at` is in unix seconds.
 
-    `flags` are words that middlewares add, such as "cached"; "dataloss" means that the body is incomplete. `raw` is the
-    response of the fetcher.
+    `flags` are words such as "cached" that middlewares add; "dataloss" means that the body is incomplete. `raw` is the
+    fetcher's response.
     """
 
     contacted = True
@@ -65,7 +65,7 @@ class Response:
 
     @classmethod
     def of(cls, raw: model.HttpResponse, request: Request, fetched_at: float) -> Response:
-        """Return a response for that of a fetcher."""
+        """Return the response for a fetcher's response `raw`."""
         response = cls.__new__(cls)
         response.raw = raw
         response.request = request
@@ -120,7 +120,7 @@ class Response:
 
     @property
     def protocol(self) -> str:
-        """The version of HTTP: "1.1", "2", "3"; "" if unknown."""
+        """The HTTP version: "1.1", "2", "3"; "" if unknown."""
         return self.raw.http_version
 
     @property
@@ -135,7 +135,7 @@ class Response:
 
     @cached_property
     def encoding(self) -> str:
-        """Python's name of the encoding: `response_encoding` in meta, else detected as browsers do."""
+        """The encoding by its name in Python: `response_encoding` in meta, else detected as browsers do."""
         label = self.request.get_meta("response_encoding")
         return detect_encoding(self.body, self.headers.get("content-type")) if label is None else _codec_name(label)
 
@@ -174,12 +174,12 @@ class Response:
         return self.selector.re(pattern)
 
     def json(self) -> Any:
-        """Decode the body as JSON, of any encoding. Raises `ValueError`."""
+        """Decode the body as JSON, in any encoding. Raises `ValueError`."""
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             try:
-                return json.loads(self.text)  # some servers send NaN or UTF-16, which msgspec refuses
+                return json.loads(self.text)  # some servers send NaN or UTF-16, which msgspec rejects
             except (ValueError, RecursionError):
                 raise ValueError(f"{self.url}: the body is not JSON: {error}") from error
 
@@ -209,7 +209,10 @@ class Response:
         xpath: str = "",
         **options: Any,
     ) -> Iterator[Request]:
-        """Yield requests for links, or for those that `css` or `xpath` selects. Skips URLs that cannot be fetched."""
+        """Yield requests for `links`, or for the elements that `css` or `xpath` selects.
+
+        URLs that cannot be fetched are skipped.
+        """
         if bool(css) + bool(xpath) + (links != ()) != 1:
             raise TypeError("follow_all takes one of links, css and xpath")
         for link in self.css(css) if css else self.xpath(xpath) if xpath else links:
@@ -247,11 +250,11 @@ def _codec_name(label: Any) -> str:
     try:
         return codecs.lookup(label).name
     except (LookupError, TypeError, ValueError):
-        raise BadSpider(f"response_encoding in meta is {label!r:.60}, which Python does not know") from None
+        raise BadSpider(f"response_encoding in meta is {label!r:.60}, which is not an encoding of Python") from None
 
 
 def _header_pairs(headers: HeadersLike) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) pairs; a list has several values of one field."""
+    """Yield (name, value) pairs. A list holds several values of one field."""
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
         for each in value if isinstance(value, (list, tuple)) else [value]:
             yield _text(name), _text(each)
@@ -262,14 +265,14 @@ def _text(value: Any) -> str:
 
 
 def _markup_of(content_type: str) -> Literal["html", "xml", "json"]:
-    """Return parsel's type of selector for a media type."""
+    """Return parsel's selector type for a media type."""
     if content_type.endswith(("/json", "+json")):
         return "json"
     return "xml" if content_type.endswith(("/xml", "+xml")) and "html" not in content_type else "html"
 
 
 def _url_of(link: Any) -> str | None:
-    """Return the URL of a link as it is written, None for an element without one."""
+    """Return the URL of a link as written in the page; None for an element without a URL."""
     if isinstance(link, str):
         return link
     if not hasattr(link, "root"):

@@ -1,7 +1,7 @@
 """Faster parsel selectors: the results of a query become `Selector`s only when they are used one by one.
 
-The results are the same as parsel's. `getall`, `get`, `re` and further queries work on the results of lxml directly,
-and compiled queries are cached. parsel itself handles everything unusual: registered namespaces, variables, JSON.
+The results are the same as parsel's. `getall`, `get`, `re` and further queries work on lxml's results directly, and
+compiled queries are cached. parsel itself handles everything unusual: registered namespaces, variables, JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lxml import etree, html
 from parsel.utils import extract_regex
 
 QUERIES_MAX = 2048
-"""Compiled queries in the cache."""
+"""Maximum number of compiled queries in the cache."""
 
 DEFAULT_NAMESPACES: Mapping[str, str] = dict(parsel.Selector._default_namespaces)  # noqa: SLF001  no public name
 PREFIXES = tuple(f"{prefix}:" for prefix in DEFAULT_NAMESPACES)
@@ -35,7 +35,7 @@ def _is_utf8(body: bytes) -> bool:
 
 
 def _parse_utf8(body: bytes, url: str) -> Any:
-    """Return the same root element as parsel for a page in UTF-8, whatever encoding the page itself declares."""
+    """Return the root element of a UTF-8 page, as parsel does. The encoding that the page declares is ignored."""
     parser = getattr(_thread, "parser", None)
     if parser is None:
         parser = _thread.parser = html.HTMLParser(recover=True, encoding="utf-8", huge_tree=True)
@@ -69,7 +69,7 @@ def _text(result: Any, markup: str) -> str:
 
 
 class Selector(parsel.Selector):
-    """A `parsel.Selector`. All selectors of a page share `namespaces` until one of them registers its own."""
+    """A `parsel.Selector`. All selectors of a page share `namespaces` until one of them registers a namespace."""
 
     __slots__ = ()
 
@@ -128,14 +128,14 @@ def _run(query: str, root: Any, compiled: etree.XPath | None = None) -> list[Any
 
 
 class SelectorList(parsel.SelectorList[Any]):
-    """A `parsel.SelectorList` that has the plain results of a query until one of its elements is used."""
+    """A `parsel.SelectorList` that holds the plain results of a query until one of its elements is used."""
 
     _origin: tuple[type[Selector], str, dict[str, str], str] | None = None
     """Class, query, namespaces and markup of the selectors to create; None once they exist."""
 
     @classmethod
     def of_results(cls, results: Iterable[Any], parent: Selector, query: str) -> SelectorList:
-        """Return a list of the results of a query."""
+        """Return a list with the plain results of a query on `parent`."""
         selected = cls(results)
         selected._origin = (type(parent), query, parent.namespaces, parent.type)
         return selected
@@ -225,7 +225,7 @@ def _css_to_xpath(query: str, markup: str) -> str:
 
     try:
         return _ctgroup[markup]["_csstranslator"].css_to_xpath(query)
-    except (SyntaxError, RuntimeError) as error:  # cssselect does not say in which query
+    except (SyntaxError, RuntimeError) as error:  # cssselect's message does not contain the query
         raise type(error)(f"{error} in {query!r}") from None
 
 

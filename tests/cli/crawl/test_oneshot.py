@@ -99,7 +99,7 @@ def test_the_settings_of_a_spider_are_used(engine, project, capfd):
     ("argv", "error", "code", "line"),
     [
         (["a.example"], None, 2, "'a.example' has no scheme: write https://a.example"),
-        (["/page"], None, 2, "'/page' is no URL: write https://..."),
+        (["/page"], None, 2, "'/page' is not a URL: write https://..."),
         (["http://a.example/", "--spider", "qotes"], None, 2, "no spider is called 'qotes': did you mean quotes?"),
         (["http://a.example/", "-s", "depht=1"], None, 2, "-s depht: unknown setting 'depht': did you mean depth?"),
         (["http://a.example/"], ConnectFailed("nobody answers"), 3, "nobody answers"),

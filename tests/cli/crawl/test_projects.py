@@ -359,10 +359,10 @@ def test_several_spiders_run_together_with_their_own_settings(project, run_comma
         (["qoutes"], "no spider is called 'qoutes': did you mean quotes?"),
         (["levitate"], "no spider is called 'levitate': there are other, quotes"),
         (["quotes.example"], "'quotes.example' has no scheme: write https://quotes.example"),
-        (["quotes", "http://a.example/"], "'quotes' is no URL: write https://... (URLs and the names of spiders are"),
-        (["quotes", "other", "quotes"], "'quotes' is there twice"),
-        (["quotes.py"], "'quotes.py' is no URL: lycosa runspider quotes.py runs the spider in a file"),
-        (["http://a.example/", "-a", "tag=x"], "-a is for the arguments of a spider"),
+        (["quotes", "http://a.example/"], "'quotes' is not a URL: write https://... (URLs and spider names cannot"),
+        (["quotes", "other", "quotes"], "'quotes' is given twice"),
+        (["quotes.py"], "'quotes.py' is not a URL: lycosa runspider quotes.py runs the spider in a file"),
+        (["http://a.example/", "-a", "tag=x"], "-a gives arguments to a spider"),
     ],
 )
 def test_invalid_targets_are_refused(project, run_command, crawled, argv, line):

@@ -1,12 +1,11 @@
-"""The folder of downloaded media: a file has its name only once it is complete.
+"""The folder of downloaded media: a file gets its final name only when it is complete.
 
-    <store>/full/0a79...jpg     complete files, put there by a rename
+    <store>/full/0a79...jpg     complete files, renamed to this path
     <store>/.parts/<run>/<n>    files being written. A run locks its folder; the next run that opens the store removes
-                                folders without a lock, which killed runs have left
+                                folders without a lock, which killed runs have left behind
 
 Names come from URLs and pages, so they are hostile. A name is refused if it is absolute, leads out of the store by `..`
-or a symbolic link, or cannot name a file. Without `sync` files survive the death of the process, with it also that of
-the machine.
+or a symbolic link, or cannot be a file name. Files survive the death of the process; with `sync`, also a power loss.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from lycosa.infra.durable_files import sync_folder
 PARTIAL_FOLDER = ".parts"
 NAME_MAX = 255
 PATH_MAX = 1024
-"""Maximum bytes of one name, and of a whole path within the store."""
+"""NAME_MAX and PATH_MAX are the maximum bytes of one name, and of a whole path within the store."""
 
 OPEN_TRIES = 100
 NAME_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ, errno.ELOOP})
-"""Errors caused by the name, not by the disk: for example if a file has the name of a folder."""
+"""Errors caused by the name, not by the disk: for example, a folder with this name exists."""
 
 
 class FileException(LycosaError):
@@ -41,7 +40,10 @@ class FileException(LycosaError):
 
 
 class PartialFile:
-    """A file being written: call it with each piece of a body. Raises `BodyTooLarge` or `StateError`."""
+    """A file being written: call it with each piece of a body.
+
+    Raises `BodyTooLarge` or `StateError`, and keeps the exception in `error`.
+    """
 
     def __init__(self, path: Path, size_max: int) -> None:
         self.path = path
@@ -63,12 +65,12 @@ class PartialFile:
                 while rest:
                     rest = rest[self._file.write(rest) :]
         except LycosaError as error:
-            self.error = error  # kept, because libcurl reports only that writing failed
+            self.error = error  # libcurl reports only that writing failed
             raise
         self._md5.update(piece)
 
     def write(self, piece: bytes) -> int:
-        """Do the same as a file object, for libraries that write into one."""
+        """Write a piece, as a file object does: for libraries that write to a file object."""
         self(piece)
         return len(piece)
 
@@ -89,7 +91,7 @@ class PartialFile:
         self._md5 = hashlib.md5(usedforsecurity=False)
 
     def complete(self, *, sync: bool) -> None:
-        """Close the file."""
+        """Close the file. With `sync`, force it to the disk first."""
         with _disk_errors(self.path):
             if sync:
                 os.fsync(self._file.fileno())
@@ -120,7 +122,7 @@ class FolderStore:
             self._root = Path(os.path.realpath(self._root))
             partial = self._root / PARTIAL_FOLDER
             for _ in range(OPEN_TRIES):
-                # Not exist_ok: it looks at the folder again, which another run may have removed in the meantime.
+                # Not exist_ok: it checks the folder again, which another run may have removed in the meantime.
                 with suppress(FileExistsError):
                     partial.mkdir()
                 if self._create_run_folder(partial / secrets.token_hex(8)):
@@ -128,8 +130,8 @@ class FolderStore:
                         _remove_if_unlocked(run)
                     return
         except OSError as error:
-            raise StorageError(f"{self._root} cannot be a folder for files: {error.strerror or error}") from error
-        raise StorageError(f"{partial} cannot be used: another program removes new folders in it")
+            raise StorageError(f"files cannot be stored in {self._root}: {error.strerror or error}") from error
+        raise StorageError(f"{partial} cannot be used: another program removes the folders created in it")
 
     def close(self) -> None:
         """Remove the partial files."""
@@ -147,7 +149,7 @@ class FolderStore:
         return PartialFile(self._run / str(next(self._numbers)), size_max)
 
     def save(self, file: PartialFile, path: str) -> None:
-        """Give a file its name, replacing an older file. Raises `FileException` for a name that is refused."""
+        """Rename a file to its path, replacing an older file. Raises `FileException` for a name that is refused."""
         file.complete(sync=self._sync)
         target = self.path_of(path)
         with _name_errors(target):
@@ -216,29 +218,29 @@ class FolderStore:
 
 
 def _name_problem(name: str) -> str:
-    """Return why a name is refused, "" if it is not."""
+    """Return why a name is refused, "" if it is valid."""
     parts = name.split("/")
     try:
         sizes = [len(part.encode()) for part in parts]
     except UnicodeEncodeError:
-        return "it holds half a surrogate pair"
+        return "it contains half a surrogate pair"
     if not name:
         return "it is empty"
     if name.startswith("/"):
         return "it is absolute"
     if any(char < " " or char == "\x7f" for char in name):
-        return "it holds a control character"
+        return "it contains a control character"
     if any(part in {"", ".", ".."} for part in parts):
         return "it has a part that is empty, '.' or '..'"
     if parts[0] == PARTIAL_FOLDER:
-        return f"{PARTIAL_FOLDER} is for partial files"
+        return f"{PARTIAL_FOLDER} is reserved for partial files"
     if max(sizes) > NAME_MAX or sum(sizes) + len(sizes) > PATH_MAX:
-        return f"it is too long, at most {NAME_MAX} bytes a name and {PATH_MAX} in all"
+        return f"it is too long: at most {NAME_MAX} bytes per name and {PATH_MAX} in all"
     return ""
 
 
 def _have_same_content(one: Path, other: Path) -> bool:
-    # Not by checksum: two different files with the same MD5 can be made on purpose.
+    # Not by checksum: anyone can make two different files with the same MD5.
     try:
         with one.open("rb") as first, other.open("rb") as second:
             while True:

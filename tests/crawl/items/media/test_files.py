@@ -571,7 +571,7 @@ def test_a_saved_file_replaces_the_previous_one(sync: bool, tmp_path: Path) -> N
 
 def test_a_store_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match="cannot be a folder for files"):
+    with pytest.raises(StorageError, match="files cannot be stored in"):
         FolderStore(tmp_path / "file").open()
     with pytest.raises(StorageError, match="is not open"):
         FolderStore(tmp_path / "new").new_file(1)
