@@ -1,7 +1,7 @@
 """The frontier of one process: the port `Frontier` over a `FrontierStore`.
 
-`core` decides which host comes next and who holds which lease (`HostScheduler`, `LeaseManager`), `core.states` which
-transitions are allowed. This module connects both to a store, which only stores. The stores are in `memory.py` and
+`core` schedules hosts and manages leases (`HostScheduler`, `LeaseManager`); `core.states` defines the allowed
+transitions. This module connects them to a store, which only keeps the records. The stores are in `memory.py` and
 `lsm/frontier.py`.
 """
 
@@ -38,20 +38,20 @@ NOT_READY = math.inf
 """The rank of a record that cannot be leased yet."""
 
 BLOCK_MAX_S = 3600.0
-"""The longest remaining block of a host when a state is opened (the largest Retry-After that is honoured)."""
+"""Maximum remaining block of a host when a state is opened: the largest Retry-After that is honoured."""
 
 HOSTS_KEPT_MAX = 20_000
-"""Up to this many hosts, idle ones stay in memory too: most get work again soon."""
+"""Number of hosts in memory above which idle ones are dropped; most idle hosts get work again soon."""
 
 DELAY_MAX_S = 3600.0
-"""The longest delay between two starts that `set_delay` may set."""
+"""Maximum delay between two starts; `set_delay` lowers longer ones to it."""
 
 ADDRESS_MAX_S = 3600.0
-"""The longest remaining validity of an address when a state is opened."""
+"""Maximum remaining validity of an address when a state is opened."""
 
 
 class SavedHost(NamedTuple):
-    """What is stored of a host: when it was last contacted, until when it is blocked, its facts and address."""
+    """The stored data of a host. Times are unix seconds; `started_at` is its last contact."""
 
     started_at: float = 0.0
     blocked_until: float = 0.0
@@ -61,7 +61,7 @@ class SavedHost(NamedTuple):
 
 
 class HostWork(NamedTuple):
-    """A host got `records` new queued records of this rank: the start of their segment (`segments.starts_at`)."""
+    """The number of new queued records of a host. `rank` is the start of their segment (`segments.starts_at`)."""
 
     host: str
     rank: float
@@ -69,13 +69,13 @@ class HostWork(NamedTuple):
 
 
 class FrontierStore(RecordQueue[Key], Protocol[Key]):
-    """Stores records in their states. A key identifies a queued record; while it is leased, too."""
+    """Stores records by state. A key identifies a queued record, also while it is leased."""
 
     def add(self, record: UrlRecord) -> float | None:
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that were added before, as far as memory alone can tell."""
+        """Return the fingerprints that memory shows as added before. Others may have been added too."""
 
     def put_back(self, key: Key, record: UrlRecord) -> float:
         """LEASED -> QUEUED. Return its rank, `NOT_READY` if its segment was dropped."""
@@ -90,16 +90,16 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """LEASED -> DEAD."""
 
     def promote_due(self, now: float) -> Sequence[HostWork]:
-        """DELAYED and RETRY -> QUEUED for due records, a bounded number per call; start the segments that are due."""
+        """DELAYED and RETRY -> QUEUED for a bounded number of due records. Start the segments that are due."""
 
     def next_due(self) -> float | None:
-        """Return when `promote_due` has something to do."""
+        """Return when `promote_due` has something to do next; None for never."""
 
     def load_host(self, host: str) -> SavedHost:
-        """Return what is stored of the host, the default if nothing is."""
+        """Return the stored data of the host, or `SavedHost()` if there is none."""
 
     def save_host(self, host: str, saved: SavedHost) -> None:
-        """Store this for the host. `facts` None keeps the stored ones."""
+        """Store the data of the host. With `facts` None the stored facts are kept."""
 
     def commit(self, positions: Mapping[str, int]) -> None:
         """Make all changes durable in one step."""
@@ -108,19 +108,19 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """Return the positions of the last commit."""
 
     def stats(self) -> FrontierStats:
-        """Return the counts, with `leased` and `hosts` 0. Leased records are counted nowhere."""
+        """Return the counts, with `leased` and `hosts` 0. Leased records are not counted in any state."""
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return dead records with their reasons."""
 
     def close(self) -> None:
-        """Discard what is not committed, and release the store."""
+        """Discard uncommitted changes, and close the store."""
 
     def segments(self) -> list[SegmentView]:
         """Return the segments in the order they are served, then the dropped ones; leased records count as queued."""
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Return what is stored of the hosts whose keys follow `after`."""
+        """Return the stored views of at most `limit` hosts whose keys follow `after`."""
 
     def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
         """Return rows; leased records are listed as queued."""
@@ -311,7 +311,7 @@ class LocalFrontier(Generic[Key]):
         self.store.close()
 
     def delays(self, host_key: str) -> list[tuple[str, float]]:
-        """Return what has a delay when this host is asked, the host or its IP address, with the seconds."""
+        """Return the delays that apply to this host as (host key or IP address, seconds)."""
         host = self.scheduler.hosts.get(host_key)
         if host is None:
             return []
@@ -339,14 +339,14 @@ class LocalFrontier(Generic[Key]):
         return dropped
 
     def _host(self, key: str) -> Host:
-        """Return the host, with what is stored of it if it was not active."""
+        """Return the host. Load its stored data if it is not active."""
         host = self.scheduler.hosts.get(key)
         if host is not None:
             return host
         host = self.scheduler.activate(key)
         saved = self.store.load_host(key)
-        # The clock may have been set back since these times were stored: bound them by the time of opening, or the host
-        # would wait for the difference.
+        # The clock may have been set back since these times were stored: limit them by the time of opening, otherwise
+        # the host would wait for the difference.
         if saved.facts is not None:
             at = min(saved.facts.robots_at, self._opened_at)
             self._leases.set_facts(key, replace(saved.facts, robots_at=at), 0.0)
@@ -367,7 +367,7 @@ class LocalFrontier(Generic[Key]):
             self.scheduler.add_work(self._host(record.host), rank)
 
     def _check_clock(self, now: float) -> None:
-        """If the clock was set back behind the time of opening, bound stored times by the new clock (`_host`)."""
+        """If the clock was set back to before the time of opening, limit stored times by the new time (see `_host`)."""
         if now < self._opened_at - CLOCK_SLACK_S:
             self._opened_at = now
 

@@ -1,6 +1,6 @@
 """The embedded frontier, and the store operations of `lycosa frontier`: list, requeue, drop, verify, compact.
 
-Long operations come in slices, and read memory and LMDB as one.
+Long operations run in slices, and merge the rows in memory with those in LMDB.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lycosa.frontier.slices import ScanSlice, next_slice, parse_cursor
 
 SCAN_ROWS = 500
 QUEUED_MAX = 10_000
-"""Queued URLs of one host that are counted; beyond that the number is an estimate."""
+"""Maximum number of queued URLs counted per host; beyond it the number is an estimate."""
 
 DECODERS: dict[int, Callable[[bytes], Any]] = {
     QUEUE: decode_record,
@@ -73,7 +73,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return live + [view(row) for row in dropped]
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Return hosts. `queued` is counted up to QUEUED_MAX, and an estimate beyond that or while a crawl runs."""
+        """Return hosts. `queued` is exact up to QUEUED_MAX; above that, or while a crawl runs, it is an estimate."""
         return [replace(found, queued=self._queued_of(found.host)) for found in self.host_table.views(after, limit)]
 
     def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
@@ -136,7 +136,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return next_slice(self._rows_from(selection, cursor), Matcher(selection).matches, limit)
 
     def _rows_from(self, selection: Selection, cursor: str) -> Iterator[tuple[str, Row]]:
-        """Yield the rows of the tables that may match, table by table, each row with its cursor."""
+        """Yield (cursor, row) for every row of the tables that may contain a match, table by table."""
         tables = [table for table in self._all_tables() if self._may_match(table, selection)]
         start, key = parse_cursor(cursor)
         for table in tables:
@@ -152,7 +152,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
             after = rows[-1][0]
 
     def _all_tables(self) -> list[int]:
-        """Return the tables with rows of URLs, by number."""
+        """Return the numbers of the tables that store URLs, in ascending order."""
         kinds = (QUEUE, DONE, DEAD)
         tables = [table_number(kind, segment.row.id) for segment in self.registry.live.values() for kind in kinds]
         return sorted([*tables, DELAYED_TABLE])
@@ -193,7 +193,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return self._find_queued(segment, mark, host)
 
     def _find_queued(self, segment: OpenSegment, arrival: bytes, host: str) -> Row | None:
-        """Find a queued URL by its number of arrival, by trying the hosts and priorities that its key may have."""
+        """Find a queued URL by its arrival number: try every host and priority that its key may have."""
         hosts = [self.host_table.find(host)] if host else []
         ids = [row.id for row in hosts if row] or range(1, self.counters.hosts + 1)
         for host_id in ids:
@@ -204,7 +204,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return None
 
     def _priorities(self, segment: OpenSegment, host_id: int) -> Iterator[bytes]:
-        """Yield the prefixes of a host's queue keys, one per priority, skipping from one to the next."""
+        """Yield the prefixes of a host's queue keys, one per priority (perhaps twice), without reading every row."""
         prefix = host_id.to_bytes(4, "big")
         changed = {**self.memtable.frozen.get(segment.queue, {}), **self.memtable.active.get(segment.queue, {})}
         yield from {key[:8] for key in changed if key[:4] == prefix}
@@ -214,7 +214,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
             after = rows[0][0][:8] + b"\xff" * 8
 
     def _requeue_row(self, cursor: str, row: Row, into: str | None) -> float | None:
-        """Queue an ended URL again, or a copy of it. Return its rank, None if it is refused."""
+        """Queue a done or dead URL again, or a copy of it in segment `into`. Return its rank, None if it is refused."""
         record = requeue(row.record)
         if into is not None:
             return self.add(replace(record, segment=into, dont_filter=False))
@@ -225,7 +225,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         step(State(row.state), Event.REQUEUE if row.state == State.DEAD else Event.REFRESH)
         self.memtable.put(table, key, None)
         self._uncount(segment.row, row)
-        # A new number of arrival puts it at the end of its queue.
+        # A new arrival number puts it at the end of its queue.
         self.arrivals += 1
         self.enqueue(segment, record, self.arrivals)
         return segment.rank if segment.started else NOT_READY
@@ -247,7 +247,8 @@ def embedded_frontier(
 ) -> LocalFrontier[bytes]:
     """Open the frontier in this folder at `now` (unix seconds), with a Bloom filter for `expected` URLs.
 
-    The caller holds the lock of the state. `on_step` receives the `STEPS` of every commit.
+    The caller must hold the lock of the state directory. `on_step` is called with each step of every commit
+    (`memtable.STEPS`).
     """
     store = LmdbFrontierStore(path, sync=sync, on_step=on_step, expected=expected)
     # The epoch makes the lease tokens of earlier owners invalid.

@@ -1,18 +1,19 @@
-"""The LMDB database of an embedded frontier: its tables, its single transaction, and its errors as ours.
+"""The LMDB database of an embedded frontier: its tables, its single transaction, and the conversion of its errors.
 
-One write transaction is always open, and all reads go through it. Nothing is mapped for writing, and LMDB's own lock
-file is off (the state directory has a lock): on a full disk, writing to a mapped page would kill the process with
-SIGBUS, while a write call fails with an error. The number of a table combines its kind and its segment.
+One write transaction is always open, and all reads go through it. No file is mapped for writing: on a full disk,
+writing to a mapped page would kill the process with SIGBUS, while a write call fails with an error. LMDB's own lock
+file, which it maps, is therefore off; the state directory has a lock. The number of a table combines its kind and its
+segment.
 
-    QUEUE        QUEUE_KEY          -> record        host id, inverted priority, number of arrival
-    SEEN_L1      fingerprint        -> number of arrival, or "s" + DELAYED_KEY while delayed
-    SEEN_L0A/B                         newer rows of the same, not yet in SEEN_L1: see `levels`
-    DONE         number of arrival  -> row           see `rows.DoneRow`
-    DEAD         number of arrival  -> [record, reason, unix seconds]
-    META         name               -> counters, segments, the generation that LMDB has
+    QUEUE        QUEUE_KEY          -> record        host id, inverted priority, arrival number
+    SEEN_L1      fingerprint        -> arrival number, or "s" + DELAYED_KEY while delayed
+    SEEN_L0A/B                         newer rows that are not in SEEN_L1 yet: see `levels`
+    DONE         arrival number     -> row           see `rows.DoneRow`
+    DEAD         arrival number     -> [record, reason, unix seconds]
+    META         name               -> counters, segments, newest L0 table, latest log generation that LMDB has
     HOSTS        host key           -> [host id, started_at, blocked_until, address, until, queued]
     NAMES        host id            -> host key
-    DELAYED      DELAYED_KEY        -> record        due (milliseconds), number of arrival
+    DELAYED      DELAYED_KEY        -> record        due (milliseconds), arrival number
     FACTS        host key           -> `HostFacts`
 """
 
@@ -91,7 +92,7 @@ class Database:
         return found
 
     def skip_scan(self, table: int, next_key: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the first row, then the first one at or after `next_key(its key)`, and so on."""
+        """Yield the first row, then always the first row at or after `next_key(key of the last row)`."""
         with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.first()
             while more:
@@ -110,7 +111,7 @@ class Database:
         return rows
 
     def write(self, table: int, keys: Sequence[Any], rows: Mapping[Any, Any]) -> None:
-        """Write the rows of these sorted keys: bytes as they are, other values encoded; None deletes."""
+        """Write the rows of these sorted keys: bytes unchanged, other values encoded. None deletes a row."""
         found = [(key, rows[key]) for key in keys]
         puts = [(key, row if type(row) is bytes else encode(row)) for key, row in found if row is not None]
         self.put(table, puts)
@@ -123,7 +124,7 @@ class Database:
                     self._txn.delete(key, db=handle)
 
     def put(self, table: int, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write these sorted rows as they are."""
+        """Write these sorted, encoded rows."""
         with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             cursor.putmulti(rows)
 
@@ -163,7 +164,7 @@ class Database:
         self._env, self._txn = self._open()
 
     def close(self) -> None:
-        """Close the database; what is not committed is lost."""
+        """Close the database. Uncommitted changes are lost."""
         self._txn.abort()
         self._env.close()
 

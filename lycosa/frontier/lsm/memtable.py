@@ -1,13 +1,13 @@
-"""The tables of an embedded frontier as one: recent changes in memory and in the write-ahead log, the rest in LMDB.
+"""The tables of an embedded frontier: recent changes in memory and in the write-ahead log, all other rows in LMDB.
 
     put      -> memory (`active`) and the list of the next frame
-    commit   -> the frame is appended to the log: from now on the change is durable
-    freeze   -> when enough has gathered, `active` becomes `frozen`, and a new log begins
+    commit   -> the frame is appended to the log: the changes are now durable
+    freeze   -> once `active` is large enough, it becomes `frozen`, and a new log begins
     flush    -> `frozen` is written to LMDB in sorted slices, one per commit; then its log is deleted
 
-So a random key costs its share of a sorted batch instead of a page of its own, and a URL that is pushed and done within
-one batch is never queued on disk. Every write states what a row is, not how it changes, so applying a log twice, or
-half and then again, gives the same result. Opening applies the logs that LMDB does not have yet.
+Random keys are thus written in sorted batches, where many share a page. A URL that is pushed and done within one batch
+is never written to the queue in LMDB. Each write contains the whole row, not a change to it, so a log may be applied
+twice, or partly and then again, with the same result. Opening applies the logs that LMDB does not have yet.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from lycosa.frontier.lsm.wal import WriteAheadLog, delete_log, generations, read
 
 Value = TypeVar("Value")
 Writes = dict[int, dict[Any, Any]]
-"""By table: the current rows, None for a deleted one."""
+"""The changed rows of each table, by key; None for a deleted row."""
 
-OVERLAY_MAX = 200_000
-"""Changed rows in memory before LMDB takes them over; up to twice as many while it does."""
+MEMTABLE_MAX = 200_000
+"""Number of changed rows in memory at which a flush to LMDB begins. During a flush memory may hold twice as many."""
 
-OVERLAY_MAX_BYTES = 64 << 20
-"""Log size in bytes before LMDB takes over fewer rows than that: URLs may be long, and requests may have bodies."""
+MEMTABLE_MAX_BYTES = 64 << 20
+"""Log size in bytes at which a flush begins even with fewer rows: URLs may be long, and requests may have bodies."""
 
 SLICE_MIN = 2_000
 SLICE_MAX = 20_000
-"""Rows written in one LMDB transaction: at least, at most."""
+"""Minimum and maximum number of rows written in one LMDB transaction."""
 
 ORDERED_MIN = 100
-"""Slice size from which a listing sorts the changed keys once, for all its slices."""
+"""Minimum slice size for which a listing sorts the changed keys only once, for all its slices."""
 
 APPLIED = b"applied"
 STEPS = (
@@ -53,7 +53,7 @@ STEPS = (
     "checkpoint committed",
     "log deleted",
 )
-"""The steps of a commit that `on_step` receives, in order; the last five only while LMDB takes over changes."""
+"""The steps of a commit that `on_step` receives, in order; the last five occur only while changes move to LMDB."""
 
 _decode_frame = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_applied = msgspec.msgpack.Decoder(int).decode
@@ -62,7 +62,8 @@ _decode_applied = msgspec.msgpack.Decoder(int).decode
 class Memtable:
     """All tables, with recent changes in memory. Raises `StorageError` and `StorageFull`.
 
-    `before_checkpoint(first, last, frozen)` is called before LMDB has all of the generations `first` to `last`.
+    `before_checkpoint(first, last, frozen)` is called before LMDB records that it has the log generations `first` to
+    `last`.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Memtable:
         self.active: Writes = defaultdict(dict)
         self.frozen: Writes = {}
         self.writes: list[Any] = []
-        """The next frame: table, key and value of each write, flat."""
+        """The writes of the next frame as a flat list: table, key, value, table, ..."""
         self._sync = sync
         self._before_checkpoint = before_checkpoint
         self._on_step = on_step
@@ -85,7 +86,7 @@ class Memtable:
         self._span = (0, 0)
         self._rows_to_compact = 0
         self._ordered: dict[int, list[bytes]] = {}
-        """By table, the sorted keys of the changed rows, as of the beginning of a listing."""
+        """The sorted keys of the changed rows of each table, as of the start of a listing."""
         self.database = Database(path, sync=sync)
         self.levels = Levels(self.database)
         self._recover()
@@ -117,20 +118,20 @@ class Memtable:
         return len(self.database.rows_after(table, prefix, prefix, limit))
 
     def is_changed(self, table: int, key: Any) -> bool:
-        """Whether the row in LMDB is outdated."""
+        """Whether the row has changes that LMDB may not have yet."""
         return key in self.active.get(table, ()) or key in self.frozen.get(table, ())
 
     def scan(self, table: int, after: bytes, limit: int, decode: Callable[[bytes], Value]) -> list[tuple[bytes, Value]]:
-        """Return at most `limit` current rows after a key, in order; b"" begins a listing.
+        """Return at most `limit` current rows after a key, in key order; b"" starts a listing.
 
-        The cost of a slice does not depend on how much has changed in memory. Rows added after the first slice of a
-        listing may be missing from later ones.
+        If `limit` is at least ORDERED_MIN, only the first slice takes time for all changed rows in memory. Rows added
+        after the first slice of a listing may be missing from later ones.
         """
         found: list[tuple[bytes, Value]] = []
         while len(found) < limit:
             stored = dict(self.database.rows_after(table, after, b"", limit))
             changed = self._changed_after(table, after, limit)
-            # A source that filled its limit may have more keys behind its last one: merge only up to there.
+            # A source that returned `limit` keys may have more after them: merge only up to its last key.
             ends = [keys[-1] for keys in (list(stored), changed) if len(keys) == limit]
             end = min(ends, default=None)
             keys = sorted({*stored, *changed})
@@ -141,7 +142,7 @@ class Memtable:
         return found[:limit]
 
     def commit(self) -> bool:
-        """Make all changes durable, and let LMDB take over some of them. Return whether a checkpoint was completed."""
+        """Make all changes durable, and flush some frozen rows to LMDB. Return whether that completed a checkpoint."""
         work = len(self.writes)
         self._log.append(encode(self.writes))
         self._on_step("frame written")
@@ -152,12 +153,12 @@ class Memtable:
             return self._flush(max(SLICE_MIN, work))
         if self.levels.compacting:
             self._compact_levels(max(SLICE_MIN, work))
-        if self.changed >= OVERLAY_MAX or self._log.size_bytes >= OVERLAY_MAX_BYTES:
+        if self.changed >= MEMTABLE_MAX or self._log.size_bytes >= MEMTABLE_MAX_BYTES:
             self._freeze()
         return False
 
     def checkpoint(self) -> None:
-        """Let LMDB take over everything that was committed."""
+        """Write all committed changes to LMDB."""
         if self.frozen:
             self._flush(None)
         if self.active:
@@ -169,7 +170,7 @@ class Memtable:
         self.database.compact()
 
     def close(self) -> None:
-        """Release the files; what is not committed is lost."""
+        """Close the files. Uncommitted changes are lost."""
         self._log.close()
         self.database.close()
 
@@ -189,7 +190,7 @@ class Memtable:
     def _merge(
         self, table: int, keys: Iterable[bytes], stored: Mapping[bytes, bytes], decode: Callable[[bytes], Value]
     ) -> Iterator[tuple[bytes, Value]]:
-        """Yield the current rows of these keys, given those of LMDB."""
+        """Yield the current rows of these keys; `stored` has the rows of LMDB."""
         active, frozen = self.active.get(table, {}), self.frozen.get(table, {})
         for key in keys:
             if key in active or key in frozen:
@@ -200,10 +201,10 @@ class Memtable:
                 yield key, decode(stored[key])
 
     def _recover(self) -> None:
-        """Apply the logs that LMDB does not have, and begin the next one."""
+        """Apply the logs that LMDB does not have yet, and begin a new one."""
         value = self.database.get(table_number(META), APPLIED)
         applied = self.applied = _decode_applied(value) if value else 0
-        """The generation up to which LMDB has everything."""
+        """The latest log generation that LMDB has; it has all earlier ones too."""
         logs = generations(self.path)
         for generation in logs:
             if generation <= applied:
@@ -215,12 +216,12 @@ class Memtable:
             self._replay(generation, last=generation == missing[-1])
         self._generation = missing[-1] if missing else applied
         if self.active:
-            if self._sync:  # their writer may have been killed before it forced them to disk
+            if self._sync:  # their writer may have been killed before it synced them
                 sync_logs(self.path, missing)
             self._swap(applied + 1, self._generation)
             self._flush(None)
         else:
-            # They hold no complete frame. A torn end would count as damage once another log follows it.
+            # These logs have no complete frame. A torn end would count as damage once another log follows it.
             for generation in missing:
                 delete_log(self.path, generation)
             self._generation = applied
@@ -253,7 +254,7 @@ class Memtable:
         self._slices = _slices(self.frozen)
 
     def _flush(self, rows: int | None) -> bool:
-        """Write this many frozen rows to LMDB, all for None. Return whether those were the last."""
+        """Write about this many frozen rows to LMDB, all with None. Return whether none are left."""
         written = 0
         for table, keys in self._slices:
             frozen = self.frozen[table]
@@ -271,7 +272,7 @@ class Memtable:
         return True
 
     def _compact_levels(self, rows: int) -> None:
-        # With --sync a transaction is expensive: save up the rows of many commits for one.
+        # With --sync a transaction is expensive: move the rows of many commits in one.
         self._rows_to_compact = min(self._rows_to_compact + rows, SLICE_MAX)
         if self._rows_to_compact == SLICE_MAX or not self._sync:
             self.levels.compact(self._rows_to_compact)
@@ -297,9 +298,9 @@ class Memtable:
 
 
 def _slices(writes: Writes) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the sorted keys of each table, a bounded number at a time."""
+    """Yield (table, sorted keys), at most SLICE_MIN keys at a time."""
     for table in sorted(writes):
-        # A float keeps most digits of a fingerprint: enough to sort it beside its neighbours, and faster to compare.
+        # Floats are faster to compare, and keep enough digits of a fingerprint to sort it next to its neighbours.
         keys = sorted(writes[table], key=float if table % KINDS == SEEN_L1 else None)
         for start in range(0, len(keys), SLICE_MIN):
             yield table, keys[start : start + SLICE_MIN]

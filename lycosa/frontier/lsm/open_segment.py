@@ -1,7 +1,8 @@
-"""One segment of an embedded frontier that was not dropped: its memtable, the windows on its queues, its Bloom filter.
+"""One segment of an embedded frontier that was not dropped: its counts, the windows on its queues, its Bloom filter.
 
-To decide whether a fingerprint is new, the filter answers "certainly new" without disk access. For a "maybe", `knows`
-looks up recent disk hits, changes that wait for a checkpoint, then LMDB. So no URL is dropped by a false positive.
+The Bloom filter recognizes most new fingerprints without disk access. If it says "maybe known", `knows` looks into the
+cache of recent disk hits, then into the changes that wait for a checkpoint, then into LMDB. A false positive of the
+filter therefore never drops a URL.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from lycosa.frontier.lsm.rows import SegmentRow
 from lycosa.frontier.lsm.window import Window
 
 RECENT_MAX = 30_000
-"""Fingerprints found on disk that are cached, in each of two generations."""
+"""Maximum number of cached fingerprints that were found on disk, in each of two generations."""
 
 REASONS_MAX = 200
-"""Different reasons that are counted separately, besides HTTP statuses; the others count as OTHER."""
+"""Maximum number of reasons counted separately; further ones count as OTHER, except HTTP statuses."""
 
 STATUS_DIGITS = 3
 OTHER = "other"
@@ -31,9 +32,9 @@ OTHER = "other"
 class OpenSegment:
     """A segment that is open, finished or archived.
 
-    `pending` URLs are queued or leased; `row` has the number of the last commit. `admitted` fingerprints are added to
-    the filter with the next commit; until then they are found in the memtable. `certain` counts look-ups settled by the
-    filter, `maybes` the others, `false_positives` the "maybes" since the last commit that were new.
+    `pending` is the number of URLs queued or leased; `row.pending` is that of the last commit. `admitted` fingerprints
+    are added to the filter by the next commit; until then they are found in the memtable. `certain` counts the look-ups
+    that the filter settled, `maybes` all others, `false_positives` the "maybes" since the last commit that were new.
     """
 
     def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:
@@ -54,7 +55,7 @@ class OpenSegment:
         self._older: set[int] = set()
 
     def knows(self, fingerprint: int, memtable: Memtable) -> bool:
-        """Return whether a fingerprint was added before. The filter said "maybe"; `memtable.active` lacks it."""
+        """Whether a fingerprint was added before. Call it if the filter says "maybe" and `memtable.active` lacks it."""
         self.maybes += 1
         if fingerprint in self._recent or fingerprint in self._older:
             return True
@@ -69,7 +70,7 @@ class OpenSegment:
         return True
 
     def known(self, fingerprints: Sequence[int], memtable: Memtable) -> set[int]:
-        """Return those that were added before, as far as memory alone can tell."""
+        """Return the fingerprints that memory shows as added before. Others may have been added too."""
         wanted = set(fingerprints)
         found = (wanted & self._recent) | (wanted & self._older)
         for writes in (memtable.active, memtable.frozen):
@@ -91,7 +92,7 @@ class OpenSegment:
         return self.row
 
     def archive(self) -> None:
-        """Make it read only, and release its memory."""
+        """Make the segment read only, and release its memory."""
         self.update_filter()
         self.row.state = SegmentState.ARCHIVED
         self.is_open = False
@@ -131,7 +132,7 @@ def view(row: SegmentRow) -> SegmentView:
 
 
 def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
-    """Return the counts of all segments together, of whose pending URLs `leased` are leased."""
+    """Return the total counts of all segments. `leased` is how many of their pending URLs are leased."""
     certain = sum(segment.certain + len(segment.admitted) - segment.false_positives for segment in live)
     lookups = certain + sum(segment.maybes for segment in live)
     stats = total_stats([view(segment.current_row()) for segment in live], leased)
@@ -139,7 +140,7 @@ def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
 
 
 def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
-    """Add to the count of a reason; bounds the number of different reasons."""
+    """Add to the count of a reason, or of OTHER once REASONS_MAX different reasons are counted."""
     key = reason
     if reason not in reasons and len(reasons) >= REASONS_MAX:
         key = reason if len(reason) == STATUS_DIGITS and reason.isdecimal() else OTHER

@@ -16,7 +16,7 @@ HOST_KEY_MAX = 400
 """Bytes of a host key that are stored as they are; an LMDB key has at most 511."""
 
 ARRIVAL = 6
-"""Bytes of a number of arrival: the key of a URL in DONE and DEAD, and the end of the keys of QUEUE and DELAYED."""
+"""Bytes of a arrival number: the key of a URL in DONE and DEAD, and the end of the keys of QUEUE and DELAYED."""
 
 CODES = {str(status): status for status in range(100, 600)}
 """Reasons that are HTTP statuses, which are stored as numbers."""

@@ -1,11 +1,11 @@
-"""The storage of the embedded frontier on LMDB; a leased record stays stored until its ack.
+"""Stores the records of an embedded frontier in LMDB. A leased record stays stored until its ack.
 
-A leased record keeps its key in the queue, so a crash leaves nothing to repair: its leases are void, and the next owner
-finds the records where they were. Of each host only the next few records are in memory (`Window`), so memory depends
-on active hosts, not on URLs. `memtable` describes what is durable when and where rows are; `open_segment` decides which
-fingerprints are new.
+A leased record keeps its row in the queue, so nothing needs repair after a crash: the leases are void, and the next
+owner finds the records in the queue. Only the next few records of each host are in memory (`Window`), so memory use
+depends on the number of active hosts, not of URLs. `memtable` describes where rows are and when they are durable;
+`open_segment` decides which fingerprints are new.
 
-`add` runs for every link of a crawl: it writes its rows inline, without calls.
+`add` runs for every link of a crawl, so it writes its rows inline instead of calling other methods.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from lycosa.frontier.lsm.window import Window
 from lycosa.http.core.model import Validators
 
 BUFFER_MAX = 128
-"""Records of one host that are read ahead if few hosts are active."""
+"""Maximum number of records read ahead per host, while few hosts are active."""
 
 BUFFERED_MAX = 50_000
-"""Records of all hosts together that are read ahead, beyond BUFFER_MIN for each host."""
+"""Maximum number of records read ahead for all hosts together, except that each host gets at least BUFFER_MIN."""
 
 BUFFER_MIN = 4
 
 WINDOWS_KEPT_MAX = 20_000
-"""Up to this many windows, those of hosts with nothing queued are kept too: most get work again soon."""
+"""Number of windows above which those of hosts with nothing queued are dropped; most such hosts get work again soon."""
 
 DELAYED_MAX = 1000
-"""Delayed records that are read ahead."""
+"""Maximum number of delayed records read ahead."""
 
 PROMOTE_MAX = 1000
-"""Delayed records that one call of `promote_due` queues."""
+"""Maximum number of delayed records that one call of `promote_due` queues."""
 
 COUNTERS = b"counters"
 META_TABLE, DELAYED_TABLE = table_number(META), table_number(DELAYED)
 
 
 def ignore(step: str) -> None:
-    """Ignore a step of a commit."""
+    """Do nothing: the default `on_step`."""
 
 
 class LmdbCrawlStore:
-    """The part of `frontier.local.FrontierStore` that a crawl needs. The key of a record is its queue key."""
+    """Implements what a crawl needs of `frontier.local.FrontierStore`. The key of a record is its queue key."""
 
     def __init__(
         self, path: Path, *, sync: bool = False, on_step: Callable[[str], None] = ignore, expected: int = EXPECTED
@@ -70,7 +70,7 @@ class LmdbCrawlStore:
         self.counters = decode_counters(value) if value else Counters()
         self.counters.epoch += 1
         self.arrivals = self.counters.arrivals
-        """The latest number of arrival; `counters` has that of the last commit."""
+        """The latest arrival number; `counters.arrivals` is the one of the last commit."""
         self.host_table = HostTable(self.memtable, self.counters)
         self.load_host = self.host_table.load
         self.save_host = self.host_table.save
@@ -128,7 +128,7 @@ class LmdbCrawlStore:
             key, record = heappop(window.heap)
             window.count -= 1
             self._leased.add(key)
-            # The usual case, without a look at the other segments.
+            # The usual case: no need to look at the other segments.
             if window.complete and (window.heap or len(serving) == 1):
                 return key, record, segment.rank if window.heap else None
             return key, record, self._next_rank(host)
@@ -146,7 +146,7 @@ class LmdbCrawlStore:
         segment = self.registry.live.get(record.segment)
         if segment is None:
             return NOT_READY
-        if record.attempts:  # it may have one more now
+        if record.attempts:  # an expiry may have added one
             self.memtable.put(segment.queue, key, record)
         self._window(segment, record.host).put_back(key, record, self.memtable)
         return segment.rank if segment.started else NOT_READY
@@ -187,7 +187,7 @@ class LmdbCrawlStore:
         return min((at for at in times if at is not None), default=None)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Write the counters, then everything in one frame. After a checkpoint, release the memory of what LMDB has."""
+        """Commit the counters and all changes in one frame. After a checkpoint, release the memory of its rows."""
         counters = self.counters
         archived = self.registry.archive_finished()
         if not (archived or self._dirty or self.memtable.writes) and positions.items() <= counters.positions.items():
@@ -212,7 +212,7 @@ class LmdbCrawlStore:
         return totals(list(self.registry.live.values()), len(self._leased))
 
     def checkpoint(self) -> None:
-        """Commit, and let LMDB take over everything."""
+        """Commit, and write everything to LMDB."""
         self._dirty = True
         self.commit({})
         self.memtable.checkpoint()
@@ -222,7 +222,7 @@ class LmdbCrawlStore:
         self.memtable.close()
 
     def enqueue(self, segment: OpenSegment, record: UrlRecord, arrival: int) -> None:
-        """Queue a record under this number of arrival."""
+        """Queue a record under this arrival number."""
         window = self._window(segment, record.host)
         key = window.key(record.priority, arrival)
         self.memtable.put(segment.queue, key, record)
@@ -233,7 +233,7 @@ class LmdbCrawlStore:
         segment.changed = True
 
     def _add_new(self, segment: OpenSegment, record: UrlRecord) -> float:
-        """Store a new record that is due later or never filtered."""
+        """Store a new record that is delayed or has `dont_filter`."""
         self.arrivals += 1
         if record.not_before > 0:
             self._delay(segment, record, self.arrivals)
@@ -242,14 +242,15 @@ class LmdbCrawlStore:
         return segment.rank if segment.started else NOT_READY
 
     def _dequeue(self, key: bytes, record: UrlRecord) -> OpenSegment | None:
-        """Delete a leased record from its queue. Return None if its segment was dropped."""
+        """Delete a leased record from its queue. Return its segment, or None if the segment was dropped."""
         self._leased.discard(key)
         segment = self._live.get(record.segment)
         if segment is None:
             return None
         memtable, queue = self.memtable, segment.queue
         rows = memtable.active[queue]
-        # A row first written since the last freeze never reaches LMDB; any other must be deleted there.
+        # A row first written since the last freeze is not in LMDB; any other must be deleted there. A record with
+        # attempts may have been rewritten, so its row may be in both.
         if rows.pop(key, None) is None or record.attempts:
             rows[key] = None
         memtable.writes += (queue, key, None)
@@ -278,7 +279,7 @@ class LmdbCrawlStore:
                 return due / 1000
             heappop(window.heap)  # its segment was dropped
             self.memtable.put(DELAYED_TABLE, key, None)
-        # More records of dropped segments follow. They must not keep a crawl waiting that has nothing else.
+        # More records of dropped segments follow. A crawl with no other delayed records must not wait for them.
         return due / 1000 if any(segment.row.delayed for segment in live.values()) else None
 
     def _promote_first(self) -> list[HostWork]:
@@ -311,7 +312,7 @@ class LmdbCrawlStore:
         return window
 
     def _trim(self) -> None:
-        """Release the memory of what LMDB has now."""
+        """Release the memory of rows that LMDB has now."""
         live = self.registry.live.values()
         windows = sum(not window.is_empty for segment in live for window in segment.windows.values())
         many = sum(len(segment.windows) for segment in live) > WINDOWS_KEPT_MAX

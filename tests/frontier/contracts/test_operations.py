@@ -181,7 +181,7 @@ def test_a_long_listing_has_every_unchanged_row_once_despite_checkpoints(
     tmp_path: Path, monkeypatch, seed: int
 ) -> None:
     """Rows move from memory to LMDB during the listing."""
-    monkeypatch.setattr(memtable, "OVERLAY_MAX", 400)
+    monkeypatch.setattr(memtable, "MEMTABLE_MAX", 400)
     monkeypatch.setattr(memtable, "SLICE_MIN", 50)
     monkeypatch.setattr(embedded, "SCAN_ROWS", random.Random(seed).choice([40, 150]))
     rng = random.Random(seed)

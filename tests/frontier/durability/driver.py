@@ -59,7 +59,7 @@ STEPS = (ITEMS_FLUSHED, RECORDS_FLUSHED, *memtable.STEPS, COMMITTED)
 LIMITS: dict[tuple[Any, str], int] = {
     (levels, "L0_MAX"): 60,
     (levels, "SCAN_ROWS"): 10,
-    (memtable, "OVERLAY_MAX"): 80,
+    (memtable, "MEMTABLE_MAX"): 80,
     (memtable, "SLICE_MIN"): 20,
     (memtable, "SLICE_MAX"): 40,
     (filters, "ADDED_MAX"): 50,

@@ -112,7 +112,7 @@ def test_the_newest_log_is_read_up_to_the_damage(tmp_path, damage):
 
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 def test_an_unreadable_older_log_is_refused(tmp_path, monkeypatch, damage):
-    monkeypatch.setattr("lycosa.frontier.lsm.memtable.OVERLAY_MAX", 100)
+    monkeypatch.setattr("lycosa.frontier.lsm.memtable.MEMTABLE_MAX", 100)
     with open_frontier(tmp_path) as frontier:
         table = frontier.store.memtable
         number = 0
@@ -131,7 +131,7 @@ def test_an_unreadable_older_log_is_refused(tmp_path, monkeypatch, damage):
 
 
 def test_the_old_log_stays_in_use_if_the_next_cannot_be_created(tmp_path, monkeypatch):
-    monkeypatch.setattr(memtable, "OVERLAY_MAX", 50)
+    monkeypatch.setattr(memtable, "MEMTABLE_MAX", 50)
     with open_frontier(tmp_path) as frontier:
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", Mock(side_effect=OSError(errno.ENOSPC, "no inode left")))
@@ -143,7 +143,7 @@ def test_the_old_log_stays_in_use_if_the_next_cannot_be_created(tmp_path, monkey
 
 def test_every_later_call_reports_the_first_error(tmp_path, monkeypatch):
     """The rows of a failed transaction are in the log only."""
-    monkeypatch.setattr(memtable, "OVERLAY_MAX", 50)
+    monkeypatch.setattr(memtable, "MEMTABLE_MAX", 50)
     unlimited = getrlimit(RLIMIT_FSIZE)
     smallest = 4096
 

@@ -65,7 +65,7 @@ SMALL: dict[tuple[Any, str], float] = {
     (bloom, "FALSE_POSITIVES"): 0.5,
     (levels, "L0_MAX"): 15,
     (levels, "SCAN_ROWS"): 6,
-    (memtable, "OVERLAY_MAX"): 30,
+    (memtable, "MEMTABLE_MAX"): 30,
     (memtable, "SLICE_MIN"): 7,
     (memtable, "SLICE_MAX"): 14,
     (memtable, "ORDERED_MIN"): 3,
@@ -829,7 +829,7 @@ def test_released_record_behind_newer_ones_is_leased_once(tmp_path: Path, monkey
 
 def test_long_urls_are_flushed_after_fewer_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory and the log that the next process reads are bounded in bytes too."""
-    monkeypatch.setattr(memtable, "OVERLAY_MAX_BYTES", 100_000)
+    monkeypatch.setattr(memtable, "MEMTABLE_MAX_BYTES", 100_000)
 
     async def scenario() -> None:
         frontier = embedded.embedded_frontier(tmp_path, Policy(robots=False))
