@@ -350,7 +350,7 @@ def test_a_full_disk_ends_the_crawl_and_with_room_the_same_command_finishes(tmp_
             assert path in line
             assert "no space left" in line
             # A crawl that is not over when its index fails says so at once.
-            assert [each.endswith("the crawl goes on without the index\n") for each in before] in (
+            assert [each.endswith("the crawl continues without the index\n") for each in before] in (
                 [],
                 [place == "index"],
             )

@@ -40,9 +40,10 @@ NAME_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A spider with its crawler, the name of the crawl, and the seeds of a crawl without a user's spider (`generic`).
+    """A spider with its crawler and the name of the crawl. `seeds` are the start URLs of a crawl without a spider.
 
-    `key` are the fingerprint rules, empty for the default.
+    Such a crawl is `generic`; for a user's spider `seeds` is empty. `key` are the fingerprint rules, empty for the
+    default.
     """
 
     spider: Spider
@@ -90,14 +91,14 @@ class ShellSpider(Spider):
 
 
 def make_shell_spider(spider_class: type[Any] | None) -> Any:
-    """Return a spider of this class that belongs to no crawl. Raises `BadSpider`."""
+    """Return a spider of this class (default: `ShellSpider`) that belongs to no crawl. Raises `BadSpider`."""
     spider_class = spider_class or ShellSpider
     with wrap_user_errors(f"{spider_class.__name__}.__init__"):
         return spider_class()
 
 
 def state_of(settings: Settings, target: Target) -> Path:
-    """Return the folder of the state: that of the settings, or one by the name of the crawl."""
+    """Return the state folder: the setting `state`, or a folder in `home` with the name of the crawl."""
     if settings.state:
         return Path(settings.state)
     has_own_name = settings.frontier and settings.crawl_name
@@ -105,14 +106,14 @@ def state_of(settings: Settings, target: Target) -> Path:
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> PageRules:
-    """Return which pages the crawl may fetch."""
+    """Return the rules for which pages the crawl may fetch."""
     domains = domains_as_urls(target.spider.allowed_domains)
     scope = scope_of(settings.scope if target.generic else "", seeds, domains, settings)
     return PageRules(scope, frozenset(settings.content_types) if target.generic else frozenset())
 
 
 def retry_policy_of(settings: Settings) -> RetryPolicy:
-    """Return when failed requests are tried again."""
+    """Return the policy for retrying failed requests."""
     return RetryPolicy(
         retries_max=settings.retries if settings.retry_enabled else 0,
         base_s=settings.backoff_base,
@@ -122,15 +123,13 @@ def retry_policy_of(settings: Settings) -> RetryPolicy:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Return how the frontier treats hosts and leases. Through a proxy there are no limits per IP address."""
+    """Return the frontier's policy for hosts and leases. With a proxy, limits per IP address are ignored."""
     policy = Policy(settings.delay, settings.concurrency_per_host, settings.lease, settings.robots)
     if settings.auto_throttle:
         policy = replace(policy, start_delay_s=settings.auto_throttle_start)
     by_ip = replace(policy, delay_per_ip_s=settings.delay_per_ip, concurrency_per_ip=settings.concurrency_per_ip or 0)
     if (settings.proxy or settings.proxy_pool) and by_ip.limits_addresses:
-        log.warning(
-            "--delay-per-ip and --concurrency-per-ip do not hold through a proxy, which looks up the hosts itself"
-        )
+        log.warning("--delay-per-ip and --concurrency-per-ip are ignored with a proxy, which looks up the hosts itself")
         return policy
     return by_ip
 
@@ -165,7 +164,10 @@ def items_location(settings: Settings) -> str:
 
 
 def sinks_of(settings: Settings, spool_file: Path, crawl: str) -> list[Sink]:
-    """Return the sinks of a crawl of this name. For an index, items that go to no file also go to `spool_file`."""
+    """Return the sinks of a crawl of this name.
+
+    An index reads the items from a file, so if the output is not a file they are also written to `spool_file`.
+    """
     if file := items_file(settings):
         return [JsonlSink(file, sync=settings.sync)]
     spool: list[Sink] = [JsonlSink(spool_file, sync=settings.sync)] if settings.index else []
@@ -176,13 +178,13 @@ def sinks_of(settings: Settings, spool_file: Path, crawl: str) -> list[Sink]:
 
 
 def written_paths(settings: Settings, state: StateDir) -> list[Path]:
-    """Return where the crawl writes on the disk: state, items, index."""
+    """Return the places on the disk that the crawl writes to: state, items, index."""
     places = (state.path, items_file(settings), settings.index)
     return [Path(place).absolute() for place in places if place]
 
 
 def indexer_of(settings: Settings, spool_file: Path, index: Index) -> Indexer:
-    """Return what indexes the items in the file that they go to."""
+    """Return the indexer for the file that the items are written to."""
     file = Path(items_file(settings) or spool_file)
     return Indexer(index, file, source_name(file))
 
@@ -197,7 +199,7 @@ def index_listener(indexer: Indexer | None) -> Callable[[Mapping[str, int]], Non
         indexer.advance(positions[indexer.source])
         if indexer.error is not None and indexer.error not in reported:
             reported.append(indexer.error)
-            log.error("%s; the crawl goes on without the index", indexer.error)
+            log.error("%s; the crawl continues without the index", indexer.error)
 
     return on_commit
 

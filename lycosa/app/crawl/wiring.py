@@ -1,4 +1,4 @@
-"""Builds one run over an open frontier. `_build` names its parts in the order in which they are made."""
+"""Builds one run on an open frontier. `_build` makes its parts in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ async def open_run(
     sinks: Sequence[Sink],
     channel: ItemChannel | None = None,
 ) -> AsyncIterator[CrawlRun]:
-    """Build one run over an open frontier, and close its parts afterwards in reverse order.
+    """Build one run on an open frontier. Afterwards close its parts in reverse order.
 
-    With `channel` the items also go there.
+    With `channel`, items are also sent there.
     """
     run = None
     try:
@@ -87,10 +87,10 @@ async def _build(
     stats = RunStats(clock.now())
     seeds = remember_seeds(state, crawl)
 
-    # What the run reads from and writes to.
+    # The outputs of the run, and its key store.
     storage, feeds, state_saver = await _open_outputs(stack, crawl, state, opened, sinks, stats)
 
-    # What all spiders share, then what each has of its own: fetchers, middlewares, callbacks.
+    # The parts that all spiders share, then the parts of each spider: fetchers, middlewares, callbacks.
     addresses = HostAddresses(frontier, SystemResolver(settings.connect_timeout), clock)
     process_cookies = CookieBroadcast() if settings.processes > 1 else None
     context = CrawlContext(
@@ -109,7 +109,7 @@ async def _build(
     runtimes = [await open_runtime(stack, spec, frontier, addresses, seeds, context) for spec in crawl.spiders]
     gates = connect_gates([runtime.gate for runtime in runtimes])
 
-    # Pages are visited in this process, or in others; callbacks of the owner fetch inline either way.
+    # Pages are visited in this process or in worker processes. Either way code of this process can fetch inline.
     inline_fetchers: list[InlineFetcher] = []
     process_starts: dict[str, Sequence[Method]] = {}
     visitors: dict[str, Visitor] = {}
@@ -125,7 +125,7 @@ async def _build(
         processes = open_workers(stack, crawl, state, seeds, opened, addresses, context, gates, process_cookies)
     visitor: LeaseVisitor = processes if processes is not None else combine_visitors(visitors)
 
-    # The engine leases, lets visit, and settles.
+    # The engine leases URLs, passes the leases to the visitor, and settles the outcomes.
     monitor = _monitor(crawl, stats, processes)
     idle, shared = settings.exit_when_idle, bool(settings.frontier)
     limits = EngineLimits(
@@ -133,7 +133,7 @@ async def _build(
     )
     engine = Engine(storage, visitor, HostLookups(gates[0], addresses), limits, monitor, clock)
     if processes is not None:
-        processes.set_engine(engine)  # only now: the engine has them as its visitor
+        processes.set_engine(engine)  # not earlier: the engine is created with them as its visitor
     for runtime, inline in zip(runtimes, inline_fetchers, strict=True):
         runtime.crawler.set_stop(engine.close)
         inline.wake = engine.wake
@@ -200,7 +200,7 @@ def _open_indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) ->
 
 
 async def _close_indexer(indexer: Indexer) -> None:
-    """Let it index the rest. If this is cancelled, stop it first: its index is closed next."""
+    """Let the indexer finish. If this is cancelled, stop the indexer before its index is closed."""
     try:
         await asyncio.to_thread(indexer.close)
     except asyncio.CancelledError:
@@ -209,13 +209,13 @@ async def _close_indexer(indexer: Indexer) -> None:
 
 
 async def _commit(committer: Committer) -> None:
-    """Make durable what was changed from outside, together with the items. Raises `StateError`."""
+    """Commit changes made from outside, together with the items. Raises `StateError`."""
     if not await committer.commit():
-        raise StateError("the crawl is failing: what was changed now is not kept")
+        raise StateError("the crawl is failing: this change is not saved")
 
 
 def _earlier_output_notes(earlier: Mapping[str, int], positions: Mapping[str, int], settings: Settings) -> list[str]:
-    """Return a hint if earlier runs have written items to other outputs."""
+    """Return a hint if earlier runs have written items to other outputs, else an empty list."""
     others = [
         name.partition(":")[2] for name, size in earlier.items() if ":" in name and size and name not in positions
     ]

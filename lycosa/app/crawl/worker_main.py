@@ -1,7 +1,7 @@
-"""A worker process of a crawl: started by the owner of the crawl (`app.crawl.workers`), and ended with it.
+"""A worker process of a crawl. The owner of the crawl starts it (`app.crawl.workers`); it exits when the owner does.
 
-It reads a `WorkerTask` from its socket, builds the parts that visit pages as a crawl of one process does, but remote
-ones where the owner has the real ones (`crawl.workers.remote`), and visits pages until the owner closes the crawl.
+It reads a `WorkerTask` from its socket and builds the same parts as a crawl of one process. For parts that exist only
+in the owner, it uses remote ones (`crawl.workers.remote`). It visits pages until the owner closes the crawl.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ PR_SET_PDEATHSIG = 1
 def main(handle: int, owner: int) -> None:
     """Visit pages for the process `owner`, which started this one; `handle` is the socket to it."""
     _die_with_parent(owner)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner, who ends the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles Ctrl-C and ends the workers
     sock = socket.socket(fileno=handle)
     try:
         task = _read_task(sock)
@@ -84,7 +84,7 @@ def main(handle: int, owner: int) -> None:
 
 
 class WorkerProcess:
-    """The parts of this process that all its spiders share."""
+    """The parts of this process that its spiders share."""
 
     def __init__(self, task: WorkerTask) -> None:
         self.task = task
@@ -102,7 +102,7 @@ class WorkerProcess:
 
     def _on_disconnect(self, reason: Exception | None) -> None:
         if not self.is_closing:
-            os._exit(1)  # the owner died: the next run repeats what was under way
+            os._exit(1)  # the owner died: the next run repeats the visits in progress
         self.disconnected.set()
 
 
@@ -112,10 +112,10 @@ async def _serve(sock: socket.socket, task: WorkerTask) -> None:
     logging.basicConfig(level=task.log_level, handlers=[RemoteLogHandler(process.connection.send)], force=True)
     try:
         await _visit_pages(process)
-    except Exception as error:  # noqa: BLE001  the owner ends the crawl, and reports it
+    except Exception as error:  # noqa: BLE001  the owner ends the crawl and reports the error
         process.visits.fail(error)
     process.is_closing = True
-    await asyncio.sleep(0)  # log handlers pass on their last lines in this iteration
+    await asyncio.sleep(0)  # log handlers send their last lines in this iteration
     process.connection.close()
     await process.disconnected.wait()
 
@@ -140,7 +140,7 @@ async def _visit_pages(process: WorkerProcess) -> None:
         for spec, state in zip(crawl.spiders, states, strict=True):
             if _state_of(spec) != state:
                 log.warning(
-                    "%s.state was changed by callbacks: with several processes it is not kept", spec.spider.name
+                    "%s.state was changed by callbacks: it is not saved with several processes", spec.spider.name
                 )
     await crawl.send(engine_stopped)
     await crawl.settle_signals()
@@ -172,7 +172,7 @@ def _context(process: WorkerProcess, crawl: CrawlSpec, leaser: ProxyLeaser | Non
     records = SqliteKeyStore(state / "records.sqlite", read_only=True)
     return CrawlContext(
         known=process.known.contained,
-        sinks=sinks_of(crawl.settings, state / "items.jsonl", crawl.target.name),  # only to prepare items
+        sinks=sinks_of(crawl.settings, state / "items.jsonl", crawl.target.name),  # never opened: only prepare items
         stats=process.stats,
         state_saver=StateSaver(RemoteStore(records, process.connection.send)),
         clock=clock,
@@ -221,8 +221,8 @@ def _import_file(module: ModuleFile) -> None:
 
 
 def _die_with_parent(owner: int) -> None:
-    """Have this process killed when the owner dies, even in the middle of a call that never ends."""
-    with suppress(OSError, AttributeError):  # other systems than Linux: only the closed socket ends the process
+    """Have this process killed when the owner dies, even in the middle of a call that never returns."""
+    with suppress(OSError, AttributeError):  # not on Linux: only the closed socket ends the process
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != owner:  # it died before prctl
+    if os.getppid() != owner:  # the owner died before prctl
         os._exit(1)

@@ -63,7 +63,8 @@ async def open_live(path: Path, report: Callable[[str], None]) -> AsyncIterator[
     """Connect to the process that runs on the state in this folder. Raises `UsageError` if none does, `StateError`."""
     async with open_state(path, report=report) as state:
         if not state.pid:
-            raise UsageError(f"{path}: the crawl does not run: lycosa frontier status --state {path} shows its counts")
+            advice = f"lycosa frontier status --state {path} shows its counts"
+            raise UsageError(f"{path}: the crawl is not running: {advice}")
         yield LiveCrawl(state)
 
 

@@ -1,4 +1,4 @@
-"""Opens a crawl for `lycosa frontier`: its state itself, the socket of its running owner, or a shared crawl."""
+"""Opens a crawl for `lycosa frontier`: directly from its state, through its running process, or a shared crawl."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from lycosa.frontier.state_dir import DESCRIPTION, SOCKET, WORKER, StateDir, own
 from lycosa.infra.clock import Clock
 
 START_MAX_S = 3.0
-"""How long a starting owner may take to listen, and an ending one to release the state."""
+"""How long a starting owner may take to listen on its socket, and an exiting owner to release the state."""
 
 RETRY_EVERY_S = 0.05
 NAMES_SHOWN = 10
-STOPPED = "the crawl does not run: the command that started it resumes it"
+STOPPED = "the crawl is not running: the command that started it resumes it"
 NO_CRAWL = "no crawl has been started here: lycosa crawl START-URL {} starts one with the imported URLs"
 
 
@@ -40,9 +40,9 @@ NO_CRAWL = "no crawl has been started here: lycosa crawl START-URL {} starts one
 class OpenState:
     """An open state with its frontier, or an open shared crawl.
 
-    `place` is its name for messages, `path` its folder if it has one. `runs` says where it runs ("process 12",
-    "3 workers"), "" if it does not. `resume_options` are the options of `lycosa crawl` that resume it. `pid` is the
-    process id of the running owner, 0 if there is none.
+    `place` is its name for messages; `path` its folder, None for a shared crawl. `runs` says where the crawl runs
+    ("process 12", "3 workers"), "" if it does not run. `resume_options` are the options of `lycosa crawl` that resume
+    it. `pid` is the process id of the running owner, 0 if there is none.
     """
 
     place: str
@@ -55,11 +55,11 @@ class OpenState:
 
     @property
     def fingerprint_of(self) -> Fingerprint:
-        """How the crawl computes fingerprints. Raises `BadSetting` if only its spider can."""
+        """The fingerprint function of the crawl. Raises `BadSetting` if only the spider's code can compute them."""
         return stored_fingerprint(self.description.key)
 
     async def look_up(self, url: str) -> list[tuple[str, UrlFacts]]:
-        """Return what is known of a canonical URL: by spider if there are several, else once with the name "".
+        """Return (spider, facts about a canonical URL) for each spider; the name is "" if there is only one spider.
 
         Raises `BadSetting` if only a run of the spider can compute fingerprints.
         """
@@ -70,7 +70,7 @@ class OpenState:
         return [(each.name, await _look_up(self, url, own_fingerprint, each)) for each, own_fingerprint in own]
 
     def with_spider(self, record: UrlRecord) -> UrlRecord:
-        """Return the record with the fingerprint of its spider, if there are several. Raises `UsageError`."""
+        """Return the record with its spider's fingerprint, if the crawl has several spiders. Raises `UsageError`."""
         names = [each.name for each in self.description.members]
         if not names:
             return record
@@ -81,7 +81,7 @@ class OpenState:
 
 
 def find_state(folder: str | None, home: Path) -> Path:
-    """Return this state folder, or if None the only one in `home`. Raises `UsageError`."""
+    """Return `folder` if it is given, else the only state folder in `home`. Raises `UsageError`."""
     if folder:
         if not (Path(folder) / DESCRIPTION).is_file():
             raise UsageError(f"{folder} is not the state of a crawl: give the folder named in its summary")
@@ -112,13 +112,13 @@ async def open_state(
 
 
 def create_state(path: Path) -> bool:
-    """Create an empty state that belongs to no crawl yet; return False if there is one.
+    """Create an empty state that belongs to no crawl yet. Return False if there is a state already.
 
-    Completes one whose creation was interrupted, and waits for another process that is creating it. Raises
-    `StateError`, and `UsageError` if no state may be created there.
+    Completes a state whose creation was interrupted, and waits for another process that is creating it. Raises
+    `StateError`, or `UsageError` if no state may be created there.
     """
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"{path}: the folder {path.parent} does not exist, so no state is created there")
+        raise UsageError(f"{path}: cannot create a state there: the folder {path.parent} does not exist")
     deadline = time.monotonic() + START_MAX_S
     while not (path / DESCRIPTION).exists():
         try:
@@ -133,7 +133,7 @@ def create_state(path: Path) -> bool:
 
 
 def bounds_of(description: Description, options: Description | SpiderDescription) -> CrawlBounds:
-    """Return the rules that limit the described crawl, with the options of the crawl or of one of its spiders."""
+    """Return the rules that limit the described crawl. `options` are those of the crawl or of one of its spiders."""
     known = description.spider or description.scope
     scope = scope_of(description.scope, description.seeds, options.domains, options) if known else None
     return CrawlBounds(
@@ -218,9 +218,9 @@ def _state_option(path: Path) -> str:
 async def open_shared(
     url: str, name: str, report: Callable[[str], None], *, create: tuple[int, bool] | None = None
 ) -> AsyncIterator[OpenState]:
-    """Open a shared crawl without taking part in it; "" means the only one in this Redis.
+    """Open a shared crawl without joining it as a worker. The name "" means the only crawl in this Redis.
 
-    With `create` (number of partitions, `keep_done`) it is created if it does not exist. Raises `LycosaError`.
+    With `create` (number of partitions, `keep_done`) the crawl is created if it does not exist. Raises `LycosaError`.
     """
     from lycosa.frontier.redis.admin.open_crawl import CrawlForm, open_crawl  # an extra
 

@@ -22,20 +22,20 @@ log = logging.getLogger(__name__)
 
 WAIT_S = 30.0
 HOLD_MAX_S = 3600.0
-"""The default limit of renewals: a block that never ends does not keep its proxy for ever."""
+"""The default `max_hold_s`: a block that never ends must not keep its proxy forever."""
 
 LEASE_MIN_S, LEASE_MAX_S = 0.1, 86_400.0
 
 RENEWALS = 3
-"""Renewals in the time of a lease, so that one of them may fail."""
+"""Number of renewals within the time of a lease, so that one of them may fail."""
 
 LATENCY_MAX_S, REST_MAX_S = 3600.0, 86_400.0
 
 REPORTS_MAX = 10_000
-"""Reports on one lease."""
+"""Maximum number of reports on one lease."""
 
 TEXT_MAX = 255
-"""Characters of a target, a session, a tag; a longer reason is cut off."""
+"""Maximum characters of a target, a session or a tag; a longer reason is cut off."""
 
 
 class LeaseOptions(TypedDict, total=False):
@@ -50,10 +50,10 @@ class LeaseOptions(TypedDict, total=False):
 
 
 class LeasedProxy:
-    """A leased proxy. `url` is the address to connect with (a secret), `name` the public one.
+    """A leased proxy. `url` is the address to connect with (a secret), `name` the address without the login.
 
-    `rebound`: the session had another proxy before, whose cookies are of no use any more. `is_lost`: the lease ended
-    before the block did, and somebody else may have the proxy.
+    `rebound`: the session had another proxy before, so its cookies are useless now. `is_lost`: the lease ended before
+    the block did, so another client may have the proxy.
     """
 
     def __init__(self, lease: ProxyLease, rules: Sequence[OutcomeRule]) -> None:
@@ -72,7 +72,7 @@ class LeasedProxy:
 
     @property
     def proxies(self) -> dict[str, str]:
-        """The address for requests: `requests.get(url, proxies=proxy.proxies)`."""
+        """The address in the form of the `requests` library: `requests.get(url, proxies=proxy.proxies)`."""
         return {"http": self.url, "https": self.url}
 
     @property
@@ -82,12 +82,12 @@ class LeasedProxy:
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """What is known of the proxy: country, provider."""
+        """The tags of the proxy, such as country and provider."""
         return self.lease.proxy.tags
 
     @property
     def target(self) -> str:
-        """What the proxy was leased for."""
+        """The target that the proxy was leased for."""
         return self.lease.target
 
     @property
@@ -107,13 +107,13 @@ class LeasedProxy:
     ) -> Outcome:
         """Report the result of one request: a response of any client, a status, or an exception. Return its outcome.
 
-        Each report counts as a use. `body`, when the response has not read it, is searched for captchas and by the
-        rules of the target. `blame` overrides the verdict ("none", "nobody", "miss", "site", "proxy"), with a short
-        `reason`; `rest_s` asks for a cool-down of so many seconds. `latency_s` is the time to connect. Raises
-        `UsageError` for a result that says nothing.
+        Each report counts as one use. `body` is searched for captchas and by the rules of the target; it is needed only
+        if the response object has not read its body. `blame` ("none", "nobody", "miss", "site", "proxy") overrides the
+        outcome found in the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s`
+        is the time to connect, in seconds. Raises `UsageError` for a result of any other kind.
         """
         if len(self.outcomes) >= REPORTS_MAX:
-            raise UsageError(f"{REPORTS_MAX:,} reports on one lease: take another lease")
+            raise UsageError(f"more than {REPORTS_MAX:,} reports on one lease: take another lease")
         _refuse_bad_time("latency_s", latency_s, LATENCY_MAX_S)
         _refuse_bad_time("rest_s", rest_s, REST_MAX_S)
         if blame is not None:
@@ -128,7 +128,7 @@ class LeasedProxy:
 
 
 class Pool:
-    """A pool of proxies. Errors of its store are `StateError`."""
+    """A pool of proxies. Errors of its store raise `StateError`."""
 
     def __init__(self, port: ProxyPool, policies: Policies) -> None:
         self.port = port
@@ -145,13 +145,13 @@ class Pool:
     ) -> AbstractAsyncContextManager[list[LeasedProxy]]: ...
 
     def lease(self, target: str, n: int | None = None, **options: Unpack[LeaseOptions]) -> Any:
-        """Lease the best proxy for a target while the block runs; with `n` a list of so many different ones.
+        """Lease the best proxy for a target while the block runs; with `n`, a list of `n` different proxies.
 
-        `session`: the same proxy again for the same word, as long as it works. `tags`: only proxies with these tags.
+        `session`: the same name gets the same proxy again, as long as that works. `tags`: only proxies with these tags.
         `avoid`: keys of proxies to exclude. Waits up to `wait_s` for a proxy, then raises `NoProxy`, which says why
-        there is none. The lease (of `lease_s`, by default from the policy of the target) is renewed until the block
-        ends, for up to `max_hold_s`; when the process dies it expires. An exception that leaves the block is reported,
-        unless it says nothing about proxies.
+        there is none. The lease lasts `lease_s` (default: the target's policy) and is renewed until the block ends, for
+        up to `max_hold_s`. If the process dies, the lease expires. An exception that leaves the block is reported if it
+        concerns the proxy.
         """
         return self._lease(target, n, **options)
 
@@ -181,7 +181,7 @@ class Pool:
             yield leased[0] if n is None else leased
         except BaseException as error:
             _report_error(leased, error)
-            with suppress(LycosaError):  # the error of the block says more
+            with suppress(LycosaError):  # the block's exception is more important
                 await self._release(leased)
             raise
         else:
@@ -195,19 +195,19 @@ class Pool:
         return await self.port.add(read)
 
     async def remove(self, *keys: str) -> int:
-        """Forget proxies by their keys. Return how many there were."""
+        """Remove proxies by their keys. Return how many were removed."""
         return await self.port.remove(keys)
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
-        """Ban a proxy for a target, for good or until a time (unix seconds). False when it is unknown."""
+        """Ban a proxy for a target, permanently or until a unix time. Return False if it is not in the pool."""
         return await self.port.ban(target, key, until, reason)
 
     async def unban(self, target: str, key: str) -> bool:
-        """Lift bans and cool-downs of a proxy for a target. Return False when it is not in the pool."""
+        """Lift bans and cool-downs of a proxy for a target. Return False if it is not in the pool."""
         return await self.port.unban(target, key)
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, the lowest latency first, or those of a target."""
+        """Return all proxies, or those of a target, ordered by latency (lowest first)."""
         return await self.port.proxies(target)
 
     async def targets(self) -> list[TargetView]:
@@ -241,7 +241,7 @@ class Pool:
 
 def _report_error(leased: Sequence[LeasedProxy], error: BaseException) -> None:
     outcome = outcome_of_error(error)
-    # With several proxies it is unknown which one the exception is about.
+    # With several proxies it is unknown which of them caused the exception.
     if len(leased) == 1 and outcome is not None and len(leased[0].outcomes) < REPORTS_MAX:
         leased[0].outcomes.append(outcome)
 

@@ -28,17 +28,17 @@ REASONS_MAX = 12
 BUGS_SHOWN = 20
 
 EXCEPTION_IN = re.compile(r"([A-Za-z_]\w* in \w+): ")
-"""How the reason of a page begins if the user's code failed on it: `ValueError in parse: ...`."""
+"""The start of a page's reason if the user's code failed on the page: `ValueError in parse: ...`."""
 
 ROBOTS_URL = re.compile(r"(?<=^cannot fetch )\S+/(?=robots\.txt: )")
-"""What differs from host to host in the reason of a page whose robots.txt cannot be fetched."""
+"""The part that differs between hosts in the reason of a page whose robots.txt cannot be fetched."""
 
 Observe = Callable[[Snapshot], None]
 
 
 @contextmanager
 def show_progress(settings: Settings) -> Iterator[Observe | None]:
-    """Yield a function that shows snapshots, and may be called at any rate; None with `quiet`."""
+    """Yield a function that shows snapshots and limits their rate itself; None with `quiet`."""
     if settings.quiet or sys.stderr is None:
         yield None
     elif _has_live_line(settings):
@@ -51,7 +51,7 @@ def show_progress(settings: Settings) -> Iterator[Observe | None]:
 def rate_limited(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
     """Return an observer that passes on one snapshot per interval of the crawl's time, the first after `first` seconds.
 
-    A crawl that waits or is paused is passed on at once: its next snapshot may come much later.
+    A snapshot of a waiting or paused crawl is passed on at once, since the next one may come much later.
     """
     due = seconds if first is None else first
 
@@ -65,7 +65,7 @@ def rate_limited(seconds: float, show: Observe, *, first: float | None = None) -
 
 
 def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
-    """Return the state of the crawl in one line, the most important first."""
+    """Return the state of the crawl in one line, with the most important numbers first."""
     parts = [
         f"{format_duration(snapshot.elapsed_s)}: {_pages(snapshot)}",
         _pace(snapshot),
@@ -81,7 +81,7 @@ def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
 
 
 def summary_lines(summary: Summary) -> list[str]:
-    """Return how the crawl ended, what became of its URLs, and where the items and the state are."""
+    """Return lines about how the crawl ended, what happened to its URLs, and where the items and the state are."""
     now = summary.snapshot
     here, ever = (" in this run", " in all runs") if summary.resumed else ("", "")
     lines = [_headline(summary) + ("" if summary.nothing_to_do else here)]
@@ -108,12 +108,12 @@ def summary_lines(summary: Summary) -> list[str]:
 
 
 def _again(summary: Summary) -> str:
-    """Return how to resume the crawl. The same command with -O would start afresh again."""
+    """Return how to resume the crawl. Repeating a command with -O would start afresh."""
     return "the same command with -o instead of -O resumes" if summary.overwritten else "the same command resumes"
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:
-    """Return how many URLs are dead and why, and the first of them; of those with one bug only one."""
+    """Return how many URLs are dead and why, and list the first ones; only one URL for each bug."""
     causes: Counter[str] = Counter()
     for reason, number in summary.dead_reasons.items():
         causes[_cause(reason)] += number
@@ -129,7 +129,7 @@ def _dead_rows(summary: Summary, ever: str) -> list[str]:
 
 
 def _cause(reason: str) -> str:
-    """Return what the reasons of one cause have in common, without a message or URL that differs from page to page."""
+    """Return the part of a reason that all pages with the same cause share: no message or URL of one page."""
     exception = EXCEPTION_IN.match(reason)
     return exception[1] if exception else ROBOTS_URL.sub("", reason)
 
@@ -140,11 +140,11 @@ def _bug_rows(bugs: Sequence[Bug]) -> list[str]:
 
 
 def _proxies(stats: Mapping[str, Any]) -> str:
-    """Return the outcomes of the proxies of a pool, "" without one."""
+    """Return how the crawl used the proxies of its pool; "" if it has none or did not use it."""
     outcomes = {
         "banned": stats.get("proxy/outcomes/site", 0),
-        "not reached": stats.get("proxy/outcomes/proxy", 0),
-        "failed behind": stats.get("proxy/outcomes/miss", 0),
+        "unreachable": stats.get("proxy/outcomes/proxy", 0),
+        "failed after the proxy": stats.get("proxy/outcomes/miss", 0),
         "sent again": stats.get("proxy/sent_again", 0),
         "given up": stats.get("proxy/given_up", 0),
         "waited": stats.get("proxy/waits", 0),
@@ -158,7 +158,7 @@ def _proxies(stats: Mapping[str, Any]) -> str:
 
 
 def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
-    # Workers report once a second, so the reports of one that was killed may lack pages that the frontier has counted.
+    # Workers report once a second, so the last report of a killed worker may lack pages that the frontier has counted.
     pages = max(page_count(totals), page_count(pages_done(reasons)))
     items, size = count(totals.get("items", 0), "item"), format_size(totals.get("bytes", 0))
     return f"{count(int(pages), 'page')}, {items}, {size} by all workers so far"
@@ -181,7 +181,7 @@ def _headline(summary: Summary) -> str:
 
 
 def _pages(now: Snapshot) -> str:
-    """Return how many pages were fetched, changed and unchanged."""
+    """Return how many changed pages were fetched, and how many unchanged ones."""
     if not now.unchanged:
         return count(now.pages, "page")
     if not now.pages:
@@ -234,7 +234,7 @@ def _from_now(summary: Summary) -> str:
 
 
 def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
-    """Return the remaining time, if there is a limit and the pages to reach it are queued; else ""."""
+    """Return the remaining time if there is a page limit and enough pages are queued to reach it; else ""."""
     unfinished = snapshot.queued + snapshot.leased + snapshot.delayed
     if max_pages is None or snapshot.rate <= 0 or not 0 < max_pages - snapshot.pages <= unfinished:
         return ""
@@ -254,14 +254,14 @@ def _row(name: str, text: str) -> str:
 
 
 def _has_live_line(settings: Settings) -> bool:
-    """Whether a live line is possible. On a terminal that also gets the items it would overwrite them."""
+    """Return whether a live line is possible. If the items go to the same terminal, it would overwrite them."""
     items_on_terminal = settings.output in {None, STANDARD_OUTPUT} and sys.stdout is not None and sys.stdout.isatty()
     return sys.stderr.isatty() and not items_on_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
 
 @contextmanager
 def _live_line(settings: Settings) -> Iterator[Observe]:
-    """Redraw one line; it disappears before the summary. rich obeys NO_COLOR."""
+    """Yield a function that redraws one line, which disappears at the end. rich obeys NO_COLOR."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

@@ -230,7 +230,7 @@ class Visitor:
         children = self._link_records(results.links, parent, guarded=guarded) if results.links else []
         for request in results.requests:
             try:
-                # As in Scrapy, `dont_filter` set in a callback also lifts the scope. Set by us (redirects), it does not.
+                # As in Scrapy, `dont_filter` from a callback also lifts the scope. Set by us (redirects), it does not.
                 if request.dont_filter:
                     request.meta[ALLOW_OFFSITE] = True
                 child = to_record(request, self.spider, parent, self.naming, guarded=guarded)

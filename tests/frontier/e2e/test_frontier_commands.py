@@ -283,7 +283,7 @@ def test_explain_and_hosts_name_a_paused_crawl(frontier):
         assert frontier("status", "--state", "s", "--json").json[0]["paused"] == short
         assert short in frontier("hosts", "--state", "s").err
     explanation = frontier("explain", "http://a.example/2", "--state", "s").out
-    assert "the crawl does not run: the command that started it resumes it" in explanation
+    assert "the crawl is not running: the command that started it resumes it" in explanation
     assert "the next run sets the limits of its host" in explanation
     assert "may be contacted" not in explanation
     assert "paused" not in explanation

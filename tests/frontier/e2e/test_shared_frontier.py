@@ -80,7 +80,7 @@ def test_done_urls_can_be_inspected_and_fetched_again(tmp_path: Path, server, ru
         crawl(site, server, tmp_path, *KEEP, "--refresh", "1s")
         assert site.take() == [("/", 304), ("/a", 304), ("/b", 200), ("/gone", 404), ("/new", 200)]
         assert run_command("requeue", "--done", "--url", "*/new").stdout == "1 URL queued again\n"
-        assert "queued\n  the crawl does not run" in run_command("explain", f"{site.url}/new").stdout
+        assert "queued\n  the crawl is not running" in run_command("explain", f"{site.url}/new").stdout
         crawl(site, server, tmp_path, *KEEP)
         assert site.take() == [("/new", 304)]
         assert run_command("verify").stdout == "no errors found\n"

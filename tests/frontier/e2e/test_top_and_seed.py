@@ -214,7 +214,7 @@ def test_local_crawl_serves_metrics_and_accepts_seeds(tmp_path: Path) -> None:
         assert sum(host["queued"] + host["in_flight"] for host in view["hosts"]) <= 2
     stopped = lycosa("top", "--state", "state", "--once", cwd=tmp_path)
     assert stopped.returncode == 2
-    assert "the crawl does not run: lycosa frontier status --state state" in stopped.stderr
+    assert "the crawl is not running: lycosa frontier status --state state" in stopped.stderr
 
 
 def test_full_server_rejects_seeds(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -199,7 +199,7 @@ def test_the_number_and_values_of_reports_are_limited(monkeypatch: pytest.Monkey
                     proxy.report(**wrong)
             for _ in range(3):
                 proxy.report(200)
-            with pytest.raises(UsageError, match="3 reports on one lease: take another lease"):
+            with pytest.raises(UsageError, match="more than 3 reports on one lease: take another lease"):
                 proxy.report(200)
         (view,) = await pool.proxies(SITE)
         assert view.uses == 3
