@@ -47,5 +47,5 @@ async def _fetch(settings: Settings, request: Request, spider_class: type[Any]) 
         except IgnoreRequest as ignored:
             if str(ignored) != "robots":
                 raise
-            raise IgnoreRequest(f"robots.txt forbids {request.url}: -s robots=false ignores it, if you may") from None
+            raise IgnoreRequest(f"robots.txt forbids {request.url}: if you may, write -s robots=false") from None
         return response

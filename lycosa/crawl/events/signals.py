@@ -246,7 +246,7 @@ def _signal_of(signal: Signal | str) -> Signal:
     if found is not None:
         return found
     near = get_close_matches(str(signal), SIGNALS, n=1)
-    meant = f"did you mean {near[0]}?" if near else "write one of lycosa.signals, or a Signal of your own"
+    meant = f"did you mean {near[0]}?" if near else "write one of lycosa.signals, or your own Signal"
     raise BadSpider(f"there is no signal {signal!r}: {meant}")
 
 

@@ -155,7 +155,7 @@ class Downloader:
         accept = self.accept if into is None else None
         raw = await self.fetcher.fetch(sent, accept=accept, address=address, public_only=guarded, into=into)
         if not isinstance(raw, model.HttpResponse):
-            raise BadMiddleware(f"the fetcher returned {raw!r:.60}: write a model.HttpResponse, or raise FetchError")
+            raise BadMiddleware(f"the fetcher returned {raw!r:.60}: return a model.HttpResponse, or raise FetchError")
         now = self.clock.now()
         if sent is not request and raw.status == 304:
             return Unchanged(update_validators(record.validators, raw.headers, now), raw.size_bytes)

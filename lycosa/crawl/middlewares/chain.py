@@ -162,7 +162,7 @@ def with_spider(method: Method, count: int, spider: object) -> Method:
         return method
     if _takes(signature, [*arguments, spider]):
         return wraps(method)(lambda *args: method(*args, spider))
-    raise BadMiddleware(f"{method.__qualname__}{signature} does not take what it is called with")
+    raise BadMiddleware(f"{method.__qualname__}{signature} cannot be called with its arguments")
 
 
 def _takes(signature: inspect.Signature, arguments: Sequence[object], **named: object) -> bool:

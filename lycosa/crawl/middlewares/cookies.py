@@ -132,7 +132,7 @@ class Cookies:
         try:
             return msgspec.json.encode((self._owner, key)).decode()
         except (TypeError, ValueError, OverflowError) as error:
-            raise BadSpider(f"the cookiejar in meta is a {type(key).__name__}: write a text or a number") from error
+            raise BadSpider(f"the cookiejar in meta is a {type(key).__name__}: write a string or a number") from error
 
     def _load(self, name: str) -> CookieJar:
         data = self._store.get(TABLE, name)

@@ -208,7 +208,7 @@ class HttpCache:
 
     def _disable(self, error: StateError) -> None:
         if not self._disabled:
-            log.warning("the HTTP cache is not used any more: %s", error)
+            log.warning("the HTTP cache is no longer used: %s", error)
         self._disabled = True
 
     def _add_pending(self, request: Request, stored: StoredResponse, decision: CacheDecision) -> None:

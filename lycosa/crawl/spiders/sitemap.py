@@ -65,7 +65,7 @@ class SitemapSpider(Spider):
         super().__init__(**arguments)
         owner = type(self).__name__
         if isinstance(self.sitemap_urls, str):
-            raise BadSpider(f"sitemap_urls of {owner} is text: write a list, [{self.sitemap_urls!r}]")
+            raise BadSpider(f"sitemap_urls of {owner} is a string: write a list, [{self.sitemap_urls!r}]")
         self._since = _unix(self.sitemap_since, owner)
         self._follow = [compile_regex(regex, f"sitemap_follow of {owner}").search for regex in self.sitemap_follow]
         self._callbacks = list(self._compile_rules(f"sitemap_rules of {owner}"))

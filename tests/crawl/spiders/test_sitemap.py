@@ -195,7 +195,7 @@ def test_nesting_of_indexes_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: 
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"sitemap_urls": "http://x/"}, "sitemap_urls of Shop is text: write a list, ['http://x/']"),
+        ({"sitemap_urls": "http://x/"}, "sitemap_urls of Shop is a string: write a list, ['http://x/']"),
         ({"sitemap_rules": [("[", "parse")]}, "sitemap_rules of Shop: '[' is not a regular expression"),
         (
             {"sitemap_rules": [("", "parse_itm")]},

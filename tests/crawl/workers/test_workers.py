@@ -103,7 +103,7 @@ def test_results_that_cannot_be_sent_are_a_failure_of_their_page(outcome: Comple
     found = sent_outcome(outcome, 1000)
     assert isinstance(found, Failed)
     assert found.retry_at is None
-    assert "its results cannot be handed to the process that writes them: " in found.reason
+    assert "its results cannot be sent to the process that writes them: " in found.reason
     assert reason in found.reason
 
 

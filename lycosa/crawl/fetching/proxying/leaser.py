@@ -100,7 +100,7 @@ class ProxyLeaser:
         began = self._clock.now()
         which = selector.session, frozenset(selector.tags.items())
         if not self._wait_stats.has_room(selector.target, which, began):
-            raise NoProxyYet(f"enough requests wait for a proxy for {selector.target}", began + QUEUE_S / 2)
+            raise NoProxyYet(f"enough requests already wait for a proxy for {selector.target}", began + QUEUE_S / 2)
         wait_s = self._wait_stats.wait_s(selector.target, began)
         if self._outage.max_s is not None:
             wait_s = min(wait_s, self._outage.max_s / 4)  # so that the outage is reported before it ends the crawl

@@ -75,7 +75,7 @@ def _of_host(host: str) -> str:
 def _text(key: str, value: Any) -> str:
     if isinstance(value, str) and 0 < len(value) <= TEXT_MAX:
         return value
-    raise BadSpider(f"{key} in meta is {value!r:.60}: write a text of 1 to {TEXT_MAX} characters")
+    raise BadSpider(f"{key} in meta is {value!r:.60}: write a string of 1 to {TEXT_MAX} characters")
 
 
 def _tags(tags: Any) -> Mapping[str, str]:
