@@ -526,5 +526,5 @@ def test_a_worker_of_another_spider_is_refused(tmp_path: Path, redis) -> None:
     assert lycosa("worker", "shop.py", *options, "--state", "1", cwd=tmp_path).returncode == 1
     done = lycosa("worker", "news.py", *options, "--state", "2", cwd=tmp_path)
     assert done.returncode == 3
-    assert "is one of spider shop, not of spider news: give another --crawl-name" in done.stderr
+    assert "belongs to spider shop, not to spider news: give another --crawl-name" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -1,4 +1,4 @@
-"""A crawl in Redis as it looks from outside, for `lycosa top`: workers, speed, what is left. Changes nothing."""
+"""A read-only view of a crawl in Redis, for `lycosa top`: workers, speed, remaining work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lycosa.frontier.redis.worker.partition import STATES
 from lycosa.frontier.redis.worker.session import Session
 
 HOSTS_SAMPLED = 200
-"""Hosts of each kind (ready, waiting, leased) that are looked at, at random, besides the busiest of the last view."""
+"""Number of hosts of each kind (ready, waiting, leased) to sample, besides the busiest hosts of the last view."""
 
 HOSTS_SHOWN = 10
 
@@ -26,7 +26,7 @@ class Watcher:
         self._busiest: list[str] = []
 
     async def view(self) -> CrawlView | None:
-        """Return the crawl as it is now, None if it does not exist any more: one round trip to each partition."""
+        """Return the current view of the crawl; None if it no longer exists. Takes one round trip to each partition."""
         first, *others = self.session.partitions
         share = -(-HOSTS_SAMPLED // len(self.session.partitions))
         _, *reply = await self.session.operate(first, "watch", share, 0, *self._busiest)
