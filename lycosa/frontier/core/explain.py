@@ -48,7 +48,7 @@ class CrawlBounds(NamedTuple):
 
 
 class UrlFacts(NamedTuple):
-    """What is known of a canonical URL, its host and the segments.
+    """The data about a canonical URL, its host and the segments.
 
     `halted` is why nothing at all is fetched, or "". While the crawl is `stopped`, the limits of hosts are unknown.
     """

@@ -1,14 +1,14 @@
-"""What identifies a request: its key, of which the fingerprint is the 64-bit hash.
+"""Identifies requests: a request has a key, and its fingerprint is the 64-bit hash of the key.
 
 By default the key is method, canonical URL and body (`core.url.fingerprint`). `FingerprintRules` can leave out query
-parameters that do not select the page, sort the others, and call a resolver of the user. The request is always fetched
-at its own URL.
+parameters that do not select the page, sort the others, and call a user's resolver. The request is always fetched at
+its full URL.
 
 A parameter is the text between two `&` (WHATWG). Its name is decoded once to compare it with the rules; parameters that
 remain are compared as written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the
-query, empty parameters do not count. A parameter with a bare `;` is never left out: old servers read several parameters
-there. The method always counts. Nothing here raises, whatever the canonical URL, except a resolver. The time is linear
-in the length of the URL.
+query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read several parameters
+there. The method is always part of the key. For a canonical URL nothing here raises except a resolver. The time is
+linear in the length of the URL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.core.url import fingerprint
 
 KeyResolver = Callable[[str, str, bytes], str | bytes | int]
-"""(method in upper case, canonical URL, body) -> the key of the request, besides its method.
+"""(method in upper case, canonical URL, body) -> the key of the request, without its method.
 
 It must return the same key for the same request in every run, so it must not use time, randomness or counters.
 """
@@ -62,7 +62,7 @@ TRACKING = frozenset({
 """Parameters that tell where a visitor came from, in lower case: from the lists of AdGuard (TrackParamFilter,
 general_url) and Brave (query-filter), and from the documentation of the services named beside them. Names that some
 sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). After adding a name, URLs that have
-it count as new once; existing states remain valid."""
+it count as new once; existing states stay valid."""
 
 CALLBACKS = frozenset({"callback", "jsonp", "jsoncallback", "jsonpcallback", "jsonp_callback", "json_callback"})
 BUSTERS = frozenset(
@@ -119,7 +119,7 @@ class FingerprintRules:
         return _hash(verb, key)
 
     def reduce(self, url: str) -> str:
-        """Return the part of a canonical URL that counts."""
+        """Return the part of a canonical URL that goes into the key."""
         address, mark, query = url.partition("?")
         if self.slash:
             origin = address.index("/", 8) + 1
@@ -137,7 +137,7 @@ class FingerprintRules:
 
 
 def split_rules(texts: Iterable[str]) -> list[str]:
-    """Split a setting into words at commas; everything after `drop:` or `keep:` is one word with it."""
+    """Split a setting into words at commas; `drop:` or `keep:` and everything after it are one word."""
     found = []
     for text in texts:
         rest = text
@@ -155,7 +155,7 @@ def is_function(word: str) -> bool:
 
 
 def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> FingerprintRules:
-    """Return the rules that these words mean, in any order. Raises `BadSetting`.
+    """Parse words, in any order, into rules. Raises `BadSetting`.
 
     The resolver, called `name`, gets the URLs that the other rules have reduced.
     """

@@ -2,7 +2,7 @@
 
 - Every row can be read, and SEEN has its fingerprint with its state (unless it is never filtered).
 - Every fingerprint in SEEN is in exactly one state, and in the Bloom filter.
-- The counts are those of the rows.
+- The counts match the rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lycosa.frontier.lsm.open_segment import OpenSegment
 from lycosa.frontier.lsm.rows import ARRIVAL, decode_dead, decode_done, decode_record
 
 PROBLEMS_MAX = 1000
-"""Lines that are reported; more are of no use."""
+"""Maximum number of lines that are reported."""
 
 SCAN_ROWS = 10_000
 REPORT_EVERY = 1_000_000
@@ -81,7 +81,7 @@ def _check_segment(
             report(f"segment {row.name!r}: {seen:,} fingerprints")
         if segment.is_open and fingerprint not in segment.filter:
             yield f"segment {row.name!r}: fingerprint {fingerprint:016x} is not in the Bloom filter"
-    # Each row has its fingerprint in SEEN. With no more fingerprints than rows, none is without a row.
+    # Each row has its fingerprint in SEEN, as checked above. With more fingerprints than rows, some have no row.
     if seen > filtered:
         yield f"segment {row.name!r}: {seen - filtered} fingerprints are known, but in no state"
 
@@ -102,7 +102,7 @@ def _check_count(segment: str, state: str, found: int, counted: int) -> Iterator
 def _read(
     memtable: Memtable, table: int, decode: Callable[[bytes], Any], report: Callable[[str], None]
 ) -> Iterator[tuple[bytes, Any]]:
-    """Yield the rows of a table, decoded; for one that cannot be read a line that says so."""
+    """Yield the keys and decoded rows of a table; for a row that cannot be read, the error message instead."""
     after, read = b"", 0
     while rows := memtable.database.rows_after(table, after, b"", SCAN_ROWS):
         for key, value in rows:
