@@ -73,12 +73,12 @@ def run_scenario(redis) -> Callable[..., None]:
 
 
 FAULTS: dict[str, tuple[Callable[[Crawl], object], str]] = {
-    "a host that is nowhere": (lambda crawl: crawl.raw.delete(crawl.key(Key.READY)), "would never have been leased"),
+    "a host in no set": (lambda crawl: crawl.raw.delete(crawl.key(Key.READY)), "would never have been leased"),
     "transfers that are over": (
         lambda crawl: crawl.change(HOST, "in_flight", 1000),
         "0 transfers are in flight, but the count is 1000",
     ),
-    "a question of nobody": (lambda crawl: crawl.change(HOST, "preparing", 1), "no worker asks for them"),
+    "an unleased prerequisite": (lambda crawl: crawl.change(HOST, "preparing", 1), "but no worker has leased it"),
     "an unknown start": (lambda crawl: crawl.change(HOST, "unconfirmed", "77"), "waits for a transfer that is over"),
     "records of a host": (lambda crawl: crawl.change(HOST, "queued", 9), "3 URLs are queued, but the count is 9"),
     "queued": (
