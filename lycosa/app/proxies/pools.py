@@ -117,7 +117,7 @@ async def _closed_on_error(pool: AnyPool) -> AsyncIterator[AnyPool]:
 
 def _missing(place: PoolAddress) -> UsageError:
     shown = LOGIN.sub("...@", place.text)
-    makes = f"{ADD_COMMAND} {shown} makes one"
+    makes = f"{ADD_COMMAND} {shown} creates one"
     if not place.folder:
         return UsageError(f"there is no pool at {shown}: {makes}")
     if Path(place.folder).exists():

@@ -66,5 +66,5 @@ class ItemLoader(itemloaders.ItemLoader):
         if self.item_class is None:
             return super()._get_item_field_attr(field_name, key, default)
         if field_name not in (ItemAdapter.get_field_names_from_class(self.item_class) or ()):
-            raise BadItem(f"{field_name}: is no field ({self.item_class.__name__})")
+            raise BadItem(f"{field_name}: is not a field ({self.item_class.__name__})")
         return ItemAdapter.get_field_meta_from_class(self.item_class, field_name).get(key, default)

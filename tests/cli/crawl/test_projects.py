@@ -312,7 +312,7 @@ def test_an_empty_project_and_no_project_are_reported(project, run_command, monk
     Path("lycosa.toml").write_text("")
     assert run_command("list") == (2, "", "the project does not say where its spiders are: set spider_modules")
     monkeypatch.chdir(tmp_path)
-    assert run_command("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
+    assert run_command("list") == (2, "", "there is no project here: lycosa startproject NAME creates one")
     Path("scrapy.cfg").touch()
     message = "scrapy.cfg is not read: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
     assert run_command("list") == (2, "", message)

@@ -353,6 +353,6 @@ def test_invalid_time_spans_are_refused(text: str) -> None:
 def test_a_mistyped_pool_is_an_error_and_creates_nothing(run: Run, tmp_path: Path, words: list[str]) -> None:
     code, out, err = run(*words, "--pool", "nosuch/deep/pool")
     problem = "there is no pool in nosuch/deep/pool, nor a file of this name: "
-    problem += "lycosa proxies add FILE --pool nosuch/deep/pool makes one"
+    problem += "lycosa proxies add FILE --pool nosuch/deep/pool creates one"
     assert (code, out, err) == (2, "", f"lycosa: {problem}\n")
     assert not (tmp_path / "nosuch").exists()

@@ -120,7 +120,7 @@ def test_search_reports_no_results(index, capsys):
 
 
 def test_search_reports_partial_matches(index, capsys):
-    assert "no page has all of these words" in run(capsys, "search", "common zebra", "--index", index)[2]
+    assert "no page has all of the words" in run(capsys, "search", "common zebra", "--index", index)[2]
 
 
 def test_the_index_may_come_from_the_settings(index, capsys, monkeypatch):
