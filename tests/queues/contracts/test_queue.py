@@ -564,7 +564,7 @@ def test_items_of_equal_priority_keep_their_order(make):
 @pytest.mark.parametrize("item", [None, {}, (), (None, 1), float("nan"), 1 << 63, b"x"])
 def test_an_item_without_a_priority_is_refused(make, item):
     q = make(order=Order.PRIORITY)
-    with pytest.raises(TypeError, match="no priority"):
+    with pytest.raises(TypeError, match="is not a priority"):
         q.put(item)
 
 
