@@ -125,7 +125,7 @@ def test_a_second_signal_ends_tunnels_at_once(tmp_path: Path):
         (["--bind", "nonsense"], "--bind nonsense: write ADDRESS:PORT such as 127.0.0.1:3128"),
         (["--user", "ann"], "--user, line 1: write NAME:PASSWORD"),
         (["--users", "missing"], "--users missing: no such file or directory"),
-        (["--users", "empty"], "--users empty: there are no accounts in it"),
+        (["--users", "empty"], "--users empty: the file has no accounts"),
         (["--bind", "nonsense", "--users", "marked"], "--bind nonsense: write ADDRESS:PORT"),
         (["--ports", "https"], "--ports 'https': write ports such as"),
         (["--proxy-ca", "empty", "--bind", "127.0.0.1:0"], "--proxy-ca empty: not a file of certificates (PEM)"),
