@@ -22,7 +22,8 @@ ITEM_MAX_BYTES = 256 << 20
 INT_MIN, INT_MAX = -(1 << 63), (1 << 64) - 1
 TUPLE, SET, DICT, DATETIME, BIG_INT = 1, 2, 3, 4, 5
 OPT_IN = (
-    "give the queue type=... for a dataclass or Struct, or serializer='pickle' if you trust all who can write to the queue"
+    "give the queue type=... for a dataclass or Struct, "
+    "or serializer='pickle' if you trust everyone who can write to it"
 )
 
 MOVED = {

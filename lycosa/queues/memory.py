@@ -1,4 +1,4 @@
-"""A queue in the memory of one process, for tests of programs that use stored queues. It takes any object; nothing is durable."""
+"""A queue in the memory of one process: takes any object, stores nothing. For tests of programs with stored queues."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The folder of a queue that many processes share: one SQLite database, one lock, a named pipe for each process.
 
-DIR/queue.db   state: one row, see `QueueState`; items: the available ones; leased: items and the members that lease them
+DIR/queue.db   state: one row, see `QueueState`; items: the available items; leased: items and their members
 DIR/lock       held during one transaction; the operating system releases it if the process dies
 DIR/bells/     see `wakeup_pipes`
 
@@ -94,14 +94,14 @@ class QueueState(msgspec.Struct, array_like=True):
         return self.maxsize - self.size if self.maxsize > 0 else COUNT_MAX
 
     def register(self, number: int, event: int, room: int = 0) -> None:
-        """Register that a member waits for an event. Of several threads that wait for room, the smallest `room` is kept."""
+        """Register that a member waits for an event. If several threads wait for room, the smallest `room` counts."""
         member = self.members[number]
         member.waits |= event
         if room:
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """Report items as done: first those that this member got, then those of others, which may have passed them on."""
+        """Report items as done: first those that this member got, then those got by others, which may pass items on."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done
