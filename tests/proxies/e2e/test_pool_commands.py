@@ -162,7 +162,7 @@ def test_an_empty_pool_without_sources_is_an_error(tmp_path, words):
     done = lycosa(*words, "empty", cwd=tmp_path)
     assert done.returncode == 2
     assert_one_line(done.stderr)
-    assert "the pool empty has no proxies, and the project no [[proxies.sources]]: lycosa proxies add" in done.stderr
+    assert "the pool empty has no proxies, and the project has no [[proxies.sources]]: lycosa proxies" in done.stderr
 
 
 @pytest.mark.proxies
