@@ -169,7 +169,7 @@ def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path
         (["add", "ftp://10.0.0.1:80"], "", "ftp:// is not a kind of proxy"),
         (["add", "-"], "", "there is no proxy in standard input"),
         (["add", "-"], "<html>", "standard input: this is a page (HTML, XML), not a list of proxies"),
-        (["add", "-"], "[1", "standard input: this is not JSON: line 1: it breaks off"),
+        (["add", "-"], "[1", "standard input: this is not JSON: line 1: unexpected end"),
         (["add", "http://127.0.0.1:1/list.txt"], "", "the list at http://127.0.0.1:1/list.txt cannot be fetched: "),
         (["add", "list.txt", "--tag", "Bad Name=x"], "", "--tag Bad Name=...: write a name in lower case"),
         (["add", "list.txt", "--tag", "country"], "", "--tag 'country': write NAME=VALUE"),

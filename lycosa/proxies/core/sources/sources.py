@@ -256,7 +256,7 @@ def _by_lines(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
 
 
 def _by_paths(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
-    array = read_array(text.removeprefix("\ufeff"), _steps(source.items), source.items or "its top")
+    array = read_array(text.removeprefix("\ufeff"), _steps(source.items), source.items or "its top level")
     for number, (line, entry) in enumerate(array, 1):
         found: Iterable[Proxy | Fault] = _parsed(source, [entry])
         if source.fields and isinstance(entry, dict):
