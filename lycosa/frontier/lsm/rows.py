@@ -15,7 +15,7 @@ from lycosa.http.core.model import Validators
 HOST_KEY_MAX = 400
 """Bytes of a host key that are stored unchanged; an LMDB key has at most 511 bytes."""
 
-ARRIVAL = 6
+ARRIVAL_BYTES = 6
 """Bytes of an arrival number. It is the key of a URL in DONE and DEAD, and the end of the keys in QUEUE and DELAYED."""
 
 CODES = {str(status): status for status in range(100, 600)}

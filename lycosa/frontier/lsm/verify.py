@@ -15,7 +15,7 @@ import msgspec
 from lycosa.frontier.lsm.lmdb import DELAYED, table_number
 from lycosa.frontier.lsm.memtable import Memtable
 from lycosa.frontier.lsm.open_segment import OpenSegment
-from lycosa.frontier.lsm.rows import ARRIVAL, decode_dead, decode_done, decode_record
+from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, decode_dead, decode_done, decode_record
 
 PROBLEMS_MAX = 1000
 """Maximum number of lines that are reported."""
@@ -69,7 +69,7 @@ def _check_segment(
             if not record.dont_filter:
                 filtered += 1
                 url = getattr(record, "url", "") or record.path
-                yield from _check_mark(memtable, segment, record.fingerprint, key[-ARRIVAL:], url)
+                yield from _check_mark(memtable, segment, record.fingerprint, key[-ARRIVAL_BYTES:], url)
     yield from _check_count(row.name, "queued", counted["queued"], row.pending)
     yield from _check_count(row.name, "done", counted["done"], row.done)
     yield from _check_count(row.name, "dead", counted["dead"], row.dead)
