@@ -189,7 +189,7 @@ def test_an_unresponsive_owner_is_reported_once(tmp_path: Path, monkeypatch: pyt
         async with await asyncio.start_unix_server(never_answer, str(path)), remote.connect(path, 0.3, reports.append):
             pass
 
-    with pytest.raises(StateLocked, match=r"process 4712 has not answered for 0\.3 s: .*; kill -CONT 4712 lets"):
+    with pytest.raises(StateLocked, match=r"process 4712 has not answered for 0\.3 s: .*; kill -CONT 4712 resumes"):
         run(scenario())
     assert reports == [f"{path}: process 4712 has not answered for 0.05 s: waiting at most 0.3 s for it"]
 

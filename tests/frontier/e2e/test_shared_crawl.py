@@ -485,7 +485,7 @@ def test_missing_packages_are_reported(tmp_path: Path, missing: tuple[str, ...],
     command = [sys.executable, "-c", WITHOUT_REDIS.format(missing=missing), *arguments.split()]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "lycosa: a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'\n"
+    assert done.stderr == "lycosa: Redis support needs the packages redis and hiredis: pip install 'lycosa[redis]'\n"
 
 
 def running_items(home: Path, files: str = "*.jsonl") -> list[str]:

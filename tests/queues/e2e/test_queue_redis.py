@@ -395,7 +395,7 @@ def test_tls_connections_and_their_errors(redis):
             assert queue.get() == "a"
         with refused(UsageError, "the certificate of the server is not trusted; name its authority with ca=FILE"):
             Queue(f"{server.url}?queue=q")
-        with refused(UsageError, "ca=/nowhere is no file"):
+        with refused(UsageError, "ca=/nowhere is not a file"):
             Queue(f"{server.url}?queue=q&ca=/nowhere")
         with refused(StorageError, "does it want TLS, rediss://"):
             Queue(f"redis://127.0.0.1:{server.port}?queue=q")

@@ -576,7 +576,7 @@ def test_a_key_that_is_not_a_stream_is_refused_and_not_changed(stream):
             "redis://127.0.0.1:1/0",
             "redis://127.0.0.1:1/0?stream=s: the connection was refused: is Redis running there?",
         ),
-        ({}, "redis://127.0.0.1:{port}/600", "the server has no database of this number"),
+        ({}, "redis://127.0.0.1:{port}/600", "the server has no database with this number"),
         ({}, "rediss://127.0.0.1:{port}/0", "without TLS write redis://"),
         ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server refuses this user and password, or none"),
         ({"password": "secret"}, "redis://:secrets@127.0.0.1:{port}/0", "the server refuses this user and password"),
@@ -599,7 +599,7 @@ def test_an_unusable_server_is_reported_in_one_line(server, address, message, mo
 
 def test_a_missing_ca_file_is_refused(stream):
     address = f"{stream.address}&ca=/nowhere.pem".replace("redis:", "rediss:")
-    assert "ca=/nowhere.pem is no file" in str(refused(RedisStreamSink(address, "crawl", print)))
+    assert "ca=/nowhere.pem is not a file" in str(refused(RedisStreamSink(address, "crawl", print)))
 
 
 def test_password_and_tls():
@@ -615,7 +615,7 @@ def test_missing_packages_are_reported(stream, monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     found = refused(stream.sink())
     assert isinstance(found, UsageError)
-    assert str(found) == "a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'"
+    assert str(found) == "Redis support needs the packages redis and hiredis: pip install 'lycosa[redis]'"
 
 
 @pytest.mark.parametrize("form", ["redis://127.0.0.1:{}", "redis+cluster://127.0.0.1:{}"])

@@ -338,9 +338,9 @@ def test_tls_is_refused_by_a_server_without_it(redis, form):
 
 def test_a_url_with_the_wrong_kind_of_server_is_refused(redis):
     host_port = redis.url.split("/")[2]
-    with refused(UsageError, "is no node of a cluster; write redis://"):
+    with refused(UsageError, "is not a node of a cluster; write redis://"):
         join_and_leave(f"redis+cluster://{host_port}")
-    with refused(UsageError, "is no Sentinel; write redis://"):
+    with refused(UsageError, "is not a Sentinel; write redis://"):
         join_and_leave(f"redis+sentinel://{host_port}/shop")
     with refused(StateError, "^redis.sentinel://127.0.0.1:1/shop: no answer from any of these Sentinels$"):
         join_and_leave("redis+sentinel://127.0.0.1:1/shop")
