@@ -225,10 +225,10 @@ class SharedCrawl(Protocol):
         Raises `NewerState` for a description of a later version of Lycosa.
         """
 
-    async def describe(self, description: Description, *, begins: bool = False) -> None:
+    async def describe(self, description: Description, *, keep_existing: bool = False) -> None:
         """Replace the description, and add its seeds to the stored ones.
 
-        With `begins` an existing description is kept: a worker may have joined since the crawl was created.
+        With `keep_existing` an existing description is kept: a worker may have joined since the crawl was created.
         """
 
 

@@ -37,8 +37,8 @@ Fingerprint = Callable[[str, str, bytes], int]
 RESOLVED_KEY = 0x4C79_636F_7361_0003
 """Seed of the hash of resolved keys. A state with a resolver does not match any other seed."""
 
-SHIPPED = ("tracking", "sort", "jsonp", "slash")
-WORDS = (*SHIPPED, "drop:NAME,...", "keep:NAME,...", "module:function")
+BUILT_IN = ("tracking", "sort", "jsonp", "slash")
+WORDS = (*BUILT_IN, "drop:NAME,...", "keep:NAME,...", "module:function")
 
 TRACKING_PREFIXES = ("utm_", "hsa_")
 # fmt: off
@@ -161,7 +161,7 @@ def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name:
     """
     plain = sorted({word for word in words if not _NAMES.match(word)})
     for word in plain:
-        if word not in SHIPPED:
+        if word not in BUILT_IN:
             raise BadSetting(_unknown(word))
     drop, keep = _names("drop", words), _names("keep", words)
     rules: list[DropRule] = [_is_tracking] if "tracking" in plain else []
@@ -235,7 +235,7 @@ def _hash(verb: str, key: str | bytes | int) -> int:
 def _unknown(word: str) -> str:
     """Return the error message for an unknown word."""
     begin, _, rest = word.partition(":")
-    near = next(iter(get_close_matches(begin.lower(), [*SHIPPED, "drop", "keep"], n=1)), "")
+    near = next(iter(get_close_matches(begin.lower(), [*BUILT_IN, "drop", "keep"], n=1)), "")
     if near in {"drop", "keep"}:
         near += f":{rest or 'NAME,...'}"
     return f"fingerprint_rules: {word!r} is unknown: " + (

@@ -38,7 +38,7 @@ PORT = [name for name in dir(MemoryQueue) if not name.startswith("_")]
 
 
 class TwoHandles:
-    """One queue with two handles: items are put through one, everything else goes through the other."""
+    """One queue with two handles: items are put through one, all other calls go through the other."""
 
     def __init__(self, kind: type[Queue], path, maxsize: int, **options: Any) -> None:
         self._putter, self._getter = kind(path, maxsize, **options), kind(path)

@@ -288,7 +288,7 @@ def test_describing_a_new_crawl_keeps_what_a_worker_wrote_in_the_meantime(run_sc
     async def scenario(crawl: Crawl) -> None:
         shared = (await crawl.join("joined in between")).crawl
         await shared.describe(Description(name="shop", seeds=["http://a.example/"]))
-        await shared.describe(Description(seeds=["http://b.example/"]), begins=True)
+        await shared.describe(Description(seeds=["http://b.example/"]), keep_existing=True)
         assert (await shared.description()).name == "shop"
         assert crawl.raw.zrange(crawl.key(Key.SEEDS), 0, -1) == [b"http://a.example/", b"http://b.example/"]
         await shared.describe(Description(name="shop", key=["k"]))
