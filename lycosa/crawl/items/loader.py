@@ -9,7 +9,7 @@
     loader.add_css("title", "h1::text")
     return loader.load_item()
 
-A subclass of itemloaders' class with two differences. An item class that validates (msgspec, pydantic, attrs,
+This is a subclass of itemloaders' class with two differences. An item class that validates (msgspec, pydantic, attrs,
 dataclass) gets all values at once in `load_item`, so its fields need no defaults. A validation error becomes a
 `BadItem` that names the field.
 """
@@ -32,7 +32,7 @@ from lycosa.crawl.items.items import validates
 class ItemLoader(itemloaders.ItemLoader):
     """Loads one item from a response, a selector, or values. `item` is an existing item to fill.
 
-    `item_class` is the class of an item that `load_item` creates, else None.
+    `item_class` is the class that `load_item` instantiates; None if the item exists from the start.
     """
 
     default_item_class: Any = dict

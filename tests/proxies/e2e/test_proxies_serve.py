@@ -128,7 +128,7 @@ def test_a_second_signal_ends_tunnels_at_once(tmp_path: Path):
         (["--users", "empty"], "--users empty: the file has no accounts"),
         (["--bind", "nonsense", "--users", "marked"], "--bind nonsense: write ADDRESS:PORT"),
         (["--ports", "https"], "--ports 'https': write ports such as"),
-        (["--proxy-ca", "empty", "--bind", "127.0.0.1:0"], "--proxy-ca empty: not a file of certificates (PEM)"),
+        (["--proxy-ca", "empty", "--bind", "127.0.0.1:0"], "--proxy-ca empty: not a certificate file (PEM)"),
         (["--names", "maybe"], "invalid value for '--names'"),
         (["--bind", "a..b:0"], "--bind a..b:0: no such address"),
         (["--bind", f"{'a' * 300}:0"], "--bind aaa"),

@@ -848,7 +848,7 @@ def test_an_invalid_bound_is_refused_and_changes_nothing(make, wrong):
 @pytest.mark.parametrize("scheme", ["rdis", "http"])
 def test_an_unknown_url_scheme_is_not_taken_for_a_folder(tmp_path, monkeypatch, scheme):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=f"^{scheme}://host/0 is no queue: write a folder, or redis://"):
+    with pytest.raises(UsageError, match=f"^{scheme}://host/0 is not a queue: give a folder, or redis://"):
         Queue(f"{scheme}://:secret@host/0?queue=jobs")
     assert not list(tmp_path.iterdir())
 
