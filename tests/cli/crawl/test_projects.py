@@ -157,7 +157,7 @@ def test_a_project_may_go_into_another_folder(run_command, folder):
         (["lycosa"], "'lycosa' is the name of another module already"),
         (["shop", "there"], "there/README.md already exists and is not overwritten"),
         (["shop", "file"], "file is a file: choose another folder"),
-        (["pack"], "pack is a package: choose another folder, lycosa startproject pack DIR"),
+        (["pack"], "pack is a package: choose another folder: lycosa startproject pack DIR"),
         (["shop", "made"], "made/lycosa.toml already exists: made is a project"),
     ],
 )

@@ -220,7 +220,7 @@ def test_routes_need_a_crawl_of_urls(server):
         crawl.route()(do_nothing)
         await crawl.run()
 
-    with pytest.raises(UsageError, match="routes are for a crawl of URLs"):
+    with pytest.raises(UsageError, match="routes are only for a crawl of URLs"):
         asyncio.run(scenario())
 
 
