@@ -200,7 +200,7 @@ def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path
         (["judge", "--bind", "127.0.0.1:0", "--keep", "list.txt"], "", "--keep list.txt: not a folder"),
         (["judge", "--bind", "127.0.0.1:0", "--public", ""], "", "'--public': the value is empty"),
         (["judge", "--bind", "127.0.0.1:0", "--public", "a b"], "", "--public a b: write only a name or an address"),
-        (["judge", "--bind", "127.0.0.1:0", "--public", "http://a/"], "", "--public http://a/: write a name or an"),
+        (["judge", "--bind", "127.0.0.1:0", "--public", "http://a/"], "", "--public http://a/: write only a name or"),
         (["judge", "--bind", "127.0.0.1:0", "--public", "a:80"], "", "--public a:80: write only a name or an address"),
         (["ban", SITE, ""], "", "the pool has no proxy '': "),
         (["explain"], "", "explain needs TARGET"),
