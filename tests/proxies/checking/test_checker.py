@@ -219,13 +219,13 @@ def test_pages_of_sites_are_validated(certificate: Certificate) -> None:
                 await pool.add([mine])
                 (finding,) = [each async for each in check_pool(pool, checker, lambda: 1e12)]
                 assert finding.sites["good.example"] == ""
-                assert finding.sites["other.example"] == "page without what must be in it"
+                assert finding.sites["other.example"] == "page lacks a required text"
                 assert finding.sites["gone.example"].startswith("answered ")
                 assert await pool.acquire("good.example")
                 with pytest.raises(NoProxy):
                     await pool.acquire("other.example")
                 (view,) = await pool.proxies("other.example")
-                assert view.reason == "check: page without what must be in it"
+                assert view.reason == "check: page lacks a required text"
 
     asyncio.run(main())
 

@@ -143,7 +143,7 @@ def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path
     assert (result.code, result.out) == (2, "1 proxy added\n")
     assert result.err.splitlines() == [
         "bad.txt:2: 'nonsense' has no port: write host:port",
-        "bad.txt:4: 99999 is not a port: 1 to 65535",
+        "bad.txt:4: 99999 is not a port: write 1 to 65535",
         "bad.txt:5: the text after the address is not key=value",
     ]
     result = run("add", "bad.txt", "--strict", "--pool", str(tmp_path / "other"))

@@ -38,7 +38,7 @@ socks5h://proxy.example
     assert (dict(second.tags), second.price_gb) == ({"country": "de", "provider": "acme"}, 4.5)
     assert [(each.line, each.problem) for each in found if isinstance(each, Fault)] == [
         (6, "'1.2.3.4' has no port: write host:port"),
-        (7, "99999 is not a port: 1 to 65535"),
+        (7, "99999 is not a port: write 1 to 65535"),
         (8, "the text after the address is not key=value"),
     ]
 
