@@ -207,7 +207,7 @@ class SharedCookies(Protocol):
         """Publish a changed or expired cookie of this jar. Other workers see it before later calls of this worker."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call with jar and cookie for each change since the crawl began, including those of this worker."""
+        """Call `on_change` with jar and cookie for each change since the crawl began, even those by this worker."""
 
 
 class SharedCrawl(Protocol):

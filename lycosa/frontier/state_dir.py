@@ -1,12 +1,12 @@
 """The state folder of a crawl: one owner, one format, one description.
 
-DIR/lock        locked while a process owns the state; contains its process id
-DIR/crawl.json  format, version, name of the crawl, its seeds; replaced atomically
-DIR/frontier/   the embedded frontier
-DIR/socket      where a running owner serves `lycosa frontier`
-DIR/worker     name of the worker, if this is the state of a worker of a shared crawl
-DIR/items.jsonl see `StateDir.items`
+DIR/lock            locked while a process owns the state; contains its process id
+DIR/crawl.json      format, version, name of the crawl, its seeds; replaced atomically
+DIR/frontier/       the embedded frontier
+DIR/socket          where a running owner serves `lycosa frontier`
 DIR/records.sqlite  cookies and the state of spiders
+DIR/items.jsonl     see `StateDir.items`
+DIR/worker          name of the worker, if this is the state of a worker of a shared crawl
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Grants turns to transfers that have no record: fetches inside a callback, files of a pipeline.
 
 The claims of a host wait in one queue, first come, first served, and go before its leases: while a claim waits, its
-host is hidden from leases (and its address group too, if only the group holds the claim up). After CLAIMS_IN_ROW_MAX
+host is hidden from leases (and so is its address group, if only the group delays the claim). After CLAIMS_IN_ROW_MAX
 claims in a row the next turn is for a lease, if leases are requested; if none is taken within YIELD_S, the claims go
-on. So neither side starves the other.
+on. Neither side can starve the other.
 
 A caller never waits for a slot while it holds one: the transfer of a callback's lease is over, so its slot becomes free
 when the callback claims. Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns
@@ -35,7 +35,7 @@ WAITING_MAX = 100_000
 """Maximum number of waiting claims on all hosts together."""
 
 WHEN_WOKEN = NO_WORK
-"""The answer of `try_start` that `wake` will be called."""
+"""The answer of `try_start` that means: ask again when `wake` is called."""
 
 
 class ClaimQueue:

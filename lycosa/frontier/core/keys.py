@@ -76,7 +76,7 @@ _GENERATED = re.compile(
     r"|(?=(?:[a-z_$.]*\d){5})[a-z_$][\w$.]*",
     re.ASCII | re.IGNORECASE,
 )
-"""A generated function name: a known prefix with a counter, or any name with five digits."""
+"""A generated function name: a known prefix with a counter, or any name with at least five digits."""
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
 """A time since 1970 in seconds or finer, or a random number; small numbers may select pages."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
@@ -150,7 +150,7 @@ def split_rules(texts: Iterable[str]) -> list[str]:
 
 
 def is_function(word: str) -> bool:
-    """Whether a word names a resolver of the user: `module:function`."""
+    """Whether a word names a user's resolver: `module:function`."""
     return _FUNCTION.fullmatch(word) is not None and not _NAMES.match(word)
 
 
@@ -206,7 +206,7 @@ def _is_tracking(name: str, _: str) -> bool:
 
 
 def _is_cache_buster(name: str, value: str) -> bool:
-    """Whether it is the callback of a JSONP request, or has a new value each time to bypass caches."""
+    """Whether a parameter is the callback of a JSONP request, or has a new value each time to bypass caches."""
     lower = name.lower()
     if lower in CALLBACKS:
         return _GENERATED.fullmatch(value) is not None
@@ -221,7 +221,7 @@ def _decode(parameter: str) -> tuple[str, str]:
 
 
 def _hash(verb: str, key: str | bytes | int) -> int:
-    """Return the hash of a key. Type and lengths are part of it, so different keys are never the same bytes."""
+    """Return the hash of a key, its type and the method with its length, so no two keys hash the same bytes."""
     if isinstance(key, str):
         kind, data = "s", key.encode("utf-8", "surrogatepass")
     elif isinstance(key, bytes):

@@ -1,4 +1,4 @@
-"""Stored URLs as text: selecting them, and the lines that `export` writes and `import` reads.
+"""Selects stored URLs, and converts them to and from the lines that `export` writes and `import` reads.
 
 A line is a JSON object. Only `url` is required; other fields default to the value after the semicolon.
 
@@ -203,7 +203,7 @@ def from_text(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
 
 
 def _plain_or_packed(values: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Return the values if JSON represents them without loss; else packed, as the second element."""
+    """Return (values, b"") if JSON represents the values without loss, else ({}, packed values)."""
     if not values:
         return {}, b""
     try:

@@ -28,7 +28,7 @@ META_TABLE = table_number(META)
 
 
 class Levels:
-    """The levels of all segments, which rotate together. The number of its table SEEN_L1 identifies a segment."""
+    """The levels of all segments, which rotate together. A segment is identified by the number of its SEEN_L1 table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

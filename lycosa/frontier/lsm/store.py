@@ -250,7 +250,7 @@ class LmdbCrawlStore:
         memtable, queue = self.memtable, segment.queue
         rows = memtable.active[queue]
         # A row first written since the last freeze is not in LMDB; any other must be deleted there. A record with
-        # attempts may have been rewritten, so its row may be in both.
+        # attempts may have been rewritten, so its row may be in memory and in LMDB.
         if rows.pop(key, None) is None or record.attempts:
             rows[key] = None
         memtable.writes += (queue, key, None)

@@ -17,7 +17,7 @@ from lycosa.frontier.lsm.memtable import Memtable
 
 
 class Window:
-    """A window on the queue of one host (by number) in a table, or on the whole table if the host is None.
+    """A window on the queue of one host (given by its id) in a table, or on the whole table if the host is None.
 
     `count` is the approximate number of rows.
     """
