@@ -39,6 +39,6 @@ def user_line(error: BaseException) -> str:
 
 
 def user_frame(error: BaseException) -> tuple[str, int] | None:
-    """Return file and line of the innermost user code that an exception passed through, or None."""
+    """Return the file and line of the innermost user code that an exception passed through, or None."""
     places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     return next((place for place in reversed(places) if is_user_file(place[0])), None)

@@ -46,7 +46,7 @@ RETURNS = {
     "process_results": "the Results",
     "process_item": "the item, or raise DropItem",
 }
-"""What each method of a middleware or pipeline may return."""
+"""The valid return values of each method of a middleware or pipeline."""
 
 ELSEWHERE = {
     "process_item": "it is a method of pipelines: put the class into pipelines",
@@ -282,7 +282,7 @@ def _kind(value: object) -> str:
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  the __repr__ is not ours
+    except Exception:  # noqa: BLE001  the user's __repr__ may raise anything
         return _kind(value)
     return f"{_kind(value)} ({text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + '...'})"
 
@@ -398,7 +398,7 @@ def _is_selector(value: object) -> bool:
 
 
 def _own_nodes(function: ast.FunctionDef) -> Iterable[ast.AST]:
-    """Yield the nodes of a function without those of nested functions and classes."""
+    """Yield the nodes of a function, except those inside nested functions and classes."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop(0)

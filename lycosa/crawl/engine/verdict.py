@@ -14,7 +14,7 @@ from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
 
 REASON_MAX = 120
-"""Maximum characters of a stored reason."""
+"""Maximum number of characters of a stored reason."""
 
 
 class Failed(NamedTuple):

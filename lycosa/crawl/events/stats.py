@@ -56,7 +56,7 @@ class RunStats:
     bytes: int = 0
     retries: int = 0
     failures: int = 0
-    """Failed visits, with or without a retry."""
+    """Failed visits, whether they are retried or not."""
     leased: int = 0
     """Pages leased for a visit."""
     known_links: int = 0
@@ -105,7 +105,7 @@ class RunStats:
 @public
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a run ended.
+    """How a run ended, and its counts.
 
     `resumed`: whether the crawl had earlier runs. `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped`
     the links of this run that were not followed. `dead` lists the first dead URLs with their reasons, `notes` has

@@ -134,7 +134,7 @@ class StatsCollector:
         self._stats.clear()
 
     def begin(self, now: float) -> None:
-        """Record the start of the run, at `now` in unix seconds."""
+        """Record the start of the run at `now` (unix seconds)."""
         self.set_value("start_time", datetime.fromtimestamp(now, UTC))
 
     def end(self, now: float, reason: str) -> None:

@@ -103,7 +103,7 @@ class Downloader:
             except (RetryRequest, CloseSpider, NoProxyYet, StateError):
                 raise
             except Exception as error:  # noqa: BLE001  a middleware handles it, or it becomes a verdict
-                if isinstance(error, StopDownload):  # a part of the page was read
+                if isinstance(error, StopDownload):  # a part of the page was read, so it counts as a response
                     self.guard.note_response(request.record, "")
                 result = await self._on_exception(request, error)
             if isinstance(result, Response):

@@ -16,11 +16,11 @@ REDIRECT_REASONS = "redirect_reasons"
 """The key of `meta` for the statuses of these redirects, or "meta refresh"."""
 
 REPLACEMENTS_MAX = 20
-"""Maximum number of times in a row that middlewares may replace a request."""
+"""Maximum number of consecutive replacements of a request by middlewares."""
 
 
 def replacement_count(request: Request) -> int:
-    """Return the length of the chain of requests that this one replaces."""
+    """Return the number of replacements that led to this request."""
     return request.record.redirects if request.record is not None else len(request.get_meta(REDIRECT_URLS, ()))
 
 

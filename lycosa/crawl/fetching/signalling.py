@@ -73,7 +73,7 @@ class _SignalledTransfer:
 
     def _accept(self, status: int, headers: Headers) -> bool:
         self._status, self._headers = status, headers
-        self._pieces.clear()  # of an earlier attempt
+        self._pieces.clear()  # drop the pieces of an earlier attempt
         length = headers.get("content-length")
         body_length = int(length) if length.isascii() and length.isdigit() else -1
         try:

@@ -39,6 +39,6 @@ def validators_of(headers: Headers, fetched_at: float) -> Validators | None:
 
 
 def update_validators(known: Validators | None, headers: Headers, fetched_at: float) -> Validators:
-    """Return the validators after a 304, which may bring newer ones (§15.4.5)."""
+    """Return the validators after a 304, which may contain newer ones (RFC 9110 §15.4.5)."""
     old, new = known or Validators(), validators_of(headers, fetched_at) or Validators()
     return Validators(new.etag or old.etag, new.modified or old.modified, fetched_at)

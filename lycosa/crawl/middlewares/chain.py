@@ -59,12 +59,12 @@ class ProcessesSpiderInput(Protocol):
     """A spider middleware that receives responses before their callback."""
 
     def process_spider_input(self, response: Response) -> Any:
-        """Return None; an exception goes to the errback."""
+        """Return None to continue, or raise an exception, which goes to the errback."""
 
 
 @runtime_checkable
 class ProcessesSpiderOutput(Protocol):
-    """A spider middleware that receives what callbacks yield."""
+    """A spider middleware that receives the items and requests of callbacks."""
 
     def process_spider_output(self, response: Response, result: Any) -> Iterable[Any] | AsyncIterable[Any]:
         """Yield items and requests."""
@@ -72,7 +72,7 @@ class ProcessesSpiderOutput(Protocol):
 
 @runtime_checkable
 class ProcessesSpiderExceptions(Protocol):
-    """A spider middleware that receives what callbacks raise."""
+    """A spider middleware that receives the exceptions of callbacks."""
 
     def process_spider_exception(self, response: Response, exception: Exception) -> Any:
         """Return None to pass the exception on, or items and requests to use as the result of the callback."""

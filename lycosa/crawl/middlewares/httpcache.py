@@ -131,7 +131,7 @@ class HttpCache:
         return is_refetch and not isinstance(self.rules, ReplayRules)
 
     def _query(self, request: Request) -> CacheQuery:
-        if isinstance(self.rules, ReplayRules):  # ignores headers: tokens differ from run to run
+        if isinstance(self.rules, ReplayRules):  # ignores headers, because tokens in them differ from run to run
             return CacheQuery(request.method, request.url)
         fields = {name.lower(): value for name, value in request.headers.items()} if not request.is_plain else {}
         return CacheQuery(request.method, request.url, {**self.defaults, **fields})

@@ -138,7 +138,7 @@ class CallbackThreads:
 
 
 def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the crawl's loop, from a callback in a thread, and return its result.
+    """From a callback in a thread, run a coroutine on the crawl's loop and return its result.
 
     Raises the coroutine's exception, `CancelledError` if the visit of the page was cancelled, and `BadSpider` outside a
     thread.

@@ -101,7 +101,7 @@ class WorkerHandle:
         self.useful = False
         """Whether it has finished any visit."""
         self.alone = False
-        """Whether it is reserved for a page that may kill it."""
+        """Whether it is reserved for one suspect page."""
         self.memory_bytes = 0
         self.connection = Connection(
             limits=LIMITS, service=Service(OWNER_METHODS, self), on_disconnect=self._on_disconnect
