@@ -252,7 +252,7 @@ def test_rows_deleted_in_memory_hide_no_others(tmp_path: Path, monkeypatch, scan
     asyncio.run(scenario())
 
 
-def test_of_two_equal_records_only_the_leased_one_is_listed_as_leased(run_scenario: Callable[..., None]) -> None:
+def test_only_the_leased_one_of_two_equal_records_is_listed_as_leased(run_scenario: Callable[..., None]) -> None:
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, dont_filter=True), url(1, dont_filter=True)])
         first, _ = await frontier.lease(2, 5.0)

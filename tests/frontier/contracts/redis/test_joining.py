@@ -185,7 +185,7 @@ def test_valid_crawl_names(redis, name):
 
 
 def test_two_workers_with_the_same_state_are_detected(redis):
-    """They would expire each other for ever; so the expired one finds out and ends."""
+    """They would expire each other for ever, so the expired one detects this and ends."""
 
     def report() -> bytes:
         return encode(WorkerReport("machine", 7, "1.0", time.monotonic(), CRAWLING))

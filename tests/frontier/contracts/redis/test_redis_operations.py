@@ -220,7 +220,7 @@ def test_records_of_operations_count_as_arrivals(run_scenario: Callable[..., Non
     run_scenario(scenario)
 
 
-def test_of_a_done_url_only_its_state_is_stored(run_scenario: Callable[..., None]) -> None:
+def test_only_the_state_of_a_done_url_is_stored(run_scenario: Callable[..., None]) -> None:
     async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         operations = RedisOperations(frontier.session)
