@@ -88,7 +88,7 @@ def _reachable(host: str) -> str:
     """Return the host of --bind. Raises `UsageError` if it means all addresses of this machine."""
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address(host).is_unspecified:
-            raise UsageError(f"--bind {host}: give the name or address at which proxies reach it with --public HOST")
+            raise UsageError(f"--bind {host}: use --public HOST for the name or address at which proxies reach it")
     return host
 
 

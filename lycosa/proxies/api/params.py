@@ -112,7 +112,7 @@ def proxy_request_params(request: Request) -> ProxyRequest:
     """Return the proxy request in the parameters `tag`, `session` and `avoid`."""
     avoid = request.query_params.getlist("avoid")
     if len(avoid) > AVOID_MAX:
-        raise HTTPException(400, f"avoid {len(avoid):,} times: write at most {AVOID_MAX:,}")
+        raise HTTPException(400, f"avoid is given {len(avoid):,} times: write it at most {AVOID_MAX:,} times")
     return ProxyRequest(tags_param(request), text_param(request, "session"), frozenset(avoid))
 
 

@@ -95,7 +95,7 @@ class Checker:
 
     async def _check_by(self, judge: ReadyJudge, proxy: Proxy) -> Finding:
         plain, secure = await asyncio.gather(self._probe(judge, proxy), self._probe(judge, proxy, tls=True))
-        if isinstance(plain.error, TlsFailed):  # TLS to the proxy failed, so the HTTPS probe's failure is no change
+        if isinstance(plain.error, TlsFailed):  # TLS to the proxy itself failed: no certificate was swapped
             secure = secure._replace(changes=())
         changes = {*plain.changes, *secure.changes}
         seen = [each.seen for each in (plain, secure) if each.seen is not None]

@@ -20,7 +20,7 @@ from lycosa.proxies.ports import ProxyPool
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
-"""Timeout for an answer of the owner, added to the `wait_s` of a call. Later the owner counts as hanging or stopped."""
+"""Timeout for an answer of the owner, added to the `wait_s` of a call. After it the owner counts as hung or stopped."""
 
 HELLO_TIMEOUT_S = 5.0
 

@@ -12,7 +12,7 @@ from lycosa.proxies.gateway.leases import GatewayLease
 
 
 class ClientProtocol(Protocol):
-    """A protocol of the clients."""
+    """A protocol that clients speak on their connection."""
 
     def on_data(self, data: bytes) -> None: ...
 

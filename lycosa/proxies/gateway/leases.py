@@ -34,7 +34,7 @@ LATE_BAN_S = 300.0
 """Duration of the ban after a late report that gives no duration."""
 
 OUTCOMES_MAX = 10_000
-"""Maximum number of good outcomes kept for one lease. A session that never pauses keeps its lease."""
+"""Number of outcomes of one lease after which only bad ones are kept. A session that never pauses keeps its lease."""
 
 RENEWALS = 3
 """A lease is renewed when less than (RENEWALS - 1) / RENEWALS of its time is left."""
@@ -66,7 +66,7 @@ class GatewayLease:
     on_end: set[Callable[[], None]] = field(default_factory=set)
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Keep an outcome. With OUTCOMES_MAX or more, keep it only if it is bad."""
+        """Keep an outcome. After OUTCOMES_MAX outcomes, keep it only if it is bad."""
         if len(self.outcomes) < OUTCOMES_MAX or outcome.blame in BAD:
             self.outcomes.append(outcome)
 

@@ -56,7 +56,7 @@ class ProxyTask(Protocol):
 
 
 class Route(NamedTuple):
-    """The route to a destination. `address`: the resolved address, or "". `pinned`: whether proxies get only that."""
+    """The route to a destination. `address`: the resolved address, or "". `pinned`: proxies get it, not the name."""
 
     to: Destination
     address: str = ""
