@@ -48,14 +48,14 @@ RETURNS = {
 }
 """The valid return values of each method of a middleware or pipeline."""
 
-ELSEWHERE = {
+MISPLACED_METHODS = {
     "process_item": "it is a method of pipelines: put the class into pipelines",
     "process_start_requests": "write async def process_start(self, start)",
     "process_spider_output_async": "process_spider_output may be an async generator itself",
 }
 """Methods of other kinds of components or of old Scrapy versions, and what to do if a middleware has one."""
 
-SETTINGS_ELSEWHERE = {
+FORMER_ATTRIBUTES = {
     "download_delay": "DOWNLOAD_DELAY",
     "download_maxsize": "DOWNLOAD_MAXSIZE",
     "download_timeout": "DOWNLOAD_TIMEOUT",
@@ -239,8 +239,8 @@ def check_attributes(spider: object) -> str:
     known = ("start_urls", "allowed_domains", "custom_settings")
     owner = type(spider)
     for name in vars(owner):
-        if name in SETTINGS_ELSEWHERE and not _is_used(owner, name):
-            setting = f"custom_settings = {{{SETTINGS_ELSEWHERE[name]!r}: {vars(owner)[name]!r:.60}}}"
+        if name in FORMER_ATTRIBUTES and not _is_used(owner, name):
+            setting = f"custom_settings = {{{FORMER_ATTRIBUTES[name]!r}: {vars(owner)[name]!r:.60}}}"
             return f"{owner.__name__}.{name} has no effect: write {setting}"
         near = _nearest(name, known, 0.9)
         if near and name not in known and not _has_own(owner, near) and not _is_used(owner, name):
@@ -255,8 +255,8 @@ def check_methods(part: object, known: Iterable[str]) -> str:
     for name in dir(owner):
         if name.startswith("_") or name in known or not callable(getattr(owner, name, None)):
             continue
-        if name in ELSEWHERE:
-            return f"{owner.__name__}.{name} is never called: {ELSEWHERE[name]}"
+        if name in MISPLACED_METHODS:
+            return f"{owner.__name__}.{name} is never called: {MISPLACED_METHODS[name]}"
         near = _nearest(name, known, SIMILARITY_MIN)
         if near:
             return f"{owner.__name__}.{name} is never called: did you mean {near}?"

@@ -67,7 +67,7 @@ class Watchdog:
         self._blocked_after_s = blocked_after_s
         self._beat = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._below: set[FrameType] = set()
+        self._loop_frames: set[FrameType] = set()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._warned: set[tuple[str, int]] = set()
@@ -93,11 +93,11 @@ class Watchdog:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-        self._below.clear()
+        self._loop_frames.clear()
 
     def _begin(self, loop: asyncio.AbstractEventLoop, beat_s: float, ready: asyncio.Future[None]) -> None:
         # The frames below this callback run the loop. They are ignored, so that they do not count as user code.
-        self._below = set(_outwards(sys._getframe(1)))  # noqa: SLF001
+        self._loop_frames = set(_outwards(sys._getframe(1)))  # noqa: SLF001
         self._record_time(loop, beat_s)
         ready.set_result(None)
 
@@ -135,7 +135,7 @@ class Watchdog:
         """Return the frames above those of the loop, innermost first."""
         stack = []
         for frame in _outwards(sys._current_frames().get(thread_id)):  # noqa: SLF001
-            if frame in self._below:
+            if frame in self._loop_frames:
                 break
             stack.append(frame)
         return stack

@@ -49,9 +49,9 @@ class PublicOnlyGuard:
         """Note that the running task has read a response of this record from this IP address ("" if unknown)."""
         work = current_work.get()
         if work is not None and not work.guarded:
-            work.guarded = self.leads_guarded(record, ip)
+            work.guarded = self.guards_requests_of(record, ip)
 
-    def leads_guarded(self, record: UrlRecord | None, ip: str) -> bool:
+    def guards_requests_of(self, record: UrlRecord | None, ip: str) -> bool:
         """Return whether requests that result from the page of this record, read from this address, are guarded."""
         if self._allowed.everywhere:
             return False

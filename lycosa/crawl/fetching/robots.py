@@ -177,7 +177,7 @@ class RobotsGate:
                 if url == lease.record.url:
                     raise
                 break  # a redirect to a private address counts as unavailable
-            guarded = guarded or self.guard.leads_guarded(lease.record, response.ip)
+            guarded = guarded or self.guard.guards_requests_of(lease.record, response.ip)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
             target = redirect_target(url, location)
             if target is None:

@@ -23,8 +23,8 @@ class OwnerStarts(Protocol):
     def is_paced(self, host: str) -> bool:
         """Return whether the owner needs the starts of this host, because it has a delay."""
 
-    def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
-        """Report a request to the host that started `ago_s` ago; `again` corrects the previous report."""
+    def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
+        """Report a request to the host that started `ago_s` ago, or correct the previous report."""
 
 
 class StartReportingFetcher(FetcherWrapper):
@@ -58,7 +58,7 @@ class OwnerReportingFetcher(FetcherWrapper):
             return await self._fetcher.fetch(request, **options)
         self._frontier.report_start(host)
         response = await self._fetcher.fetch(request, **options)
-        self._frontier.report_start(host, _sent_ago_s(response), again=True)
+        self._frontier.report_start(host, _sent_ago_s(response), is_correction=True)
         return response
 
 

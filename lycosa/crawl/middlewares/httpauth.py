@@ -47,19 +47,19 @@ class HttpAuth:
         return cls(user, password, domain) if user or password else None
 
     def process_request(self, request: Request) -> None:
-        begin = url_prefix(request.url)
-        covered = self._covered.get(begin)
+        prefix = url_prefix(request.url)
+        covered = self._covered.get(prefix)
         if covered is None:
-            covered = self._covers(begin)
+            covered = self._covers(prefix)
         if covered and not request.has_header("Authorization"):
             request.headers["Authorization"] = self._header
 
-    def _covers(self, begin: str) -> bool:
-        origin = origin_of(begin)
+    def _covers(self, prefix: str) -> bool:
+        origin = origin_of(prefix)
         covers = origin is not None and (not self._domain or self._domain in origin.names())
         if len(self._covered) >= ORIGINS_MAX:
             self._covered.clear()
-        self._covered[begin] = covers
+        self._covered[prefix] = covers
         return covers
 
 

@@ -12,7 +12,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.workers.messages import WorkerStats
 
 
-class SharedStats(StatsCollector):
+class WorkerStatsCollector(StatsCollector):
     """The stats of one process. Remembers how each value was changed, so that the owner can repeat the changes."""
 
     __slots__ = ("maxima", "minima", "sums", "values")
@@ -44,7 +44,9 @@ class SharedStats(StatsCollector):
 class WorkerCounts:
     """All counts of one process."""
 
-    def __init__(self, collector: SharedStats, stats: RunStats, memory: Callable[[], int] = resident_bytes) -> None:
+    def __init__(
+        self, collector: WorkerStatsCollector, stats: RunStats, memory: Callable[[], int] = resident_bytes
+    ) -> None:
         self._collector = collector
         self._stats = stats
         self._memory = memory

@@ -91,9 +91,9 @@ class RemoteFrontier:
         """Return whether the owner needs the starts of this host, because it has a delay."""
         return host in self._paced
 
-    def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
-        """Report at once a request to the host that started `ago_s` ago; `again` corrects the previous report."""
-        self._connection.send(messages.RequestStarted(host, ago_s, again))
+    def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
+        """Report at once a request to the host that started `ago_s` ago, or correct the previous report."""
+        self._connection.send(messages.RequestStarted(host, ago_s, is_correction))
         self._connection.flush()  # another process may be waiting to send the next request to the host
 
     def set_access(self, host: str, access: HostAccess) -> None:

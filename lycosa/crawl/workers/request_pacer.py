@@ -78,7 +78,7 @@ class RequestPacer:
                 key = self._key(interval.key)
                 await key.lock.acquire()
                 start.keys.append(key)
-                while (wait_s := key.last_start + interval.delay_s - self._now()) > 0:  # noqa: ASYNC110  no event to wait for
+                while (wait_s := key.last_start + interval.delay_s - self._now()) > 0:  # noqa: ASYNC110
                     await asyncio.sleep(min(wait_s, interval.delay_s))  # never longer, even if the clock was set back
         except BaseException:
             start.release()

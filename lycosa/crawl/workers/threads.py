@@ -73,20 +73,20 @@ class CallbackThreads:
     async def run(self, call: Callable[[], T]) -> T:
         """Run the call in a thread. Return its result, or raise its exception."""
         await self._free.acquire()  # released when the thread is free, so at most `count` calls are queued
-        one = _ThreadCall(call, asyncio.get_running_loop())
-        self._running.add(one)
+        thread_call = _ThreadCall(call, asyncio.get_running_loop())
+        self._running.add(thread_call)
         self._all_done.clear()
         self._ensure_thread()
-        self._calls.put(one)
+        self._calls.put(thread_call)
         try:
-            return await one.outcome  # type: ignore[no-any-return]
+            return await thread_call.outcome  # type: ignore[no-any-return]
         finally:
-            one.cancel()
+            thread_call.cancel()
 
     async def close(self) -> None:
         """End the threads. Calls that take longer than CLOSE_GRACE_S are logged and abandoned."""
-        for one in self._running:
-            one.cancel()
+        for thread_call in self._running:
+            thread_call.cancel()
         for _ in self._threads:
             self._calls.put(None)
         with suppress(TimeoutError):
@@ -108,33 +108,33 @@ class CallbackThreads:
         thread.start()
 
     def _work(self) -> None:
-        while (one := self._calls.get()) is not None:
+        while (thread_call := self._calls.get()) is not None:
             result, error = None, None
-            _current.call = one
+            _current.call = thread_call
             try:
-                result = one.context.run(one.call)
+                result = thread_call.context.run(thread_call.call)
             except BaseException as raised:  # noqa: BLE001  raised again on the loop
                 error = raised
             finally:
                 _current.call = None
             with suppress(RuntimeError):  # the loop is closed
-                one.loop.call_soon_threadsafe(self._on_done, one, result, error)
-            del one, result, error  # otherwise an idle thread would keep a response in memory
+                thread_call.loop.call_soon_threadsafe(self._on_done, thread_call, result, error)
+            del thread_call, result, error  # otherwise an idle thread would keep a response in memory
 
-    def _on_done(self, one: _ThreadCall, result: Any, error: BaseException | None) -> None:
+    def _on_done(self, thread_call: _ThreadCall, result: Any, error: BaseException | None) -> None:
         self._idle += 1
         self._free.release()
-        self._running.discard(one)
+        self._running.discard(thread_call)
         if not self._running:
             self._all_done.set()
-        if one.outcome.done():  # cancelled
+        if thread_call.outcome.done():  # cancelled
             return
         if isinstance(error, StopIteration):  # a future does not accept it
             error = RuntimeError(f"a callback raised StopIteration({error.value!r})")
         if error is None:
-            one.outcome.set_result(result)
+            thread_call.outcome.set_result(result)
         else:
-            one.outcome.set_exception(error)
+            thread_call.outcome.set_exception(error)
 
 
 def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -143,17 +143,17 @@ def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     Raises the coroutine's exception, `CancelledError` if the visit of the page was cancelled, and `BadSpider` outside a
     thread.
     """
-    one: _ThreadCall | None = getattr(_current, "call", None)
-    if one is None:
+    thread_call: _ThreadCall | None = getattr(_current, "call", None)
+    if thread_call is None:
         coroutine.close()
         raise BadSpider(
             "this works only in callbacks that run in a thread (callback_mode = 'thread'); elsewhere, write await"
         )
-    inner = asyncio.run_coroutine_threadsafe(coroutine, one.loop)
-    one.inner = inner
-    if one.cancelled:  # maybe before `inner` was set
+    inner = asyncio.run_coroutine_threadsafe(coroutine, thread_call.loop)
+    thread_call.inner = inner
+    if thread_call.cancelled:  # maybe before `inner` was set
         inner.cancel()
     try:
         return inner.result()
     finally:
-        one.inner = None
+        thread_call.inner = None

@@ -98,7 +98,7 @@ class WorkerHandle:
         self._cancelled: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.disconnected = asyncio.Event()
-        self.useful = False
+        self.has_finished_visit = False
         """Whether it has finished any visit."""
         self.alone = False
         """Whether it is reserved for one suspect page."""
@@ -199,7 +199,7 @@ class WorkerHandle:
     # ----------------------------------------------------------------------------------------------------------- visits
 
     def _on_visit_ended(self, ended: VisitEnded) -> None:
-        self.useful = True
+        self.has_finished_visit = True
         visit = self._visits.get(ended.token)
         if visit is not None and not visit.outcome.done():
             visit.outcome.set_result(ended.outcome)
