@@ -208,7 +208,7 @@ def test_a_second_writer_with_the_same_state_makes_the_first_one_fail(stream):
         second = stream.sink()
         await second.open(committed)
         put(first, 2)
-        with pytest.raises(StorageError, match="another process has opened it since with a copy of this state"):
+        with pytest.raises(StorageError, match="another process has since opened it with a copy of this state"):
             await first.flush()
         put(second, 3)
         await second.flush()
@@ -241,7 +241,7 @@ def test_the_stored_positions_are_bounded(stream):
     positions = asyncio.run(write())
     message = str(refused(stream.sink(), positions[0]))
     flushes_kept = redis_stream.FLUSHES_KEPT
-    assert f"has {5 * flushes_kept} items that the state of this crawl does not know, an old copy" in message
+    assert f"has {5 * flushes_kept} items that are not in the state of this crawl, which is an old copy" in message
     assert len(stream.items()) == 5 * flushes_kept, "refused, and cut all the same"
     asyncio.run(run(stream.sink(), positions[-flushes_kept]))
     assert stream.items() == list(range(5 * flushes_kept - flushes_kept + 1))
@@ -564,7 +564,7 @@ def test_sync_needs_a_server_that_syncs(own_stream, stream):
 
 def test_a_key_that_is_not_a_stream_is_refused_and_not_changed(stream):
     stream.cli("SET", stream.name, "mine")
-    assert "a string has this name, no stream; give another stream=" in str(refused(stream.sink()))
+    assert "this is a string, not a stream; give another stream=" in str(refused(stream.sink()))
     assert stream.cli("GET", stream.name) == "mine"
 
 
