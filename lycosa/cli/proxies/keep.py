@@ -86,7 +86,7 @@ async def _run_until_signal(task: asyncio.Future[None]) -> int:
 
 
 class ChangeReporter:
-    """Reports changes on standard error. The same report is not repeated."""
+    """Reports changes on standard error. Does not repeat a report until the result changes."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
