@@ -50,7 +50,7 @@ ClientSession = tuple[str, str, str]
 
 @dataclass(slots=True, eq=False)
 class GatewayLease:
-    """A lease. `id`: the value of X-Proxy-Lease. `users`: the number of requests and tunnels that use it now.
+    """A lease. `id`: the value of X-Proxy-Lease. `use_count`: requests and tunnels that use it now.
 
     `on_end`: called if the lease ends while it is in use.
     """
@@ -60,7 +60,7 @@ class GatewayLease:
     proxy_lease: ProxyLease
     key: SessionKey | None
     choice: LeaseChoice
-    users: int = 0
+    use_count: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
     ended: bool = False
     on_end: set[Callable[[], None]] = field(default_factory=set)
@@ -106,17 +106,17 @@ class GatewayLeases:
             lease = await self._acquire_shared(client_session, request, (target, session))
         else:
             lease = await self._acquire(client_session, request, None)
-        lease.users += 1
+        lease.use_count += 1
         return lease
 
     async def release(self, lease: GatewayLease, outcome: Outcome | None = None) -> None:
         """End one use with this outcome (None: unknown). After the last use, or a bad outcome, end the lease."""
-        lease.users -= 1
+        lease.use_count -= 1
         if outcome is not None:
             self._counts.outcomes[outcome.blame] += 1
             lease.add_outcome(outcome)
         is_bad = outcome is not None and outcome.blame in BAD
-        if not lease.ended and (is_bad or not lease.users):
+        if not lease.ended and (is_bad or not lease.use_count):
             await self._end(lease)
 
     async def report(self, user: GatewayUser, report: ClientReport) -> str:
@@ -135,7 +135,7 @@ class GatewayLeases:
         """Renew the leases that expire soon. End a lease that the pool has taken back, with its tunnels."""
         soon = self._now() + self._limits.lease_s * (RENEWALS - 1) / RENEWALS
         for lease in [each for each in self._active.values() if each.proxy_lease.deadline <= soon]:
-            if not lease.users:  # its client disconnected during the acquire
+            if not lease.use_count:  # its client disconnected during the acquire
                 await self._end(lease)
                 continue
             deadline = await self._pool.renew(lease.proxy_lease, self._limits.lease_s)
