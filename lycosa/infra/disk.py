@@ -12,12 +12,12 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The device or the user's quota is full, or the file has its maximum size."""
 
 FREE_MIN_BYTES = 64 * 1024
-"""With less free space than this, a failure to write for an unknown reason is blamed on the lack of space."""
+"""If less space is free than this, a write error without a clear reason counts as lack of space."""
 
-AGAIN = "; free some and run the same command again"
+FREE_SPACE_ADVICE = "; free some and run the same command again"
 
 
-def write_error(path: Path, error: OSError, what: str, when_full: str = AGAIN) -> StateError:
+def write_error(path: Path, error: OSError, what: str, when_full: str = FREE_SPACE_ADVICE) -> StateError:
     """Return the error for a path that cannot be written: `StorageFull`, or `StorageError` with `what` and a reason."""
     if error.errno in NO_ROOM:
         return StorageFull(f"{path}: no space left on the device{when_full}")

@@ -11,7 +11,7 @@ from tempfile import mkstemp
 import lmdb
 
 from lycosa.core.errors import StateError, StorageError, StorageFull
-from lycosa.infra.disk import AGAIN, NO_ROOM, is_full
+from lycosa.infra.disk import FREE_SPACE_ADVICE, NO_ROOM, is_full
 
 
 def storage_error(path: Path, error: Exception) -> StateError:
@@ -20,7 +20,7 @@ def storage_error(path: Path, error: Exception) -> StateError:
         return StorageFull(f"{path}: the state has reached its maximum size")
     # LMDB reports a partial write on a full disk as an input/output error.
     if getattr(error, "errno", None) in NO_ROOM or "No space left" in str(error) or is_full(path):
-        return StorageFull(f"{path}: no space left on the device{AGAIN}")
+        return StorageFull(f"{path}: no space left on the device{FREE_SPACE_ADVICE}")
     # LMDB's messages begin with the path.
     what = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
     return StorageError(f"{path}: the database of the state cannot be used ({what}); -O starts afresh")

@@ -21,8 +21,8 @@ BUSY_S = 5.0
 RETRY_S = 0.005
 """Pause (seconds) between two tries where SQLite itself does not wait."""
 
-HOSTILE = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
-"""Settings for files that may be damaged or hostile."""
+SAFE_SETTINGS = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
+"""Settings that protect against damaged or hostile files."""
 
 
 class DatabaseHeader(NamedTuple):
@@ -49,7 +49,7 @@ def open_database(
     """
     database = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     try:
-        _set(database, *HOSTILE, *settings)
+        _set(database, *SAFE_SETTINGS, *settings)
         header = _read_header(database)
         refuse(header)  # before the switch to WAL, which writes
         _use_wal(database, busy_s)

@@ -37,23 +37,23 @@ def listen(path: Path, backlog: int) -> socket.socket:
 
 async def connect(path: Path) -> socket.socket:
     """Return a socket that is connected to the process that listens there. Raises OSError if none does."""
-    plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:
-            await _connect_when_possible(plug, short)
+            await _connect_when_possible(connection, short)
     except BaseException:
-        plug.close()
+        connection.close()
         raise
-    return plug
+    return connection
 
 
-async def _connect_when_possible(plug: socket.socket, path: str) -> None:
+async def _connect_when_possible(connection: socket.socket, path: str) -> None:
     # Not with `loop.sock_connect`: it mistakes EAGAIN, which means a full backlog, for a connection in progress.
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             while True:
                 try:
-                    return plug.connect(path)
+                    return connection.connect(path)
                 except BlockingIOError:
                     await asyncio.sleep(BACKLOG_RETRY_S)
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""Cancellation of calls: `preserve_cancellation` makes sure that it ends a call, `ShieldedCalls` that it does not.
+"""Cancellation of calls: `preserve_cancellation` makes sure that it is not lost, `ShieldedCalls` lets the call go on.
 
 redis-py sends commands with `asyncio.wait_for`. In Python 3.11 this returns the result if the result arrives just when
 the task is cancelled: the cancellation is lost, and a task that makes one call after another never ends.

@@ -17,7 +17,7 @@ CONNECT_TIMEOUT_S = 3.0
 
 
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
-    """Return a blocking client. A client for a cluster connects at once. Raises `driver_errors` then; `UsageError`."""
+    """Return a blocking client. Raises `UsageError`. A cluster client connects at once: raises `driver_errors`, too."""
     package = redis_package()
     from redis.sentinel import Sentinel
 
@@ -123,5 +123,5 @@ def _location(address: RedisAddress) -> dict[str, Any]:
 def _master_client(sentinel: Any, address: RedisAddress, options: Mapping[str, Any]) -> Any:
     user, password = address.sentinel_login
     sentinel_options = {**options, "username": user, "password": password}
-    watcher = sentinel(address.nodes, sentinel_kwargs=sentinel_options, **options)
-    return watcher.master_for(address.master, db=address.database)
+    client = sentinel(address.nodes, sentinel_kwargs=sentinel_options, **options)
+    return client.master_for(address.master, db=address.database)

@@ -32,7 +32,7 @@ RECONNECT_MAX_S = 60.0
 """Maximum seconds to wait for a server that is away: it restarts, or a replica takes over."""
 
 JOIN_MAX_S = 2.0
-"""The same when the process starts: the address may be wrong. Waits this short are not reported."""
+"""Maximum seconds to wait for it at the start: the address may be wrong. Waits this short are not reported."""
 
 FULL_MAX_S = 600.0
 """Maximum seconds for which a call that can wait is repeated if the server has reached its maxmemory."""

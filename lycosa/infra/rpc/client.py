@@ -20,7 +20,7 @@ class RpcClient:
     """Calls the methods of a server. Every problem with the server becomes an error of one line.
 
     A subclass has a `remote` for each method of its port, and a `call` that these await, which calls `call_within`.
-    `find_owner` returns the process id of the server if it is known before the greeting, else another text.
+    `find_owner` returns the process id of the server, or any other text if it is unknown before the greeting.
     """
 
     def __init__(

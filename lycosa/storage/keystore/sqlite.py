@@ -2,10 +2,10 @@
 
     kept   (table, key) -> value
 
-Each flush is one transaction (WAL): if the process is killed, the file has all values of the last flush. With `sync`
-this is true after a power loss, too. The first flush that has values creates the file, so a crawl that stores nothing
-here has no file. The owner of the state holds its lock, so no other process writes. All work runs on the event loop: a
-flush of 100 rows takes less than a millisecond.
+Each flush is one transaction (WAL): if the process is killed, the file has all values of the last complete flush and
+nothing of a later one. With `sync` this is true after a power loss, too. The first flush that has values creates the
+file, so a crawl that stores nothing here has no file. The owner of the state holds its lock, so no other process
+writes. All work runs on the event loop: a flush of 100 rows takes less than a millisecond.
 """
 
 from __future__ import annotations

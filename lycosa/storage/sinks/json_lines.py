@@ -30,11 +30,11 @@ def to_line(item: Any) -> bytes:
     except UnicodeEncodeError:
         pass
     except Exception as error:
-        raise BadItem(_complaint(item)) from error
+        raise BadItem(_error_text(item)) from error
     try:
         return _encode_with_surrogates(item)
     except Exception as error:
-        raise BadItem(_complaint(item)) from error
+        raise BadItem(_error_text(item)) from error
 
 
 def write_error(where: str, error: OSError) -> StateError:
@@ -87,7 +87,7 @@ def _convert(value: Any) -> Any:
 _ENCODER = msgspec.json.Encoder(enc_hook=_convert)
 
 
-def _complaint(item: Any) -> str:
+def _error_text(item: Any) -> str:
     """Return the message for an item that cannot be encoded: field, problem, class of the item."""
     path, value = _unencodable_part(item, "", 0)
     where = f"{path}: " if path else ""

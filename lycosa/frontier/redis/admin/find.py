@@ -53,7 +53,7 @@ async def _find_in(
 
 
 def _filtered(rows: Sequence[Row]) -> Row | None:
-    """Return the first row that was not pushed with dont_filter: only one record with a fingerprint was not."""
+    """Return the row that was not pushed with dont_filter; other records may have the same fingerprint."""
     return next((row for row in rows if not row.record.dont_filter), None)
 
 

@@ -46,18 +46,18 @@ def _view(name: str, replies: list[list[Any]]) -> CrawlView:
     last_reports = {worker: decode(report) for worker, report in _pairs(reports)}
     leased = sum_counts({worker: int(leases)} for reply in replies for worker, _, leases in reply[3])
     alive: list[WorkerView] = []
-    gone: list[WorkerView] = []
+    former: list[WorkerView] = []
     for worker, alive_at, _ in known:
         silent_s, report = now - float(alive_at or now), last_reports.pop(worker, None)
         state = LOST if silent_s > SILENT_S else report.state if report else WAITING
         view = WorkerView(worker.decode(errors="replace"), state, max(0.0, silent_s), leased[worker], report)
-        (gone if state == LOST else alive).append(view)
-    gone += [_ended_worker(worker, now - float(when), last_reports.get(worker)) for worker, when in _pairs(ended)]
+        (former if state == LOST else alive).append(view)
+    former += [_ended_worker(worker, now - float(when), last_reports.get(worker)) for worker, when in _pairs(ended)]
     return CrawlView(
         name,
         now,
         sorted(alive, key=lambda each: _join_order(each.name)),
-        sorted(gone, key=lambda each: each.silent_s),
+        sorted(former, key=lambda each: each.silent_s),
         {field.decode(errors="replace"): int(count) for field, count in _pairs(totals)},
         _counts(replies),
         _hosts(replies),

@@ -1,4 +1,4 @@
--- The script of the workers.
+-- The last part of the workers' script: the commands 'exchange' and 'cookies', and the dispatch of all commands.
 
 -- Returns all leases of a worker that did not receive the answer to its last exchange.
 local function repeated_answer(worker)

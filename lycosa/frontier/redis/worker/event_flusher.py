@@ -14,7 +14,7 @@ FLUSH_MIN_S = 0.005
 
 
 class EventFlusher:
-    """Sends the waiting verbs of a session after `delay_s`, unless an exchange has taken them along."""
+    """Sends the waiting verbs of a session after `delay_s`, unless an exchange sends them before."""
 
     def __init__(self, session: Session, delay_s: float) -> None:
         self._session = session
@@ -46,7 +46,7 @@ class EventFlusher:
             await self._session.send()
 
     async def close(self) -> None:
-        """Wait for a flush that is under way."""
+        """Wait for a flush in progress."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 

@@ -236,7 +236,7 @@ class RedisFrontier:
         return f"{self.server_url} has reached its maxmemory" if self.session.is_full else ""
 
     def next_ready(self, now: float) -> float | None:
-        """As of the last exchange; the time of the next poll if other workers may create work before."""
+        """As of the last exchange, or the time of the next poll if other workers may create work."""
         if self._leases:
             return 0.0
         partitions = [partition for partition in self.session.partitions if partition.due is not None]
@@ -335,7 +335,7 @@ class RedisFrontier:
 
 
 def _failed(record: UrlRecord, reason: str, retry_at: float | None, now: float) -> bytes:
-    """Return the bytes of a failed record: the record to retry, or the row of a dead record."""
+    """Encode a failed record: as the record to retry, or as the row of a dead record if `retry_at` is None."""
     return ended_row(give_up(record), reason, now) if retry_at is None else encode(fail(record, retry_at))
 
 

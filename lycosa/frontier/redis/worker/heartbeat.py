@@ -41,7 +41,7 @@ class WorkerHeartbeat:
         self._heartbeat = Heartbeat("lycosa-heartbeat", self._due_s, self._beat)
 
     def may_be_expired(self) -> bool:
-        """Return True if this worker may have expired, because the last answer of the server is too long ago."""
+        """Return whether this worker may have expired, because the last answer of the server is too long ago."""
         return time.monotonic() > max(self._answered_at, self._partition_answered_at()) + SILENT_S
 
     def stop(self) -> None:

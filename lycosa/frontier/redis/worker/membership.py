@@ -39,7 +39,8 @@ class Membership:
 def membership(file: Path, name: str) -> Membership:
     """Return the membership in a file, for the crawl of this name. Without a file, return that of a new worker.
 
-    Raises `ForeignState` if the file belongs to a crawl of another name or is damaged; `StorageError`.
+    Raises `ForeignState` if the file belongs to a crawl of another name or is damaged, `StorageError` if it cannot be
+    read.
     """
     member = _read(file) if file.exists() else Membership(secrets.token_hex(4))
     if member.crawl and member.name not in {"", name}:

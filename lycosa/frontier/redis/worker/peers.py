@@ -9,7 +9,7 @@ from lycosa.core.errors import ForeignState
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import Session
 
-LOOK_EVERY_S, LOOKS = 0.25, 6
+CHECK_EVERY_S, CHECKS = 0.25, 6
 """Seconds between two checks, and their number. Workers report once a second: one without a report in this time does
 not run."""
 
@@ -29,8 +29,8 @@ async def reject_duplicate_worker(session: Session) -> None:
     Only for a worker that has just expired: two such processes would expire each other for ever.
     """
     before = await _reports(session)
-    for _ in range(LOOKS if before else 0):
-        await asyncio.sleep(LOOK_EVERY_S)
+    for _ in range(CHECKS if before else 0):
+        await asyncio.sleep(CHECK_EVERY_S)
         now = await _reports(session)
         if not now:
             return
