@@ -1,4 +1,4 @@
-"""A dict of bounded size: of many hosts, sessions or requests, those that were used last."""
+"""A dict of limited size, for the most recent ones of many hosts, sessions or requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class RecentDict(OrderedDict[Key, Value]):
-    """Holds the `entries_max` entries that were set last. Setting an entry again makes it the latest one."""
+    """Holds the `entries_max` entries that were set last. Setting an entry again makes it the most recent one."""
 
     def __init__(self, entries_max: int) -> None:
         super().__init__()
