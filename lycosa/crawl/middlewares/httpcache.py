@@ -178,7 +178,7 @@ class HttpCache:
         return response
 
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """Return the key of a response. Requests with cookies have separate keys for each jar and spider."""
+        """Return the key of a response: with the jar and, for a request with cookies unless replaying, the spider."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):

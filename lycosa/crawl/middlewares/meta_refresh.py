@@ -1,8 +1,8 @@
 """Follows meta refreshes like redirects: the record is done, and its target is queued at the same depth (order 580).
 
-A page that reloads itself, leads back to an earlier URL, or exceeds the maximum of refreshes in a row (a slide show)
-goes to the callback. Exception: the refresh is followed if the page set a cookie and reloads within COOKIE_CHECK_MAX_S,
-to check whether cookies come back. With `dont_redirect` in meta no refresh is followed.
+A page that reloads itself, leads back to an earlier URL, or comes after `max_redirects` redirects in a row (a slide
+show) goes to the callback. Exception: the refresh is followed if the page set a cookie and reloads within
+COOKIE_CHECK_MAX_S, to check whether cookies come back. With `dont_redirect` in meta no refresh is followed.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class HostFactsInvalidated(Message):
 
 
 class CookieUpdate(Message):
-    """A cookie in this jar has changed or expired."""
+    """A cookie in this jar has changed, expired or been removed."""
 
     jar: str
     cookie: bytes
