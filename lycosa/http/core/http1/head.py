@@ -136,7 +136,7 @@ def _explain(head: bytes) -> tuple[str, int]:
     if len(parts) != 3 or not re.fullmatch(TOKEN, parts[0]):
         return "the first line is not METHOD TARGET HTTP/1.1", 400
     if re.fullmatch(rb"HTTP/[0-9]\.[0-9]", parts[2]) and not parts[2].startswith(b"HTTP/1."):
-        return "only HTTP/1 is supported", 505
+        return "only HTTP/1.1 is supported", 505
     if re.search(rb"[\x00-\x1f\x7f]", line) or not re.fullmatch(rb"HTTP/1\.[01]", parts[2]):
         return "the first line is not METHOD TARGET HTTP/1.1", 400
     for each in rest.split(b"\r\n")[:-2]:
