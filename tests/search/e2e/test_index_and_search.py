@@ -70,7 +70,7 @@ def test_build_continues_at_its_position(items, capsys):
     err = run(capsys, "index", "build", "--index", "index", "items.jsonl")[2]
     assert "2 items indexed" in err
     assert "1 line skipped: not a JSON object" in err
-    assert "the last line is not complete yet" in err
+    assert "the last line is incomplete" in err
     assert "index: 21 documents" in err
 
 
