@@ -21,7 +21,7 @@ ORDER_STEP = 100
 ORDER = Integer(-1_000_000, 1_000_000)
 EVERYWHERE = "*"
 SIMILARITY_MIN = 0.9
-"""Similarity from which a path counts as a misspelled one of Scrapy's. Scrapy's own paths are less similar."""
+"""Minimum similarity at which a path counts as a misspelled path of Scrapy's. Scrapy's paths differ more than that."""
 
 
 class ListOf(NamedTuple):
@@ -94,7 +94,7 @@ class ImageSizes(NamedTuple):
 
 
 class UserTable(NamedTuple):
-    """Any values of the user, by name."""
+    """The user's own values of any kind, by name."""
 
     expected: str = "a table"
 

@@ -29,7 +29,7 @@ PREFIX = "LYCOSA_"
 NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY"})
 """Environment variables with our prefix that are not settings. LYCOSA_DEBUG=1 shows tracebacks."""
 SIMILARITY_SURE = 0.8
-"""Similarity from which an unknown name counts as a misspelled setting, and not as one of the user's own."""
+"""Minimum similarity at which an unknown name counts as a misspelled setting, not as one of the user's own."""
 
 USER = "user"
 DEFAULT = "default"
@@ -99,11 +99,11 @@ def unknown_setting(name: str) -> str:
     if renamed := renamed_setting(name):
         return renamed
     unknown = f"unknown setting {_shown(name)}"
-    own = f"our own settings go into the table user, as user.{name:.40}"
+    own = f"your own settings go into the table user, as user.{name:.40}"
     nearest = _nearest(name)
     if not nearest:
-        return f"{unknown}: y{own}"
-    return unknown + did_you_mean(nearest) + ("" if _nearest(name, SIMILARITY_SURE) else f" Y{own}")
+        return f"{unknown}: {own}"
+    return unknown + did_you_mean(nearest) + ("" if _nearest(name, SIMILARITY_SURE) else f" Y{own[1:]}")
 
 
 @dataclass(slots=True)

@@ -87,7 +87,7 @@ class Settings:
     exit_when_idle: Annotated[bool, Boolean()] = False
     """End when the remaining URLs are due later, instead of waiting."""
     max_url_length: Annotated[int | None, Integer(1, 1_000_000, optional=True)] = 2083
-    """Longest URL to follow, in characters; None for no limit."""
+    """Maximum length of URLs to follow, in characters; None for no limit."""
     depth_priority: Annotated[int, Integer(-1_000_000, 1_000_000)] = 0
     """Subtracted from the priority of a request for each link from a start URL: positive is breadth first."""
     httperror_allowed: Statuses = ()
@@ -131,7 +131,7 @@ class Settings:
     connect_timeout: Annotated[float, SecondsWithin(0.01, DAY_S)] = 10.0
     """Maximum time for name lookup, connection and TLS handshake, in seconds."""
     max_body: Annotated[int, ByteSize(1, BODY_MAX)] = 16 * 1024**2
-    """Largest body, after decompression, in bytes."""
+    """Maximum size of a body after decompression, in bytes."""
     fail_on_dataloss: Annotated[bool, Boolean()] = True
     """Treat a truncated body as a failure and retry. If False, the response has the part that was received."""
     user_agent: Annotated[str, Text("a line of printable ASCII text", PRINTABLE_LINE)] = USER_AGENT
@@ -190,7 +190,7 @@ class Settings:
     meta_refresh: Annotated[bool, Boolean()] = True
     """Follow the meta refresh of pages."""
     meta_refresh_max_delay: Annotated[float, SecondsWithin(0, DAY_S)] = 100.0
-    """Longest delay of a meta refresh to follow, in seconds."""
+    """Maximum delay of a meta refresh to follow, in seconds."""
 
     # Cookies and cache
 
@@ -229,7 +229,7 @@ class Settings:
     media_expires: Annotated[float | None, Duration(0, 36_525 * DAY_S)] = 90 * DAY_S
     """Age at which a file or image is downloaded again, in seconds; None for never."""
     media_max_size: Annotated[int, ByteSize(1, 1 << 40)] = 1 << 30
-    """Largest file or image, after decompression, in bytes."""
+    """Maximum size of a file or image after decompression, in bytes."""
     media_concurrency: Annotated[int, Integer(1, 1000)] = 8
     """Maximum number of concurrent downloads of files or images for one item."""
     media_deduplicate: Annotated[bool, Boolean()] = False

@@ -17,8 +17,8 @@ TAGS_FREE = 1_000
 
 OPEN_FREE = 250
 OPEN_FREE_BYTES = 4_096
-"""Nor is a page whose samples never leave more tags open than OPEN_FREE plus one for each OPEN_FREE_BYTES of the page:
-authors omit `</p>` and `</li>`."""
+"""A page is not checked either if its samples never leave more tags open than OPEN_FREE plus one for each
+OPEN_FREE_BYTES of the page, since authors omit `</p>` and `</li>`."""
 
 DEPTH_MAX = 2_000
 """Maximum nesting depth of elements."""

@@ -50,8 +50,8 @@ class PageText(NamedTuple):
 class _SharedSelector:
     """One CSS engine for all pages.
 
-    `any_matches` uses a separate engine: during that call selectolax does not set `current_node`, which shows that an
-    engine is in use.
+    `any_matches` uses a separate engine: during that call selectolax does not set `current_node`, so `Tree.selector`
+    could not see that the shared engine is in use.
     """
 
     def __init__(self) -> None:

@@ -149,7 +149,10 @@ def sitemaps_in_robots(body: bytes, url: str) -> list[str]:
 
 
 def timestamp(date: str) -> float | None:
-    """Return the unix seconds of a W3C date (ISO 8601) or a mail date (RFC 5322), in UTC if it names no zone."""
+    """Return the unix seconds of a W3C date (ISO 8601) or a mail date (RFC 5322); None for other text.
+
+    A date without a time zone is in UTC.
+    """
     parse = datetime.fromisoformat if date[:4].isdigit() else parsedate_to_datetime
     try:
         when = parse(date)

@@ -1,6 +1,6 @@
 """A proxy: scheme, host, port and login. Two logins on one host and port are two proxies.
 
-The login is secret, and often the user name is too: providers put sessions and tokens there. Therefore a proxy has a
+The login is secret, often including the user name, since providers put sessions and tokens there. So a proxy has a
 public `name` (the address, and a digest of the login) and a secret `url` to connect with.
 
 `host:port` alone means an HTTP proxy. With `socks4a` and `socks5h` the proxy resolves host names, with `socks4` and

@@ -62,8 +62,8 @@ class TargetPage:
 class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "timeout", "dead_kept_s": "dead_kept"}):
     """How to check. `own_addresses`: our addresses that no judge sees; `may_alter`: changes that are accepted.
 
-    A proxy that has been dead for `dead_kept_s` is forgotten (0: never). `other_kinds`: whether to try a proxy that
-    does not answer as the kind it claims to be as the other kinds.
+    A proxy that has been dead for `dead_kept_s` is forgotten (0: never). `other_kinds`: whether to try the other kinds
+    if a proxy does not answer as the kind it claims to be.
     """
 
     judges: Annotated[tuple[JudgeAddress, ...], Meta(max_length=100, description="a list of up to 100 judges")] = ()

@@ -59,10 +59,11 @@ class GatewayUser:
 def parse_username(text: str, accounts: Collection[str] | None = None) -> GatewayUser:
     """Parse a user name. Raises `Forbidden` (407) with a message that says what to write instead.
 
-    The account is the longest of `accounts` that the text starts with; if None, the text up to the first single dash.
+    The account is the longest of `accounts` that the text starts with. If `accounts` is None, it is the text up to the
+    first single dash.
     """
     if len(text) > USERNAME_MAX or not text.isprintable():
-        raise Forbidden(f"the user name is longer than {USERNAME_MAX} or has unprintable characters", LOGIN_STATUS)
+        raise Forbidden(f"the user name has more than {USERNAME_MAX} or unprintable characters", LOGIN_STATUS)
     account, rest = _split_account(text, accounts)
     pieces = [each.replace(ESCAPED_DASH, "-") for each in rest.replace("--", ESCAPED_DASH).split("-")[1:]]
     values: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The duration of a cool-down: exponential with full jitter, so that proxies that failed together return one by one.
+"""The duration of a cool-down: exponential with full jitter, so proxies that failed together do not return together.
 
 (Exponential Backoff And Jitter, M. Brooker 2015: the wait is drawn from zero to the whole interval.)
 """

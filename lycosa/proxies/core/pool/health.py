@@ -19,7 +19,7 @@ DOWN_MAX_S = 3600.0
 DOWNS_MAX = 5
 """Number of failures in a row after which a proxy is dead, until a check revives it.
 
-If no proxy was reached since the previous failure, probably our own network is down. Then the count stops one short of
+If no proxy was reached since the previous failure, our own network is probably down. Then the count stops one short of
 this number: otherwise an outage of ours would kill all proxies, for good if there are no checks.
 """
 

@@ -65,7 +65,7 @@ class GlobalPool:
     def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
         """Add proxies, or update tags and prices of known ones. Return how many are new.
 
-        New proxies that are `unchecked` are dead until a check finds them working.
+        With `unchecked`, new proxies are dead until a check finds them working.
         """
         if self.journal is None:
             return self._add(proxies, now, unchecked=unchecked)
@@ -147,7 +147,7 @@ class GlobalPool:
             self._log(journal.OutcomesRecord(now, key, list(outcomes), draw))
 
     def ban(self, target: str, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
-        """Ban a proxy for a target until a time, or for good if None. Return False if there is no such proxy."""
+        """Ban a proxy for a target until `until`, or for good if None. Return False if there is no such proxy."""
         if key not in self.proxies:
             return False
         self._joined(target, key, now).ban(key, now, until, reason)
@@ -195,7 +195,7 @@ class GlobalPool:
         self._log(journal.ForgetTargetRecord(name))
 
     def replay(self, record: journal.JournalRecord) -> None:
-        """Repeat a recorded change. Raises `KeyError` or `ValueError` if the record does not fit this pool."""
+        """Apply a recorded change. Raises `KeyError` or `ValueError` if the record does not fit this pool."""
         getattr(self, record.method)(**asdict(record))
 
     def replay_acquire(

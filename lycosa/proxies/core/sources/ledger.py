@@ -1,7 +1,7 @@
 """The ledger of sources: which source lists which proxy, and when a proxy that is no longer listed must be removed.
 
-A source that fails changes nothing. The time of a proxy (`keep_s`) starts with the first complete list that lacks it.
-When the time is over, the proxy is removed unless another source lists it, or listed it and its time there is not over.
+A source that fails changes nothing. The grace period of a proxy (`keep_s`) starts with the first complete list that
+lacks it. When the period ends, the proxy is removed, unless another source lists it, or its period there has not ended.
 Proxies added by hand are not in the ledger, and stay.
 """
 
@@ -35,7 +35,7 @@ class Ledger:
         self._sources = {name: _SourceEntry() for name in names}
 
     def recall(self, name: str, keys: Iterable[str]) -> None:
-        """Record the proxies that a source had in an earlier run. The time of those that its next list lacks starts."""
+        """Record the proxies that a source had in an earlier run. Those that its next list lacks are missing then."""
         self._sources[name].recalled.update(keys)
 
     def not_added(self, name: str, proxies: Iterable[Proxy]) -> None:
@@ -103,7 +103,7 @@ class Ledger:
         return (source.proxies[key] for source in self._sources.values() if key in source.proxies)
 
     def _is_kept(self, key: str) -> bool:
-        """Return whether another source listed the proxy, and its time there is not over."""
+        """Return whether another source listed the proxy, and its grace period there has not ended."""
         return any(key in source.missing or key in source.recalled for source in self._sources.values())
 
 
