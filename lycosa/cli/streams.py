@@ -23,7 +23,7 @@ class Output(io.FileIO):
             raise StorageError(f"standard output cannot be written: {why}") from None
 
 
-def fill_closed() -> None:
+def open_closed_streams() -> None:
     """Open /dev/null for closed standard streams (`>&-`); otherwise sockets and files would get their numbers.
 
     A closed standard output is opened read-only, so writing items to it fails and does not lose them silently.

@@ -85,7 +85,7 @@ async def open_refresher(
         await fetcher.close()
 
 
-def refuse_nothing(sources: Sequence[ProxySource], checks: Checks) -> None:
+def require_sources_or_judges(sources: Sequence[ProxySource], checks: Checks) -> None:
     """Raise `UsageError` if there is neither a source nor a judge."""
     if not sources and not checks.judges:
         raise UsageError("nothing to keep: write [[proxies.sources]], or judges in [proxies.checks], into lycosa.toml")
@@ -107,7 +107,7 @@ async def keep(
     Proxies that have been dead for `Checks.dead_kept_s` are removed; if a source still lists them, they are added again
     as new. Raises `UsageError` if there is neither a source nor a judge.
     """
-    refuse_nothing(sources, checks)
+    require_sources_or_judges(sources, checks)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         upkeep = await stack.enter_async_context(open_upkeep(pool, checks, on_finding))
 

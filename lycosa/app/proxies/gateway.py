@@ -28,7 +28,7 @@ from lycosa.proxies.ports import ProxyPool
 
 
 @asynccontextmanager
-async def gateway_over(
+async def open_gateway(
     address: str,
     bind: str,
     policies: Policies,
@@ -43,8 +43,8 @@ async def gateway_over(
     `authorities` is a file of trusted certificates for proxies over TLS; the default is the system's certificates.
     Raises the errors of `open_listener` and `open_for_leasing`.
     """
-    tls = trusting(authorities) if authorities else None
-    allow_connections(limits)
+    tls = trusted_tls_context(authorities) if authorities else None
+    raise_open_files_limit(limits)
     with open_listener(bind, has_accounts=bool(accounts)) as listener, fast_shutdown(report=report) as deadline:
         pool = await open_for_leasing(address, policies, Path(), report)
         try:
@@ -83,7 +83,7 @@ def gateway_context(
     )
 
 
-def trusting(authorities: Path) -> ssl.SSLContext:
+def trusted_tls_context(authorities: Path) -> ssl.SSLContext:
     """Return a TLS context that trusts the certificates in a file. Raises `BadSetting`."""
     try:
         return ssl.create_default_context(cafile=str(authorities))
@@ -91,7 +91,7 @@ def trusting(authorities: Path) -> ssl.SSLContext:
         raise BadSetting(f"--proxy-ca {authorities}: not a certificate file (PEM)") from None
 
 
-def allow_connections(limits: Limits) -> None:
+def raise_open_files_limit(limits: Limits) -> None:
     """Raise the limit of open files for two connections per client, up to the system's hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * limits.clients + 1_024

@@ -8,7 +8,7 @@ from pathlib import Path
 from lycosa.proxies.checking.judge_server import Certificate, Judge, load_or_create_key, run_judge
 
 
-def judge_in(
+def open_judge(
     folder: Path, *, tls: bool, host: str, port: int, tls_port: int, public: str
 ) -> AbstractAsyncContextManager[Judge]:
     """Run a judge while the block runs, with the key and, for TLS, the certificate in a folder.

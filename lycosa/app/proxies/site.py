@@ -12,7 +12,7 @@ from lycosa.proxies.core.pool_url import parse_pool_address
 from lycosa.proxies.ports import ProxyPool
 
 
-def site_over(pool: ProxyPool, address: str, key: str) -> Starlette:
+def build_pool_site(pool: ProxyPool, address: str, key: str) -> Starlette:
     """Return the application for the pool at an address, with the policies of the current folder's project.
 
     Without a `key` only clients on this machine are allowed. Raises `BadSetting`.

@@ -59,10 +59,10 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
     host, port = parse_bind(bind, f"{BIND} or 0.0.0.0:8300")
     public_host = _parse_public(public) if public else _reachable(host)
     with _folder(keep) as folder:
-        from lycosa.app.proxies.judge import judge_in
+        from lycosa.app.proxies.judge import open_judge
 
         tls_port = (port + 1 if port else 0) if tls_port is None else tls_port
-        judge = judge_in(folder, tls=not no_tls, host=host, port=port, tls_port=tls_port, public=public_host)
+        judge = open_judge(folder, tls=not no_tls, host=host, port=port, tls_port=tls_port, public=public_host)
         return asyncio.run(_serve(judge))
 
 

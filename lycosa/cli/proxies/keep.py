@@ -39,14 +39,14 @@ def command(address: str | None, judges: Sequence[str]) -> int:
     \b
     lycosa proxies keep --pool redis://localhost:6379/0
     """
-    from lycosa.app.proxies.checks import keep, project_checks, project_sources, refuse_nothing
+    from lycosa.app.proxies.checks import keep, project_checks, project_sources, require_sources_or_judges
 
     folder = Path()
     checks = project_checks(folder)
     if judges:
         checks = replace(checks, judges=tuple(map(parse_judge_address, judges)))
     sources, reporter = project_sources(folder, os.environ), ChangeReporter(checks)
-    refuse_nothing(sources, checks)
+    require_sources_or_judges(sources, checks)
 
     async def action(pool: ProxyPool) -> int:
         keeping = keep(

@@ -144,7 +144,7 @@ async def _serve(
     metrics: str | None,
 ) -> int:
     """Serve until a signal, and return the exit code. A second signal ends open requests and tunnels at once."""
-    from lycosa.app.proxies.gateway import gateway_over
+    from lycosa.app.proxies.gateway import open_gateway
     from lycosa.app.proxies.pools import project_policies
     from lycosa.core.metrics import exposition
     from lycosa.infra.web.metrics_page import serve_metrics
@@ -152,7 +152,7 @@ async def _serve(
     authorities = Path(proxy_ca) if proxy_ca else None
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(
-            gateway_over(where, bind, project_policies(Path()), accounts, access, limits, authorities, report_line)
+            open_gateway(where, bind, project_policies(Path()), accounts, access, limits, authorities, report_line)
         )
 
         async def scrape() -> bytes:

@@ -59,12 +59,12 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
 
 async def _serve(address: str, key: str, listener: socket.socket) -> int:
     from lycosa.app.fast_shutdown import fast_shutdown
-    from lycosa.app.proxies.site import site_over
+    from lycosa.app.proxies.site import build_pool_site
     from lycosa.cli.serving import Server
 
     with listener, fast_shutdown(report=report_line) as deadline:
         async with open_project_pool(address) as pool:
-            server = Server(site_over(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
+            server = Server(build_pool_site(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             print(f"Proxies: http://{shown}:{port}/  (API: /api, Ctrl-C stops it)", flush=True)
