@@ -38,10 +38,10 @@ NONE = FailedAttempts()
 
 
 class Attempts:
-    """The failed attempts by request, which may be any hashable key. Up to `most` proxies are tried for each."""
+    """The failed attempts by request, which may be any hashable key. Up to `proxies_max` proxies are tried for each."""
 
-    def __init__(self, most: int, requests_max: int = REQUESTS_MAX) -> None:
-        self._most = most
+    def __init__(self, proxies_max: int, requests_max: int = REQUESTS_MAX) -> None:
+        self._proxies_max = proxies_max
         self._failed: RecentDict[Hashable, FailedAttempts] = RecentDict(requests_max)
 
     def failed_proxies(self, request: Hashable) -> frozenset[str]:
@@ -60,7 +60,7 @@ class Attempts:
         before = self._failed.pop(request, NONE)
         forbidden = before.forbidden + (outcome.reason == FORBIDDEN)
         failed = FailedAttempts(before.count + 1, before.proxies | {proxy}, forbidden)
-        if failed.count >= self._most:
+        if failed.count >= self._proxies_max:
             return failed.count
         self._failed[request] = failed
         return 0
