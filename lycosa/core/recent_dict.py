@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -15,6 +15,9 @@ class RecentDict(OrderedDict[Key, Value]):
     def __init__(self, entries_max: int) -> None:
         super().__init__()
         self._entries_max = entries_max
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._entries_max,), None, None, iter(self.items())
 
     def __setitem__(self, key: Key, value: Value) -> None:
         super().__setitem__(key, value)

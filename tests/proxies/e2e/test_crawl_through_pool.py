@@ -86,7 +86,7 @@ async def start_proxies(stack: AsyncExitStack, count: int, **options: Any) -> li
 
 
 def write_list(folder: Path, proxies: list[Any], name: str = "proxies.txt") -> str:
-    urls = [getattr(each, "url_with_secrets", None) or getattr(each, "url", each) for each in proxies]
+    urls = [getattr(each, "url_with_login", None) or getattr(each, "url", each) for each in proxies]
     (folder / name).write_text("".join(f"{url}\n" for url in urls))
     return str(folder / name)
 
