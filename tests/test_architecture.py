@@ -320,7 +320,7 @@ def test_the_check_of_systems_finds_violations():
     assert forbidden_uses("crawl", "import lycosa.frontier.memory as ports")
     assert forbidden_uses("crawl", "import lycosa.frontier.ports\nlycosa.frontier.memory.MemoryShelf()")
     assert forbidden_uses("crawl", "import lycosa.frontier.ports\nlycosa.frontier.ports.Frontier()") == []
-    assert forbidden_uses("crawl", "from lycosa.dht.udp import Peer"), "a future system"
+    assert forbidden_uses("crawl", "from lycosa.hub.node import Node"), "a future system"
     assert forbidden_uses("cli", "def command():\n    from lycosa.search.site.app import build_site")
     assert forbidden_uses("pool.py", "from lycosa.proxies.memory.pool import LocalPool")
     assert forbidden_uses("cli", "from lycosa.crawl.spiders.spider import Spider") == []
@@ -398,6 +398,7 @@ MIRRORED = (
     "proxies",
     "search",
     "crawl",
+    "dht",
     "app",
 )
 KINDS = {"contracts", "sim", "e2e", "durability"}
