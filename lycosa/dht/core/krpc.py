@@ -1,6 +1,6 @@
 """KRPC messages as values, and their encoding (BEP 5, with 32, 33, 42, 43 and 51).
 
-`decode_message` makes a query, a response or an error of any datagram, or raises `KrpcError`, which names the error
+`decode_message` makes a query, a reply or an error of any datagram, or raises `KrpcError`, which names the error
 packet to answer with, if any. It reads what live nodes send: keys in any order, odd values, packets of older drafts.
 The encoders write every packet strictly. They take the transaction of a query in its encoded form, so that it is echoed
 as it came.
@@ -86,8 +86,8 @@ class Query(Struct, frozen=True):
     version: bytes = b""
 
 
-class Response(Struct, frozen=True):
-    """A response. What is missing, or has an odd form, is empty; lists hold only what is whole."""
+class Reply(Struct, frozen=True):
+    """A reply (BEP 5: response). What is missing, or has an odd form, is empty; lists hold only what is whole."""
 
     transaction: bytes
     id: bytes
@@ -121,7 +121,7 @@ class ErrorMessage(Struct, frozen=True):
     version: bytes = b""
 
 
-Message = Query | Response | ErrorMessage
+Message = Query | Reply | ErrorMessage
 
 INTERVAL_S_MAX = 21_600
 """The longest interval of BEP 51."""
@@ -142,10 +142,10 @@ def decode_message(data: bytes) -> Message:
     if kind == b"q":
         return _query(message)
     if kind == b"r":
-        return _response(message)
+        return _reply(message)
     if kind == b"e":
         return _error(message)
-    raise KrpcError("neither query nor response nor error")
+    raise KrpcError("neither query nor reply nor error")
 
 
 def _query(message: dict[bytes, Value]) -> Query:
@@ -208,17 +208,17 @@ def _announce(
     return Query(transaction, ANNOUNCE_PEER, node_id, infohash, 0, read_only, False, False, seed, token, port, version)
 
 
-def _response(message: dict[bytes, Value]) -> Response | ErrorMessage:
+def _reply(message: dict[bytes, Value]) -> Reply | ErrorMessage:
     values = message.get(b"r")
     if not isinstance(values, dict):
         if b"e" in message:
             return _error(message)  # bitmagnet sends its errors with y = r
-        raise KrpcError("a response without 'r'")
+        raise KrpcError("a reply without 'r'")
     node_id = values.get(b"id")
     if not isinstance(node_id, bytes) or len(node_id) != ID_BYTES:
-        raise KrpcError("a response without a node id")
+        raise KrpcError("a reply without a node id")
     token, samples = values.get(b"token"), values.get(b"samples")
-    return Response(
+    return Reply(
         _transaction(message),
         node_id,
         _whole(values.get(b"nodes"), CONTACT_BYTES[IPV4]),
@@ -356,7 +356,7 @@ def announce_arguments(infohash: bytes, token: bytes, port: int | None, *, seed:
 WANT_ARGUMENT = (b"", b"4:wantl2:n4e", b"4:wantl2:n6e", b"4:wantl2:n42:n6e")
 
 
-def encode_response(
+def encode_reply(
     transaction: bytes,
     node_id: bytes,
     requester: bytes,
@@ -364,7 +364,7 @@ def encode_response(
     before_id: bytes = b"",
     version: bytes = VERSION,
 ) -> bytes:
-    """Return a response packet.
+    """Return a reply packet.
 
     `transaction` is encoded, as in `Query`; `requester` is the endpoint the query came from (BEP 42). `values` are
     encoded, sorted, and come after `id`: `return_values` makes them; `before_id` are the filters of BEP 33.
@@ -388,7 +388,7 @@ def return_values(
     token: bytes | None = None,
     values: Sequence[bytes] = (),
 ) -> bytes:
-    """Return the values of find_node and get_peers, encoded for `encode_response`."""
+    """Return the values of find_node and get_peers, encoded for `encode_reply`."""
     parts = []
     if nodes is not None:
         parts.append(b"5:nodes%d:%b" % (len(nodes), nodes))
@@ -404,7 +404,7 @@ def return_values(
 def sample_values(
     samples: bytes, num: int, interval_s: int, *, nodes: bytes | None = None, nodes6: bytes | None = None
 ) -> bytes:
-    """Return the values of sample_infohashes, encoded for `encode_response` (BEP 51)."""
+    """Return the values of sample_infohashes, encoded for `encode_reply` (BEP 51)."""
     return b"8:intervali%de%b%b3:numi%de7:samples%d:%b" % (
         interval_s,
         b"" if nodes is None else b"5:nodes%d:%b" % (len(nodes), nodes),
@@ -416,7 +416,7 @@ def sample_values(
 
 
 def filter_values(seed_filter: bytes, peer_filter: bytes) -> bytes:
-    """Return the filters of BEP 33, encoded as `before_id` of `encode_response`."""
+    """Return the filters of BEP 33, encoded as `before_id` of `encode_reply`."""
     return b"4:BFpe256:%b4:BFsd256:%b" % (peer_filter, seed_filter)
 
 

@@ -14,12 +14,12 @@ from lycosa.dht.core.krpc import (
     ErrorMessage,
     KrpcError,
     Query,
-    Response,
+    Reply,
     announce_arguments,
     decode_message,
     encode_error,
     encode_query,
-    encode_response,
+    encode_reply,
     filter_values,
     find_node_arguments,
     get_peers_arguments,
@@ -37,14 +37,14 @@ SOURCE = b"\x01\x02\x03\x04\x1a\xe1"
     [
         (b"d1:eli201e23:A Generic Error Ocurrede1:t2:aa1:y1:ee", ErrorMessage(b"aa", 201, b"A Generic Error Ocurred")),
         (b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:t2:aa1:y1:qe", Query(b"2:aa", PING, ID)),
-        (b"d1:rd2:id20:mnopqrstuvwxyz123456e1:t2:aa1:y1:re", Response(b"aa", OTHER, values=[])),
+        (b"d1:rd2:id20:mnopqrstuvwxyz123456e1:t2:aa1:y1:re", Reply(b"aa", OTHER, values=[])),
         (
             b"d1:ad2:id20:abcdefghij01234567896:target20:mnopqrstuvwxyz123456e1:q9:find_node1:t2:aa1:y1:qe",
             Query(b"2:aa", FIND_NODE, ID, OTHER),
         ),
         (
             b"d1:rd2:id20:0123456789abcdefghij5:nodes9:def456...e1:t2:aa1:y1:re",
-            Response(b"aa", b"0123456789abcdefghij", values=[]),
+            Reply(b"aa", b"0123456789abcdefghij", values=[]),
         ),
         (
             b"d1:ad2:id20:abcdefghij01234567899:info_hash20:mnopqrstuvwxyz123456e1:q9:get_peers1:t2:aa1:y1:qe",
@@ -52,11 +52,11 @@ SOURCE = b"\x01\x02\x03\x04\x1a\xe1"
         ),
         (
             b"d1:rd2:id20:abcdefghij01234567895:token8:aoeusnth6:valuesl6:axje.u6:idhtnmee1:t2:aa1:y1:re",
-            Response(b"aa", ID, token=b"aoeusnth", values=[b"axje.u", b"idhtnm"]),
+            Reply(b"aa", ID, token=b"aoeusnth", values=[b"axje.u", b"idhtnm"]),
         ),
         (
             b"d1:rd2:id20:abcdefghij01234567895:nodes9:def456...5:token8:aoeusnthe1:t2:aa1:y1:re",
-            Response(b"aa", ID, token=b"aoeusnth", values=[]),
+            Reply(b"aa", ID, token=b"aoeusnth", values=[]),
         ),
         (
             (
@@ -104,11 +104,11 @@ def test_a_query_is_read_as_it_was_written(method: bytes, arguments: bytes, quer
     assert encode(decode(packet)) == packet
 
 
-def test_responses_are_read_as_they_were_written():
+def test_replies_are_read_as_they_were_written():
     values = return_values(nodes=bytes(26), nodes6=bytes(38), token=b"t", values=[b"123456", b"x" * 18])
-    packet = encode_response(b"2:aa", ID, SOURCE, values, filter_values(bytes(256), b"\xff" * 256))
+    packet = encode_reply(b"2:aa", ID, SOURCE, values, filter_values(bytes(256), b"\xff" * 256))
     assert encode(decode(packet)) == packet
-    assert decode_message(packet) == Response(
+    assert decode_message(packet) == Reply(
         b"aa",
         ID,
         bytes(26),
@@ -123,10 +123,10 @@ def test_responses_are_read_as_they_were_written():
         SOURCE,
         b"LY\0\1",
     )
-    packet = encode_response(b"2:aa", ID, SOURCE, sample_values(b"s" * 40, 7, 60, nodes=bytes(26), nodes6=b""))
+    packet = encode_reply(b"2:aa", ID, SOURCE, sample_values(b"s" * 40, 7, 60, nodes=bytes(26), nodes6=b""))
     assert encode(decode(packet)) == packet
     found = decode_message(packet)
-    assert isinstance(found, Response)
+    assert isinstance(found, Reply)
     assert (found.samples, found.num, found.interval_s, found.nodes) == (b"s" * 40, 7, 60, bytes(26))
     assert len(found.contacts()) == 1
 
@@ -140,7 +140,7 @@ def test_errors_are_read_as_they_were_written():
 def test_an_integer_as_transaction_is_echoed_as_it_came():
     query = decode_message(b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:ti0e1:y1:qe")
     assert isinstance(query, Query)
-    assert b"1:ti0e" in encode_response(query.transaction, ID, SOURCE)
+    assert b"1:ti0e" in encode_reply(query.transaction, ID, SOURCE)
 
 
 def query_with(arguments: dict[bytes, object], method: bytes = FIND_NODE) -> bytes:
@@ -198,7 +198,7 @@ def test_an_unknown_method_with_a_target_is_a_find_node():
 
 def test_keys_in_any_order_and_odd_values_are_taken():
     packet = b"d1:y1:r1:t2:aa1:rd6:valuesli1e6:123456le3:abc18:" + b"x" * 18 + b"e5:nodesi1e2:id20:" + ID + b"ee"
-    assert decode_message(packet) == Response(b"aa", ID, values=[b"123456", b"x" * 18])
+    assert decode_message(packet) == Reply(b"aa", ID, values=[b"123456", b"x" * 18])
 
 
 @pytest.mark.parametrize(
@@ -218,5 +218,5 @@ def test_the_interval_is_bounded_as_bep_51_has_it():
     for sent, read in ((-1, 0), (10**9, 21_600)):
         packet = encode({b"r": {b"id": ID, b"interval": sent, b"num": -3, b"samples": b""}, b"t": b"aa", b"y": b"r"})
         found = decode_message(packet)
-        assert isinstance(found, Response)
+        assert isinstance(found, Reply)
         assert (found.interval_s, found.num, found.samples) == (read, 0, b"")
