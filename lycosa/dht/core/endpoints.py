@@ -92,8 +92,8 @@ def split_contacts(data: bytes, family: int) -> list[Contact]:
     ]
 
 
-class Networks:
-    """Networks that may be reached although they are not public, for example `127.0.0.0/8` on a test machine."""
+class AllowedNetworks:
+    """AllowedNetworks that may be reached although they are not public, for example `127.0.0.0/8` on a test machine."""
 
     def __init__(self, written: Iterable[str] = ()) -> None:
         self._networks = []
@@ -112,10 +112,10 @@ class Networks:
         return bool(self._networks)
 
 
-NO_NETWORKS = Networks()
+NONE_ALLOWED = AllowedNetworks()
 
 
-def is_contactable(endpoint: bytes, allowed: Networks = NO_NETWORKS) -> bool:
+def is_contactable(endpoint: bytes, allowed: AllowedNetworks = NONE_ALLOWED) -> bool:
     """Return whether an endpoint that a stranger named may be contacted.
 
     Anybody can announce the address of somebody else's printer: private, loopback, multicast and reserved addresses are

@@ -11,8 +11,8 @@ from lycosa.core.errors import UsageError
 from lycosa.dht.core.endpoints import (
     IPV4,
     IPV6,
+    AllowedNetworks,
     Contact,
-    Networks,
     family,
     is_contactable,
     is_public_v4,
@@ -97,14 +97,14 @@ def test_public_addresses_are_contacted_but_not_at_port_0(ip: str):
 
 
 def test_the_user_may_allow_networks():
-    allowed = Networks(["127.0.0.0/8", "fd00::/8"])
+    allowed = AllowedNetworks(["127.0.0.0/8", "fd00::/8"])
     assert is_contactable(pack("127.9.9.9", 1), allowed)
     assert is_contactable(pack("fd12::1", 1), allowed)
     assert not is_contactable(pack("127.9.9.9", 0), allowed)
     assert not is_contactable(pack("10.0.0.1", 1), allowed)
     assert not is_contactable(pack("::1", 1), allowed)
     with pytest.raises(UsageError, match="not a network"):
-        Networks(["localhost"])
+        AllowedNetworks(["localhost"])
 
 
 def test_the_fast_check_of_ipv4_equals_the_shared_one():
