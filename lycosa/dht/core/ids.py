@@ -14,3 +14,9 @@ def distance(one: bytes, other: bytes) -> int:
 def common_prefix_bits(one: bytes, other: bytes) -> int:
     """Return how many leading bits two ids share: 0 to 160."""
     return ID_BITS - distance(one, other).bit_length()
+
+
+def id_with_prefix(prefix: bytes, bits: int, rest: bytes) -> bytes:
+    """Return the id whose first `bits` bits are those of `prefix`, and the others those of `rest` (20 random bytes)."""
+    mask = (1 << (ID_BITS - bits)) - 1
+    return (int.from_bytes(prefix) & ~mask | int.from_bytes(rest) & mask).to_bytes(ID_BYTES)
