@@ -20,6 +20,14 @@ ADDRESSES_MAX = 131_072
 """Endpoints that count as known. A minute at 2,000 queries/s."""
 ROUNDING_S = 1e-6
 """More than the error of a float of seconds."""
+BYTES_PER_S = 100_000.0
+"""A megabit a second: a node on a home line answers a few dozen queries a second (libtorrent: 8,000 bytes)."""
+NEW_ADDRESSES_PER_MINUTE = 1_000
+"""Home routers remember 4,000 to 16,000 connections for some minutes."""
+QUERY_BYTES = 120
+"""A query is about this long."""
+REFUSED_WAIT_S = 1.0
+"""When a query that met a full table or too many new addresses is tried again."""
 BANDWIDTH_BURST_S = 2.0
 """Seconds of full rate that an idle node may send at once."""
 NEW_ADDRESSES_BURST_S = 10.0
@@ -145,3 +153,40 @@ class NewAddressCap:
             return False
         self._recent.add(endpoint)
         return True
+
+
+class NodeLimits:
+    """The limits of all nodes of a process, as these have one line and one router."""
+
+    def __init__(
+        self,
+        *,
+        bytes_per_s: float = BYTES_PER_S,
+        new_addresses_per_minute: int = NEW_ADDRESSES_PER_MINUTE,
+        answers_per_s: float = ANSWERS_PER_S,
+        answers_burst: int = ANSWERS_BURST,
+        queries_per_s: float = QUERIES_PER_S,
+        queries_burst: int = QUERIES_BURST,
+    ) -> None:
+        self._answers = RateLimit(answers_per_s, answers_burst)
+        self._queries = RateLimit(queries_per_s, queries_burst, refuse_when_full=True)
+        self._bandwidth = BandwidthCap(bytes_per_s)
+        self._new_addresses = NewAddressCap(new_addresses_per_minute)
+
+    def admits(self, source: bytes, now: float) -> bool:
+        """Return whether a query from this endpoint may be answered; if so, count it."""
+        return self._answers.allow(source, now)
+
+    def may_send(self, size_bytes: int, now: float) -> bool:
+        """Return whether there is bandwidth for an answer; if so, count it."""
+        return self._bandwidth.take(size_bytes, now)
+
+    def query_wait_s(self, endpoint: bytes, now: float) -> float:
+        """Return how long a query to this endpoint must wait; if it need not, count it."""
+        ready_at = max(self._queries.ready_at(endpoint, now), self._bandwidth.ready_at(QUERY_BYTES, now))
+        if ready_at > now:
+            return ready_at - now
+        if not self._new_addresses.allow(endpoint, now) or not self._queries.allow(endpoint, now):
+            return REFUSED_WAIT_S
+        self._bandwidth.take(QUERY_BYTES, now)
+        return 0.0

@@ -27,9 +27,11 @@ class ScrapeFilter:
 
     def insert(self, ip: bytes) -> None:
         """Add a packed IPv4 or IPv6 address."""
-        digest = sha1(ip, usedforsecurity=False).digest()
-        for at in (0, 2):
-            self._bits |= 1 << int.from_bytes(digest[at : at + 2], "little") % FILTER_BITS
+        self._bits |= _bits_of(ip)
+
+    def __contains__(self, ip: bytes) -> bool:
+        bits = _bits_of(ip)
+        return self._bits & bits == bits
 
     def unite(self, data: bytes) -> None:
         """Add all addresses of the filter that another node sent."""
@@ -41,3 +43,9 @@ class ScrapeFilter:
             return 0.0
         zero_bits = max(1, FILTER_BITS - self._bits.bit_count())
         return min(log(zero_bits / FILTER_BITS) / (HASHES * log(1 - 1 / FILTER_BITS)), ESTIMATE_MAX)
+
+
+def _bits_of(ip: bytes) -> int:
+    digest = sha1(ip, usedforsecurity=False).digest()
+    one, other = int.from_bytes(digest[:2], "little"), int.from_bytes(digest[2:4], "little")
+    return 1 << one % FILTER_BITS | 1 << other % FILTER_BITS
