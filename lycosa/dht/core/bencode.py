@@ -36,7 +36,7 @@ def decode(
     max_digits: int = DIGITS_MAX,
 ) -> Value:
     """Return the one value that all of `data` encodes."""
-    value, end = decode_prefix(data, strict=strict, max_depth=max_depth, max_tokens=max_tokens, max_digits=max_digits)
+    value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
     if end != len(data):
         raise BencodeError(f"{len(data) - end} bytes follow the value")
     return value
@@ -51,7 +51,8 @@ def decode_prefix(
     max_digits: int = DIGITS_MAX,
 ) -> tuple[Value, int]:
     """Return the value at the start of `data`, and where it ends. In a metadata message the piece follows (BEP 9)."""
-    return _Decoder(strict, max_depth, max_tokens, max_digits, None).decode(data)
+    value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
+    return value, end
 
 
 def decode_with_span(
@@ -67,14 +68,20 @@ def decode_with_span(
 
     The infohash is the hash of these bytes: decoding and encoding again could change them.
     """
-    decoder = _Decoder(strict, max_depth, max_tokens, max_digits, key)
-    value, end = decoder.decode(data)
-    if not isinstance(value, dict):
+    if data[:1] != b"d" or max_depth < 1:
         raise BencodeError("not a dictionary")
-    if end != len(data):
-        raise BencodeError(f"{len(data) - end} bytes follow the value")
-    start, end = decoder.span
-    return value, data[start:end] if end else None
+    at, tokens, items, span = 1, 1, [], None
+    while data[at : at + 1] != b"e":
+        # The keys are read here, the values one by one.
+        name, at, _ = _scan(data, at, strict, 0, max_tokens - tokens, 0)
+        value, end, used = _scan(data, at, strict, max_depth - 1, max_tokens - tokens - 1, max_digits)
+        if name == key and span is None:
+            span = data[at:end]
+        items += [name, value]
+        at, tokens = end, tokens + used + 1
+    if at + 1 != len(data):
+        raise BencodeError(f"{len(data) - at - 1} bytes follow the value")
+    return _dict(items, strict), span
 
 
 def encode(value: Value) -> bytes:
@@ -108,87 +115,83 @@ def _encode(value: Value, parts: list[bytes]) -> None:
         raise TypeError(f"{type(value).__name__} cannot be encoded: bytes, int, list or dict can")
 
 
-class _Decoder:
-    """One decoding. The bounds are counted down, so that no input costs more than they allow."""
+def _scan(
+    data: bytes, at: int, strict: bool, max_depth: int, max_tokens: int, max_digits: int
+) -> tuple[Value, int, int]:
+    """Return the value that starts at a byte, where it ends, and how many values it consists of.
 
-    def __init__(self, strict: bool, max_depth: int, max_tokens: int, max_digits: int, key: bytes | None) -> None:
-        self._strict = strict
-        self._depth_left = max_depth
-        self._tokens_left = max_tokens
-        self._digits_max = max_digits
-        self._key = key
-        self.span = (0, 0)
-        """Start and end of the value under the key in the outermost dict."""
-
-    def decode(self, data: bytes) -> tuple[Value, int]:
-        self._data = data
-        try:
-            return self._value(0)
-        except IndexError:
-            raise BencodeError("ends too early") from None
-
-    def _value(self, at: int) -> tuple[Value, int]:
-        self._tokens_left -= 1
-        if self._tokens_left < 0:
-            raise BencodeError("too many values")
-        byte = self._data[at]
-        if 48 <= byte <= 57:
-            return self._string(at)
-        if byte == 105:
-            return self._integer(at + 1)
-        if byte not in {100, 108}:
-            raise BencodeError(f"byte {at}: no value begins with {byte:#04x}")
-        self._depth_left -= 1
-        if self._depth_left < 0:
-            raise BencodeError("nested too deeply")
-        found: tuple[Value, int] = self._dict(at + 1) if byte == 100 else self._list(at + 1)
-        self._depth_left += 1
-        return found
-
-    def _string(self, at: int) -> tuple[bytes, int]:
-        colon = self._data.find(b":", at, at + LENGTH_DIGITS_MAX + 1)
-        digits = self._data[at:colon]
-        if colon < 0 or not digits.isdigit():
-            raise BencodeError(f"byte {at}: not the length of a string")
-        if self._strict and digits[0] == 48 and len(digits) > 1:
-            raise BencodeError(f"byte {at}: a length with a leading zero")
-        start, end = colon + 1, colon + 1 + int(digits)
-        if end > len(self._data):
-            raise BencodeError("ends too early")
-        return self._data[start:end], end
-
-    def _integer(self, at: int) -> tuple[int, int]:
-        end = self._data.find(b"e", at, at + self._digits_max + 2)
-        text = self._data[at:end]
-        digits = text[1:] if text[:1] == b"-" else text
-        if end < 0 or not digits.isdigit() or len(digits) > self._digits_max:
-            raise BencodeError(f"byte {at}: not an integer of at most {self._digits_max} digits")
-        if self._strict and digits[0] == 48 and text != b"0":
-            raise BencodeError(f"byte {at}: an integer with a leading zero, or -0")
-        return int(text), end + 1
-
-    def _list(self, at: int) -> tuple[list[Value], int]:
-        values: list[Value] = []
-        while self._data[at] != 101:
-            value, at = self._value(at)
-            values.append(value)
-        return values, at + 1
-
-    def _dict(self, at: int) -> tuple[dict[bytes, Value], int]:
-        outermost = at == 1
-        values: dict[bytes, Value] = {}
-        last = None
-        while self._data[at] != 101:
-            if not 48 <= self._data[at] <= 57:
+    Every KRPC message passes here, so common strings are read in place, and a dict is a list until it ends.
+    """
+    items: list[Value] = []
+    in_dict = False
+    outer: list[tuple[list[Value], bool]] = []
+    try:
+        for tokens in range(1, max_tokens + 1):
+            byte = data[at]
+            if 48 <= byte <= 57:
+                if data[at + 1] == 58:
+                    start, at = at + 2, at + byte - 46
+                elif byte != 48 and data[at + 2] == 58 and 48 <= data[at + 1] <= 57:
+                    start, at = at + 3, at + 10 * byte + data[at + 1] - 525
+                else:
+                    start, at = _string(data, at, strict)
+                items.append(data[start:at])
+            elif in_dict and not len(items) & 1:
                 raise BencodeError(f"byte {at}: the key of a dictionary is a string")
-            self._tokens_left -= 1
-            key, start = self._string(at)
-            if self._strict and last is not None and key <= last:
-                raise BencodeError(f"byte {at}: a key out of order, or repeated")
-            last = key
-            value, at = self._value(start)
-            if key not in values:
-                values[key] = value
-                if outermost and key == self._key:
-                    self.span = (start, at)
-        return values, at + 1
+            elif byte == 105:
+                number, at = _integer(data, at + 1, strict, max_digits)
+                items.append(number)
+            elif byte in b"dl":
+                if len(outer) == max_depth:
+                    raise BencodeError("nested too deeply")
+                outer.append((items, in_dict))
+                items, in_dict, at = [], byte == 100, at + 1
+            else:
+                raise BencodeError(f"byte {at}: no value begins with {byte:#04x}")
+            while outer and data[at] == 101:
+                value: Value = _dict(items, strict) if in_dict else items
+                items, in_dict = outer.pop()
+                items.append(value)
+                at += 1
+            if not outer and at <= len(data):
+                return items[0], at, tokens
+    except IndexError:
+        raise BencodeError("ends too early") from None
+    raise BencodeError("too many values")
+
+
+def _string(data: bytes, at: int, strict: bool) -> tuple[int, int]:
+    """Return where a string starts and ends."""
+    colon = data.find(b":", at, at + LENGTH_DIGITS_MAX + 1)
+    digits = data[at:colon]
+    if colon < 0 or not digits.isdigit():
+        raise BencodeError(f"byte {at}: not the length of a string")
+    if strict and digits[0] == 48 and len(digits) > 1:
+        raise BencodeError(f"byte {at}: a length with a leading zero")
+    return colon + 1, colon + 1 + int(digits)
+
+
+def _integer(data: bytes, at: int, strict: bool, max_digits: int) -> tuple[int, int]:
+    """Return an integer, and where it ends."""
+    end = data.find(b"e", at, at + max_digits + 2)
+    text = data[at:end]
+    digits = text[1:] if text[:1] == b"-" else text
+    if end < 0 or not digits.isdigit() or len(digits) > max_digits:
+        raise BencodeError(f"byte {at}: not an integer of at most {max_digits} digits")
+    if strict and digits[0] == 48 and text != b"0":
+        raise BencodeError(f"byte {at}: an integer with a leading zero, or -0")
+    return int(text), end + 1
+
+
+def _dict(items: list[Value], strict: bool) -> dict[bytes, Value]:
+    """Return the dict of keys and values in turn. All keys are bytes."""
+    if len(items) & 1:
+        raise BencodeError("a key without a value")
+    keys: list[bytes] = items[::2]  # type: ignore[assignment]
+    found = dict(zip(keys, items[1::2], strict=True))
+    if strict:
+        if len(found) != len(keys) or sorted(keys) != keys:
+            raise BencodeError("keys out of order, or repeated")
+    elif len(found) != len(keys):
+        found = dict(zip(reversed(keys), reversed(items[1::2]), strict=True))
+    return found
