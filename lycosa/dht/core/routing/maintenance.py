@@ -59,6 +59,7 @@ class Maintenance:
         self._verify_at = self._ping_at = self._refresh_at = -math.inf
         self._join_at = math.inf
         self._join_again_s = JOIN_AGAIN_MIN_S
+        self._joining = False
         self.next_timer = math.inf
         """When `chores` is to be called next."""
 
@@ -78,6 +79,7 @@ class Maintenance:
 
     def joined(self, table: RoutingTable, now: float) -> None:
         """Note that a search for the own id is over."""
+        self._joining = False
         if table.has_good(now):
             self._join_again_s = JOIN_AGAIN_MIN_S
             return
@@ -101,6 +103,7 @@ class Maintenance:
             found += self._refresh(table, now, reachable=reachable)
         if now >= self._join_at:
             self._join_at = math.inf
+            self._joining = True
             found.append(SearchChore(table.own_id, join=True))
         if now >= self._verify_at and self._unverified:
             found += self._verify(table, now)
@@ -132,8 +135,9 @@ class Maintenance:
             self._refresh_at = max(since + REFRESH_S, now + REFRESH_SPACING_S)
             return []
         if not table.has_good(now):
-            self._refresh_at = now + REFRESH_S
-            self._join_at = min(self._join_at, now)
+            self._refresh_at = now + JOIN_AGAIN_MIN_S
+            if not self._joining and self._join_at == math.inf:
+                self._join_at = now
             return []
         self._refresh_at = now + REFRESH_SPACING_S
         self._searched[index] = now

@@ -56,10 +56,10 @@ class TableEntry:
         return self.failures >= FAILURES_MAX
 
     def is_good(self, now: float) -> bool:
-        return self.failures < FAILURES_MAX and now - self.heard_at < GOOD_S
+        return self.failures < FAILURES_MAX and now < self.heard_at + GOOD_S
 
     def is_questionable(self, now: float) -> bool:
-        return self.failures < FAILURES_MAX and now - self.heard_at >= GOOD_S
+        return self.failures < FAILURES_MAX and now >= self.heard_at + GOOD_S
 
 
 class Bucket:
