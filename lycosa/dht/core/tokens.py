@@ -45,6 +45,6 @@ class TokenIssuer:
         self._current, self._previous = self._key(period), self._key(period - 1)
 
     def _key(self, period: int) -> blake2b:
-        # The digest of a period is its key: whoever learns one learns no other.
+        # A key of its own for each period: a leaked one gives no other away.
         key = blake2b(period.to_bytes(16, signed=True), key=self._secret, digest_size=SECRET_BYTES).digest()
         return blake2b(key=key, digest_size=TOKEN_BYTES)

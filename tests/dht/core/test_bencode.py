@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from contextlib import suppress
 
-from lycosa.dht.core.bencode import BencodeError, decode, decode_prefix, decode_with_span, encode
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lycosa.dht.core.bencode import BencodeError, Value, decode, decode_prefix, decode_with_span, encode
 
 EVERYTHING = {b"": [], b"a": {b"b": 1, b"c": [-1, b"x", {}]}, b"z": b"\x00\xff"}
 
@@ -104,3 +108,73 @@ def test_the_span_of_a_key_is_as_it_was_sent():
     assert decode_with_span(b"d1:ai1ee", b"info") == ({b"a": 1}, None)
     with pytest.raises(BencodeError):
         decode_with_span(b"le", b"info")
+
+
+VALUES = st.recursive(
+    st.integers(-(10**20) + 1, 10**20 - 1) | st.binary(max_size=120),
+    lambda values: st.lists(values, max_size=5) | st.dictionaries(st.binary(max_size=3), values, max_size=5),
+)
+NEARLY_BENCODE = st.lists(
+    st.sampled_from(
+        [b"d", b"l", b"e", b"i", b"1:a", b"1:b", b"0:", b"01:a", b"i0e", b"i-0e", b"i07e", b"2:", b"-", b"9"]
+    )
+    | VALUES.map(encode)
+).map(b"".join)
+
+
+@given(VALUES)
+def test_every_value_is_read_as_it_was_written(value: Value):
+    data = encode(value)
+    assert decode(data) == decode(data, strict=False) == value
+    assert decode_prefix(data + b"e") == (value, len(data))
+
+
+@given(st.binary() | NEARLY_BENCODE)
+@example(b"1")
+@example(b"l1:")
+def test_only_one_error_leaves_and_strict_encodings_are_unique(data: bytes):
+    lenient: object = BencodeError
+    with suppress(BencodeError):
+        lenient = decode(data, strict=False)
+    with suppress(BencodeError):
+        value = decode(data)
+        assert value == lenient
+        assert encode(value) == data
+
+
+@given(st.dictionaries(st.binary(max_size=3), VALUES, max_size=5), st.data())
+def test_the_span_of_every_key_encodes_its_value(value: dict[bytes, Value], data: st.DataObject):
+    written = encode(value)
+    key = data.draw(st.sampled_from([*value, b"none"]))
+    found, span = decode_with_span(written, key)
+    assert found == value
+    assert span == (encode(value[key]) if key in value else None)
+
+
+@given(st.binary().map(lambda data: b"d" + data) | NEARLY_BENCODE, st.booleans())
+def test_a_span_changes_nothing_in_what_is_taken(data: bytes, strict: bool):
+    outcomes: list[object] = []
+    for read in (lambda: decode(data, strict=strict), lambda: decode_with_span(data, b"a", strict=strict)[0]):
+        try:
+            outcomes.append(read())
+        except BencodeError:
+            outcomes.append(BencodeError)
+    assert outcomes[0] == outcomes[1] or not data.startswith(b"d")
+
+
+@given(st.binary(max_size=40) | NEARLY_BENCODE, st.integers(0, 4), st.integers(0, 6), st.integers(1, 3))
+def test_small_limits_hold_for_spans_too(data: bytes, depth: int, tokens: int, digits: int):
+    with suppress(BencodeError):
+        value = decode(data, strict=False, max_depth=depth, max_tokens=tokens, max_digits=digits)
+        assert decode(data, strict=False) == value
+        assert size_of(value) <= tokens
+        if data.startswith(b"d"):
+            limits = {"max_depth": depth, "max_tokens": tokens, "max_digits": digits}
+            assert decode_with_span(data, b"a", strict=False, **limits)[0] == value  # type: ignore[arg-type]
+
+
+def size_of(value: Value) -> int:
+    """Return how many values there are, keys included."""
+    if isinstance(value, dict):
+        return 1 + sum(1 + size_of(each) for each in value.values())
+    return 1 + sum(map(size_of, value)) if isinstance(value, list) else 1

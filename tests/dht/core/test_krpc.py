@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lycosa.dht.core.bencode import decode, encode
 from lycosa.dht.core.krpc import (
@@ -220,3 +222,98 @@ def test_the_interval_is_bounded_as_bep_51_has_it():
         found = decode_message(packet)
         assert isinstance(found, Reply)
         assert (found.interval_s, found.num, found.samples) == (read, 0, b"")
+
+
+ODD = st.integers(-2, 70_000) | st.binary(max_size=45) | st.lists(st.binary(max_size=20) | st.integers(), max_size=3)
+IDS = st.binary(min_size=20, max_size=20)
+WORDS = [b"id", b"target", b"info_hash", b"token", b"port", b"implied_port", b"want", b"nodes", b"nodes6", b"values"]
+WORDS += [b"samples", b"num", b"interval", b"BFsd", b"BFpe", b"seed", b"scrape"]
+FIELDS = st.dictionaries(st.sampled_from(WORDS), IDS | ODD | st.lists(st.binary(min_size=6, max_size=18)), max_size=8)
+METHODS = st.sampled_from([PING, FIND_NODE, GET_PEERS, ANNOUNCE_PEER, SAMPLE_INFOHASHES, b"announce_peers", b"get"])
+MESSAGES = st.fixed_dictionaries(
+    {b"t": st.binary(max_size=5) | ODD, b"y": st.sampled_from([b"q", b"r", b"e"]) | ODD},
+    optional={
+        b"q": METHODS | ODD,
+        b"a": st.builds(lambda fields, node_id: {**fields, b"id": node_id}, FIELDS, IDS) | FIELDS | ODD,
+        b"r": st.builds(lambda fields, node_id: {**fields, b"id": node_id}, FIELDS, IDS) | FIELDS | ODD,
+        b"e": ODD,
+        b"v": ODD,
+        b"ip": ODD,
+        b"ro": ODD,
+    },
+)
+
+
+@given(st.binary(max_size=200).map(lambda data: b"d" + data + b"e") | MESSAGES.map(encode))
+def test_any_datagram_is_a_sound_message_or_one_error(packet: bytes):
+    try:
+        found = decode_message(packet)
+    except KrpcError as error:
+        assert error.code in {203, 204}
+        if error.transaction is not None:
+            assert decode(encode_error(error.transaction, error.code, str(error).encode(), SOURCE))
+        return
+    if isinstance(found, Query):
+        assert len(found.id) == 20
+        assert len(found.target) == (0 if found.method == PING else 20)
+        assert 0 <= found.port < 65_536
+        assert decode_message(encode_reply(found.transaction, ID, SOURCE)) if found.transaction[:1] != b"i" else True
+    elif isinstance(found, Reply):
+        assert len(found.id) == 20
+        assert {len(value) for value in found.values} <= {6, 18}
+        assert all(len(contact.id) == 20 and len(contact.endpoint) in {6, 18} for contact in found.contacts())
+        assert 0 <= found.interval_s <= 21_600
+    else:
+        assert isinstance(found.code, int)
+
+
+@given(
+    st.binary(max_size=8),
+    IDS,
+    IDS,
+    st.integers(0, 3),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.binary(max_size=4),
+)
+def test_every_get_peers_is_read_as_it_was_written(
+    transaction: bytes,
+    node_id: bytes,
+    infohash: bytes,
+    want: int,
+    scrape: bool,
+    noseed: bool,
+    read_only: bool,
+    version: bytes,
+):
+    arguments = get_peers_arguments(infohash, want, scrape=scrape, noseed=noseed)
+    packet = encode_query(transaction, GET_PEERS, node_id, arguments, read_only=read_only, version=version)
+    assert encode(decode(packet)) == packet
+    assert decode_message(packet) == Query(
+        encode(transaction), GET_PEERS, node_id, infohash, want, read_only, scrape, noseed, version=version
+    )
+
+
+@given(IDS, IDS, st.binary(max_size=20), st.integers(1, 65_535) | st.none(), st.booleans())
+def test_every_announce_is_read_as_it_was_written(
+    node_id: bytes, infohash: bytes, token: bytes, port: int | None, seed: bool
+):
+    packet = encode_query(b"aa", ANNOUNCE_PEER, node_id, announce_arguments(infohash, token, port, seed=seed))
+    assert encode(decode(packet)) == packet
+    found = decode_message(packet)
+    assert isinstance(found, Query)
+    assert (found.target, found.token, found.port, found.seed) == (infohash, token, port or 0, seed)
+
+
+@given(IDS, st.binary(max_size=60), st.binary(max_size=60), st.lists(st.binary(min_size=6, max_size=6), max_size=4))
+def test_every_reply_is_read_as_it_was_written(node_id: bytes, nodes: bytes, nodes6: bytes, values: list[bytes]):
+    packet = encode_reply(b"2:aa", node_id, SOURCE, return_values(nodes=nodes, nodes6=nodes6, token=b"", values=values))
+    assert encode(decode(packet)) == packet
+    found = decode_message(packet)
+    assert isinstance(found, Reply)
+    assert (found.id, found.values, found.token) == (node_id, values, b"")
+    assert nodes.startswith(found.nodes)
+    assert nodes6.startswith(found.nodes6)
+    assert len(nodes) - len(found.nodes) < 26
+    assert len(nodes6) - len(found.nodes6) < 38
