@@ -20,6 +20,10 @@ class PeerFailure(StrEnum):
     TOO_LARGE = "too large"  # the metadata is larger than we accept
     FLOOD = "flood"  # more bytes or messages than we asked for
     WRONG_HASH = "wrong hash"  # what the peer delivered does not have the infohash
+    NOT_PUBLIC = "not public"  # a private or reserved address: never contacted
+    PAUSED = "paused"  # it failed before: not contacted for a while
+    LIMITED = "limited"  # its host had all its connections of this minute
+    LOCAL = "local"  # our own system is out of sockets or ports
 
 
 class PeerError(LycosaError):
