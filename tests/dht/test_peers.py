@@ -186,15 +186,15 @@ def test_a_hostile_peer_fails_alone_and_others_deliver(run, behaviour):
 
 
 def test_slow_peers_run_into_a_deadline_and_others_deliver(run):
-    """Three are asked at a time, and the honest one comes fifth."""
+    """Three are asked at a time, and the honest one comes fourth."""
 
     async def fetch_from(swarm: Swarm, fetches: MetadataFetcher, behaviour: Behaviour) -> None:
         fetch = fetches.start(V1)
-        for peer in [await swarm.add(behaviour) for _ in range(4)] + [await swarm.add()]:
+        for peer in [await swarm.add(behaviour) for _ in range(3)] + [await swarm.add()]:
             fetch.add_peer(peer)
         assert await fetch.result() == METADATA
         assert set(fetch.failures) == {PeerFailure.TIMEOUT}
-        assert fetch.failures[PeerFailure.TIMEOUT] >= 2
+        assert fetch.failures[PeerFailure.TIMEOUT] >= 1
 
     async def main() -> None:
         async with Swarm() as swarm, fetcher(stages=HASTY) as fetches:
