@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 
 from lycosa.dht.core.endpoints import pack
-from lycosa.dht.core.limits import BandwidthCap, NewAddressCap, RateLimit, TokenBucket
+from lycosa.dht.core.limits import BandwidthCap, NewAddressCap, NodeLimits, RateLimit, TokenBucket
 
 HOST = pack("1.2.3.4", 1)
 
@@ -134,3 +134,33 @@ def test_the_table_of_addresses_is_bounded():
     cap = NewAddressCap(10**9, addresses_max=100)
     assert all(cap.allow(endpoint(n), n / 100) for n in range(1000))
     assert len(cap) <= 100
+
+
+def test_a_query_waits_for_its_host_for_bandwidth_and_for_new_addresses():
+    limits = NodeLimits()
+    assert [limits.query_wait_s(HOST, 10.0) for _ in range(4)] == [0.0] * 4
+    assert limits.query_wait_s(HOST, 10.0) == pytest.approx(1.0, abs=1e-3)
+    assert limits.query_wait_s(HOST, 10.0 + limits.query_wait_s(HOST, 10.0)) == 0.0
+
+    slow = NodeLimits(bytes_per_s=120)
+    assert [slow.query_wait_s(endpoint(n), 10.0) for n in range(3)] == [0.0, 0.0, pytest.approx(1.0)]
+
+    few = NodeLimits(new_addresses_per_minute=6)
+    assert few.query_wait_s(endpoint(1), 10.0) == 0.0
+    assert few.query_wait_s(endpoint(2), 10.0) > 0.0
+    assert few.query_wait_s(endpoint(1), 10.0) == 0.0
+
+
+def test_a_query_that_must_wait_is_not_counted():
+    limits = NodeLimits(new_addresses_per_minute=6)
+    assert limits.query_wait_s(endpoint(1), 0.0) == 0.0
+    assert all(limits.query_wait_s(endpoint(2), n / 1000) > 0.0 for n in range(1000))
+    assert [limits.query_wait_s(endpoint(2), 60.0) for _ in range(5)][:4] == [0.0] * 4
+
+
+def test_answers_are_limited_per_host_and_by_bandwidth():
+    limits = NodeLimits(answers_per_s=5, answers_burst=50, bytes_per_s=1000)
+    assert sum(limits.admits(HOST, 1.0) for _ in range(200)) == 50
+    assert sum(limits.admits(HOST, 2.0) for _ in range(200)) == 5
+    assert limits.admits(endpoint(9), 2.0)
+    assert sum(limits.may_send(500, 1.0) for _ in range(10)) == 4
