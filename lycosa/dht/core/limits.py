@@ -30,6 +30,8 @@ REFUSED_WAIT_S = 1.0
 """When a query that met a full table or too many new addresses is tried again."""
 BANDWIDTH_BURST_S = 2.0
 """Seconds of full rate that an idle node may send at once."""
+QUERIES_RESERVE = 0.25
+"""The part of the burst that answers leave to queries: a flood of queries must not silence our own."""
 NEW_ADDRESSES_BURST_S = 10.0
 """Seconds of the rate of new addresses that may come at once."""
 
@@ -74,8 +76,8 @@ class RateLimit:
     def ready_at(self, endpoint: bytes, now: float) -> float:
         """Return when the next one will be within the limit: `now` at the earliest. Nothing is counted."""
         host = site_of(endpoint)
-        whole_at = self._recent.get(host) or self._older.get(host, 0.0)
-        return max(now, whole_at - self._tolerance_s)
+        ready_at = (self._recent.get(host) or self._older.get(host, 0.0)) - self._tolerance_s
+        return now if ready_at <= now else ready_at + ROUNDING_S
 
     def _next_generation(self, now: float) -> None:
         # After a pause of two generations nothing in the recent one counts either.
@@ -94,10 +96,10 @@ class TokenBucket:
         self._rounding = ROUNDING_S * per_s
         self._filled_at: float | None = None
 
-    def take(self, amount: float, now: float) -> bool:
-        """Take an amount if it is there, or if the bucket is full and the amount larger than the bucket."""
+    def take(self, amount: float, now: float, *, reserve: float = 0.0) -> bool:
+        """Take an amount if it is there and leaves the reserve, or if the bucket is full and smaller than both."""
         level = self._fill(now)
-        if level + self._rounding < min(amount, self._burst):
+        if level + self._rounding < min(amount + reserve, self._burst):
             return False
         self._level = level - amount
         return True
@@ -105,7 +107,7 @@ class TokenBucket:
     def ready_at(self, amount: float, now: float) -> float:
         """Return when `take` will succeed: `now` at the earliest."""
         missing = min(amount, self._burst) - self._fill(now)
-        return now + missing / self._per_s if missing > 0 else now
+        return now + missing / self._per_s if missing > self._rounding else now
 
     def _fill(self, now: float) -> float:
         if self._filled_at is None:
@@ -171,6 +173,7 @@ class NodeLimits:
         self._answers = RateLimit(answers_per_s, answers_burst)
         self._queries = RateLimit(queries_per_s, queries_burst, refuse_when_full=True)
         self._bandwidth = BandwidthCap(bytes_per_s)
+        self._reserve_bytes = QUERIES_RESERVE * BANDWIDTH_BURST_S * bytes_per_s
         self._new_addresses = NewAddressCap(new_addresses_per_minute)
 
     def admits(self, source: bytes, now: float) -> bool:
@@ -179,7 +182,7 @@ class NodeLimits:
 
     def may_send(self, size_bytes: int, now: float) -> bool:
         """Return whether there is bandwidth for an answer; if so, count it."""
-        return self._bandwidth.take(size_bytes, now)
+        return self._bandwidth.take(size_bytes, now, reserve=self._reserve_bytes)
 
     def query_wait_s(self, endpoint: bytes, now: float) -> float:
         """Return how long a query to this endpoint must wait; if it need not, count it."""

@@ -139,7 +139,7 @@ def test_the_table_of_addresses_is_bounded():
 def test_a_query_waits_for_its_host_for_bandwidth_and_for_new_addresses():
     limits = NodeLimits()
     assert [limits.query_wait_s(HOST, 10.0) for _ in range(4)] == [0.0] * 4
-    assert limits.query_wait_s(HOST, 10.0) == pytest.approx(1.0, abs=1e-3)
+    assert limits.query_wait_s(HOST, 10.0) == pytest.approx(1.0)
     assert limits.query_wait_s(HOST, 10.0 + limits.query_wait_s(HOST, 10.0)) == 0.0
 
     slow = NodeLimits(bytes_per_s=120)
@@ -163,4 +163,26 @@ def test_answers_are_limited_per_host_and_by_bandwidth():
     assert sum(limits.admits(HOST, 1.0) for _ in range(200)) == 50
     assert sum(limits.admits(HOST, 2.0) for _ in range(200)) == 5
     assert limits.admits(endpoint(9), 2.0)
-    assert sum(limits.may_send(500, 1.0) for _ in range(10)) == 4
+    assert sum(limits.may_send(500, 1.0) for _ in range(10)) == 3
+
+
+def test_a_flood_of_answers_leaves_bandwidth_for_queries():
+    limits = NodeLimits(bytes_per_s=10_000)
+    answers = queries = 0
+    for step in range(10_000):
+        now = step / 1000
+        answers += limits.may_send(300, now)
+        if step % 50 == 0:
+            queries += limits.query_wait_s(endpoint(step), now) == 0.0
+    assert queries >= 150
+    assert 200 <= answers <= 400
+
+
+@pytest.mark.parametrize("start", [0.1, 1e3 / 3, 1e6 / 7])
+def test_what_waits_as_long_as_it_must_never_waits_twice(start: float):
+    limits = NodeLimits(bytes_per_s=700)
+    for n in range(500):
+        now, host = start, endpoint(n % 3)
+        if wait_s := limits.query_wait_s(host, now):
+            start = now + wait_s
+            assert limits.query_wait_s(host, start) == 0.0
