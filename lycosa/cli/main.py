@@ -40,6 +40,7 @@ VERBS = {
     "index": ("lycosa.cli.search.index", "Build and inspect a search index."),
     "frontier": ("lycosa.cli.frontier.frontier", "Inspect and change the stored URLs of a crawl."),
     "proxies": ("lycosa.cli.proxies", "Manage a proxy pool: fill, inspect, check and serve it."),
+    "dht": ("lycosa.cli.dht", "Run a DHT node, and find the peers and the metadata of torrents."),
     "settings": ("lycosa.cli.settings", "Show every setting, its value, and its source."),
     "version": ("lycosa.cli.version", "Show the version."),
 }

@@ -1,0 +1,130 @@
+"""What the commands of the DHT share: the options of a node, and a running node."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from lycosa.cli.parameters import NON_EMPTY
+from lycosa.cli.proxies.pool import stop_signal
+from lycosa.core.errors import LycosaError, UsageError
+
+T = TypeVar("T")
+
+BIND = "127.0.0.1:6881"
+BIND_ANY_PORT = "127.0.0.1:0"
+
+
+class NodeOptions(NamedTuple):
+    """The options that open a node."""
+
+    bind: tuple[str, ...]
+    bootstrap: tuple[str, ...]
+    state: str | None
+    read_only: bool
+    allow_private: tuple[str, ...]
+
+
+def node_options(default_bind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of a node to a command, as the argument `options`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(**arguments: Any) -> Any:
+            options = NodeOptions(*(arguments.pop(name) for name in NodeOptions._fields))
+            return function(options=options, **arguments)
+
+        call.__doc__ = function.__doc__
+        for option in reversed(_options(default_bind)):
+            call = option(call)
+        call.__click_params__ += getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def _options(default_bind: str) -> list[Callable[[Any], Any]]:
+    return [
+        click.option(
+            "--bind",
+            multiple=True,
+            default=(default_bind,),
+            show_default=True,
+            metavar="ADDR:PORT",
+            help="UDP address of the node; 0.0.0.0:6881 on the public network. Repeat for IPv6. Port 0: any free port.",
+        ),
+        click.option(
+            "--bootstrap",
+            multiple=True,
+            type=NON_EMPTY,
+            metavar="HOST:PORT",
+            help="Node to join the network through; `default` for the public routers. May be repeated.",
+        ),
+        click.option(
+            "--state",
+            type=NON_EMPTY,
+            metavar="DIR",
+            help="Folder for the node id and the contacts. Peers are never saved.",
+        ),
+        click.option("--read-only", is_flag=True, help="Ask other nodes, but answer none (BEP 43)."),
+        click.option(
+            "--allow-private",
+            multiple=True,
+            type=NON_EMPTY,
+            metavar="NETWORK",
+            help="Private network whose addresses may be contacted, such as 127.0.0.0/8. May be repeated.",
+        ),
+    ]
+
+
+def run_with_node(
+    options: NodeOptions, action: Callable[[Any], Awaitable[T]], *, contacts: tuple[bytes, ...] = ()
+) -> T:
+    """Open a node, run `action(session)`, and return its result. A signal cancels the action.
+
+    Raises `click.Abort` after SIGINT; the errors of `open_node`.
+    """
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_open_and_run(options, action, contacts))
+
+
+async def _open_and_run(options: NodeOptions, action: Callable[[Any], Awaitable[T]], contacts: tuple[bytes, ...]) -> T:
+    from lycosa.app.dht import open_node
+
+    stopped = stop_signal()
+    async with open_node(*options, contacts=contacts) as session:
+        task = asyncio.ensure_future(action(session))
+        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+            raise click.Abort
+        return task.result()
+
+
+async def join(session: Any) -> None:
+    """Wait until the node has searched its own neighbourhood. Raises `UsageError` or `LycosaError` if it is alone."""
+    if session.is_isolated:
+        raise UsageError(
+            "no node to join the network through: add --bootstrap HOST:PORT, or --bootstrap default for public routers"
+        )
+    report("joining the network ...")
+    if not await session.joined():
+        raise LycosaError("no node answered: check --bootstrap and --bind, and that the firewall lets UDP through")
+
+
+def report(line: str) -> None:
+    """Write a line to standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def parse_infohash(text: str) -> bytes:
+    """Return the 20 bytes by which the DHT knows a torrent, from an infohash or a magnet link. Raises `UsageError`."""
+    from lycosa.dht.core.magnet import parse_magnet
+
+    return parse_magnet(text).infohashes[0][:20]

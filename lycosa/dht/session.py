@@ -1,0 +1,242 @@
+"""Runs the DHT nodes of a process: one per bound address, with a saved table, and operations that can be awaited.
+
+    async with open_node(["0.0.0.0:6881"], bootstrap=["192.0.2.1:6881"]) as node:
+        async for peer in node.lookup(infohash):
+            print(peer)
+
+IPv4 and IPv6 are two networks with a node each (BEP 32); an operation runs on both, and its results are joined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from lycosa.core.errors import StateError, UsageError
+from lycosa.dht.bootstrap import DEFAULT, PUBLIC_ROUTERS, resolve
+from lycosa.dht.core.endpoints import AllowedNetworks, Contact, family, parse, text, unpack
+from lycosa.dht.core.events import AnnounceFinished, Event, LookupFinished, LookupProgress, NodeStatus, QueryFinished
+from lycosa.dht.core.ids import distance
+from lycosa.dht.core.node import DhtNode
+from lycosa.dht.core.node_config import NodeConfig
+from lycosa.dht.core.responder import Neighbourhood
+from lycosa.dht.core.table import K
+from lycosa.dht.node_state import NodeState, open_node_state
+from lycosa.dht.udp import DatagramShell, bind_udp, pack_address
+
+logger = logging.getLogger(__name__)
+
+SAVE_INTERVAL_S = 300.0
+"""A killed process loses what it learned since the last save: at most five minutes of contacts."""
+
+
+class SwarmEstimate(NamedTuple):
+    """What a scrape found (BEP 33): estimates, because nodes store sets of addresses as Bloom filters."""
+
+    seeds: float
+    leechers: float
+    peers: int
+
+
+class AnnounceResult(NamedTuple):
+    """How many nodes were asked to store a peer, and how many confirmed it."""
+
+    asked: int
+    confirmed: int
+
+
+class DhtSession:
+    """The nodes of a process. Made by `open_node`."""
+
+    def __init__(self) -> None:
+        self.shells: list[DatagramShell] = []
+        self._operations: dict[tuple[int, int], asyncio.Queue[Event]] = {}
+        self.listeners: list[Callable[[DatagramShell, Event], None]] = []
+        """Called with each event that belongs to no operation of this session."""
+        self.is_isolated = True
+        """Whether the node knew no other node when it was opened."""
+
+    @property
+    def endpoints(self) -> list[bytes]:
+        """The local endpoint of each node."""
+        return [shell.node.endpoint for shell in self.shells]
+
+    def status(self) -> list[NodeStatus]:
+        """Return the table, the traffic and the reachability of each node."""
+        return [shell.node.status(shell.now()) for shell in self.shells]
+
+    async def joined(self) -> int:
+        """Search the own id on each node, which fills the tables. Return the number of contacts."""
+        await self.find_node(None)
+        return sum(status.contacts.good for status in self.status())
+
+    async def find_node(self, target: bytes | None) -> list[Contact]:
+        """Return the nodes closest to a target that answered; None means the id of each node itself."""
+        found: list[Contact] = []
+        start = lambda node, now: node.find_node(node.node_id if target is None else target, now)  # noqa: E731
+        async for event in self._run(start):
+            if isinstance(event, LookupFinished):
+                found += event.closest
+        return found if target is None else sorted(found, key=lambda contact: distance(contact.id, target))
+
+    async def lookup(self, infohash: bytes) -> AsyncIterator[bytes]:
+        """Yield the endpoint of each peer, once, as soon as a node names it."""
+        seen: set[bytes] = set()
+        async for event in self._run(lambda node, now: node.get_peers(infohash, now)):
+            if isinstance(event, LookupProgress):
+                for peer in event.peers:
+                    if peer not in seen:
+                        seen.add(peer)
+                        yield peer
+
+    async def scrape(self, infohash: bytes, on_peer: Callable[[bytes], object] = bool) -> SwarmEstimate:
+        """Return how many seeds and leechers the closest nodes know (BEP 33).
+
+        `on_peer` is called with the endpoint of each peer that is found on the way.
+        """
+        seeds = leechers = 0.0
+        peers: dict[bytes, None] = {}
+        async for event in self._run(lambda node, now: node.get_peers(infohash, now, scrape=True)):
+            if isinstance(event, LookupProgress):
+                for peer in event.peers:
+                    if peer not in peers:
+                        peers[peer] = None
+                        on_peer(peer)
+            elif isinstance(event, LookupFinished):
+                seeds, leechers = seeds + (event.seeds or 0), leechers + (event.leechers or 0)
+        return SwarmEstimate(seeds, leechers, len(peers))
+
+    async def announce(self, infohash: bytes, port: int | None, *, seed: bool = False) -> AnnounceResult:
+        """Ask the closest nodes to store this host as a peer. Without a port they store that of the DHT node."""
+        asked = confirmed = 0
+        async for event in self._run(lambda node, now: node.announce(infohash, port, now, seed=seed)):
+            if isinstance(event, AnnounceFinished):
+                asked, confirmed = asked + event.asked, confirmed + event.confirmed
+        return AnnounceResult(asked, confirmed)
+
+    async def ping(self, endpoint: bytes) -> QueryFinished:
+        """Ping a node. The result names its id, or the reason why there is no answer."""
+        async for event in self._run(lambda node, now: node.ping(endpoint, now), family(endpoint)):
+            if isinstance(event, QueryFinished):
+                return event
+        raise UsageError(f"{text(endpoint)}: this node has no address of that family: add one with --bind")
+
+    async def _run(self, start: Callable[[DhtNode, float], int], only: int | None = None) -> AsyncIterator[Event]:
+        """Start an operation on each node, and yield its events until it ends on all of them."""
+        events: asyncio.Queue[Event] = asyncio.Queue()  # bounded by the operations: PEERS_MAX of a lookup
+        running: dict[tuple[int, int], DatagramShell] = {}
+        try:
+            for number, shell in enumerate(self.shells):
+                if only in (None, family(shell.node.endpoint)):
+                    key = number, start(shell.node, shell.now())
+                    running[key] = shell
+                    self._operations[key] = events
+                    shell.flush()
+            left = len(running)
+            while left:
+                event = await events.get()
+                left -= not isinstance(event, LookupProgress)
+                yield event
+        finally:
+            for key, shell in running.items():
+                if self._operations.pop(key, None) is not None:
+                    shell.node.cancel(key[1], shell.now())
+
+    def on_event(self, number: int, event: Event) -> None:
+        """Give an event to the operation that waits for it."""
+        key = number, getattr(event, "operation_id", -1)
+        events = self._operations.get(key)
+        if events is None:
+            for listener in self.listeners:
+                listener(self.shells[number], event)
+            return
+        events.put_nowait(event)
+        if not isinstance(event, LookupProgress):
+            del self._operations[key]
+
+    def contacts(self, target: bytes, count: int = K) -> list[Contact]:
+        """Return the closest good contacts of the tables."""
+        return [each for shell in self.shells for each in shell.node.closest_good(target, count, shell.now())]
+
+
+@asynccontextmanager
+async def open_node(
+    bind: Sequence[str] = ("127.0.0.1:6881",),
+    *,
+    bootstrap: Sequence[str] = (),
+    contacts: Sequence[bytes] = (),
+    state: str | Path | None = None,
+    read_only: bool = False,
+    allow_private: Sequence[str] = (),
+) -> AsyncIterator[DhtSession]:
+    """Open a node on each address of `bind`, and join the network.
+
+    bind           ADDRESS:PORT; port 0 is any free port
+    bootstrap      HOST:PORT of nodes or routers to join through; "default" for the public routers
+    contacts       endpoints of nodes to join through, such as those of a trackerless torrent
+    state          folder for the node ids and the contacts
+    read_only      ask, but answer nothing (BEP 43)
+    allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
+
+    Raises `UsageError` and `StateError`.
+    """
+    config = NodeConfig(read_only=read_only, allowed_networks=AllowedNetworks(allow_private))
+    async with AsyncExitStack() as stack:
+        saved = stack.enter_context(open_node_state(Path(state))) if state is not None else None
+        known = saved.load() if saved else {}
+        session = DhtSession()
+        neighbourhood = Neighbourhood()
+        for number, address in enumerate(bind):
+            shell = _open_shell(address, config, neighbourhood, lambda event, n=number: session.on_event(n, event))
+            stack.callback(shell.close)
+            session.shells.append(shell)
+        given = [*contacts, *await resolve(bootstrap)]
+        routers = await resolve(PUBLIC_ROUTERS) if DEFAULT in bootstrap else []
+        for shell in session.shells:
+            own = family(shell.node.endpoint)
+            own_given, own_routers = ([each for each in nodes if family(each) == own] for nodes in (given, routers))
+            shell.node.start(known.get(own), own_given, shell.now(), routers=own_routers)
+            session.is_isolated &= not (own_given or own_routers or (own in known and known[own].contacts))
+            shell.start()
+        if saved:
+            await stack.enter_async_context(_saving(session, saved))
+        yield session
+
+
+def _open_shell(
+    address: str, config: NodeConfig, neighbourhood: Neighbourhood, on_event: Callable[[Event], None]
+) -> DatagramShell:
+    host, port = unpack(parse(address, "--bind"))
+    sock = bind_udp(host, port)
+    node = DhtNode(pack_address(sock.getsockname()), config, os.urandom, shared=neighbourhood)
+    return DatagramShell(node, sock, on_event)
+
+
+@asynccontextmanager
+async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
+    """Save the tables from time to time, and at the end."""
+
+    def save() -> None:
+        state.save({family(shell.node.endpoint): shell.node.save(shell.now()) for shell in session.shells})
+
+    async def save_from_time_to_time() -> None:
+        while True:
+            await asyncio.sleep(SAVE_INTERVAL_S)
+            try:
+                save()
+            except StateError as error:  # the node works on without it
+                logger.warning("%s", error)
+
+    task = asyncio.create_task(save_from_time_to_time())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        save()
