@@ -5,40 +5,92 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from lycosa.core.errors import LycosaError, UsageError
+from lycosa.dht.core.endpoints import AllowedNetworks, is_contactable, text
+from lycosa.dht.core.torrent_file import Node, read_torrent_file
 from lycosa.dht.udp import pack_address
 
 DEFAULT = "default"
 """Written in place of HOST:PORT: the public routers."""
 PUBLIC_ROUTERS = (
-    "router.bittorrent.com:6881",
-    "router.utorrent.com:6881",
-    "dht.libtorrent.org:25401",
-    "dht.transmissionbt.com:6881",
+    ("router.bittorrent.com", 6881),
+    ("router.utorrent.com", 6881),
+    ("dht.libtorrent.org", 25401),
+    ("dht.transmissionbt.com", 6881),
 )
 """Long-lived nodes of the makers of clients. They are asked while a node has no contacts, and never stored."""
+TORRENT = ".torrent"
+TORRENT_BYTES_MAX = 64 << 20
 RESOLVE_TIMEOUT_S = 10.0
 
 
-async def resolve(written: Iterable[str]) -> list[bytes]:
-    """Return the endpoints of HOST:PORT texts, of both address families. DEFAULT is skipped.
+async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> list[bytes]:
+    """Return the endpoints of nodes, each written as HOST:PORT or as a torrent file with nodes. DEFAULT is skipped.
 
-    Raises `UsageError` for another form, `LycosaError` if none of the names has an address.
+    Raises `UsageError` for another form, and for a private address that is not allowed; `LycosaError` if nothing has an
+    address.
     """
-    names = [_parse(each) for each in written if each != DEFAULT]
-    found = await asyncio.gather(*(_addresses(host, port) for host, port in names))
-    endpoints = list(dict.fromkeys(endpoint for each in found for endpoint in each))
-    if names and not endpoints:
-        raise LycosaError(f"--bootstrap: no address for {', '.join(host for host, _ in names)}: is the network up?")
-    return endpoints
+    names = [each for each in written if each != DEFAULT]
+    found: list[bytes] = []
+    for name in names:
+        if name.endswith(TORRENT):
+            # Whoever wrote the file may name others' private addresses.
+            found += [each for each in await resolve(_read_nodes(name)) if is_contactable(each, allowed)]
+            continue
+        endpoints = await resolve([parse_node(name)])
+        for endpoint in endpoints:
+            if not is_contactable(endpoint, allowed):
+                raise UsageError(f"--bootstrap {name}: {text(endpoint)} is not public: {_advice(endpoint)}")
+        found += endpoints
+    if names and not found:
+        raise LycosaError(f"--bootstrap {' '.join(names)}: no address found; is the name right, and the network up?")
+    return list(dict.fromkeys(found))
 
 
-def _parse(written: str) -> tuple[str, int]:
+async def resolve(nodes: Iterable[Node]) -> list[bytes]:
+    """Return the endpoints of hosts and ports, of both address families. Unknown hosts have none."""
+    found = await asyncio.gather(*(_addresses(host, port) for host, port in nodes))
+    return [endpoint for each in found for endpoint in each]
+
+
+def parse_node(written: str) -> Node:
+    """Return the host and the port of HOST:PORT. Raises `UsageError`."""
     host, _, port = written.rpartition(":")
     if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise UsageError(f"--bootstrap {written}: write HOST:PORT, such as 192.0.2.1:6881, or {DEFAULT}")
+        raise UsageError(f"--bootstrap {written}: write HOST:PORT such as 192.0.2.1:6881, a torrent file, or {DEFAULT}")
     return host.strip("[]"), int(port)
+
+
+def read_file(option: str, name: str, bytes_max: int = TORRENT_BYTES_MAX) -> bytes:
+    """Return the content of a file. Raises `UsageError`; `option` is for its message."""
+    try:
+        with Path(name).open("rb") as file:
+            data = file.read(bytes_max + 1)
+    except OSError as error:
+        raise UsageError(f"{option}{name}: {(error.strerror or str(error)).lower()}") from None
+    if len(data) > bytes_max:
+        raise UsageError(f"{option}{name}: larger than {bytes_max:,} bytes")
+    return data
+
+
+def _read_nodes(name: str) -> tuple[Node, ...]:
+    try:
+        nodes = read_torrent_file(read_file("--bootstrap ", name)).nodes
+    except UsageError as error:
+        message = str(error)
+        raise UsageError(message if name in message else f"--bootstrap {name}: {message}") from None
+    if not nodes:
+        raise UsageError(f"--bootstrap {name}: the torrent names no nodes; lycosa dht torrent-nodes can add some")
+    return nodes
+
+
+def _advice(endpoint: bytes) -> str:
+    network = (
+        "127.0.0.0/8" if endpoint.startswith(b"\x7f") and len(endpoint) == 6 else text(endpoint).rpartition(":")[0]
+    )
+    return f"on a network of your own, add --allow-private {network.strip('[]')}"
 
 
 async def _addresses(host: str, port: int) -> Sequence[bytes]:

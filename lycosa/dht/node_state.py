@@ -1,4 +1,4 @@
-"""The state folder of a DHT node: a lock, and the node id and contacts of each address family.
+"""The state folder of a DHT node: a lock, and the id and the contacts of each node.
 
 The file holds contacts of nodes only: never peers, and never the routers that were used to join.
 """
@@ -6,7 +6,7 @@ The file holds contacts of nodes only: never peers, and never the routers that w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,49 +26,81 @@ FILE_BYTES_MAX = 1 << 20
 
 
 class SavedNode(msgspec.Struct, frozen=True):
-    """The id of a node and the contacts of its table, each as hexadecimal compact node info."""
+    """The id of a node and the contacts of its table, each as hexadecimal compact node info. `family` is 4 or 6."""
 
+    family: int
     node_id: str
     contacts: list[str]
 
 
-class SavedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the file. The keys of `nodes` are the address families 4 and 6."""
+class SavedFormat(msgspec.Struct, frozen=True):
+    """The part of the file that all versions have."""
 
     format: str
-    nodes: dict[int, SavedNode]
+
+
+class SavedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of the file."""
+
+    format: str
+    nodes: list[SavedNode]
 
 
 class NodeState:
     """The folder. It is locked: two nodes with one id would disturb each other's place in the network."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self._path = folder / FILE
+        self._families: list[int] = []
+        self._last: list[SavedTable | None] = []
 
-    def load(self) -> dict[int, SavedTable]:
-        """Return the id and the contacts of each family. Raises `StateError` if the file is of another version."""
-        path = self.folder / FILE
+    def load(self, families: Sequence[int]) -> list[SavedTable | None]:
+        """Return what each node starts with: the n-th node of a family gets the n-th saved table of that family.
+
+        Raises `StateError` for a damaged file, and for one of another version.
+        """
+        unused = self._load()
+        tables: list[SavedTable | None] = []
+        for family in families:
+            node = next((each for each in unused if each.family == family), None)
+            if node is not None:
+                unused.remove(node)
+            tables.append(node and _read(node, self._path))
+        self._families, self._last = list(families), list(tables)
+        return tables
+
+    def save(self, tables: Sequence[SavedTable]) -> None:
+        """Replace the file; one table for each family that was loaded. Raises `StateError` if it cannot be written.
+
+        A table without contacts replaces none that has some: after hours without a network, the old ones are the only
+        way back.
+        """
+        kept = [
+            SavedTable(new.node_id, old.contacts) if old is not None and not new.contacts else new
+            for new, old in zip(tables, self._last, strict=True)
+        ]
+        rows = [_write(table, family) for table, family in zip(kept, self._families, strict=True)]
+        saved = SavedNodes(FORMAT, rows)
         try:
-            with path.open("rb") as file:
-                saved = msgspec.json.decode(file.read(FILE_BYTES_MAX), type=SavedNodes)
-            if saved.format != FORMAT:
-                raise StateError(f"{path}: written as {saved.format!r}, this version reads {FORMAT!r}")
-            return {family: _read(family, node) for family, node in saved.nodes.items() if family in CONTACT_BYTES}
+            replace_file(self._path, msgspec.json.format(msgspec.json.encode(saved), indent=1), sync=True, mode=0o600)
+        except OSError as error:
+            raise write_error(self._path, error, "the contacts cannot be saved") from None
+        self._last = list(kept)
+
+    def _load(self) -> list[SavedNode]:
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(FILE_BYTES_MAX)
+            version = msgspec.json.decode(data, type=SavedFormat).format
+            if version != FORMAT:
+                raise StateError(f"{self._path}: written as {version!r}, this version reads {FORMAT!r}")
+            return msgspec.json.decode(data, type=SavedNodes).nodes
         except FileNotFoundError:
-            return {}
+            return []
         except OSError as error:
-            raise StateError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-        except (msgspec.MsgspecError, ValueError):
-            raise StateError(f"{path} is damaged: remove it, and the node joins again with --bootstrap") from None
-
-    def save(self, nodes: Mapping[int, SavedTable]) -> None:
-        """Replace the file. Raises `StateError` if it cannot be written."""
-        saved = SavedNodes(FORMAT, {family: _write(table) for family, table in nodes.items()})
-        path = self.folder / FILE
-        try:
-            replace_file(path, msgspec.json.format(msgspec.json.encode(saved), indent=1), sync=True, mode=0o600)
-        except OSError as error:
-            raise write_error(path, error, "the contacts cannot be saved") from None
+            raise StateError(f"{self._path}: {(error.strerror or str(error)).lower()}") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise _damaged(self._path) from None
 
 
 @contextlib.contextmanager
@@ -89,13 +121,19 @@ def open_node_state(folder: Path) -> Iterator[NodeState]:
         unlock_and_close(lock)
 
 
-def _read(family: int, node: SavedNode) -> SavedTable:
-    rows = [bytes.fromhex(row) for row in node.contacts]
-    node_id = bytes.fromhex(node.node_id)
-    if len(node_id) != ID_BYTES or any(len(row) != CONTACT_BYTES[family] for row in rows):
-        raise ValueError(node)
+def _read(node: SavedNode, path: Path) -> SavedTable:
+    try:
+        node_id, rows = bytes.fromhex(node.node_id), [bytes.fromhex(row) for row in node.contacts]
+    except ValueError:
+        raise _damaged(path) from None
+    if len(node_id) != ID_BYTES or any(len(row) != CONTACT_BYTES[node.family] for row in rows):
+        raise _damaged(path)
     return SavedTable(node_id, tuple(Contact(row[:ID_BYTES], row[ID_BYTES:]) for row in rows))
 
 
-def _write(table: SavedTable) -> SavedNode:
-    return SavedNode(table.node_id.hex(), [(each.id + each.endpoint).hex() for each in table.contacts])
+def _write(table: SavedTable, family: int) -> SavedNode:
+    return SavedNode(family, table.node_id.hex(), [(each.id + each.endpoint).hex() for each in table.contacts])
+
+
+def _damaged(path: Path) -> StateError:
+    return StateError(f"{path} is damaged: remove it, and the node joins again with --bootstrap")

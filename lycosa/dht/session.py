@@ -13,19 +13,28 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from lycosa.core.errors import StateError, UsageError
-from lycosa.dht.bootstrap import DEFAULT, PUBLIC_ROUTERS, resolve
-from lycosa.dht.core.endpoints import AllowedNetworks, Contact, family, parse, text, unpack
-from lycosa.dht.core.events import AnnounceFinished, Event, LookupFinished, LookupProgress, NodeStatus, QueryFinished
+from lycosa.core.errors import LycosaError, StateError, UsageError
+from lycosa.dht.bootstrap import DEFAULT, PUBLIC_ROUTERS, find_bootstrap, resolve
+from lycosa.dht.core.endpoints import AllowedNetworks, Contact, family, parse, text
+from lycosa.dht.core.events import (
+    AnnounceFinished,
+    Event,
+    JoinFinished,
+    LookupFinished,
+    LookupProgress,
+    NodeStatus,
+    QueryFinished,
+)
 from lycosa.dht.core.ids import distance
 from lycosa.dht.core.node import DhtNode
 from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.responder import Neighbourhood
-from lycosa.dht.core.table import K
+from lycosa.dht.core.routing.table import K
 from lycosa.dht.node_state import NodeState, open_node_state
 from lycosa.dht.udp import DatagramShell, bind_udp, pack_address
 
@@ -58,8 +67,15 @@ class DhtSession:
         self._operations: dict[tuple[int, int], asyncio.Queue[Event]] = {}
         self.listeners: list[Callable[[DatagramShell, Event], None]] = []
         """Called with each event that belongs to no operation of this session."""
+        self._joined = asyncio.Event()
+        self._joining: set[int] = set()
         self.is_isolated = True
         """Whether the node knew no other node when it was opened."""
+
+    def add(self, shell: DatagramShell) -> None:
+        """Add a node that is not started."""
+        self._joining.add(len(self.shells))
+        self.shells.append(shell)
 
     @property
     def endpoints(self) -> list[bytes]:
@@ -71,8 +87,8 @@ class DhtSession:
         return [shell.node.status(shell.now()) for shell in self.shells]
 
     async def joined(self) -> int:
-        """Search the own id on each node, which fills the tables. Return the number of contacts."""
-        await self.find_node(None)
+        """Wait until each node has searched its own id, which fills its table. Return the number of good contacts."""
+        await self._joined.wait()
         return sum(status.contacts.good for status in self.status())
 
     async def find_node(self, target: bytes | None) -> list[Contact]:
@@ -108,7 +124,8 @@ class DhtSession:
                         peers[peer] = None
                         on_peer(peer)
             elif isinstance(event, LookupFinished):
-                seeds, leechers = seeds + (event.seeds or 0), leechers + (event.leechers or 0)
+                seeds += event.seeds or 0
+                leechers += event.leechers or 0
         return SwarmEstimate(seeds, leechers, len(peers))
 
     async def announce(self, infohash: bytes, port: int | None, *, seed: bool = False) -> AnnounceResult:
@@ -149,6 +166,10 @@ class DhtSession:
 
     def on_event(self, number: int, event: Event) -> None:
         """Give an event to the operation that waits for it."""
+        if isinstance(event, JoinFinished):
+            self._joining.discard(number)
+            if not self._joining:
+                self._joined.set()
         key = number, getattr(event, "operation_id", -1)
         events = self._operations.get(key)
         if events is None:
@@ -169,7 +190,6 @@ async def open_node(
     bind: Sequence[str] = ("127.0.0.1:6881",),
     *,
     bootstrap: Sequence[str] = (),
-    contacts: Sequence[bytes] = (),
     state: str | Path | None = None,
     read_only: bool = False,
     allow_private: Sequence[str] = (),
@@ -177,9 +197,8 @@ async def open_node(
     """Open a node on each address of `bind`, and join the network.
 
     bind           ADDRESS:PORT; port 0 is any free port
-    bootstrap      HOST:PORT of nodes or routers to join through; "default" for the public routers
-    contacts       endpoints of nodes to join through, such as those of a trackerless torrent
-    state          folder for the node ids and the contacts
+    bootstrap      nodes to join through: HOST:PORT, a torrent file with nodes, or "default" for the public routers
+    state          folder for the node ids and the contacts, saved every five minutes and at the end
     read_only      ask, but answer nothing (BEP 43)
     allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
 
@@ -187,42 +206,73 @@ async def open_node(
     """
     config = NodeConfig(read_only=read_only, allowed_networks=AllowedNetworks(allow_private))
     async with AsyncExitStack() as stack:
-        saved = stack.enter_context(open_node_state(Path(state))) if state is not None else None
-        known = saved.load() if saved else {}
+        state_folder = stack.enter_context(open_node_state(Path(state))) if state is not None else None
         session = DhtSession()
         neighbourhood = Neighbourhood()
         for number, address in enumerate(bind):
             shell = _open_shell(address, config, neighbourhood, lambda event, n=number: session.on_event(n, event))
             stack.callback(shell.close)
-            session.shells.append(shell)
-        given = [*contacts, *await resolve(bootstrap)]
-        routers = await resolve(PUBLIC_ROUTERS) if DEFAULT in bootstrap else []
-        for shell in session.shells:
-            own = family(shell.node.endpoint)
-            own_given, own_routers = ([each for each in nodes if family(each) == own] for nodes in (given, routers))
-            shell.node.start(known.get(own), own_given, shell.now(), routers=own_routers)
-            session.is_isolated &= not (own_given or own_routers or (own in known and known[own].contacts))
-            shell.start()
-        if saved:
-            await stack.enter_async_context(_saving(session, saved))
+            session.add(shell)
+        await _join(session, config, bootstrap, state_folder)
+        if state_folder is not None:
+            await stack.enter_async_context(_saving(session, state_folder))
         yield session
 
 
 def _open_shell(
     address: str, config: NodeConfig, neighbourhood: Neighbourhood, on_event: Callable[[Event], None]
 ) -> DatagramShell:
-    host, port = unpack(parse(address, "--bind"))
-    sock = bind_udp(host, port)
+    try:
+        endpoint = parse(address)
+    except UsageError as error:
+        raise UsageError(f"--bind {error}") from None
+    sock = bind_udp(endpoint)
     node = DhtNode(pack_address(sock.getsockname()), config, os.urandom, shared=neighbourhood)
     return DatagramShell(node, sock, on_event)
 
 
+async def _join(
+    session: DhtSession, config: NodeConfig, bootstrap: Sequence[str], state_folder: NodeState | None
+) -> None:
+    """Start the nodes with what was saved and given."""
+    families = [family(endpoint) for endpoint in session.endpoints]
+    saved = state_folder.load(families) if state_folder is not None else [None] * len(families)
+    given = await find_bootstrap(bootstrap, config.allowed_networks)
+    routers = await resolve(PUBLIC_ROUTERS) if DEFAULT in bootstrap else []
+    _check_reachable(session.endpoints, given, bootstrap)
+    if DEFAULT in bootstrap and not routers:
+        raise LycosaError("--bootstrap default: the public routers have no address: is the network up?")
+    for shell, own, table in zip(session.shells, families, saved, strict=True):
+        own_given, own_routers = ([each for each in nodes if family(each) == own] for nodes in (given, routers))
+        shell.node.start(table, own_given, shell.now(), routers=own_routers)
+        session.is_isolated &= not (own_given or own_routers or (table is not None and table.contacts))
+        shell.start()
+
+
+def _check_reachable(binds: Sequence[bytes], given: Sequence[bytes], bootstrap: Sequence[str]) -> None:
+    """Raise `UsageError` if none of the addresses that we have can reach any of the nodes to join through."""
+    if not bootstrap:
+        return
+    if all(is_loopback(each) for each in binds) and not any(is_loopback(each) for each in given):
+        raise UsageError(
+            f"--bind {text(binds[0])} is loopback, and cannot reach --bootstrap {bootstrap[0]}: add --bind 0.0.0.0:6881"
+        )
+    if given and DEFAULT not in bootstrap and not {family(each) for each in given} & {family(each) for each in binds}:
+        other = "[::]:6881" if len(given[0]) > len(binds[0]) else "0.0.0.0:6881"
+        raise UsageError(f"--bootstrap {bootstrap[0]} has an address of the other IP version: add --bind {other}")
+
+
+def is_loopback(endpoint: bytes) -> bool:
+    """Return whether an endpoint is on this machine."""
+    return ip_address(endpoint[:-2]).is_loopback
+
+
 @asynccontextmanager
 async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
-    """Save the tables from time to time, and at the end."""
+    """Save the tables now, to see whether it works, then from time to time, and at the end."""
 
     def save() -> None:
-        state.save({family(shell.node.endpoint): shell.node.save(shell.now()) for shell in session.shells})
+        state.save([shell.node.save(shell.now()) for shell in session.shells])
 
     async def save_from_time_to_time() -> None:
         while True:
@@ -232,11 +282,11 @@ async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
             except StateError as error:  # the node works on without it
                 logger.warning("%s", error)
 
+    save()
     task = asyncio.create_task(save_from_time_to_time())
     try:
         yield
     finally:
         task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait([task])
         save()

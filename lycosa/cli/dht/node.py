@@ -1,4 +1,7 @@
-"""`lycosa dht node`: run a node until SIGINT (exit 130) or SIGTERM (0), and show how it is doing."""
+"""`lycosa dht node`: run a node until SIGINT (exit 130) or SIGTERM (0), and show how it is doing.
+
+Everything goes to standard error: a live line on a terminal, else a line from time to time.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,10 @@ from typing import Any
 
 import click
 
+from lycosa.cli.dht.node_report import AddressAdvice, Rates, show_lines, status_line
 from lycosa.cli.dht.options import BIND, NodeOptions, node_options, report, run_with_node
+from lycosa.cli.exit_codes import DONE
 from lycosa.cli.parameters import NON_EMPTY
-from lycosa.core.units import format_duration, format_size
-
-REPORT_EVERY_S = 5.0
 
 
 @click.command("node")
@@ -23,7 +25,7 @@ REPORT_EVERY_S = 5.0
     help="Serve Prometheus metrics at /metrics; on 127.0.0.1 unless an address is given.",
 )
 def command(options: NodeOptions, metrics: str | None) -> int:
-    """Run a node of the DHT, until Ctrl-C, and show its table, its traffic, and whether others can reach it.
+    """Run a node of the DHT until Ctrl-C, and show its table, its traffic, and whether others can reach it.
 
     \b
     lycosa dht node --bind 0.0.0.0:6881 --bootstrap default --state node
@@ -35,25 +37,29 @@ async def _run(session: Any, options: NodeOptions, metrics: str | None) -> int:
     from lycosa.app.dht import serve_node_metrics
     from lycosa.dht.core.endpoints import text
 
-    for endpoint, status in zip(session.endpoints, session.status(), strict=True):
-        report(f"node {status.node_id.hex()} on {text(endpoint)}, UDP")
+    advice = [AddressAdvice(endpoint, is_read_only=options.read_only) for endpoint in session.endpoints]
+    for endpoint, status, each in zip(session.endpoints, session.status(), advice, strict=True):
+        report(f"node {status.node_id.hex()} listens on {text(endpoint)} (UDP)")
+        report(*each.at_start())
     if session.is_isolated:
-        report("it knows no other node and waits for queries: --bootstrap HOST:PORT joins a network")
+        report("it knows no other node: --bootstrap HOST:PORT joins a network, --bootstrap default the public one")
     async with serve_node_metrics(session, metrics) as url:
         if url:
             report(f"metrics: {url}")
+        await _show(session, advice)
+    return DONE
+
+
+async def _show(session: Any, advice: list[AddressAdvice]) -> None:
+    """Show the state again and again, until the task is cancelled."""
+    rates = [Rates() for _ in advice]
+    with show_lines() as (every_s, show):
         while True:
-            await asyncio.sleep(REPORT_EVERY_S)
-            for status in session.status():
-                report(status_line(status))
-
-
-def status_line(status: Any) -> str:
-    """Return the state of a node in one line."""
-    traffic = status.traffic
-    return ", ".join(
-        [
-            f"{status.contacts.good} good and {status.contacts.questionable} questionable contacts",
-            f"{traffic.queries_in:,} queries answered, {traffic.queries_out:,} sent",
-        ]
-    )
+            await asyncio.sleep(every_s)
+            nodes = list(zip(session.endpoints, session.status(), advice, rates, strict=True))
+            for _, status, each, _ in nodes:
+                report(*each.on_change(status.reachability))
+            now = asyncio.get_running_loop().time()
+            show(
+                [status_line(endpoint, status, rate.update(status.traffic, now)) for endpoint, status, _, rate in nodes]
+            )

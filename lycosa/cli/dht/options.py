@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from typing import Any, NamedTuple
 
 import click
 
+from lycosa.cli.crawl import progress
 from lycosa.cli.parameters import NON_EMPTY
 from lycosa.cli.proxies.pool import stop_signal
 from lycosa.core.errors import LycosaError, UsageError
-
-T = TypeVar("T")
 
 BIND = "127.0.0.1:6881"
 BIND_ANY_PORT = "127.0.0.1:0"
@@ -33,15 +33,15 @@ def node_options(default_bind: str) -> Callable[[Callable[..., Any]], Callable[.
     """Return a decorator that adds the options of a node to a command, as the argument `options`."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
         def call(**arguments: Any) -> Any:
-            options = NodeOptions(*(arguments.pop(name) for name in NodeOptions._fields))
+            options = NodeOptions(**{name: arguments.pop(name) for name in NodeOptions._fields})
             return function(options=options, **arguments)
 
-        call.__doc__ = function.__doc__
+        decorated: Callable[..., Any] = call
         for option in reversed(_options(default_bind)):
-            call = option(call)
-        call.__click_params__ += getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-        return call
+            decorated = option(decorated)
+        return decorated
 
     return decorate
 
@@ -61,7 +61,8 @@ def _options(default_bind: str) -> list[Callable[[Any], Any]]:
             multiple=True,
             type=NON_EMPTY,
             metavar="HOST:PORT",
-            help="Node to join the network through; `default` for the public routers. May be repeated.",
+            help="Node to join the network through, or a torrent file with nodes; `default` for the public routers. "
+            "May be repeated.",
         ),
         click.option(
             "--state",
@@ -80,31 +81,34 @@ def _options(default_bind: str) -> list[Callable[[Any], Any]]:
     ]
 
 
-def run_with_node(
-    options: NodeOptions, action: Callable[[Any], Awaitable[T]], *, contacts: tuple[bytes, ...] = ()
-) -> T:
-    """Open a node, run `action(session)`, and return its result. A signal cancels the action.
+def run_with_node(options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
+    """Open a node, run `action(session)`, and return its exit code. After a signal the exit code is that of the signal.
 
-    Raises `click.Abort` after SIGINT; the errors of `open_node`.
+    Raises the errors of `open_node`.
     """
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_open_and_run(options, action, contacts))
+        return runner.run(_open_and_run(options, action))
 
 
-async def _open_and_run(options: NodeOptions, action: Callable[[Any], Awaitable[T]], contacts: tuple[bytes, ...]) -> T:
+async def _open_and_run(options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
     from lycosa.app.dht import open_node
 
     stopped = stop_signal()
-    async with open_node(*options, contacts=contacts) as session:
-        task = asyncio.ensure_future(action(session))
-        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
-            raise click.Abort
-        return task.result()
+    task = asyncio.ensure_future(_with_node(open_node(**options._asdict()), action))
+    await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+        if task.cancelled():
+            return stopped.result()
+    return task.result()
+
+
+async def _with_node(opening: AbstractAsyncContextManager[Any], action: Callable[[Any], Awaitable[int]]) -> int:
+    async with opening as session:
+        return await action(session)
 
 
 async def join(session: Any) -> None:
@@ -118,9 +122,10 @@ async def join(session: Any) -> None:
         raise LycosaError("no node answered: check --bootstrap and --bind, and that the firewall lets UDP through")
 
 
-def report(line: str) -> None:
-    """Write a line to standard error."""
-    print(line, file=sys.stderr, flush=True)
+def report(*lines: str) -> None:
+    """Write lines to standard error."""
+    if lines:
+        progress.write(lines)
 
 
 def parse_infohash(text: str) -> bytes:
