@@ -452,7 +452,7 @@ def test_no_import_of_the_package_is_for_the_type_checker_only():
     hidden = [
         f"{name(path)}:{line} {full_name}"
         for path in sources()
-        if path != PACKAGE / "__init__.py"
+        if path not in {PACKAGE / "__init__.py", PACKAGE / "dht" / "__init__.py"}
         for line, full_name in hidden_imports(ast.parse(path.read_text(encoding="utf-8")))
         if full_name.startswith("lycosa")
     ]

@@ -36,7 +36,7 @@ async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> li
     found: list[bytes] = []
     for name in names:
         if name.endswith(TORRENT):
-            # Whoever wrote the file may name others' private addresses.
+            # The author of the file may name private addresses of others.
             found += [each for each in await resolve(_read_nodes(name)) if is_contactable(each, allowed)]
             continue
         endpoints = await resolve([parse_node(name)])

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from lycosa.core.errors import LycosaError, StateError, UsageError
 from lycosa.dht.bootstrap import DEFAULT, PUBLIC_ROUTERS, find_bootstrap, resolve
-from lycosa.dht.core.endpoints import AllowedNetworks, Contact, family, parse, text
+from lycosa.dht.core.endpoints import AllowedNetworks, Contact, family, parse, text, unpack
 from lycosa.dht.core.events import (
     AnnounceFinished,
     Event,
@@ -204,7 +204,7 @@ async def open_node(
 
     Raises `UsageError` and `StateError`.
     """
-    config = NodeConfig(read_only=read_only, allowed_networks=AllowedNetworks(allow_private))
+    config = NodeConfig(read_only=read_only, allowed_networks=_networks(allow_private))
     async with AsyncExitStack() as stack:
         state_folder = stack.enter_context(open_node_state(Path(state))) if state is not None else None
         session = DhtSession()
@@ -217,6 +217,13 @@ async def open_node(
         if state_folder is not None:
             await stack.enter_async_context(_saving(session, state_folder))
         yield session
+
+
+def _networks(written: Sequence[str]) -> AllowedNetworks:
+    try:
+        return AllowedNetworks(written)
+    except UsageError as error:
+        raise UsageError(f"--allow-private {error}") from None
 
 
 def _open_shell(
@@ -255,7 +262,8 @@ def _check_reachable(binds: Sequence[bytes], given: Sequence[bytes], bootstrap: 
         return
     if all(is_loopback(each) for each in binds) and not any(is_loopback(each) for each in given):
         raise UsageError(
-            f"--bind {text(binds[0])} is loopback, and cannot reach --bootstrap {bootstrap[0]}: add --bind 0.0.0.0:6881"
+            f"--bind {unpack(binds[0])[0]} is loopback, and cannot reach --bootstrap {bootstrap[0]}: "
+            "write --bind 0.0.0.0:6881"
         )
     if given and DEFAULT not in bootstrap and not {family(each) for each in given} & {family(each) for each in binds}:
         other = "[::]:6881" if len(given[0]) > len(binds[0]) else "0.0.0.0:6881"

@@ -170,7 +170,7 @@ class DatagramShell:
             self._timer.cancel()
             self._timer = None
         if due is not None:
-            self._timer, self._timer_due = self._loop.call_at(due, self._run_timer), due
+            self._timer, self._timer_due = self._loop.call_at(max(due, self.now()), self._run_timer), due
 
     def _run_timer(self) -> None:
         self._timer = None

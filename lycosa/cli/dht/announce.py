@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lycosa.cli.dht.options import BIND_ANY_PORT, NodeOptions, join, node_options, parse_infohash, report, run_with_node
+from lycosa.cli.dht.options import NodeOptions, join, node_options, parse_infohash, report, run_with_node
 from lycosa.cli.exit_codes import DONE, FAILED
 
 
@@ -14,7 +14,7 @@ from lycosa.cli.exit_codes import DONE, FAILED
 @click.argument("infohash", metavar="INFOHASH")
 @click.option("--peer-port", type=click.IntRange(1, 65535), required=True, metavar="N", help="TCP port of the peer.")
 @click.option("--seed", is_flag=True, help="The peer has the whole content (BEP 33).")
-@node_options(BIND_ANY_PORT)
+@node_options(is_short=True)
 def command(infohash: str, peer_port: int, options: NodeOptions, *, seed: bool) -> int:
     """Announce this host as a peer of a torrent, once.
 

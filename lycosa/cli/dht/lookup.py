@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from lycosa.cli.dht.options import BIND_ANY_PORT, NodeOptions, join, node_options, parse_infohash, report, run_with_node
+from lycosa.cli.crawl import progress
+from lycosa.cli.dht.options import NodeOptions, join, node_options, parse_infohash, report, run_with_node
 from lycosa.cli.exit_codes import DONE
 
 
 @click.command("lookup")
 @click.argument("infohash", metavar="INFOHASH")
-@node_options(BIND_ANY_PORT)
+@node_options(is_short=True)
 def command(infohash: str, options: NodeOptions) -> int:
     """Find the peers of a torrent, one ADDRESS:PORT per line, and estimate its seeds and leechers (BEP 33).
 
@@ -31,7 +32,7 @@ async def _look_up(session: Any, infohash: bytes) -> int:
 
     await join(session)
     found = await session.scrape(infohash, lambda peer: print(text(peer), flush=sys.stdout.isatty()))
-    report(
-        f"{found.peers:,} peers; about {found.seeds:,.0f} seeds and {found.leechers:,.0f} leechers (estimate, BEP 33)"
-    )
+    seeds, leechers = round(found.seeds), round(found.leechers)
+    estimate = f"about {progress.count(seeds, 'seed')} and {progress.count(leechers, 'leecher')} (estimate, BEP 33)"
+    report(f"{progress.count(found.peers, 'peer')}; {estimate}")
     return DONE

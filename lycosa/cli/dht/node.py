@@ -10,14 +10,15 @@ from typing import Any
 
 import click
 
-from lycosa.cli.dht.node_report import AddressAdvice, Rates, show_lines, status_line
-from lycosa.cli.dht.options import BIND, NodeOptions, node_options, report, run_with_node
+from lycosa.cli.crawl import progress
+from lycosa.cli.dht.node_report import AddressAdvice, TrafficRates, show_lines, status_line
+from lycosa.cli.dht.options import NodeOptions, node_options, report, run_with_node
 from lycosa.cli.exit_codes import DONE
 from lycosa.cli.parameters import NON_EMPTY
 
 
 @click.command("node")
-@node_options(BIND)
+@node_options(is_short=False)
 @click.option(
     "--metrics",
     type=NON_EMPTY,
@@ -30,6 +31,10 @@ def command(options: NodeOptions, metrics: str | None) -> int:
     \b
     lycosa dht node --bind 0.0.0.0:6881 --bootstrap default --state node
     """
+    from lycosa.infra.web.metrics_page import parse_address
+
+    if metrics is not None:
+        parse_address(metrics)
     return run_with_node(options, lambda session: _run(session, options, metrics))
 
 
@@ -46,13 +51,21 @@ async def _run(session: Any, options: NodeOptions, metrics: str | None) -> int:
     async with serve_node_metrics(session, metrics) as url:
         if url:
             report(f"metrics: {url}")
-        await _show(session, advice)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_report_join(session))
+            tasks.create_task(_show(session, advice))
     return DONE
+
+
+async def _report_join(session: Any) -> None:
+    if not session.is_isolated:
+        count = await session.joined()
+        report(f"joined: {progress.count(count, 'good contact')}" if count else "no node answers; it tries again later")
 
 
 async def _show(session: Any, advice: list[AddressAdvice]) -> None:
     """Show the state again and again, until the task is cancelled."""
-    rates = [Rates() for _ in advice]
+    rates = [TrafficRates() for _ in advice]
     with show_lines() as (every_s, show):
         while True:
             await asyncio.sleep(every_s)

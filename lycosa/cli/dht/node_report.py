@@ -19,7 +19,7 @@ PLAIN_EVERY_S = 60.0
 """A node runs for months: a line a minute fills a log with 100 MB a year."""
 
 
-class Rate(NamedTuple):
+class TrafficRate(NamedTuple):
     """Queries and bytes per second, in both directions."""
 
     queries_in: float = 0.0
@@ -28,24 +28,26 @@ class Rate(NamedTuple):
     bytes_out: float = 0.0
 
 
-class Rates:
+class TrafficRates:
     """Rates of the traffic since the last update."""
 
     def __init__(self) -> None:
-        self._last: tuple[float, Rate] | None = None
+        self._last: tuple[float, TrafficRate] | None = None
 
-    def update(self, traffic: Traffic, now: float) -> Rate:
+    def update(self, traffic: Traffic, now: float) -> TrafficRate:
         """Return the rates since the last call; 0 at the first one."""
-        counts = Rate(traffic.queries_in, traffic.queries_out, traffic.bytes_in, traffic.bytes_out)
+        counts = TrafficRate(traffic.queries_in, traffic.queries_out, traffic.bytes_in, traffic.bytes_out)
         at, before = self._last or (now, counts)
         self._last = now, counts
         elapsed_s = now - at
         return (
-            Rate(*((new - old) / elapsed_s for new, old in zip(counts, before, strict=True))) if elapsed_s else Rate()
+            TrafficRate(*((new - old) / elapsed_s for new, old in zip(counts, before, strict=True)))
+            if elapsed_s
+            else TrafficRate()
         )
 
 
-def status_line(endpoint: bytes, status: NodeStatus, rate: Rate) -> str:
+def status_line(endpoint: bytes, status: NodeStatus, rate: TrafficRate) -> str:
     """Return the state of a node in one line."""
     contacts, traffic = status.contacts, status.traffic
     parts = [

@@ -29,8 +29,11 @@ class NodeOptions(NamedTuple):
     allow_private: tuple[str, ...]
 
 
-def node_options(default_bind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the options of a node to a command, as the argument `options`."""
+def node_options(*, is_short: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of a node to a command, as the argument `options`.
+
+    A node of a short command (`is_short`) takes any free port, and is read-only: others should not remember it.
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -39,19 +42,19 @@ def node_options(default_bind: str) -> Callable[[Callable[..., Any]], Callable[.
             return function(options=options, **arguments)
 
         decorated: Callable[..., Any] = call
-        for option in reversed(_options(default_bind)):
+        for option in reversed(_options(is_short=is_short)):
             decorated = option(decorated)
         return decorated
 
     return decorate
 
 
-def _options(default_bind: str) -> list[Callable[[Any], Any]]:
+def _options(*, is_short: bool) -> list[Callable[[Any], Any]]:
     return [
         click.option(
             "--bind",
             multiple=True,
-            default=(default_bind,),
+            default=(BIND_ANY_PORT if is_short else BIND,),
             show_default=True,
             metavar="ADDR:PORT",
             help="UDP address of the node; 0.0.0.0:6881 on the public network. Repeat for IPv6. Port 0: any free port.",
@@ -70,7 +73,12 @@ def _options(default_bind: str) -> list[Callable[[Any], Any]]:
             metavar="DIR",
             help="Folder for the node id and the contacts. Peers are never saved.",
         ),
-        click.option("--read-only", is_flag=True, help="Ask other nodes, but answer none (BEP 43)."),
+        click.option(
+            "--read-only/--no-read-only",
+            default=is_short,
+            show_default=True,
+            help="Ask other nodes, but answer none (BEP 43).",
+        ),
         click.option(
             "--allow-private",
             multiple=True,

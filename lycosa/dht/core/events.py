@@ -76,6 +76,13 @@ class PeerAnnounced:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinFinished:
+    """A search for the own id is over. Without a good contact the node tries again later."""
+
+    good_contacts: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExternalAddressChanged:
     """Enough nodes agree that others see us at this IP address. `node_id` is our id from now on."""
 
@@ -84,7 +91,7 @@ class ExternalAddressChanged:
 
 
 OperationEvent: TypeAlias = LookupProgress | LookupFinished | AnnounceFinished | InfohashesSampled | QueryFinished
-Event: TypeAlias = OperationEvent | PeerAnnounced | ExternalAddressChanged
+Event: TypeAlias = OperationEvent | PeerAnnounced | ExternalAddressChanged | JoinFinished
 
 
 class SavedTable(NamedTuple):

@@ -17,7 +17,15 @@ from functools import partial
 
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import Contact, family, ip_of, is_contactable
-from lycosa.dht.core.events import Event, ExternalAddressChanged, NodeStatus, Reachability, SavedTable, Traffic
+from lycosa.dht.core.events import (
+    Event,
+    ExternalAddressChanged,
+    JoinFinished,
+    NodeStatus,
+    Reachability,
+    SavedTable,
+    Traffic,
+)
 from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.krpc import PING, ErrorMessage, KrpcError, Query, Reply, decode_message, encode_error, encode_query
 from lycosa.dht.core.node_config import NodeConfig
@@ -322,8 +330,12 @@ class DhtNode:
                 self._ping(chore.contact, now)
             else:
                 sources = self._bootstrap if chore.join and not self.table.has_good(now) else ()
-                on_finished = partial(self._maintenance.joined, self.table, now) if chore.join else _ignore
+                on_finished = partial(self._joined, now) if chore.join else _ignore
                 self._operations.search(chore.target, sources, on_finished, now)
+
+    def _joined(self, now: float) -> None:
+        self._maintenance.joined(self.table, now)
+        self._events.append(JoinFinished(self.table.counts(now).good))
 
     def _is_online(self, now: float) -> bool:
         return now - self._heard_at < OFFLINE_S
