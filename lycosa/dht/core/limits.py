@@ -80,9 +80,7 @@ class RateLimit:
         return now if ready_at <= now else ready_at + ROUNDING_S
 
     def _next_generation(self, now: float) -> None:
-        # After a pause of two generations nothing in the recent one counts either.
-        self._older = self._recent if now - self._started < 2 * self._generation_s else {}
-        self._recent = {}
+        self._older, self._recent = self._recent, {}
         self._started = now
 
 

@@ -72,6 +72,7 @@ def test_no_mode_takes_what_is_not_bencode(data: bytes):
     [
         (b"i-0e", 0),
         (b"i007e", 7),
+        (b"02:ab", b"ab"),
         (b"002:ab", b"ab"),
         (b"d1:bi1e1:ai2ee", {b"a": 2, b"b": 1}),
         (b"d1:ai1e1:ai2ee", {b"a": 1}),
@@ -93,6 +94,20 @@ def test_limits_are_exact():
     assert decode(b"i-123e", max_digits=3) == -123
     with pytest.raises(BencodeError, match="digits"):
         decode(b"i1234e", max_digits=3)
+
+
+def test_limits_count_all_values_beside_a_span():
+    data = b"d1:ali1ei2ee1:b0:e"
+    assert decode_with_span(data, b"a", max_tokens=7, max_depth=2)[1] == b"li1ei2ee"
+    for limits in ({"max_tokens": 6}, {"max_tokens": 4}, {"max_depth": 1}):
+        with pytest.raises(BencodeError):
+            decode_with_span(data, b"a", **limits)
+
+
+def test_a_string_that_is_cut_off_is_no_prefix():
+    for data in (b"3:ab", b"10:", b"l3:ab", b"d1:a3:ab"):
+        with pytest.raises(BencodeError, match="early"):
+            decode_prefix(data)
 
 
 def test_the_bytes_after_a_value_are_left():

@@ -103,6 +103,8 @@ def test_the_user_may_allow_networks():
     assert not is_contactable(pack("127.9.9.9", 0), allowed)
     assert not is_contactable(pack("10.0.0.1", 1), allowed)
     assert not is_contactable(pack("::1", 1), allowed)
+    assert not is_contactable(pack("127.9.9.9", 1), AllowedNetworks(["::/0"]))
+    assert not is_contactable(pack("::1", 1), AllowedNetworks(["0.0.0.0/0"]))
     with pytest.raises(UsageError, match="not a network"):
         AllowedNetworks(["localhost"])
 

@@ -130,6 +130,16 @@ def test_known_addresses_are_free_for_a_minute():
     assert all(cap.allow(endpoint(1), at) for at in range(0, 600, 59))
 
 
+def test_known_addresses_pass_when_no_new_one_does():
+    cap = NewAddressCap(60)
+    known = [endpoint(n) for n in range(10)]
+    assert all(cap.allow(each, 0.0) for each in known)
+    assert all(cap.allow(endpoint(100 + n), 61.0) for n in range(10))
+    assert not cap.allow(endpoint(999), 61.0)
+    assert all(cap.allow(each, 61.0) for each in known)
+    assert sum(cap.allow(each, 1000.0) for each in [endpoint(2000), *known]) == 10, "forgotten, so new again"
+
+
 def test_the_table_of_addresses_is_bounded():
     cap = NewAddressCap(10**9, addresses_max=100)
     assert all(cap.allow(endpoint(n), n / 100) for n in range(1000))

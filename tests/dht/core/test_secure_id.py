@@ -125,6 +125,14 @@ def test_a_minority_changes_nothing():
     assert votes.address == packed("1.2.3.4")
 
 
+def test_the_most_votes_are_not_enough_without_a_majority():
+    votes = ExternalAddressVotes()
+    for n in range(10):
+        votes.vote(pack(f"7.7.7.{n}", 1), voter(n))
+    assert not any(votes.vote(OURS, voter(n)) for n in range(20, 30))
+    assert votes.vote(OURS, voter(30))
+
+
 def test_a_new_address_wins_when_more_than_half_say_so():
     votes = ExternalAddressVotes()
     for n in range(VOTES_MAX):
