@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lycosa.core.errors import LycosaError, UsageError
 from lycosa.dht.core.endpoints import AllowedNetworks, is_contactable, text
-from lycosa.dht.core.torrent_file import Node, read_torrent_file
+from lycosa.dht.core.torrent_file import Node, TorrentFile, read_torrent_file
 from lycosa.dht.udp import pack_address
 
 DEFAULT = "default"
@@ -37,7 +37,7 @@ async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> li
     for name in names:
         if name.endswith(TORRENT):
             # The author of the file may name private addresses of others.
-            found += [each for each in await resolve(_read_nodes(name)) if is_contactable(each, allowed)]
+            found += [each for each in await resolve(_load_nodes(name)) if is_contactable(each, allowed)]
             continue
         endpoints = await resolve([parse_node(name)])
         for endpoint in endpoints:
@@ -63,24 +63,26 @@ def parse_node(written: str) -> Node:
     return host.strip("[]"), int(port)
 
 
-def read_file(option: str, name: str, bytes_max: int = TORRENT_BYTES_MAX) -> bytes:
-    """Return the content of a file. Raises `UsageError`; `option` is for its message."""
+def load_torrent(name: str) -> TorrentFile:
+    """Read a torrent file. Raises `UsageError`."""
     try:
         with Path(name).open("rb") as file:
-            data = file.read(bytes_max + 1)
+            data = file.read(TORRENT_BYTES_MAX + 1)
     except OSError as error:
-        raise UsageError(f"{option}{name}: {(error.strerror or str(error)).lower()}") from None
-    if len(data) > bytes_max:
-        raise UsageError(f"{option}{name}: larger than {bytes_max:,} bytes")
-    return data
-
-
-def _read_nodes(name: str) -> tuple[Node, ...]:
+        raise UsageError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+    if len(data) > TORRENT_BYTES_MAX:
+        raise UsageError(f"{name}: larger than {TORRENT_BYTES_MAX >> 20} MiB")
     try:
-        nodes = read_torrent_file(read_file("--bootstrap ", name)).nodes
+        return read_torrent_file(data)
     except UsageError as error:
-        message = str(error)
-        raise UsageError(message if name in message else f"--bootstrap {name}: {message}") from None
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _load_nodes(name: str) -> tuple[Node, ...]:
+    try:
+        nodes = load_torrent(name).nodes
+    except UsageError as error:
+        raise UsageError(f"--bootstrap {error}") from None
     if not nodes:
         raise UsageError(f"--bootstrap {name}: the torrent names no nodes; lycosa dht torrent-nodes can add some")
     return nodes
@@ -100,4 +102,4 @@ async def _addresses(host: str, port: int) -> Sequence[bytes]:
             rows = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError, TimeoutError):
         return ()
-    return [pack_address(address) for *_, address in rows]
+    return [pack_address((str(address[0]), int(address[1]))) for *_, address in rows]

@@ -65,7 +65,7 @@ class NodeState:
             node = next((each for each in unused if each.family == family), None)
             if node is not None:
                 unused.remove(node)
-            tables.append(node and _read(node, self._path))
+            tables.append(None if node is None else _read(node, self._path))
         self._families, self._last = list(families), list(tables)
         return tables
 

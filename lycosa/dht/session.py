@@ -12,15 +12,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
 from lycosa.core.errors import LycosaError, StateError, UsageError
 from lycosa.dht.bootstrap import DEFAULT, PUBLIC_ROUTERS, find_bootstrap, resolve
-from lycosa.dht.core.endpoints import AllowedNetworks, Contact, family, parse, text, unpack
+from lycosa.dht.core.endpoints import IPV4, AllowedNetworks, Contact, family, parse, port_of, text, unpack
 from lycosa.dht.core.events import (
     AnnounceFinished,
     Event,
@@ -30,18 +31,30 @@ from lycosa.dht.core.events import (
     NodeStatus,
     QueryFinished,
 )
-from lycosa.dht.core.ids import distance
+from lycosa.dht.core.ids import ID_BYTES, distance
 from lycosa.dht.core.node import DhtNode
 from lycosa.dht.core.node_config import NodeConfig
+from lycosa.dht.core.operations import NodeBusy
 from lycosa.dht.core.responder import Neighbourhood
 from lycosa.dht.core.routing.table import K
 from lycosa.dht.node_state import NodeState, open_node_state
+from lycosa.dht.peers import MetadataFetch, MetadataFetcher
 from lycosa.dht.udp import DatagramShell, bind_udp, pack_address
 
 logger = logging.getLogger(__name__)
 
 SAVE_INTERVAL_S = 300.0
 """A killed process loses what it learned since the last save: at most five minutes of contacts."""
+
+
+class PeerAddress(NamedTuple):
+    """Where a peer listens: an IP address and a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class SwarmEstimate(NamedTuple):
@@ -61,6 +74,9 @@ class AnnounceResult(NamedTuple):
 
 class DhtSession:
     """The nodes of a process. Made by `open_node`."""
+
+    fetcher: MetadataFetcher
+    """Its connections to peers."""
 
     def __init__(self) -> None:
         self.shells: list[DatagramShell] = []
@@ -100,8 +116,13 @@ class DhtSession:
                 found += event.closest
         return found if target is None else sorted(found, key=lambda contact: distance(contact.id, target))
 
-    async def lookup(self, infohash: bytes) -> AsyncIterator[bytes]:
-        """Yield the endpoint of each peer, once, as soon as a node names it."""
+    async def lookup(self, infohash: bytes) -> AsyncIterator[PeerAddress]:
+        """Yield each peer of a torrent, once, as soon as a node names it. Anyone can announce any address."""
+        async for endpoint in self.peer_endpoints(infohash):
+            yield PeerAddress(*unpack(endpoint))
+
+    async def peer_endpoints(self, infohash: bytes) -> AsyncIterator[bytes]:
+        """Yield what `lookup` yields as compact endpoints."""
         seen: set[bytes] = set()
         async for event in self._run(lambda node, now: node.get_peers(infohash, now)):
             if isinstance(event, LookupProgress):
@@ -128,6 +149,30 @@ class DhtSession:
                 leechers += event.leechers or 0
         return SwarmEstimate(seeds, leechers, len(peers))
 
+    async def metadata(self, infohash: bytes, peers: Iterable[bytes] = ()) -> bytes:
+        """Return the info dict of a torrent, from peers that the DHT names and from `peers`. Nothing else is fetched.
+
+        `infohash` has 20 bytes, or the 32 of version 2. Raises `NoMetadata`.
+        """
+        fetch = self.fetcher.start(infohash)
+        for peer in peers:
+            fetch.add_peer(peer)
+        looking = asyncio.ensure_future(self._add_peers(fetch))
+        try:
+            return await fetch.result()
+        finally:
+            looking.cancel()
+            await asyncio.wait([looking])
+
+    async def _add_peers(self, fetch: MetadataFetch) -> None:
+        try:
+            async for peer in self.peer_endpoints(fetch.infohash[:ID_BYTES]):
+                fetch.add_peer(peer)
+        except NodeBusy:
+            logger.warning("too many lookups are running to find peers of %s", fetch.infohash.hex())
+        finally:
+            fetch.no_more_peers()
+
     async def announce(self, infohash: bytes, port: int | None, *, seed: bool = False) -> AnnounceResult:
         """Ask the closest nodes to store this host as a peer. Without a port they store that of the DHT node."""
         asked = confirmed = 0
@@ -142,6 +187,14 @@ class DhtSession:
             if isinstance(event, QueryFinished):
                 return event
         raise UsageError(f"{text(endpoint)}: this node has no address of that family: add one with --bind")
+
+    def start_ping(self, endpoint: bytes) -> None:
+        """Ping a node without waiting: it may enter the table if it answers."""
+        for shell in self.shells:
+            if family(shell.node.endpoint) == family(endpoint):
+                shell.node.ping(endpoint, shell.now())
+                shell.flush()
+                return
 
     async def _run(self, start: Callable[[DhtNode, float], int], only: int | None = None) -> AsyncIterator[Event]:
         """Start an operation on each node, and yield its events until it ends on all of them."""
@@ -210,10 +263,11 @@ async def open_node(
         session = DhtSession()
         neighbourhood = Neighbourhood()
         for number, address in enumerate(bind):
-            shell = _open_shell(address, config, neighbourhood, lambda event, n=number: session.on_event(n, event))
+            shell = _open_shell(address, config, neighbourhood, partial(session.on_event, number))
             stack.callback(shell.close)
             session.add(shell)
         await _join(session, config, bootstrap, state_folder)
+        session.fetcher = await stack.enter_async_context(_fetcher(session, config))
         if state_folder is not None:
             await stack.enter_async_context(_saving(session, state_folder))
         yield session
@@ -236,6 +290,24 @@ def _open_shell(
     sock = bind_udp(endpoint)
     node = DhtNode(pack_address(sock.getsockname()), config, os.urandom, shared=neighbourhood)
     return DatagramShell(node, sock, on_event)
+
+
+def _fetcher(session: DhtSession, config: NodeConfig) -> MetadataFetcher:
+    """Return the fetcher: it connects from the address of the node if there is one, and tells peers of the node."""
+
+    def meet(endpoint: bytes) -> None:
+        with suppress(NodeBusy):
+            session.start_ping(endpoint)
+
+    ips = {ip_address(endpoint[:-2]) for endpoint in session.endpoints}
+    ipv4_ports = [port_of(endpoint) for endpoint in session.endpoints if family(endpoint) == IPV4]
+    return MetadataFetcher(
+        os.urandom,
+        allowed=config.allowed_networks,
+        local_ip=str(*ips) if len(ips) == 1 and not any(ip.is_unspecified for ip in ips) else None,
+        dht_port=ipv4_ports[0] if ipv4_ports and not config.read_only else None,
+        on_dht_node=meet,
+    )
 
 
 async def _join(
