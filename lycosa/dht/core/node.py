@@ -72,7 +72,7 @@ class DhtNode:
         self._address = ExternalAddress(own_ip, random_bytes)
         self._limits = shared.limits
         self.table = RoutingTable(
-            self._address.new_id(), -math.inf, is_secure=is_secure_contact, is_local=is_local_endpoint
+            self._address.new_id(), -math.inf, is_secure=is_secure_contact, is_local=self._is_local
         )
         shared.tables.setdefault(self.family, self.table)
         self._transactions = Transactions(random_bytes)
@@ -94,7 +94,7 @@ class DhtNode:
             self._outgoing.send,
             self._events.append,
             is_secure=is_secure_contact,
-            is_local=is_local_endpoint,
+            is_local=self._is_local,
         )
         self._peers = shared.peers[self.family]
 
@@ -223,6 +223,11 @@ class DhtNode:
         self._transactions.validate()
         self._peers.validate()
 
+    def _is_local(self, endpoint: bytes) -> bool:
+        """Whether an endpoint is on a local or allowed network, where many nodes share a few addresses."""
+        ip = ip_of(endpoint)
+        return is_exempt(ip) or ip in self._config.allowed_networks
+
     # Queries of others.
 
     def _receive_query(self, query: Query, source: bytes, now: float) -> None:
@@ -329,7 +334,7 @@ class DhtNode:
             if isinstance(chore, PingChore):
                 self._ping(chore.contact, now)
             else:
-                sources = self._bootstrap if chore.join and not self.table.has_good(now) else ()
+                sources = self._bootstrap if chore.join and not self.table.is_populated(now) else ()
                 on_finished = partial(self._joined, now) if chore.join else _ignore
                 self._operations.search(chore.target, sources, on_finished, now)
 
@@ -377,8 +382,3 @@ def _ignore() -> None:
 def is_secure_contact(contact: Contact) -> bool:
     """Whether the id of a contact fits its address (BEP 42)."""
     return is_secure(contact.id, ip_of(contact.endpoint))
-
-
-def is_local_endpoint(endpoint: bytes) -> bool:
-    """Whether an endpoint is on a local network, where many nodes share a few addresses."""
-    return is_exempt(ip_of(endpoint))

@@ -17,6 +17,7 @@ from lycosa.dht.core.events import Event
 from lycosa.dht.core.krpc import SENT_BYTES_MAX
 from lycosa.dht.core.limits import QUERIES_BURST, QUERIES_PER_S
 from lycosa.dht.core.node import DhtNode
+from tests.dht.sim.attackers import Attacker
 
 NAT_MAPPING_S = 120.0
 """How long a NAT lets answers in after the last datagram to an endpoint (RFC 4787: two minutes at least)."""
@@ -41,7 +42,7 @@ class Host:
     """A node at a public endpoint, maybe behind a NAT that lets in only answers."""
 
     endpoint: bytes
-    node: DhtNode
+    node: DhtNode | Attacker
     behind_nat: bool = False
     since: float = 0.0
     up: bool = True
@@ -113,7 +114,8 @@ class Network:
         self.datagrams += 1
         if data.endswith(b"1:y1:qe"):
             self.queries += 1
-            self._check_rate(host, destination)
+            if isinstance(host.node, DhtNode):
+                self._check_rate(host, destination)
         if host.behind_nat:
             host.mappings[destination] = self.now
         conditions, chance = self._conditions, self.chance

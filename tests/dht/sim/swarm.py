@@ -12,6 +12,7 @@ from lycosa.dht.core.ids import distance
 from lycosa.dht.core.node import DhtNode
 from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.routing.maintenance import REFRESH_S
+from tests.dht.sim.attackers import Attack, Attacker, attacker_endpoints
 from tests.dht.sim.network import Conditions, Host, Network
 
 ANNOUNCE_S = 900.0
@@ -33,6 +34,10 @@ class Scenario:
     lookups_per_minute: float = 4.0
     returning: float = 0.5
     """The part of the nodes that come back with their saved table, after ten minutes."""
+    attackers: int = 0
+    attack: Attack = Attack.FORGING
+    attack_pause_s: float = 5.0
+    """Time between two queries of an attacker."""
     conditions: Conditions = field(default=Conditions(loss=0.2, duplication=0.05))
 
 
@@ -72,13 +77,14 @@ class Swarm:
             for _ in range(scenario.announcers):
                 self.network.at(self.chance.uniform(180.0, 180.0 + ANNOUNCE_S), self._announce, infohash, None)
         self.network.at(180.0 + ANNOUNCE_S, self._lookup)
+        self._add_attackers()
 
     def run(self) -> Outcome:
         """Run to the end, and check every ten minutes what must always hold."""
         end = self.scenario.hours * 3600
         while self.network.now < end:
             self.network.run(min(self.network.now + 600.0, end))
-            for host in self.network.hosts.values():
+            for host in self.honest():
                 self.check(host)
         return self.outcome
 
@@ -90,6 +96,9 @@ class Swarm:
         assert status.waiting < 100, "too many waiting queries"
         if now - host.since > 1.5 * REFRESH_S and status.contacts.good:
             assert now - min(node.table.changes()) < 1.2 * REFRESH_S, "a bucket is not refreshed"
+
+    def honest(self) -> list[Host]:
+        return [host for host in self.network.hosts.values() if isinstance(host.node, DhtNode)]
 
     # Nodes.
 
@@ -116,6 +125,18 @@ class Swarm:
             self.network.at(self.network.now + session_s, self._leave, host)
         return host
 
+    def _add_attackers(self) -> None:
+        endpoints = attacker_endpoints(self.scenario.attackers, self.chance)
+        for each in endpoints:
+            scenario = self.scenario
+            attacker = Attacker(
+                each, endpoints, scenario.attack, self._victims, self.infohashes, scenario.attack_pause_s, self.chance
+            )
+            self.network.add(Host(each, attacker))
+
+    def _victims(self) -> list[Contact]:
+        return [Contact(host.node.node_id, host.endpoint) for host in self.honest()]
+
     def _leave(self, host: Host) -> None:
         self.network.remove(host)
         for announced in self.announced.values():
@@ -128,8 +149,8 @@ class Swarm:
     # What they do.
 
     def _anybody(self) -> Host:
-        old = [host for host in self.network.hosts.values() if self.network.now - host.since > 60.0]
-        return self.chance.choice(old or list(self.network.hosts.values()))
+        old = [host for host in self.honest() if self.network.now - host.since > 60.0]
+        return self.chance.choice(old or self.honest())
 
     def _announce(self, infohash: bytes, host: Host | None) -> None:
         if host is None or not host.up:
@@ -173,7 +194,7 @@ class Swarm:
     def neighbours_known(self) -> float:
         """Return which part of the eight reachable nodes closest to each node is in its table."""
         known = wanted = 0
-        old = [host for host in self.network.hosts.values() if self.network.now - host.since > 1200.0]
+        old = [host for host in self.honest() if self.network.now - host.since > 1200.0]
         reachable = [host for host in old if not host.behind_nat]
         for host in old:
             others = sorted(
@@ -187,7 +208,16 @@ class Swarm:
     def good_and_up(self) -> float:
         """Return which part of the contacts that the tables hold as good is there."""
         counted: Counter[bool] = Counter()
-        for host in self.network.hosts.values():
+        for host in self.honest():
             for contact in host.node.closest_good(host.node.node_id, 1000, self.network.now):
                 counted[contact.endpoint in self.network.hosts] += 1
         return counted[True] / max(counted.total(), 1)
+
+    def held_by_attackers(self) -> list[float]:
+        """Return, for each table of a node that has been there for a while, which part attackers hold."""
+        parts = []
+        for host in self.honest():
+            if self.network.now - host.since > 1200.0:
+                kinds = [contact.endpoint[0] >= 150 for contact in host.node.table.contacts()]
+                parts.append(sum(kinds) / max(len(kinds), 1))
+        return parts

@@ -29,7 +29,7 @@ VERIFIED_MAX = 2048
 """Contacts that are not verified again for VERIFY_AGAIN_S: many cannot be reached, and ask every minute."""
 JOIN_AGAIN_MIN_S = 15.0
 JOIN_AGAIN_MAX_S = 900.0
-"""A node without contacts joins again after 15 s, then after twice as long, up to 15 minutes."""
+"""A node with fewer than K good contacts joins again after 15 s, then after twice as long, up to 15 minutes."""
 
 
 class PingChore(NamedTuple):
@@ -80,7 +80,7 @@ class Maintenance:
     def joined(self, table: RoutingTable, now: float) -> None:
         """Note that a search for the own id is over."""
         self._joining = False
-        if table.has_good(now):
+        if table.is_populated(now):
             self._join_again_s = JOIN_AGAIN_MIN_S
             return
         self._join_at = now + self._join_again_s
@@ -134,11 +134,8 @@ class Maintenance:
         if since + REFRESH_S > now:
             self._refresh_at = max(since + REFRESH_S, now + REFRESH_SPACING_S)
             return []
-        if not table.has_good(now):
-            self._refresh_at = now + JOIN_AGAIN_MIN_S
-            if not self._joining and self._join_at == math.inf:
-                self._join_at = now
-            return []
+        if not table.is_populated(now) and not self._joining and self._join_at == math.inf:
+            self._join_at = now
         self._refresh_at = now + REFRESH_SPACING_S
         self._searched[index] = now
         table.refreshed(index, now)

@@ -34,9 +34,9 @@ CHECKS_MAX = 2
 """Pings of a questionable contact before it is replaced (BEP 5: try once more)."""
 REPLACEMENTS_MAX = 8
 """Newcomers that wait per bucket; more than k can never be needed at once."""
-NETWORK_CONTACTS_MAX = 2
-"""Contacts per IPv4 /24 or IPv6 /48 in a table. A full table holds 160 of millions of nodes, so honest ones hardly ever
-share a network (eMule: 10 in a table, 2 in a bucket)."""
+NETWORK_CONTACTS_MAX = 1
+"""Contacts per IPv4 /24 or IPv6 /48. A full table holds 160 of millions of nodes, so honest ones hardly ever share one
+(eMule: 10 in a table, 2 in a bucket)."""
 
 
 class TableEntry:
@@ -193,8 +193,9 @@ class RoutingTable:
         bad = sum(entry.is_bad() for entry in self._index.by_id.values())
         return TableCounts(good, len(self._index.by_id) - good - bad, bad, len(self._buckets))
 
-    def has_good(self, now: float) -> bool:
-        return any(entry.is_good(now) for entry in self._index.by_id.values())
+    def is_populated(self, now: float) -> bool:
+        """Whether there are as many good contacts as an answer has."""
+        return sum(entry.is_good(now) for entry in self._index.by_id.values()) >= K
 
     # What we hear of contacts.
 
