@@ -114,14 +114,14 @@ class LookupOperation:
         self._send = send
         self._emit = emit
         self._arguments = self._encoded_arguments()
-        self._sources_in_flight = 0
+        self._sources: dict[bytes, bool] = {}  # whether the answer of a source is late
         self._following: list[OutgoingQuery] | None = None
         self._following_in_flight = 0
 
     def begin(self, sources: Iterable[bytes], now: float) -> None:
         """Ask the first nodes. `sources` are endpoints of nodes without a known id."""
         for endpoint in sources:
-            self._sources_in_flight += 1
+            self._sources[endpoint] = False
             self._send(OutgoingQuery(self.method, self._arguments, endpoint, None, self), now)
         self._pump(now)
 
@@ -133,7 +133,7 @@ class LookupOperation:
             self._following_in_flight -= 1
             self._follow_up_answered(reply)
         elif contact is None:
-            self._sources_in_flight -= 1
+            self._sources.pop(query.endpoint, None)
             self.lookup.add(self._reading.contacts(reply))
         else:
             self.lookup.answered(contact, self._reading.contacts(reply), reply.token or b"")
@@ -142,9 +142,13 @@ class LookupOperation:
 
     def stalled(self, query: OutgoingQuery, now: float) -> None:
         contact = query.contact()
-        if contact is not None and not self.is_over and query.arguments is self._arguments:
+        if self.is_over or query.arguments is not self._arguments:
+            return
+        if contact is None:
+            self._sources[query.endpoint] = True
+        else:
             self.lookup.stalled(contact)
-            self._pump(now)
+        self._pump(now)
 
     def failed(self, query: OutgoingQuery, reason: str, now: float) -> None:
         if self.is_over:
@@ -153,7 +157,7 @@ class LookupOperation:
         if query.arguments is not self._arguments:
             self._following_in_flight -= 1
         elif contact is None:
-            self._sources_in_flight -= 1
+            self._sources.pop(query.endpoint, None)
         else:
             self.lookup.failed(contact)
         self._pump(now)
@@ -162,7 +166,7 @@ class LookupOperation:
         if self._following is None:
             for contact in self.lookup.to_ask():
                 self._send(OutgoingQuery(self.method, self._arguments, contact.endpoint, contact.id, self), now)
-            if self._sources_in_flight or not self.lookup.is_finished():
+            if self._waits_for_sources() or not self.lookup.is_finished():
                 return
             self._following = self._follow_ups()
         while self._following and self._following_in_flight < FOLLOW_UPS_MAX:
@@ -171,6 +175,10 @@ class LookupOperation:
         if not self._following_in_flight:
             self.is_over = True
             self._emit(self._finished())
+
+    def _waits_for_sources(self) -> bool:
+        """Whether sources are to answer; late ones are waited for until a node answered."""
+        return bool(self._sources) and not (all(self._sources.values()) and self.lookup.has_answers())
 
     def _found(self, peers: Iterable[bytes]) -> None:
         new = self.lookup.add_peers(peers)

@@ -46,8 +46,7 @@ def test_a_node_finds_what_another_announced():
     network.settle(other)
     network.run(network.now + 5)
     assert LookupProgress(found, (with_port(other.endpoint, 999),)) in other.events
-    finished = other.events[-1]
-    assert isinstance(finished, LookupFinished)
+    (finished,) = (each for each in other.events if isinstance(each, LookupFinished))
     assert (finished.peers, [each.endpoint for each in finished.closest]) == (1, [one.endpoint])
 
 
@@ -56,8 +55,7 @@ def test_a_ping_is_answered():
     one.node.ping(other.endpoint, network.now)
     network.settle(one)
     network.run(network.now + 5)
-    event = one.events[-1]
-    assert isinstance(event, QueryFinished)
+    (event,) = (each for each in one.events if isinstance(each, QueryFinished))
     assert (event.node_id, event.error) == (other.node.node_id, "")
 
 
@@ -66,6 +64,5 @@ def test_a_ping_that_nobody_answers_ends():
     one.node.ping(pack("20.9.9.9", 1), network.now)
     network.settle(one)
     network.run(network.now + 30)
-    event = one.events[-1]
-    assert isinstance(event, QueryFinished)
+    (event,) = (each for each in one.events if isinstance(each, QueryFinished))
     assert (event.node_id, event.error) == (None, "no answer")

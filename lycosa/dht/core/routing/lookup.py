@@ -141,13 +141,17 @@ class Lookup:
         self._take(contact, CandidateState.FAILED)
 
     def is_finished(self) -> bool:
-        """Whether nothing is left to ask, and no answer on its way. With K answers, stalled ones do not matter."""
+        """Whether nothing is left to ask, and no answer on its way. Stalled ones are waited for until one answered."""
         if self._in_flight:
             return False
         undecided, counted = self._undecided()
         if self.asked < ASKED_MAX and any(each.state is CandidateState.NEW for each in undecided):
             return False
-        return counted >= K or all(each.state is not CandidateState.STALLED for each in undecided)
+        return counted > 0 or all(each.state is not CandidateState.STALLED for each in undecided)
+
+    def has_answers(self) -> bool:
+        """Whether any node has answered that counts."""
+        return any(each.counted for each in self._candidates)
 
     def closest(self) -> list[NodeWithToken]:
         """Return the K closest nodes that answered and count, the closest first."""
