@@ -19,7 +19,6 @@ import errno
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self, cast
 
 from lycosa.core.errors import NoMetadata
@@ -240,13 +239,11 @@ class MetadataFetcher:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End all fetches."""
         for fetch in list(self._fetches):
             fetch.cancel()
-        await self._tasks.__aexit__(kind, error, traceback)
+        await self._tasks.__aexit__(None, None, None)  # an error of the caller does not become a group of errors
 
     def start(self, infohash: bytes) -> MetadataFetch:
         """Start to fetch the metadata of an infohash: 20 bytes, or the 32 of version 2."""

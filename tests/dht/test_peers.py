@@ -346,6 +346,15 @@ def test_a_cancelled_fetch_closes_its_connections(run):
     run(main())
 
 
+def test_an_error_of_the_caller_leaves_the_fetcher_as_it_is(run):
+    async def main() -> None:
+        with pytest.raises(NoMetadata):
+            async with fetcher() as fetches:
+                await fetches.fetch(V1, [])
+
+    run(main())
+
+
 def test_the_end_of_the_fetcher_ends_all_fetches(run):
     async def main() -> None:
         async with Swarm() as swarm:

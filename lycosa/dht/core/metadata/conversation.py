@@ -65,10 +65,10 @@ class StageLimits:
 
     connect_s: float = 5.0
     """A SYN is repeated after 1 and 3 seconds."""
-    handshake_s: float = 5.0
+    handshake_s: float = 10.0
     """For the handshake, and again for the extension handshake."""
-    piece_s: float = 8.0
-    """From a request, or a piece, to the next piece."""
+    piece_s: float = 15.0
+    """From a request, or a piece, to the next piece. Transmission collects its answers for four seconds or more."""
     total_s: float = 60.0
     """For the whole conversation."""
 
