@@ -66,8 +66,8 @@ class DhtNode:
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._routers: frozenset[bytes] = frozenset()
         self._bootstrap: tuple[bytes, ...] = ()
-        self._heard_at = self._unsolicited_at = self._started_at = -math.inf
-        self._asked_at: RecentDict[bytes, float] = RecentDict(ASKED_ENDPOINTS_MAX)
+        self._heard_at = self._started_at = -math.inf
+        self._reachability = ReachabilityTest()
         own_ip = config.external_ip or (ip_of(endpoint) if is_contactable(endpoint) else b"")
         self._address = ExternalAddress(own_ip, random_bytes)
         self._limits = shared.limits
@@ -113,6 +113,7 @@ class DhtNode:
         if saved is not None:
             self.table.restore((each for each in saved.contacts if each.endpoint not in self._routers), now)
         self._started_at = now
+        self._reachability.start(now)
         self._maintenance.start(now)
 
     # Datagrams and time.
@@ -206,7 +207,7 @@ class DhtNode:
         return NodeStatus(
             node_id=self.node_id,
             external_ip=self._address.ip,
-            reachability=self._reachability(now),
+            reachability=self._reachability.result(now),
             contacts=self.table.counts(now),
             peers=len(self._peers),
             infohashes=self._peers.infohash_count(),
@@ -248,8 +249,7 @@ class DhtNode:
             self.traffic.limited += 1
 
     def _newcomer(self, contact: Contact, now: float) -> None:
-        if self._asked_at.get(contact.endpoint, -math.inf) + UNSOLICITED_S < now:
-            self._unsolicited_at = now
+        self._reachability.queried(contact.endpoint, now)
         if contact.endpoint not in self._routers and is_contactable(contact.endpoint, self._config.allowed_networks):
             self._maintenance.consider(contact, self.table, now)
 
@@ -267,7 +267,7 @@ class DhtNode:
 
     def _transmit(self, transaction_id: bytes, query: OutgoingQuery, now: float) -> None:
         self.traffic.queries_out += 1
-        self._asked_at[query.endpoint] = now
+        self._reachability.asked(query.endpoint, now)
         data = encode_query(
             transaction_id, query.method, self.node_id, query.arguments, read_only=self._config.read_only
         )
@@ -329,7 +329,7 @@ class DhtNode:
     # On our own.
 
     def _do_chores(self, now: float) -> None:
-        reachable = self._reachability(now) is Reachability.REACHABLE
+        reachable = self._reachability.result(now) is Reachability.REACHABLE
         for chore in self._maintenance.chores(self.table, now, reachable=reachable, online=self._is_online(now)):
             if isinstance(chore, PingChore):
                 self._ping(chore.contact, now)
@@ -345,10 +345,28 @@ class DhtNode:
     def _is_online(self, now: float) -> bool:
         return now - self._heard_at < OFFLINE_S
 
-    def _reachability(self, now: float) -> Reachability:
-        if now - self._unsolicited_at < UNSOLICITED_S:
+
+class ReachabilityTest:
+    """Tells by the queries that come in whether nodes that we never asked can reach us."""
+
+    def __init__(self) -> None:
+        self._asked_at: RecentDict[bytes, float] = RecentDict(ASKED_ENDPOINTS_MAX)
+        self._unsolicited_at = self._started_at = -math.inf
+
+    def start(self, now: float) -> None:
+        self._started_at = now
+
+    def asked(self, endpoint: bytes, now: float) -> None:
+        self._asked_at[endpoint] = now
+
+    def queried(self, endpoint: bytes, now: float) -> None:
+        if self._asked_at.get(endpoint, -math.inf) + UNSOLICITED_S < now:
+            self._unsolicited_at = now
+
+    def result(self, now: float) -> Reachability:
+        if now < self._unsolicited_at + UNSOLICITED_S:
             return Reachability.REACHABLE
-        return Reachability.UNKNOWN if now - self._started_at < UNSOLICITED_S else Reachability.UNREACHABLE
+        return Reachability.UNKNOWN if now < self._started_at + UNSOLICITED_S else Reachability.UNREACHABLE
 
 
 class ExternalAddress:
