@@ -194,6 +194,8 @@ def test_buckets_without_changes_for_15_minutes_are_searched():
 
 def test_the_own_id_is_searched_at_the_first_contact_and_after_a_start():
     node = a_node()
+    node.handle_timer(0.5)
+    assert queries(node) == []
     meet(node, remote(1), 1.0)
     node.handle_timer(1.0)
     assert (FIND_NODE, node.node_id) in {(query.method, query.target) for query, _ in queries(node)}

@@ -71,6 +71,7 @@ SOURCE = b"\x01\x02\x03\x04\x1a\xe1"
 )
 def test_the_packets_of_bep_5_are_read(packet: bytes, message: object):
     assert decode_message(packet) == message
+    assert encode(decode(packet)) == packet
 
 
 @pytest.mark.parametrize(
