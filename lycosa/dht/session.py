@@ -25,6 +25,7 @@ from lycosa.dht.core.endpoints import IPV4, AllowedNetworks, Contact, family, pa
 from lycosa.dht.core.events import (
     AnnounceFinished,
     Event,
+    InfohashesSampled,
     JoinFinished,
     LookupFinished,
     LookupProgress,
@@ -183,30 +184,51 @@ class DhtSession:
 
     async def ping(self, endpoint: bytes) -> QueryFinished:
         """Ping a node. The result names its id, or the reason why there is no answer."""
-        async for event in self._run(lambda node, now: node.ping(endpoint, now), family(endpoint)):
-            if isinstance(event, QueryFinished):
-                return event
-        raise UsageError(f"{text(endpoint)}: this node has no address of that family: add one with --bind")
+        event = await self._ask(endpoint, lambda node, now: node.ping(endpoint, now))
+        assert isinstance(event, QueryFinished)
+        return event
+
+    async def sample_infohashes(self, contact: Contact, target: bytes) -> InfohashesSampled | QueryFinished:
+        """Ask a node for a sample of the infohashes that it stores, and for contacts close to a target (BEP 51).
+
+        The result is a `QueryFinished` if there is no answer, or if the interval of the node is not over.
+        """
+        event = await self._ask(contact.endpoint, lambda node, now: node.sample_infohashes(contact, target, now))
+        assert isinstance(event, InfohashesSampled | QueryFinished)
+        return event
 
     def start_ping(self, endpoint: bytes) -> None:
         """Ping a node without waiting: it may enter the table if it answers."""
-        for shell in self.shells:
-            if family(shell.node.endpoint) == family(endpoint):
-                shell.node.ping(endpoint, shell.now())
-                shell.flush()
-                return
+        number = self._number_for(endpoint)
+        if number is not None:
+            shell = self.shells[number]
+            shell.node.ping(endpoint, shell.now())
+            shell.flush()
 
-    async def _run(self, start: Callable[[DhtNode, float], int], only: int | None = None) -> AsyncIterator[Event]:
-        """Start an operation on each node, and yield its events until it ends on all of them."""
+    async def _ask(self, endpoint: bytes, start: Callable[[DhtNode, float], int]) -> Event:
+        """Return the event of one query, which a node of the same address family sends. Raises `UsageError`."""
+        number = self._number_for(endpoint)
+        if number is None:
+            raise UsageError(f"{text(endpoint)}: this node has no address of that IP version: add one with --bind")
+        return await anext(self._run(start, [number]))
+
+    def _number_for(self, endpoint: bytes) -> int | None:
+        numbers = (n for n, shell in enumerate(self.shells) if family(shell.node.endpoint) == family(endpoint))
+        return next(numbers, None)
+
+    async def _run(
+        self, start: Callable[[DhtNode, float], int], numbers: Iterable[int] | None = None
+    ) -> AsyncIterator[Event]:
+        """Start an operation on each node, or on those with `numbers`; yield its events until it ends on all."""
         events: asyncio.Queue[Event] = asyncio.Queue()  # bounded by the operations: PEERS_MAX of a lookup
         running: dict[tuple[int, int], DatagramShell] = {}
         try:
-            for number, shell in enumerate(self.shells):
-                if only in (None, family(shell.node.endpoint)):
-                    key = number, start(shell.node, shell.now())
-                    running[key] = shell
-                    self._operations[key] = events
-                    shell.flush()
+            for number in range(len(self.shells)) if numbers is None else numbers:
+                shell = self.shells[number]
+                key = number, start(shell.node, shell.now())
+                running[key] = shell
+                self._operations[key] = events
+                shell.flush()
             left = len(running)
             while left:
                 event = await events.get()
