@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from ipaddress import IPv4Network, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
-from lycosa.core.addresses import NOT_PUBLIC_V4, is_public
+from lycosa.core.addresses import NOT_PUBLIC_V4, NOT_PUBLIC_V6, SIX_TO_FOUR
 from lycosa.core.errors import UsageError
 from lycosa.dht.core.ids import ID_BYTES
 
@@ -124,7 +124,7 @@ def is_contactable(endpoint: bytes, allowed: AllowedNetworks = NONE_ALLOWED) -> 
     ip = endpoint[:-2]
     if endpoint[-2:] == b"\0\0" or len(ip) not in (4, 16):
         return False
-    return (is_public_v4(ip) if len(ip) == 4 else _is_public_v6(ip)) or ip in allowed
+    return (is_public_v4(ip) if len(ip) == 4 else is_public_v6(ip)) or ip in allowed
 
 
 def is_public_v4(ip: bytes) -> bool:
@@ -132,14 +132,21 @@ def is_public_v4(ip: bytes) -> bool:
     return not bisect_right(_V4_EDGES, int.from_bytes(ip)) & 1
 
 
-def _is_public_v6(ip: bytes) -> bool:
-    # Mapped addresses and NAT64 are IPv4 nodes in disguise: they belong in the other table.
-    return ip[0] & 0xE0 == 0x20 and is_public(str(IPv6Address(ip)))
+def is_public_v6(ip: bytes) -> bool:
+    """Return whether a packed address is a public IPv6 one.
+
+    Unlike for `is_public`, mapped addresses and those of NAT64 are not: their nodes belong in the IPv4 table.
+    """
+    if ip[:2] == _SIX_TO_FOUR:
+        return is_public_v4(ip[2:6])
+    return ip[0] & 0xE0 == 0x20 and not bisect_right(_V6_EDGES, int.from_bytes(ip)) & 1
 
 
-def _edges(networks: Iterable[IPv4Network]) -> list[int]:
+def _edges(networks: Iterable[IPv4Network | IPv6Network]) -> list[int]:
     """Return where non-public blocks start and end. An address is in one if an odd number of edges is not above it."""
     return sorted(edge for each in networks for edge in (int(each.network_address), int(each.broadcast_address) + 1))
 
 
 _V4_EDGES = _edges(NOT_PUBLIC_V4)
+_V6_EDGES = _edges(NOT_PUBLIC_V6)
+_SIX_TO_FOUR = SIX_TO_FOUR.network_address.packed[:2]

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from lycosa.core.addresses import is_public
+from lycosa.core.addresses import NOT_PUBLIC_V6, PUBLIC_V6, SIX_TO_FOUR, is_public
 from lycosa.core.errors import UsageError
 from lycosa.dht.core.endpoints import (
     IPV4,
@@ -16,6 +16,7 @@ from lycosa.dht.core.endpoints import (
     family,
     is_contactable,
     is_public_v4,
+    is_public_v6,
     pack,
     pack_contacts,
     parse,
@@ -119,3 +120,12 @@ def test_the_fast_check_of_ipv4_equals_the_shared_one():
     step = sorted(edges)[::41] + sorted(edges)[-7:]
     for number in step:
         assert is_public_v4(number.to_bytes(4)) == is_public(str(ip_address(number)))
+
+
+def test_the_fast_check_of_ipv6_equals_the_shared_one():
+    blocks = [*NOT_PUBLIC_V6, PUBLIC_V6, SIX_TO_FOUR]
+    edges = {int(edge) + n for each in blocks for edge in (each[0], each[-1]) for n in (-1, 0, 1)}
+    edges |= {int(ip_address(f"2002:{n:02x}00::1")) for n in range(256)}
+    assert len(edges) > 250
+    for number in edges:
+        assert is_public_v6(number.to_bytes(16)) == is_public(str(ip_address(number))), str(ip_address(number))
