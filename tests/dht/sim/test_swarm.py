@@ -1,4 +1,4 @@
-"""A network of nodes that come and go, with a fifth of all datagrams lost: whoever announces is found."""
+"""A network of nodes that come and go, with a fifth of all datagrams lost: an announced peer is found."""
 
 from __future__ import annotations
 
