@@ -341,12 +341,18 @@ def get_peers_arguments(infohash: bytes, want: int = 0, *, scrape: bool = False,
     )
 
 
-def announce_arguments(infohash: bytes, token: bytes, port: int | None, *, seed: bool = False) -> bytes:
-    """Return the arguments of announce_peer. Without a port, the source port of the datagram is announced."""
+def announce_arguments(
+    infohash: bytes, token: bytes, port: int | None, *, seed: bool = False, local_port: int = 0
+) -> bytes:
+    """Return the arguments of announce_peer.
+
+    Without a port, the source port of the datagram is announced. aria2 refuses port 0 even then, so `local_port`, which
+    should be that port, stands in its place.
+    """
     return b"%b9:info_hash20:%b4:porti%de%b5:token%d:%b" % (
         b"12:implied_porti1e" if port is None else b"",
         infohash,
-        port or 0,
+        port or local_port,
         b"4:seedi1e" if seed else b"",
         len(token),
         token,

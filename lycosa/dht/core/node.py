@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lycosa.core.recent_dict import RecentDict
-from lycosa.dht.core.endpoints import Contact, family, ip_of, is_contactable
+from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, family, ip_of, is_contactable, port_of
 from lycosa.dht.core.events import (
     Event,
     ExternalAddressChanged,
@@ -35,7 +35,7 @@ from lycosa.dht.core.routing.maintenance import Maintenance, PingChore
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.secure_id import ExternalAddressVotes, is_exempt, is_secure, secure_id
 from lycosa.dht.core.tokens import SECRET_BYTES, TokenIssuer
-from lycosa.dht.core.transactions import OutgoingQueries, OutgoingQuery, Transactions
+from lycosa.dht.core.transactions import OutgoingQueries, OutgoingQuery, SilentEndpoints, Transactions
 
 EVENTS_MAX = 10_000
 """Events that wait for the shell; the oldest go first."""
@@ -61,11 +61,10 @@ class DhtNode:
         self.family = family(endpoint)
         self.traffic = Traffic()
         self._config = config
-        shared = shared or Neighbourhood()
+        self._shared = shared = shared or Neighbourhood()
         self._outbox: list[tuple[bytes, bytes]] = []
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._routers: frozenset[bytes] = frozenset()
-        self._bootstrap: tuple[bytes, ...] = ()
         self._heard_at = self._started_at = -math.inf
         self._reachability = ReachabilityTest()
         own_ip = config.external_ip or (ip_of(endpoint) if is_contactable(endpoint) else b"")
@@ -75,7 +74,9 @@ class DhtNode:
             self._address.new_id(), -math.inf, is_secure=is_secure_contact, is_local=self._is_local
         )
         shared.tables.setdefault(self.family, self.table)
+        shared.offers.setdefault(self.family, self._consider)
         self._transactions = Transactions(random_bytes)
+        self._silent = SilentEndpoints()
         self._outgoing = OutgoingQueries(self._transactions, self._limits.query_wait_s, self._transmit)
         self._maintenance = Maintenance(random_bytes)
         self._responder = Responder(
@@ -90,7 +91,7 @@ class DhtNode:
         self._operations = Operations(
             self.table,
             shared.peers[self.family],
-            Reading(self.family, config.allowed_networks),
+            Reading(self.family, config.allowed_networks, self._silent),
             self._outgoing.send,
             self._events.append,
             is_secure=is_secure_contact,
@@ -109,7 +110,7 @@ class DhtNode:
         own_id = saved.node_id if saved is not None and self._address.suits(saved.node_id) else self.node_id
         self.table.rebase(own_id, now)
         self._routers = frozenset(routers)
-        self._bootstrap = (*dict.fromkeys([*bootstrap, *routers]),)
+        self._operations.bootstrap = (*dict.fromkeys([*bootstrap, *routers]),)
         if saved is not None:
             self.table.restore((each for each in saved.contacts if each.endpoint not in self._routers), now)
         self._started_at = now
@@ -148,9 +149,7 @@ class DhtNode:
         """Return when `handle_timer` is to be called next."""
         if self._started_at == -math.inf:
             return None
-        overdue_at = self._transactions.next_timer()
-        when = min(self._maintenance.next_timer, self._outgoing.next_timer())
-        return when if overdue_at is None else min(when, overdue_at)
+        return min(self._maintenance.next_timer, self._outgoing.next_timer(), self._transactions.next_timer())
 
     def handle_timer(self, now: float) -> None:
         self._outgoing.flush(now)
@@ -179,7 +178,7 @@ class DhtNode:
 
     def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool = False) -> int:
         """Announce a peer at our address: AnnounceFinished. Without `port`, at the port of this node."""
-        return self._operations.announce(infohash, port, now, seed=seed)
+        return self._operations.announce(infohash, port, port_of(self.endpoint), now, seed=seed)
 
     def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:
         """Ask a node which infohashes it stores: InfohashesSampled, or QueryFinished with the error (BEP 51)."""
@@ -240,7 +239,8 @@ class DhtNode:
             return
         contact = Contact(query.id, source)
         if not self.table.queried(contact, now) and not query.read_only:
-            self._newcomer(contact, now)
+            self._reachability.queried(source, now)
+            self._consider(contact, now)
         answer = self._responder.answer(query, source, now)
         if self._limits.may_send(len(answer), now):
             self.traffic.answers_out += 1
@@ -248,8 +248,7 @@ class DhtNode:
         else:
             self.traffic.limited += 1
 
-    def _newcomer(self, contact: Contact, now: float) -> None:
-        self._reachability.queried(contact.endpoint, now)
+    def _consider(self, contact: Contact, now: float) -> None:
         if contact.endpoint not in self._routers and is_contactable(contact.endpoint, self._config.allowed_networks):
             self._maintenance.consider(contact, self.table, now)
 
@@ -283,6 +282,7 @@ class DhtNode:
             self.traffic.unexpected += 1
             return
         self.traffic.answers_in += 1
+        self._silent.answered(source)
         if reply.id == self.node_id or query.expected_id not in {None, reply.id}:
             self.table.renamed(source, reply.id)
             self._unanswered(query, "another node answered", now)
@@ -316,6 +316,7 @@ class DhtNode:
         self.traffic.failed += 1
         contact = query.contact()
         if contact is not None and self._is_online(now):
+            self._silent.failed(query.endpoint, now)
             self._ping(self.table.failed(contact, now), now)
         self._unanswered(query, "no answer", now)
 
@@ -333,10 +334,11 @@ class DhtNode:
         for chore in self._maintenance.chores(self.table, now, reachable=reachable, online=self._is_online(now)):
             if isinstance(chore, PingChore):
                 self._ping(chore.contact, now)
+            elif chore.join:
+                offer = self._shared.offers.get(IPV4 + IPV6 - self.family)
+                self._operations.join(offer, partial(self._joined, now), now)
             else:
-                sources = self._bootstrap if chore.join and not self.table.is_populated(now) else ()
-                on_finished = partial(self._joined, now) if chore.join else _ignore
-                self._operations.search(chore.target, sources, on_finished, now)
+                self._operations.search(chore.target, now)
 
     def _joined(self, now: float) -> None:
         self._maintenance.joined(self.table, now)
@@ -391,10 +393,6 @@ class ExternalAddress:
 
     def suits(self, node_id: bytes) -> bool:
         return not self.ip or is_secure(node_id, self.ip)
-
-
-def _ignore() -> None:
-    """Nobody waits for the search of a bucket."""
 
 
 def is_secure_contact(contact: Contact) -> bool:

@@ -14,6 +14,7 @@ from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import (
     ENDPOINT_BYTES,
     IPV4,
+    IPV6,
     AllowedNetworks,
     Contact,
     ip_of,
@@ -35,6 +36,8 @@ from lycosa.dht.core.krpc import (
     GET_PEERS,
     PING,
     SAMPLE_INFOHASHES,
+    WANT_NODES,
+    WANT_NODES6,
     Reply,
     announce_arguments,
     find_node_arguments,
@@ -44,7 +47,7 @@ from lycosa.dht.core.peer_store import PeerStore
 from lycosa.dht.core.routing.lookup import PEERS_MAX, Lookup, NodeWithToken
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.scrape_filter import ScrapeFilter
-from lycosa.dht.core.transactions import OutgoingQuery
+from lycosa.dht.core.transactions import OutgoingQuery, SilentEndpoints
 
 FOLLOW_UPS_MAX = 3
 """Announces or scrapes of one operation in flight (BEP 33: 3)."""
@@ -73,6 +76,8 @@ class SingleQuery:
         self._on_answer = on_answer
 
     def answered(self, query: OutgoingQuery, reply: Reply, now: float) -> None:
+        if self.is_over:
+            return
         self.is_over = True
         self._emit(self._on_answer(query, reply, now))
 
@@ -85,16 +90,22 @@ class SingleQuery:
 
 
 class Reading:
-    """What of an answer is used: contacts and peers of one family that may be contacted."""
+    """What of an answer is used: contacts and peers of one family that may be contacted and are not known as silent."""
 
-    def __init__(self, family: int, allowed: AllowedNetworks) -> None:
+    def __init__(self, family: int, allowed: AllowedNetworks, silent: SilentEndpoints) -> None:
         self.family = family
         self._allowed = allowed
+        self._silent = silent
         self._peer_bytes = ENDPOINT_BYTES[family]
 
-    def contacts(self, reply: Reply) -> list[Contact]:
-        compact = reply.nodes if self.family == IPV4 else reply.nodes6
-        contacts = split_contacts(compact, self.family)[:NODES_MAX]
+    def contacts(self, reply: Reply, now: float) -> list[Contact]:
+        return [each for each in self._named(reply, self.family) if not self._silent.contains(each.endpoint, now)]
+
+    def contacts_of_the_other_family(self, reply: Reply) -> list[Contact]:
+        return self._named(reply, IPV4 + IPV6 - self.family)
+
+    def _named(self, reply: Reply, family: int) -> list[Contact]:
+        contacts = split_contacts(reply.nodes if family == IPV4 else reply.nodes6, family)[:NODES_MAX]
         return [contact for contact in contacts if is_contactable(contact.endpoint, self._allowed)]
 
     def peers(self, reply: Reply) -> list[bytes]:
@@ -134,9 +145,9 @@ class LookupOperation:
             self._follow_up_answered(reply)
         elif contact is None:
             self._sources.pop(query.endpoint, None)
-            self.lookup.add(self._reading.contacts(reply))
+            self.lookup.add(self._reading.contacts(reply, now))
         else:
-            self.lookup.answered(contact, self._reading.contacts(reply), reply.token or b"")
+            self.lookup.answered(contact, self._reading.contacts(reply, now), reply.token or b"")
         self._found(self._reading.peers(reply))
         self._pump(now)
 
@@ -197,6 +208,24 @@ class LookupOperation:
     def _finished(self) -> OperationEvent:
         closest = tuple(each.contact for each in self.lookup.closest())
         return LookupFinished(self.operation_id, self.lookup.target, closest, len(self.lookup.peers))
+
+
+class JoinOperation(LookupOperation):
+    """A search for the own id that also asks for contacts of the other family, for the node of that family (BEP 32)."""
+
+    def __init__(
+        self, lookup: Lookup, reading: Reading, send: Send, emit: Emit, offer: Callable[[Contact, float], None]
+    ) -> None:
+        super().__init__(0, lookup, reading, send, emit)
+        self._offer = offer
+
+    def answered(self, query: OutgoingQuery, reply: Reply, now: float) -> None:
+        for contact in self._reading.contacts_of_the_other_family(reply):
+            self._offer(contact, now)
+        super().answered(query, reply, now)
+
+    def _encoded_arguments(self) -> bytes:
+        return find_node_arguments(self.lookup.target, WANT_NODES | WANT_NODES6)
 
 
 class GetPeersOperation(LookupOperation):
@@ -261,10 +290,12 @@ class AnnounceOperation(LookupOperation):
         emit: Emit,
         *,
         port: int | None,
+        local_port: int,
         seed: bool,
     ) -> None:
         super().__init__(operation_id, lookup, reading, send, emit)
         self._port = port
+        self._local_port = local_port
         self._seed = seed
         self._asked = 0
         self._confirmed = 0
@@ -278,7 +309,9 @@ class AnnounceOperation(LookupOperation):
         return [self._announce(each) for each in nodes]
 
     def _announce(self, node: NodeWithToken) -> OutgoingQuery:
-        arguments = announce_arguments(self.lookup.target, node.token, self._port, seed=self._seed)
+        arguments = announce_arguments(
+            self.lookup.target, node.token, self._port, seed=self._seed, local_port=self._local_port
+        )
         return OutgoingQuery(ANNOUNCE_PEER, arguments, node.contact.endpoint, node.contact.id, self)
 
     def _follow_up_answered(self, reply: Reply) -> None:
@@ -293,10 +326,12 @@ def ping_finished(operation_id: int, query: OutgoingQuery, reply: Reply, now: fl
     return QueryFinished(operation_id, query.endpoint, reply.id, now - query.sent_at)
 
 
-def sample_finished(operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply) -> OperationEvent:
+def sample_finished(
+    operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply, now: float
+) -> OperationEvent:
     """Return the event of an answered sample_infohashes. A node that does not know it answers as to find_node."""
     contact = Contact(reply.id, query.endpoint)
-    closer = tuple(reading.contacts(reply))
+    closer = tuple(reading.contacts(reply, now))
     samples = reply.samples
     if samples is None:
         return InfohashesSampled(operation_id, contact, None, 0, 0, closer)
@@ -306,6 +341,10 @@ def sample_finished(operation_id: int, reading: Reading, query: OutgoingQuery, r
 
 class NodeBusy(LycosaError):
     """Too many operations are running on this DHT node."""
+
+
+def _ignore(_: OperationEvent) -> None:
+    """Nobody waits for the search of a bucket."""
 
 
 class Operations:
@@ -329,6 +368,7 @@ class Operations:
         self._report = emit
         self._is_secure = is_secure
         self._is_local = is_local
+        self.bootstrap: tuple[bytes, ...] = ()
         self._running: dict[int, LookupOperation | SingleQuery] = {}
         self._started = 0
         self._sample_again_at: RecentDict[bytes, float] = RecentDict(SAMPLED_MAX)
@@ -336,10 +376,18 @@ class Operations:
     def __len__(self) -> int:
         return len(self._running)
 
-    def search(self, target: bytes, sources: Iterable[bytes], on_finished: Callable[[], None], now: float) -> None:
-        """Search a target for the table's sake."""
-        operation = LookupOperation(0, self._lookup(target, now), self._reading, self._send, lambda _: on_finished())
-        operation.begin(sources, now)
+    def search(self, target: bytes, now: float) -> None:
+        """Search a target for the sake of the table."""
+        LookupOperation(0, self._lookup(target, now), self._reading, self._send, _ignore).begin((), now)
+
+    def join(self, offer: Callable[[Contact, float], None] | None, on_finished: Callable[[], None], now: float) -> None:
+        """Search our own id. `offer` takes contacts of the other family, if a node wants them."""
+        lookup = self._lookup(self._table.own_id, now)
+        sources = self._sources(lookup, now)
+        if offer is None:
+            LookupOperation(0, lookup, self._reading, self._send, lambda _: on_finished()).begin(sources, now)
+        else:
+            JoinOperation(lookup, self._reading, self._send, lambda _: on_finished(), offer).begin(sources, now)
 
     def find_node(self, target: bytes, now: float) -> int:
         lookup = self._lookup(target, now)
@@ -351,11 +399,19 @@ class Operations:
         operation.add_own(self._peers.peers(infohash, PEERS_MAX, 0, now))
         return self._begin(operation, now)
 
-    def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool) -> int:
+    def announce(self, infohash: bytes, port: int | None, local_port: int, now: float, *, seed: bool) -> int:
         lookup = self._lookup(infohash, now)
-        return self._begin(
-            AnnounceOperation(self._next_id(), lookup, self._reading, self._send, self._emit, port=port, seed=seed), now
+        operation = AnnounceOperation(
+            self._next_id(),
+            lookup,
+            self._reading,
+            self._send,
+            self._emit,
+            port=port,
+            local_port=local_port,
+            seed=seed,
         )
+        return self._begin(operation, now)
 
     def ping(self, endpoint: bytes, now: float) -> int:
         operation_id = self._next_id()
@@ -385,7 +441,7 @@ class Operations:
     def _sampled(self, operation_id: int, query: OutgoingQuery, reply: Reply, now: float) -> OperationEvent:
         if reply.samples is not None:
             self._sample_again_at[query.endpoint] = now + reply.interval_s
-        return sample_finished(operation_id, self._reading, query, reply)
+        return sample_finished(operation_id, self._reading, query, reply, now)
 
     def _lookup(self, target: bytes, now: float) -> Lookup:
         start = self._table.closest(target, START_CONTACTS, now)
@@ -399,8 +455,14 @@ class Operations:
 
     def _begin(self, operation: LookupOperation, now: float) -> int:
         self._running[operation.operation_id] = operation
-        operation.begin((), now)
+        operation.begin(self._sources(operation.lookup, now), now)
         return operation.operation_id
+
+    def _sources(self, lookup: Lookup, now: float) -> list[bytes]:
+        """Return the bootstrap nodes to ask, too, as long as the table has few contacts."""
+        if self._table.is_populated(now):
+            return []
+        return [endpoint for endpoint in self.bootstrap if not lookup.knows(endpoint)]
 
     def _emit(self, event: OperationEvent) -> None:
         if not isinstance(event, LookupProgress):

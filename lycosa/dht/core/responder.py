@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lycosa.dht.core.endpoints import IPV4, IPV6, ip_of, with_port
+from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, ip_of, with_port
 from lycosa.dht.core.events import PeerAnnounced
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
@@ -30,9 +30,10 @@ from lycosa.dht.core.peer_store import PeerStore
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.tokens import TokenIssuer
 
-ENVELOPE_BYTES = 110
-"""An answer without transaction, nodes, peers and filters: keys, node id, `ip`, `v`."""
-SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 40
+ENVELOPE_BYTES = 130
+"""At most what an answer has beside transaction, nodes, peers and filters: keys, node id, token, `ip`, `v`."""
+SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 45
+"""What is left for nodes and samples beside `interval` and `num`."""
 VALUES_MAX = 50
 """Peers in an answer; they change from answer to answer. A third of a datagram, so that an answer is no weapon."""
 
@@ -43,6 +44,8 @@ class Neighbourhood:
     def __init__(self, limits: NodeLimits | None = None) -> None:
         self.limits = limits or NodeLimits()
         self.tables: dict[int, RoutingTable] = {}
+        self.offers: dict[int, Callable[[Contact, float], None]] = {}
+        """By family: takes a contact that a node of the other family was told of (BEP 32)."""
         self.peers = {IPV4: PeerStore(), IPV6: PeerStore()}
 
 

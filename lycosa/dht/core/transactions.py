@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import Contact
 from lycosa.dht.core.krpc import Reply
 
@@ -25,6 +26,10 @@ WAITING_MAX = 1024
 """Queries that wait for the limits."""
 WAITING_MAX_S = 20.0
 """A query that would have to wait longer is refused."""
+SILENCES_MAX = 3
+SILENT_S = 900.0
+"""An endpoint that was silent three times in a row is not asked for 15 minutes, when others name it."""
+SILENT_ENDPOINTS_MAX = 4096
 STALLED_MIN_S = 0.5
 STALLED_MAX_S = 5.0
 STALLED_INITIAL_S = 2.0
@@ -73,6 +78,27 @@ class QueryListener(Protocol):
     def stalled(self, query: OutgoingQuery, now: float) -> None: ...
 
     def failed(self, query: OutgoingQuery, reason: str, now: float) -> None: ...
+
+
+class SilentEndpoints:
+    """Endpoints that did not answer several queries in a row: others name them for long after they left.
+
+    Up to four fifths of the queries of a node that does not remember them go to such addresses (mldht).
+    """
+
+    def __init__(self) -> None:
+        self._silences: RecentDict[bytes, tuple[int, float]] = RecentDict(SILENT_ENDPOINTS_MAX)
+
+    def failed(self, endpoint: bytes, now: float) -> None:
+        silences, _ = self._silences.get(endpoint, (0, now))
+        self._silences[endpoint] = silences + 1, now + SILENT_S
+
+    def answered(self, endpoint: bytes) -> None:
+        self._silences.pop(endpoint, None)
+
+    def contains(self, endpoint: bytes, now: float) -> bool:
+        silences, until = self._silences.get(endpoint, (0, now))
+        return silences >= SILENCES_MAX and now < until
 
 
 class Overdue(NamedTuple):
@@ -144,14 +170,15 @@ class Transactions:
                 passed.append(Overdue(query, failed=True))
         return passed
 
-    def next_timer(self) -> float | None:
+    def next_timer(self) -> float:
+        """Return when the next query is overdue, infinity if none is outstanding."""
         while self._stalling and self._stalling[0][1] not in self._queries:
             heapq.heappop(self._stalling)
         while self._failing and self._queries.get(self._failing[0].key) is not self._failing[0]:
             self._failing.popleft()
         deadlines = [deadline for deadline, _ in self._stalling[:1]]
         deadlines += [self._failing[0].sent_at + FAILED_S] if self._failing else []
-        return min(deadlines, default=None)
+        return min(deadlines, default=math.inf)
 
     def validate(self) -> None:
         """Check that every outstanding query has its deadline, and that answered ones leave nothing behind."""

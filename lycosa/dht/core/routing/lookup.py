@@ -102,6 +102,10 @@ class Lookup:
             insort(self._candidates, candidate, key=lambda each: each.distance)
         self._forget_farthest()
 
+    def knows(self, endpoint: bytes) -> bool:
+        """Whether a candidate has this endpoint."""
+        return any(each.contact.endpoint == endpoint for each in self._candidates)
+
     def to_ask(self) -> list[Contact]:
         """Return the contacts to ask now, which count as asked."""
         found = []
