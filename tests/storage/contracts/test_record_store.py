@@ -1,0 +1,304 @@
+"""The contract of the `RecordStore` port: each torrent once, removals that stick, and an exact list of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from lycosa.storage.core.torrent_record import (
+    EVICTED_S,
+    Popularity,
+    PutResult,
+    RecordPolicy,
+    Standing,
+    StoredFile,
+    TorrentRecord,
+    completed,
+    hashed_key,
+)
+from lycosa.storage.ports import RecordStore
+from lycosa.storage.records.memory import MemoryRecordStore
+from lycosa.storage.records.sqlite import SqliteRecordStore
+from tests.storage.torrents import torrent
+
+NOW = 1_790_000_000.0
+Open = Callable[..., RecordStore]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def open_store(request, tmp_path) -> Open:
+    """Return a function that opens the same store, again and again."""
+    if request.param == "memory":
+        stores: dict[RecordPolicy | None, MemoryRecordStore] = {}
+        return lambda policy=None: stores.setdefault(policy, MemoryRecordStore(policy))
+    return lambda policy=None: SqliteRecordStore(tmp_path / "torrents.sqlite", policy)
+
+
+def run(open_store: Open, scenario: Callable[[RecordStore], Awaitable[None]], **options) -> None:
+    async def main():
+        store = open_store(**options)
+        await store.open()
+        try:
+            await scenario(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_record_is_found_by_either_infohash_with_all_it_says(open_store: Open):
+    record = replace(torrent(1, v2=True), comment="from a tracker", created=1_500_000_000)
+
+    async def scenario(store: RecordStore):
+        assert await store.put([record], NOW) == PutResult(new=1)
+        for infohash in (record.infohash_v1, record.infohash_v2, record.infohash_v2[:20]):
+            found = await store.get(infohash)
+            assert (found.record, found.seen, found.seeders, found.counted) == (record, int(NOW), 0, None)
+        assert await store.get(bytes(20)) is None
+
+    run(open_store, scenario)
+
+
+def test_records_survive_closing(open_store: Open):
+    run(open_store, lambda store: store.put([torrent(1)], NOW))
+
+    async def scenario(store: RecordStore):
+        assert (await store.get(torrent(1).infohash_v1)).record == torrent(1)
+        assert await store.put([torrent(1), torrent(2)], NOW) == PutResult(new=1, known=1)
+
+    run(open_store, scenario)
+
+
+def test_a_torrent_is_stored_once_within_a_batch_and_by_several_writers(open_store: Open):
+    async def main():
+        stores = [open_store() for _ in range(3)]
+        for store in stores:
+            await store.open()
+        batches = [[torrent(n) for n in random.Random(seed).choices(range(150), k=200)] for seed in range(3)]
+        results = await asyncio.gather(*(store.put(batch, NOW) for store, batch in zip(stores, batches, strict=True)))
+        expected = {record.infohash_v1 for batch in batches for record in batch}
+        assert sum(result.new for result in results) == len(expected)
+        rows = await stores[0].torrents(0, 1000)
+        assert {row.record.infohash_v1 for row in rows} == expected
+        assert len(rows) == len({row.id for row in rows}) == len(expected)
+        for store in stores:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_both_halves_of_a_hybrid_become_one_record(open_store: Open):
+    hybrid = torrent(1, v2=True)
+    old, new = replace(hybrid, infohash_v2=None), replace(hybrid, infohash_v1=None)
+
+    async def scenario(store: RecordStore):
+        assert await store.put([old, new], NOW) == PutResult(new=2)
+        second = await store.get(hybrid.infohash_v2)
+        await store.acknowledge(await store.changes(10))
+        assert await store.put([hybrid], NOW) == PutResult(known=1)
+        [row] = await store.torrents(0, 10)
+        assert row.record == hybrid
+        assert await store.get(hybrid.infohash_v1) == await store.get(hybrid.infohash_v2) == row
+        changes = await store.changes(10)
+        assert [(each.id, each.torrent) for each in changes] == [(row.id, row), (second.id, None)]
+
+    run(open_store, scenario)
+
+
+def test_an_import_adds_what_the_stored_record_lacks(open_store: Open):
+    async def scenario(store: RecordStore):
+        await store.put([torrent(1)], NOW)
+        more = replace(torrent(1), comment="hello", created=1, discovered=5)
+        await store.put([more], NOW)
+        await store.put([torrent(1)], NOW + 1)
+        row = await store.get(more.infohash_v1)
+        assert (row.record, row.seen) == (completed(torrent(1), more), NOW + 1)
+        assert (row.record.comment, row.record.created, row.record.discovered) == ("hello", 1, 5)
+
+    run(open_store, scenario)
+
+
+def test_private_torrents_are_refused_unless_the_policy_wants_them(open_store: Open):
+    secret = replace(torrent(1), private=True)
+
+    async def refused(store: RecordStore):
+        assert await store.put([secret, torrent(2)], NOW) == PutResult(new=1, refused=1)
+        assert await store.get(secret.infohash_v1) is None
+
+    async def stored(store: RecordStore):
+        assert (await store.put([secret], NOW)).new == 1
+        assert (await store.get(secret.infohash_v1)).record.private
+
+    run(open_store, refused)
+    run(open_store, stored, policy=RecordPolicy(store_private=True))
+
+
+def test_seen_and_popularity_are_updated_of_stored_torrents_alone(open_store: Open):
+    first, second = torrent(1).infohash_v1, torrent(2).infohash_v1
+
+    async def scenario(store: RecordStore):
+        await store.put([torrent(1)], NOW)
+        await store.acknowledge(await store.changes(10))
+        await store.mark_seen([first, second], NOW + 10)
+        await store.mark_seen([first], NOW)
+        assert await store.changes(10) == []
+        await store.set_popularity([Popularity(first, 7, 8, 100), Popularity(second, 1, 1, 100)])
+        await store.set_popularity([Popularity(first, 1, 1, 99)])
+        row = await store.get(first)
+        assert (row.seen, row.seeders, row.leechers, row.counted) == (NOW + 10, 7, 8, 100)
+        assert await store.get(second) is None
+        assert [change.torrent for change in await store.changes(10)] == [row]
+
+    run(open_store, scenario)
+
+
+def test_a_change_stays_until_it_is_acknowledged_and_again_if_the_row_changed_meanwhile(open_store: Open):
+    infohash = torrent(1).infohash_v1
+
+    async def scenario(store: RecordStore):
+        await store.put([torrent(n) for n in range(5)], NOW)
+        first = await store.changes(3)
+        assert len(first) == 3
+        assert await store.changes(3) == first
+        await store.acknowledge(first)
+        rest = await store.changes(10)
+        assert len(rest) == 2
+        assert {change.id for change in first}.isdisjoint(change.id for change in rest)
+        await store.acknowledge(rest)
+        await store.set_popularity([Popularity(infohash, 1, 1, 1)])
+        [late] = await store.changes(10)
+        await store.set_popularity([Popularity(infohash, 2, 2, 2)])
+        await store.acknowledge([late])
+        [again] = await store.changes(10)
+        assert again.torrent.seeders == 2
+        await store.deny([infohash])
+        await store.acknowledge([again])
+        [removed] = await store.changes(10)
+        assert (removed.id, removed.torrent) == (late.id, None)
+        await store.acknowledge([removed])
+        assert await store.changes(10) == []
+
+    run(open_store, scenario)
+
+
+def test_denied_torrents_are_removed_and_never_come_back(open_store: Open):
+    plain, hidden, hybrid = torrent(1), torrent(2), torrent(3, v2=True)
+
+    async def scenario(store: RecordStore):
+        await store.put([plain, hidden, hybrid, torrent(4)], NOW)
+        hashed = [hashed_key(hidden.infohash_v1), hashed_key(torrent(5).infohash_v1)]
+        assert await store.deny([plain.infohash_v1, hybrid.infohash_v2], hashed=hashed, reason="law") == 3
+        halves = [replace(hybrid, infohash_v1=None), replace(hybrid, infohash_v2=None)]
+        later = NOW + 10**9
+        assert await store.put([plain, hidden, torrent(5), hybrid, *halves], later) == PutResult(refused=6)
+        asked = [plain.infohash_v1, hidden.infohash_v1, hybrid.infohash_v1, hybrid.infohash_v2]
+        known = dict.fromkeys(asked, Standing.DENIED) | {torrent(4).infohash_v1: Standing.STORED}
+        assert await store.standing([*known, torrent(6).infohash_v1], later) == known
+        assert [row.record for row in await store.torrents(0, 10)] == [torrent(4)]
+        await store.allow([plain.infohash_v1], hashed=hashed)
+        assert await store.put([plain, torrent(5)], later) == PutResult(new=2)
+
+    run(open_store, scenario)
+
+
+def test_eviction_takes_the_fewest_seeders_then_the_longest_unseen_and_lasts_90_days(open_store: Open):
+    records = [torrent(n) for n in range(6)]
+
+    async def scenario(store: RecordStore):
+        for age, record in enumerate(records):
+            await store.put([record], NOW - age)
+        await store.set_popularity([Popularity(record.infohash_v1, 9, 0, 1) for record in records[3:]])
+        assert await store.evict(4, NOW) == 4
+        left = [row.record for row in await store.torrents(0, 10)]
+        assert left == [records[3], records[4]]
+        gone = records[5].infohash_v1
+        assert await store.standing([gone], NOW + EVICTED_S - 1) == {gone: Standing.EVICTED}
+        assert (await store.put([records[5]], NOW + EVICTED_S - 1)).refused == 1
+        assert await store.standing([gone], NOW + EVICTED_S) == {}
+        assert (await store.put([records[5]], NOW + EVICTED_S)).new == 1
+        assert len(await store.changes(100)) == 7
+
+    run(open_store, scenario)
+
+
+def test_all_torrents_and_infohashes_are_read_in_slices(open_store: Open):
+    records = [torrent(n, 2, v2=n % 2 == 0) for n in range(20)]
+
+    async def scenario(store: RecordStore):
+        await store.put(records, NOW)
+        found, last = [], 0
+        while rows := await store.torrents(last, 7):
+            found += rows
+            last = rows[-1].id
+        assert [row.record for row in found] == records
+        keys, after = [], b""
+        while some := await store.infohashes(after, 7):
+            keys += some
+            after = some[-1]
+        assert keys == sorted(key for record in records for key in record.keys)
+
+    run(open_store, scenario)
+
+
+def test_random_histories_give_the_same_on_every_store_as_in_memory(open_store: Open):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    hybrids = [torrent(n, 3, v2=True) for n in range(12)]
+    forms = [
+        form for each in hybrids for form in (each, replace(each, infohash_v1=None), replace(each, infohash_v2=None))
+    ]
+    keys = [key for each in hybrids for key in each.keys]
+
+    async def scenario(store: RecordStore):
+        model = MemoryRecordStore()
+        for step in range(120):
+            now = NOW + step * 10**6
+            some, named = rng.choices(forms, k=3), rng.choices(keys, k=2)
+            match rng.randrange(9):
+                case 0:
+                    assert await store.evict(1, now) == await model.evict(1, now)
+                case 1:
+                    assert await store.deny(named[:1]) == await model.deny(named[:1])
+                case 2:
+                    hashed = [hashed_key(key) for key in named[1:]]
+                    assert await store.deny([], hashed=hashed) == await model.deny([], hashed=hashed)
+                case 3 | 4:
+                    forgiven = [hashed_key(key) for key in named]
+                    await store.allow(named, hashed=forgiven)
+                    await model.allow(named, hashed=forgiven)
+                case 5:
+                    counts = [Popularity(named[0], rng.randrange(5), 0, rng.randrange(99))]
+                    await store.set_popularity(counts)
+                    await model.set_popularity(counts)
+                case _:
+                    for record in some:
+                        assert await store.put([record], now) == await model.put([record], now)
+            assert await store.torrents(0, 100) == await model.torrents(0, 100)
+            assert await store.standing(keys, now) == await model.standing(keys, now)
+            assert await store.infohashes(b"", 100) == await model.infohashes(b"", 100)
+            ours, theirs = await store.changes(2), await model.changes(2)
+            assert [(each.id, each.torrent) for each in ours] == [(each.id, each.torrent) for each in theirs]
+            await store.acknowledge(ours)
+            await model.acknowledge(theirs)
+
+    run(open_store, scenario)
+
+
+def test_strange_names_and_huge_numbers_are_kept(open_store: Open):
+    files = [
+        StoredFile(path, size)
+        for path, size in [("", 0), ("a\nb", 1), ("\x01\x01", 2**62), ("\udc80/é", 3), ("a\nb", 4)]
+    ]
+    record = TorrentRecord(b"x" * 20, None, "\x00\u202e", tuple(files), 0, 0, comment="\n", created=0)
+
+    async def scenario(store: RecordStore):
+        await store.put([record, replace(record, infohash_v1=b"y" * 20, files=())], NOW)
+        assert (await store.get(record.infohash_v1)).record == record
+        assert (await store.get(b"y" * 20)).record.files == ()
+
+    run(open_store, scenario)

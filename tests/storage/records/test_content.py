@@ -1,0 +1,72 @@
+"""The blob of a record: it says everything again, and stays small."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from backports import zstd
+
+from lycosa.core.errors import StorageError
+from lycosa.storage.core.torrent_record import StoredFile
+from lycosa.storage.records.content import decode_content, encode_content
+from tests.storage.torrents import torrent
+
+
+def test_a_record_is_read_as_it_was_written():
+    for seed in range(300):
+        record = torrent(seed, seed % 40, v1=seed % 2 == 0, v2=seed % 3 == 0 or seed % 2 == 1)
+        assert decode_content(encode_content(record), record.infohash_v1, record.infohash_v2) == record
+
+
+def test_paths_of_any_characters_are_read_as_they_were_written():
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    parts = [
+        "",
+        "0",
+        "1",
+        "2",
+        "9",
+        "10",
+        "09",
+        "99",
+        "999999999",
+        "1000000000",
+        "a",
+        "é",
+        "/",
+        " ",
+        "\x01",
+        "\n",
+        "\0",
+    ]
+    for _ in range(3000):
+        paths = ["".join(rng.choices(parts, k=rng.randrange(6))) for _ in range(rng.randrange(6))]
+        record = replace(torrent(1, 1), files=tuple(StoredFile(path, 0) for path in paths))
+        assert decode_content(encode_content(record), record.infohash_v1, None).files == record.files, paths
+
+
+def test_names_that_zstd_alone_leaves_at_forty_percent_take_less():
+    raw = alone = ours = 0
+    for seed in range(300):
+        record = torrent(seed)
+        text = "\n".join([record.name, *(file.path for file in record.files)]).encode()
+        raw += len(text)
+        alone += len(zstd.compress(text, 3))
+        ours += len(encode_content(replace(record, files=tuple(file._replace(size_bytes=0) for file in record.files))))
+    print(f"raw {raw / 300:.0f}, zstd -3 {alone / raw:.2f}, ours {ours / raw:.2f}")
+    assert alone / raw >= 0.40
+    assert ours < alone * 1.05
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 5, 40])
+def test_a_damaged_blob_is_refused(at):
+    content = encode_content(torrent(1))
+    for damaged in (content[:at], content[:at] + b"\xff\xff\xff\xff" + content[at + 4 :]):
+        try:
+            decode_content(damaged, bytes(20), None)
+        except StorageError as error:
+            assert bytes(20).hex() in str(error)
