@@ -476,7 +476,7 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     }
     # httptools is used by uvicorn if it is installed; nothing imports it.
     third_party = imported - sys.stdlib_module_names - {"lycosa"}
-    extras = {"PIL", "hiredis", "redis"}
+    extras = {"PIL", "hiredis", "redis"}  # the drivers of databases are imported by name
     assert "pillow" in project["optional-dependencies"]["images"][0]
     assert "redis" in project["optional-dependencies"]["redis"][1]
     third_party -= extras

@@ -9,6 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from lycosa.core.errors import LycosaError, StorageError
@@ -82,7 +83,8 @@ class DatabaseThread(ABC):
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            with suppress(Exception):  # it may be lost already
+                connection.close()
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         cursor = self._connection.cursor()

@@ -107,9 +107,10 @@ class MemoryRecordStore:
         pass
 
     def _standing(self, key: bytes, now: float) -> Standing | None:
-        for form in (key, hashed_key(key)):
-            standing, until = self._denied.get(form, (None, 0.0))
-            if standing is not None and until > now:
+        forms = (self._denied.get(form, (None, 0.0)) for form in (key, hashed_key(key)))
+        standings = {standing for standing, until in forms if until > now}
+        for standing in (Standing.DENIED, Standing.EVICTED):
+            if standing in standings:
                 return standing
         return Standing.STORED if key in self._ids else None
 

@@ -154,7 +154,11 @@ class TableRecordStore(DatabaseThread):
         """Return those of these keys that may not be stored."""
         names = {form: key for key in keys for form in (key, hashed_key(key))}
         rows = self._select("SELECT hash, standing, until FROM torrent_denied WHERE", "hash", names)
-        return {names[bytes(form)]: Standing(standing) for form, standing, until in rows if until > now}
+        found: dict[bytes, Standing] = {}
+        for form, standing, until in rows:
+            if until > now and found.get(key := names[bytes(form)]) is not Standing.DENIED:
+                found[key] = Standing(standing)
+        return found
 
     def _standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         keys = {each: key_of(each) for each in infohashes}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
+from lycosa.core.errors import StorageError, UsageError
 from lycosa.storage.core.torrent_record import (
     EVICTED_S,
     Popularity,
@@ -22,20 +23,54 @@ from lycosa.storage.core.torrent_record import (
 )
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.memory import MemoryRecordStore
+from lycosa.storage.records.sql import SqlRecordStore, open_sql_records
 from lycosa.storage.records.sqlite import SqliteRecordStore
+from lycosa.storage.records.tables import NAMES
+from tests.conftest import need
+from tests.servers.mariadb import MARIADB, find_mariadb, mariadb_server
+from tests.servers.postgresql import POSTGRESQL, find_postgresql, postgresql_server
 from tests.storage.torrents import torrent
 
 NOW = 1_790_000_000.0
 Open = Callable[..., RecordStore]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[str]:
+    need(POSTGRESQL, find_postgresql() is not None)
+    with postgresql_server() as database:
+        home = database.partition(" ")[0].removeprefix("host=")
+        yield f"postgresql://postgres@/postgres?host={home}"
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[str]:
+    need(MARIADB, find_mariadb() is not None)
+    with mariadb_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "mariadb"])
 def open_store(request, tmp_path) -> Open:
     """Return a function that opens the same store, again and again."""
     if request.param == "memory":
         stores: dict[RecordPolicy | None, MemoryRecordStore] = {}
         return lambda policy=None: stores.setdefault(policy, MemoryRecordStore(policy))
-    return lambda policy=None: SqliteRecordStore(tmp_path / "torrents.sqlite", policy)
+    if request.param == "sqlite":
+        return lambda policy=None: SqliteRecordStore(tmp_path / "torrents.sqlite", policy)
+    url = request.getfixturevalue(request.param)
+    empty(url)
+    return lambda policy=None: open_sql_records(url, policy)
+
+
+def empty(url: str) -> None:
+    async def main():
+        store = open_sql_records(url)
+        await store.open()
+        await store._run(lambda: [store._execute(f"DROP TABLE {name}") for name in NAMES])
+        await store.close()
+
+    asyncio.run(main())
 
 
 def run(open_store: Open, scenario: Callable[[RecordStore], Awaitable[None]], **options) -> None:
@@ -302,3 +337,32 @@ def test_strange_names_and_huge_numbers_are_kept(open_store: Open):
         assert (await store.get(b"y" * 20)).record.files == ()
 
     run(open_store, scenario)
+
+
+# ----------------------------------------------------------------------------------------------------- of some stores
+
+
+def test_a_lost_connection_is_one_clear_error_and_the_next_call_connects_again(open_store: Open):
+    async def scenario(store: RecordStore):
+        if not isinstance(store, SqlRecordStore):
+            return
+        await store.put([torrent(1)], NOW)
+        store._connection.close()
+        with pytest.raises(StorageError, match="the database of torrents cannot be used"):
+            await store.put([torrent(2)], NOW)
+        assert await store.put([torrent(1), torrent(2)], NOW) == PutResult(new=1, known=1)
+
+    run(open_store, scenario)
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:secret@127.0.0.1:1/d", "mysql://u:secret@127.0.0.1:1/d"])
+def test_a_server_that_does_not_answer_is_named_without_its_password(url):
+    pytest.importorskip("psycopg" if url.startswith("postgresql") else "pymysql")
+    with pytest.raises(StorageError, match=r"://127.0.0.1:1/d: the database of torrents cannot be used") as error:
+        asyncio.run(open_sql_records(url).open())
+    assert "secret" not in str(error.value)
+
+
+def test_an_unknown_scheme_is_refused_with_what_to_write():
+    with pytest.raises(UsageError, match="write postgresql://"):
+        open_sql_records("oracle://host/database")
