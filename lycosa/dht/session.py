@@ -30,6 +30,7 @@ from lycosa.dht.core.events import (
     LookupFinished,
     LookupProgress,
     NodeStatus,
+    PeersNamed,
     QueryFinished,
 )
 from lycosa.dht.core.ids import ID_BYTES, distance
@@ -197,6 +198,11 @@ class DhtSession:
         assert isinstance(event, InfohashesSampled | QueryFinished)
         return event
 
+    async def ask_peers(self, contact: Contact, infohash: bytes) -> tuple[bytes, ...]:
+        """Ask one node for the peers of a torrent. Return their endpoints; none if it does not answer."""
+        event = await self._ask(contact.endpoint, lambda node, now: node.ask_peers(contact, infohash, now))
+        return event.peers if isinstance(event, PeersNamed) else ()
+
     def start_ping(self, endpoint: bytes) -> None:
         """Ping a node without waiting: it may enter the table if it answers."""
         number = self._number_for(endpoint)
@@ -268,6 +274,7 @@ async def open_node(
     state: str | Path | None = None,
     read_only: bool = False,
     allow_private: Sequence[str] = (),
+    report_announces: bool = False,
 ) -> AsyncIterator[DhtSession]:
     """Open a node on each address of `bind`, and join the network.
 
@@ -276,10 +283,13 @@ async def open_node(
     state          folder for the node ids and the contacts, saved every five minutes and at the end
     read_only      ask, but answer nothing (BEP 43)
     allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
+    report_announces  give each announce of others to `DhtSession.listeners`
 
     Raises `UsageError` and `StateError`.
     """
-    config = NodeConfig(read_only=read_only, allowed_networks=_networks(allow_private))
+    config = NodeConfig(
+        read_only=read_only, allowed_networks=_networks(allow_private), report_announces=report_announces
+    )
     async with AsyncExitStack() as stack:
         state_folder = stack.enter_context(open_node_state(Path(state))) if state is not None else None
         session = DhtSession()

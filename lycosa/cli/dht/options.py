@@ -89,22 +89,29 @@ def _options(*, is_short: bool) -> list[Callable[[Any], Any]]:
     ]
 
 
-def run_with_node(options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
+def run_with_node(
+    options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]], *, report_announces: bool = False
+) -> int:
     """Open a node, run `action(session)`, and return its exit code. After a signal the exit code is that of the signal.
+
+    With `report_announces` the session reports the announces of others.
 
     Raises the errors of `open_node`.
     """
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_open_and_run(options, action))
+        return runner.run(_open_and_run(options, action, report_announces=report_announces))
 
 
-async def _open_and_run(options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
+async def _open_and_run(
+    options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]], *, report_announces: bool
+) -> int:
     from lycosa.app.dht import open_node
 
     stopped = stop_signal()
-    task = asyncio.ensure_future(_with_node(open_node(**options._asdict()), action))
+    opening = open_node(**options._asdict(), report_announces=report_announces)
+    task = asyncio.ensure_future(_with_node(opening, action))
     await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
     if not task.done():
         task.cancel()

@@ -56,6 +56,15 @@ class InfohashesSampled:
 
 
 @dataclass(frozen=True, slots=True)
+class PeersNamed:
+    """An answer of one node to get_peers."""
+
+    operation_id: int
+    contact: Contact
+    peers: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class QueryFinished:
     """A single query is over. `error` is empty after an answer, else it says why there is none."""
 
@@ -90,7 +99,9 @@ class ExternalAddressChanged:
     node_id: bytes
 
 
-OperationEvent: TypeAlias = LookupProgress | LookupFinished | AnnounceFinished | InfohashesSampled | QueryFinished
+OperationEvent: TypeAlias = (
+    LookupProgress | LookupFinished | AnnounceFinished | InfohashesSampled | PeersNamed | QueryFinished
+)
 Event: TypeAlias = OperationEvent | PeerAnnounced | ExternalAddressChanged | JoinFinished
 
 

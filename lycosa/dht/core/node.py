@@ -184,6 +184,10 @@ class DhtNode:
         """Ask a node which infohashes it stores: InfohashesSampled, or QueryFinished with the error (BEP 51)."""
         return self._operations.sample_infohashes(contact, target, now)
 
+    def ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
+        """Ask one node for peers: PeersNamed, or QueryFinished with the error."""
+        return self._operations.ask_peers(contact, infohash, now)
+
     def ping(self, endpoint: bytes, now: float) -> int:
         """Ping a node, for example one named by a PORT message; it may enter the table if it answers: QueryFinished."""
         return self._operations.ping(endpoint, now)

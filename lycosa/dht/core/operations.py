@@ -27,6 +27,7 @@ from lycosa.dht.core.events import (
     LookupFinished,
     LookupProgress,
     OperationEvent,
+    PeersNamed,
     QueryFinished,
 )
 from lycosa.dht.core.ids import ID_BYTES
@@ -339,6 +340,11 @@ def sample_finished(
     return InfohashesSampled(operation_id, contact, infohashes, reply.num, reply.interval_s, closer)
 
 
+def peers_named(operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply, _: float) -> OperationEvent:
+    """Return the event of an answer to get_peers that belongs to no lookup."""
+    return PeersNamed(operation_id, Contact(reply.id, query.endpoint), tuple(reading.peers(reply)))
+
+
 class NodeBusy(LycosaError):
     """Too many operations are running on this DHT node."""
 
@@ -418,6 +424,15 @@ class Operations:
         operation = SingleQuery(operation_id, self._emit, partial(ping_finished, operation_id))
         self._running[operation_id] = operation
         self._send(OutgoingQuery(PING, b"", endpoint, None, operation), now)
+        return operation_id
+
+    def ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
+        """Ask one node for peers, without a lookup."""
+        operation_id = self._next_id()
+        operation = SingleQuery(operation_id, self._emit, partial(peers_named, operation_id, self._reading))
+        self._running[operation_id] = operation
+        arguments = get_peers_arguments(infohash)
+        self._send(OutgoingQuery(GET_PEERS, arguments, contact.endpoint, contact.id, operation), now)
         return operation_id
 
     def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:

@@ -1,0 +1,33 @@
+"""An infohash as a record of the frontier, and back."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
+from lycosa.frontier.core.states import Policy
+
+HOST = "dht:"
+"""The one host of all infohashes. A crawl is polite to nodes and peers by their addresses, not by infohash."""
+LEASED_MAX = 1000
+"""Infohashes in work at once. The limits of the node and of the connections to peers are lower for most of the time."""
+LEASE_S = 900.0
+"""Longer than the longest try with its wait for the store."""
+POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
+SAMPLED, ANNOUNCED = 0, 1
+"""Priorities: an announced infohash has a peer that is there now."""
+
+
+def fingerprint(infohash: bytes) -> int:
+    """Return 64 bits that nobody can aim at: others choose infohashes, and may want to hide one behind another."""
+    return int.from_bytes(blake2b(infohash, digest_size=8).digest())
+
+
+def to_record(infohash: bytes, priority: int = SAMPLED) -> UrlRecord:
+    """Return the record of an infohash of 20 bytes."""
+    return UrlRecord(RECORD_VERSION, fingerprint(infohash), HOST + infohash.hex(), HOST, priority=priority)
+
+
+def infohash_of(record: UrlRecord) -> bytes:
+    """Return the infohash of a record."""
+    return bytes.fromhex(record.url.removeprefix(HOST))

@@ -1,0 +1,15 @@
+"""When an infohash is tried again whose metadata nobody delivered."""
+
+from __future__ import annotations
+
+RETRY_DELAYS_S = (60.0, 15 * 60.0, 3600.0, 6 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
+"""After the first failure, the second, ...; from then on the last. Peers come back within hours, or hardly ever."""
+
+JITTER = 0.2
+"""Share of a delay by which retries are spread, so that those of one hour do not come back as one crowd."""
+
+
+def retry_at(attempts: int, now: float, chance: float) -> float:
+    """Return the time of the next try after `attempts` failures before this one; `chance` is from 0 to 1."""
+    delay_s = RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S) - 1)]
+    return now + delay_s * (1 + JITTER * chance)

@@ -1,0 +1,83 @@
+"""The crawler of the DHT: its stages in their order, and what runs them.
+
+     1 discover    samples of nodes along the key space; announces to our node      discover.py
+     2 triage      new or known                                                     triage.py
+         the queue: infohashes, durable, with due times                             queue.py
+     3 peers       the node that named it, else a lookup                            peers.py
+     4 metadata    from several peers, bounded together                             metadata.py
+     5 store       in batches; then the infohash is done                            store.py
+
+Places of stages to come: hygiene (rules, charsets) and content types between 4 and 5, popularity after 5.
+A stage awaits the next one, which bounds every hand-off; only announces are dropped if there are too many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from lycosa.dht.crawler.core.funnel import Funnel
+from lycosa.dht.crawler.core.hints import Hints
+from lycosa.dht.crawler.core.sweep import Sweep
+from lycosa.dht.crawler.discover import HarvestStage, SweepStage
+from lycosa.dht.crawler.metadata import MetadataStage
+from lycosa.dht.crawler.peers import PeersStage
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.crawler.store import StoreStage
+from lycosa.dht.crawler.triage import Triage
+from lycosa.dht.session import DhtSession
+from lycosa.frontier.core.model import FrontierStats
+from lycosa.frontier.ports import Frontier
+from lycosa.storage.ports import RecordStore
+
+
+class CrawlStatus(NamedTuple):
+    """How a crawl is doing. `frontier` counts the infohashes of all runs."""
+
+    funnel: Funnel
+    frontier: FrontierStats
+    in_work: int
+    coverage: float
+    sweeps: int
+
+
+class TorrentCrawl:
+    """A crawl with an open node, frontier and store, which stay open at its end."""
+
+    def __init__(
+        self,
+        session: DhtSession,
+        frontier: Frontier,
+        store: RecordStore,
+        now: Callable[[], float],
+        chance: Callable[[], float],
+    ) -> None:
+        self.funnel = funnel = Funnel()
+        self._session, hints = session, Hints()
+        self._queue = queue = HashQueue(frontier, now, chance)
+        self._triage = Triage(queue, hints, funnel)
+        self._harvest = HarvestStage(session, self._triage, funnel)
+        self._store = StoreStage(store, queue, funnel)
+        metadata = MetadataStage(session.fetcher, queue, self._store, funnel)
+        self._peers = PeersStage(session, queue, store, hints, metadata, funnel)
+        self._sweep: Sweep | None = None
+
+    async def run(self) -> None:
+        """Crawl until cancelled. Then what was fetched is stored, and everything is durable."""
+        position = await self._queue.sweep_position()
+        self._sweep = sweep = Sweep(asyncio.get_running_loop().time(), position)
+        stages = (SweepStage(self._session, sweep, self._triage), self._harvest, self._peers, self._store)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for stage in stages:
+                    tasks.create_task(stage.run())
+                tasks.create_task(self._queue.keep_durable(lambda: sweep.position))
+        finally:
+            await self._store.finish()
+            await self._queue.commit(sweep.position)
+
+    async def status(self) -> CrawlStatus:
+        """Return the counts."""
+        coverage, sweeps = (self._sweep.coverage, self._sweep.sweeps) if self._sweep else (0.0, 0)
+        return CrawlStatus(self.funnel, await self._queue.stats(), self._peers.in_work, coverage, sweeps)

@@ -1,0 +1,45 @@
+"""Stage 5: stores records in batches. Only then are their infohashes done."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lycosa.dht.crawler.core.funnel import Funnel, Outcome
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.frontier.core.model import Lease
+from lycosa.storage.core.torrent_record import TorrentRecord
+from lycosa.storage.ports import RecordStore
+
+WAITING_MAX = 256
+"""Records that wait for the store; then the fetches wait. The largest has 32 MB of metadata, the usual one 30 kB."""
+
+
+class StoreStage:
+    """See the module. A crash between the store and the queue makes a torrent fetched twice, but stored once."""
+
+    def __init__(self, store: RecordStore, queue: HashQueue, funnel: Funnel) -> None:
+        self._store, self._queue, self._funnel = store, queue, funnel
+        self._waiting: asyncio.Queue[tuple[Lease, TorrentRecord]] = asyncio.Queue(WAITING_MAX)
+
+    async def put(self, lease: Lease, record: TorrentRecord) -> None:
+        """Hand a record over; waits while too many do."""
+        await self._waiting.put((lease, record))
+
+    async def run(self) -> None:
+        """Store until cancelled."""
+        while True:
+            await self._store_batch([await self._waiting.get()])
+
+    async def finish(self) -> None:
+        """Store what waits. Call it when `run` has ended."""
+        while not self._waiting.empty():
+            await self._store_batch([])
+
+    async def _store_batch(self, batch: list[tuple[Lease, TorrentRecord]]) -> None:
+        while not self._waiting.empty():
+            batch.append(self._waiting.get_nowait())
+        result = await self._store.put([record for _, record in batch], self._queue.now())
+        self._funnel.count(Outcome.STORED, result.new)
+        self._funnel.count(Outcome.STORED_BEFORE, result.known)
+        self._funnel.count(Outcome.REFUSED, result.refused)
+        await self._queue.done([lease for lease, _ in batch], "fetched")
