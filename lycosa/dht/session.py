@@ -200,7 +200,7 @@ class DhtSession:
 
     async def ask_peers(self, contact: Contact, infohash: bytes) -> tuple[bytes, ...]:
         """Ask one node for the peers of a torrent. Return their endpoints; none if it does not answer."""
-        event = await self._ask(contact.endpoint, lambda node, now: node.ask_peers(contact, infohash, now))
+        event = await self._ask(contact.endpoint, lambda node, now: node.get_peers(infohash, now, only=contact))
         return event.peers if isinstance(event, PeersNamed) else ()
 
     def start_ping(self, endpoint: bytes) -> None:

@@ -172,9 +172,9 @@ class DhtNode:
         """Search the nodes closest to an id: LookupFinished."""
         return self._operations.find_node(target, now)
 
-    def get_peers(self, infohash: bytes, now: float, *, scrape: bool = False) -> int:
-        """Search peers: LookupProgress for each group, then LookupFinished; `scrape` estimates seeds and leechers."""
-        return self._operations.get_peers(infohash, now, scrape=scrape)
+    def get_peers(self, infohash: bytes, now: float, *, scrape: bool = False, only: Contact | None = None) -> int:
+        """Search peers: LookupProgress for each group, then LookupFinished; `scrape` counts. `only` one: PeersNamed."""
+        return self._operations.get_peers(infohash, now, scrape=scrape, only=only)
 
     def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool = False) -> int:
         """Announce a peer at our address: AnnounceFinished. Without `port`, at the port of this node."""
@@ -183,10 +183,6 @@ class DhtNode:
     def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:
         """Ask a node which infohashes it stores: InfohashesSampled, or QueryFinished with the error (BEP 51)."""
         return self._operations.sample_infohashes(contact, target, now)
-
-    def ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
-        """Ask one node for peers: PeersNamed, or QueryFinished with the error."""
-        return self._operations.ask_peers(contact, infohash, now)
 
     def ping(self, endpoint: bytes, now: float) -> int:
         """Ping a node, for example one named by a PORT message; it may enter the table if it answers: QueryFinished."""

@@ -399,7 +399,9 @@ class Operations:
         lookup = self._lookup(target, now)
         return self._begin(LookupOperation(self._next_id(), lookup, self._reading, self._send, self._emit), now)
 
-    def get_peers(self, infohash: bytes, now: float, *, scrape: bool) -> int:
+    def get_peers(self, infohash: bytes, now: float, *, scrape: bool, only: Contact | None = None) -> int:
+        if only is not None:
+            return self._ask_peers(only, infohash, now)
         lookup = self._lookup(infohash, now)
         operation = GetPeersOperation(self._next_id(), lookup, self._reading, self._send, self._emit, scrape=scrape)
         operation.add_own(self._peers.peers(infohash, PEERS_MAX, 0, now))
@@ -426,15 +428,6 @@ class Operations:
         self._send(OutgoingQuery(PING, b"", endpoint, None, operation), now)
         return operation_id
 
-    def ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
-        """Ask one node for peers, without a lookup."""
-        operation_id = self._next_id()
-        operation = SingleQuery(operation_id, self._emit, partial(peers_named, operation_id, self._reading))
-        self._running[operation_id] = operation
-        arguments = get_peers_arguments(infohash)
-        self._send(OutgoingQuery(GET_PEERS, arguments, contact.endpoint, contact.id, operation), now)
-        return operation_id
-
     def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:
         """Ask a node for a sample, unless its interval says that this is too early (BEP 51)."""
         operation_id = self._next_id()
@@ -452,6 +445,14 @@ class Operations:
         operation = self._running.pop(operation_id, None)
         if operation is not None:
             operation.is_over = True
+
+    def _ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
+        operation_id = self._next_id()
+        operation = SingleQuery(operation_id, self._emit, partial(peers_named, operation_id, self._reading))
+        self._running[operation_id] = operation
+        arguments = get_peers_arguments(infohash)
+        self._send(OutgoingQuery(GET_PEERS, arguments, contact.endpoint, contact.id, operation), now)
+        return operation_id
 
     def _sampled(self, operation_id: int, query: OutgoingQuery, reply: Reply, now: float) -> OperationEvent:
         if reply.samples is not None:

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lycosa.dht.crawler.core.funnel import Funnel
+from lycosa.dht.core.crawl_funnel import Funnel
 from lycosa.dht.crawler.core.hints import Hints
 from lycosa.dht.crawler.core.sweep import Sweep
 from lycosa.dht.crawler.discover import HarvestStage, SweepStage
@@ -32,7 +32,7 @@ from lycosa.frontier.ports import Frontier
 from lycosa.storage.ports import RecordStore
 
 
-class CrawlStatus(NamedTuple):
+class TorrentCrawlStatus(NamedTuple):
     """How a crawl is doing. `frontier` counts the infohashes of all runs."""
 
     funnel: Funnel
@@ -77,7 +77,7 @@ class TorrentCrawl:
             await self._store.finish()
             await self._queue.commit(sweep.position)
 
-    async def status(self) -> CrawlStatus:
+    async def status(self) -> TorrentCrawlStatus:
         """Return the counts."""
         coverage, sweeps = (self._sweep.coverage, self._sweep.sweeps) if self._sweep else (0.0, 0)
-        return CrawlStatus(self.funnel, await self._queue.stats(), self._peers.in_work, coverage, sweeps)
+        return TorrentCrawlStatus(self.funnel, await self._queue.stats(), self._peers.in_work, coverage, sweeps)

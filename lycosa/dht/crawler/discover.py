@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.events import Event, InfohashesSampled, PeerAnnounced
 from lycosa.dht.core.operations import NodeBusy
-from lycosa.dht.crawler.core.funnel import Funnel, Outcome
 from lycosa.dht.crawler.core.sweep import Ask, Rest, Search, Sweep
 from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
@@ -59,7 +59,7 @@ class SweepStage:
             answer = await self._session.sample_infohashes(contact, ask.target)
             if isinstance(answer, InfohashesSampled) and answer.samples is not None:
                 # The infohashes first: the sweep's position must not pass the node before they are queued.
-                new = await self._triage.take(answer.samples, Outcome.SAMPLED, sampler=contact)
+                new = await self._triage.take(answer.samples, CrawlOutcome.SAMPLED, sampler=contact)
                 has_more = bool(new) and answer.infohashes > len(answer.samples)
                 self.sweep.answered(ask, answer.closer, clock(), interval_s=answer.interval_s, has_more=has_more)
             else:
@@ -96,7 +96,7 @@ class HarvestStage:
         try:
             while True:
                 event = await self._waiting.get()
-                await self._triage.take((event.infohash,), Outcome.ANNOUNCED, peer=event.endpoint)
+                await self._triage.take((event.infohash,), CrawlOutcome.ANNOUNCED, peer=event.endpoint)
         finally:
             self._session.listeners.remove(self._receive)
 
@@ -106,4 +106,4 @@ class HarvestStage:
         try:
             self._waiting.put_nowait(event)
         except asyncio.QueueFull:
-            self._funnel.count(Outcome.DROPPED)
+            self._funnel.count(CrawlOutcome.DROPPED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.metadata.info import BadInfo
-from lycosa.dht.crawler.core.funnel import Funnel, Outcome
 from lycosa.dht.crawler.core.torrent_records import to_torrent_record
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.store import StoreStage
@@ -32,7 +32,7 @@ class MetadataStage:
         try:
             record = to_torrent_record(metadata, int(self._queue.now()))
         except BadInfo as error:
-            self._funnel.count(Outcome.BAD_INFO)
+            self._funnel.count(CrawlOutcome.BAD_INFO)
             await self._queue.done([lease], f"bad info: {error}")
             return
         await self._store.put(lease, record)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from lycosa.core.errors import NoMetadata
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.operations import NodeBusy
-from lycosa.dht.crawler.core.funnel import Funnel, Outcome
 from lycosa.dht.crawler.core.hash_records import LEASED_MAX, infohash_of
 from lycosa.dht.crawler.core.hints import Hints
 from lycosa.dht.crawler.metadata import MetadataStage
@@ -63,13 +63,13 @@ class PeersStage:
             if found is None:
                 left.append(lease)
                 continue
-            self._funnel.count(Outcome.ALREADY_STORED if found is Standing.STORED else Outcome.FORBIDDEN)
+            self._funnel.count(CrawlOutcome.ALREADY_STORED if found is Standing.STORED else CrawlOutcome.FORBIDDEN)
             await self._queue.done([lease], found.name.lower())
         return left
 
     async def _try(self, lease: Lease) -> None:
         infohash = infohash_of(lease.record)
-        self._funnel.count(Outcome.TRIED)
+        self._funnel.count(CrawlOutcome.TRIED)
         try:
             async with asyncio.timeout(TRY_MAX_S):
                 metadata = await self._fetch(infohash)
@@ -79,7 +79,7 @@ class PeersStage:
         except NodeBusy as error:
             await self._queue.failed(lease, str(error))
         except TimeoutError:
-            self._funnel.count(Outcome.NO_METADATA)
+            self._funnel.count(CrawlOutcome.NO_METADATA)
             await self._queue.failed(lease, f"no metadata within {TRY_MAX_S:.0f} s")
         finally:
             self.in_work -= 1
@@ -96,7 +96,7 @@ class PeersStage:
             except NoMetadata:
                 pass  # the lookup may find others
             else:
-                self._funnel.count(Outcome.FETCHED_FROM_SAMPLER)
+                self._funnel.count(CrawlOutcome.FETCHED_FROM_SAMPLER)
                 return metadata
         return await self._look_up(infohash, named)
 
@@ -112,9 +112,9 @@ class PeersStage:
             fetch.no_more_peers()
             metadata = await fetch.result()
         except NoMetadata:
-            self._funnel.count(Outcome.NO_METADATA if found else Outcome.NO_PEERS)
+            self._funnel.count(CrawlOutcome.NO_METADATA if found else CrawlOutcome.NO_PEERS)
             raise
         finally:
             fetch.cancel()
-        self._funnel.count(Outcome.FETCHED_AFTER_LOOKUP)
+        self._funnel.count(CrawlOutcome.FETCHED_AFTER_LOOKUP)
         return metadata

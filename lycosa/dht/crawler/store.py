@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from lycosa.dht.crawler.core.funnel import Funnel, Outcome
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.frontier.core.model import Lease
 from lycosa.storage.core.torrent_record import TorrentRecord
@@ -39,7 +39,7 @@ class StoreStage:
         while not self._waiting.empty():
             batch.append(self._waiting.get_nowait())
         result = await self._store.put([record for _, record in batch], self._queue.now())
-        self._funnel.count(Outcome.STORED, result.new)
-        self._funnel.count(Outcome.STORED_BEFORE, result.known)
-        self._funnel.count(Outcome.REFUSED, result.refused)
+        self._funnel.count(CrawlOutcome.STORED, result.new)
+        self._funnel.count(CrawlOutcome.STORED_BEFORE, result.known)
+        self._funnel.count(CrawlOutcome.REFUSED, result.refused)
         await self._queue.done([lease for lease, _ in batch], "fetched")

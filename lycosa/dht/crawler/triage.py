@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.endpoints import Contact
-from lycosa.dht.crawler.core.funnel import Funnel, Outcome
 from lycosa.dht.crawler.core.hash_records import ANNOUNCED, SAMPLED
 from lycosa.dht.crawler.core.hints import Hints
 from lycosa.dht.crawler.queue import HashQueue
@@ -18,7 +18,12 @@ class Triage:
         self._queue, self._hints, self._funnel = queue, hints, funnel
 
     async def take(
-        self, infohashes: Iterable[bytes], source: Outcome, *, sampler: Contact | None = None, peer: bytes | None = None
+        self,
+        infohashes: Iterable[bytes],
+        source: CrawlOutcome,
+        *,
+        sampler: Contact | None = None,
+        peer: bytes | None = None,
     ) -> int:
         """Queue the new infohashes. Return their number. `sampler` or `peer`: who named them."""
         named = list(infohashes)
@@ -29,7 +34,7 @@ class Triage:
         for infohash in unknown if peer is None else plausible:
             self._hints.add(infohash, sampler, peer)
         new = await self._queue.push(unknown, SAMPLED if peer is None else ANNOUNCED) if unknown else 0
-        self._funnel.count(Outcome.MALFORMED, sum(len(set(each)) == 1 for each in named))
-        self._funnel.count(Outcome.KNOWN, len(plausible) - new)
-        self._funnel.count(Outcome.NEW, new)
+        self._funnel.count(CrawlOutcome.MALFORMED, sum(len(set(each)) == 1 for each in named))
+        self._funnel.count(CrawlOutcome.KNOWN, len(plausible) - new)
+        self._funnel.count(CrawlOutcome.NEW, new)
         return new

@@ -8,7 +8,7 @@ import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ def swarm() -> Iterator[TorrentSwarm]:
         yield swarm
 
 
-def crawl(swarm: TorrentSwarm, folder: Path) -> object:
+def crawl(swarm: TorrentSwarm, folder: Path) -> AbstractContextManager[Running]:
     join = ("--bind", "127.0.0.77:0", "--bootstrap", swarm.bootstrap, *ON_LOOPBACK)
     return start_command("dht", "crawl", "--state", "state", *join, cwd=folder)
 

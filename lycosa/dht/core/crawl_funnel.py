@@ -6,7 +6,7 @@ from collections import Counter
 from enum import IntEnum
 
 
-class Outcome(IntEnum):
+class CrawlOutcome(IntEnum):
     """The ways of an infohash, in the order of the stages. The numbers are stable: logs and metrics may use them."""
 
     SAMPLED = 10
@@ -43,22 +43,22 @@ class Funnel:
     """Counts since the start."""
 
     def __init__(self) -> None:
-        self.counts: Counter[Outcome] = Counter()
+        self.counts: Counter[CrawlOutcome] = Counter()
 
-    def count(self, outcome: Outcome, times: int = 1) -> None:
+    def count(self, outcome: CrawlOutcome, times: int = 1) -> None:
         """Count an outcome."""
         self.counts[outcome] += times
 
-    def total(self, *outcomes: Outcome) -> int:
+    def total(self, *outcomes: CrawlOutcome) -> int:
         """Return the sum of these counts."""
         return sum(self.counts[each] for each in outcomes)
 
     @property
     def discovered(self) -> int:
         """Infohashes that were named to us, the same one as often as it was."""
-        return self.total(Outcome.SAMPLED, Outcome.ANNOUNCED)
+        return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED)
 
     @property
     def fetched(self) -> int:
         """Infohashes whose metadata a peer delivered."""
-        return self.total(Outcome.FETCHED_FROM_SAMPLER, Outcome.FETCHED_AFTER_LOOKUP)
+        return self.total(CrawlOutcome.FETCHED_FROM_SAMPLER, CrawlOutcome.FETCHED_AFTER_LOOKUP)

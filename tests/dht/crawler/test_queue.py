@@ -1,0 +1,70 @@
+"""The queue of infohashes on the embedded frontier: what a crash leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from lycosa.dht.crawler.core.hash_records import ANNOUNCED, POLICY, SAMPLED, infohash_of
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.frontier.lsm.frontier import embedded_frontier
+
+HASHES = [bytes([number]) * 19 + b"x" for number in range(5)]
+NOW = 1_000_000.0
+
+
+class At:
+    """A queue at a time that the test sets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = NOW
+        self.frontier = embedded_frontier(folder, POLICY, now=NOW)
+        self.queue = HashQueue(self.frontier, lambda: self.now, lambda: 0.0)
+
+    async def leased(self) -> list[bytes]:
+        return [infohash_of(each.record) for each in await self.queue.lease(100)]
+
+
+def test_infohashes_are_queued_once_and_announced_ones_go_first(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = At(tmp_path)
+        assert await at.queue.push(HASHES, SAMPLED) == 5
+        assert await at.queue.push([*HASHES, b"y" * 19 + b"z"], ANNOUNCED) == 1
+        assert await at.leased() == [b"y" * 19 + b"z", *HASHES]
+        await at.frontier.close()
+
+    asyncio.run(run())
+
+
+def test_the_position_of_the_sweep_is_stored_in_one_step_with_the_infohashes(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = At(tmp_path)
+        await at.queue.push(HASHES[:2], SAMPLED)
+        await at.queue.commit((1 << 62) - 1)
+        await at.queue.push(HASHES[2:], SAMPLED)
+        await at.frontier.close()  # as a crash: what was not committed is lost, and so is the position after it
+        again = At(tmp_path)
+        assert await again.queue.sweep_position() == (1 << 62) - 1
+        assert await again.leased() == HASHES[:2]
+        await again.frontier.close()
+
+    asyncio.run(run())
+
+
+def test_a_crash_gives_leased_infohashes_back_and_keeps_what_is_done_or_due_later(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = At(tmp_path)
+        await at.queue.push(HASHES, SAMPLED)
+        leases = await at.queue.lease(100)
+        await at.queue.done(leases[:2], "fetched")
+        await at.queue.failed(leases[2], "no peers")
+        await at.queue.commit(0)
+        await at.frontier.close()
+        again = At(tmp_path)
+        assert await again.queue.push(HASHES, SAMPLED) == 0
+        assert sorted(await again.leased()) == HASHES[3:]
+        again.now += 61.0
+        assert await again.leased() == [HASHES[2]]
+        await again.frontier.close()
+
+    asyncio.run(run())
