@@ -132,19 +132,15 @@ def paths(rng: random.Random, count: int) -> tuple[str, list[str]]:
         name = f"{title(rng, 2)} - {title(rng, 2)} ({rng.randrange(1965, 2027)}) [FLAC]"
         return name, [f"{i + 1:02} - {title(rng, rng.randrange(2, 6))}.flac" for i in range(count)]
     if kind == 2:
-        books = [
-            f"{title(rng, 2)} - {title(rng, rng.randrange(2, 6))}.{rng.choice(('epub', 'pdf', 'mobi'))}"
-            for _ in range(count)
-        ]
-        return f"{title(rng, 3)} Collection", books
+        authors = [title(rng, 2) for _ in range(5)]
+        ends = rng.choices(("epub", "pdf", "mobi"), k=count)
+        return f"{authors[0]} Collection", [f"{rng.choice(authors)} - {title(rng, 3)}.{end}" for end in ends]
     if kind == 3:
         return title(rng, 3), [f"{word(rng).lower()}_{rng.randrange(10**6):06}.jpg" for _ in range(count)]
     if kind == 4:
         folders = [word(rng).lower() for _ in range(4)]
-        files = [
-            f"{rng.choice(folders)}/{title(rng, 2, '_').lower()}.{rng.choice(('dll', 'dat', 'png', 'ini'))}"
-            for _ in range(count)
-        ]
+        words, ends = [word(rng).lower() for _ in range(25)], rng.choices(("dll", "dat", "png", "ini"), k=count)
+        files = [f"{rng.choice(folders)}/{rng.choice(words)}_{rng.choice(words)}.{end}" for end in ends]
         return f"{title(rng, 2, '.')}.v{rng.randrange(9)}.{rng.randrange(99)}-{rng.choice(GROUPS)}", files
     name = "".join(rng.choices(HAN, k=6))
     return name, [f"{name}.EP{i + 1:02}.{''.join(rng.choices(HAN, k=8))}.mp4" for i in range(count)]

@@ -37,7 +37,7 @@ _NUMBERS = re.compile(rb"[0-9]{1,9}")
 _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
 _CONTROL = re.compile(rb"[\x01\n]")
 _OPTIONS: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: 9,
+    zstd.CompressionParameter.compression_level: 19,
     zstd.CompressionParameter.checksum_flag: 0,
     zstd.CompressionParameter.dict_id_flag: 0,
 }

@@ -12,8 +12,8 @@ from lycosa.storage.records.tables import TABLES, TableRecordStore
 
 FORMAT = int.from_bytes(b"LyTR")
 VERSION = 1
-PAGE_BYTES = 4096
-CHECKPOINT_PAGES = 1000
+PAGE_BYTES = 8192
+CHECKPOINT_PAGES = 500
 LOG_MAX_BYTES = 12 << 20
 """Room for the log: what it holds at a checkpoint, and the largest transaction."""
 SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
