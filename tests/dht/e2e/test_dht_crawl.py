@@ -19,7 +19,7 @@ from tests.dht.e2e.nodes import ON_LOOPBACK
 from tests.servers.bittorrent import LIBTORRENT, find_libtorrent
 from tests.servers.torrent_swarm import TorrentSwarm, torrent_swarm
 
-SESSIONS, TORRENTS = (30, 200) if PROVE else (8, 40)
+SESSIONS, TORRENTS = (30, 200) if PROVE else (8, 24)
 KILLS = 10 if PROVE else 2
 
 
