@@ -247,6 +247,29 @@ def test_erase_starts_afresh(tmp_path):
     index.close()
 
 
+def test_an_interrupted_erase_leaves_an_empty_index(tmp_path, monkeypatch):
+    """The kill is an exception after the first removed file, whichever it is."""
+    remove = os.unlink
+
+    def unlink_and_stop(name: str, **options: object) -> None:
+        remove(name, **options)
+        if Path(name).suffix == f".{suffix}":
+            raise KeyboardInterrupt
+
+    fill(tmp_path, ONE)
+    suffixes = {file.suffix[1:] for file in (tmp_path / "tantivy").iterdir() if file.suffix} - {"json", "lock"}
+    assert "fieldnorm" in suffixes
+    for suffix in sorted(suffixes):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(os, "unlink", unlink_and_stop)
+            erase(tmp_path)
+        index = TantivyIndex(tmp_path, write=True)
+        assert (index.count(), index.positions()) == (0, {})
+        index.close()
+        assert {entry.name for entry in tmp_path.iterdir()} == {"lycosa-index.json", "tantivy", "writer.lock"}
+        fill(tmp_path, ONE)
+
+
 def marker(path: Path, **changes: object) -> None:
     path.mkdir(exist_ok=True)
     (path / "lycosa-index.json").write_text(json.dumps({"format": "lycosa-index", "version": 1, **changes}))
