@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -249,19 +249,21 @@ def test_erase_starts_afresh(tmp_path):
 
 def test_an_interrupted_erase_leaves_an_empty_index(tmp_path, monkeypatch):
     """The kill is an exception when one file is removed; in turn, each kind of file."""
-    remove, last_removed = os.unlink, ""
 
-    def unlink_until_last(name: str, **options: object) -> None:
-        remove(name, **options)
-        if Path(name).suffix == last_removed:
-            raise KeyboardInterrupt
+    def unlink_until(suffix: str, remove: Callable[..., None] = os.unlink) -> Callable[..., None]:
+        def unlink(name: str, **options: object) -> None:
+            remove(name, **options)
+            if Path(name).suffix == suffix:
+                raise KeyboardInterrupt
+
+        return unlink
 
     fill(tmp_path, ONE)
     suffixes = {file.suffix for file in (tmp_path / "tantivy").iterdir() if file.suffix} - {".json", ".lock"}
     assert ".fieldnorm" in suffixes
-    for last_removed in sorted(suffixes):
+    for suffix in sorted(suffixes):
         with monkeypatch.context() as patch:
-            patch.setattr(os, "unlink", unlink_until_last)
+            patch.setattr(os, "unlink", unlink_until(suffix))
             with pytest.raises(KeyboardInterrupt):
                 erase(tmp_path)
         index = TantivyIndex(tmp_path, write=True)
