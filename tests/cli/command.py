@@ -21,7 +21,7 @@ from tests.cli import forked
 from tests.conftest import PROVE, ROOT
 from tests.servers.tree import Tree, word
 
-LYCOSA = (sys.executable, "-c", "import sys; from lycosa.cli.main import main; sys.exit(main())")
+LYCOSA = (sys.executable, "-c", "import sys; from lycosa.__main__ import main; sys.exit(main())")
 END_MAX_S = 60.0
 POLL_S = 0.002
 HANDLED_S = 0.3

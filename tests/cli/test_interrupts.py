@@ -7,6 +7,7 @@ from tests.conftest import ROOT
 
 LOSES_AN_INTERRUPT = """
 import os, signal, sys, time, weakref
+from lycosa import __main__
 from lycosa.cli import main
 
 class Object:
@@ -22,7 +23,7 @@ def run(arguments):
     time.sleep(600)
 
 main._run = run
-sys.exit(main.main([]))
+sys.exit(__main__.main())
 """
 
 
