@@ -44,7 +44,7 @@ HOSTS_KEPT_MAX = 20_000
 """Number of hosts in memory above which idle ones are dropped; most idle hosts get work again soon."""
 
 DELAY_MAX_S = 3600.0
-"""Maximum delay between two starts; `set_delay` lowers longer ones to it."""
+"""Maximum delay between two starts; `set_delay` shortens longer delays to it."""
 
 ADDRESS_MAX_S = 3600.0
 """Maximum remaining validity of an address when a state is opened."""
@@ -75,7 +75,7 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return the fingerprints that memory shows as added before. Others may have been added too."""
+        """Return the fingerprints that are known, as far as memory tells. The disk may know others."""
 
     def put_back(self, key: Key, record: UrlRecord) -> float:
         """LEASED -> QUEUED. Return its rank, `NOT_READY` if its segment was dropped."""
@@ -345,8 +345,8 @@ class LocalFrontier(Generic[Key]):
             return host
         host = self.scheduler.activate(key)
         saved = self.store.load_host(key)
-        # The clock may have been set back since these times were stored: limit them by the time of opening, otherwise
-        # the host would wait for the difference.
+        # The clock may have been set back since these times were stored. Without limits based on the time of opening,
+        # the host would have to wait until the clock has caught up.
         if saved.facts is not None:
             at = min(saved.facts.robots_at, self._opened_at)
             self._leases.set_facts(key, replace(saved.facts, robots_at=at), 0.0)

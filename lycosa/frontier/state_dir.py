@@ -70,7 +70,7 @@ class StateDir:
     def check_complete(self) -> None:
         """Raise `StorageError` if the crawl has a description but no database: it would silently start over.
 
-        Raises `ForeignState` if the state is that of a worker of a shared crawl, which never has a database.
+        Raises `ForeignState` if the state belongs to a worker of a shared crawl: such a state never has a database.
         """
         data = self.frontier / "data.mdb"
         if (self.path / WORKER).exists() and not data.exists():

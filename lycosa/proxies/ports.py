@@ -15,8 +15,8 @@ from lycosa.proxies.core.proxy import Proxy
 class ProxyLease(NamedTuple):
     """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: its session had another proxy before, whose cookies are useless now. `drawn_from`: it was drawn
-    from this many proxies, first in the order of use; 0: it is the session's own.
+    `rebound`: its session had another proxy before, whose cookies are useless now. `drawn_from`: the number of
+    proxies, first in the order of use, from which it was drawn; 0: the session was bound to it already.
     """
 
     target: str
@@ -30,7 +30,7 @@ class ProxyLease(NamedTuple):
 class ProxyView(NamedTuple):
     """A proxy for display, across all targets or on one. Times in unix seconds, latencies in seconds.
 
-    `state`: that on the target; across all targets it is READY, COOLING or DEAD. `until`: the end of a cool-down.
+    `state`: the state on the target; across all targets it is READY, COOLING or DEAD. `until`: the end of a cool-down.
     `uses`, `good` and `bad` count requests.
     """
 
@@ -82,7 +82,7 @@ class ProxyPool(Protocol):
     async def forget_dead(self, kept_s: float) -> list[str]:
         """Forget proxies that have been dead for `kept_s` seconds and are not leased.
 
-        Return the keys of those forgotten by this call: call again until it returns none.
+        Return the keys of the proxies that this call has forgotten. Call it again until it returns none.
         """
 
     async def acquire(
@@ -119,8 +119,8 @@ class ProxyPool(Protocol):
     async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """Explain for each proxy why it would or would not be leased for a target now, leasable ones first.
 
-        Of proxies that are not members of the target, includes only the nearest (`proxies.core.explain`). Changes
-        nothing.
+        Proxies that are not members of the target are included only if they are among the nearest
+        (`proxies.core.explain`). This changes nothing.
         """
 
     async def close(self) -> None:

@@ -183,7 +183,7 @@ class Refresher:
         self._checks_first = checks_first
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Note that the pool has forgotten these dead proxies. Those still listed are added again, unchecked."""
+        """Note that the pool has forgotten these dead proxies. A source that still lists one adds it unchecked."""
         self._ledger.forgotten(keys)
 
     async def refresh(self) -> list[RefreshResult]:
@@ -239,9 +239,9 @@ class Refresher:
         return RefreshResult(source.name, len(read.proxies), added, removed, read.faults, read.fault_count, problem)
 
     async def _add(self, name: str, changed: Sequence[Proxy]) -> int:
-        """Add proxies to the pool. Those that it may have forgotten as dead are added as unchecked.
+        """Add proxies to the pool. Proxies that the pool may have forgotten as dead are added as unchecked.
 
-        Return the number of new ones.
+        Return how many are new to the pool.
         """
         may_be_back = self._had_proxies and name not in self._listed
         back = [each for each in changed if may_be_back or self._ledger.was_forgotten(name, each.key)]
@@ -272,7 +272,7 @@ class Refresher:
 
     async def _recall(self) -> None:
         """Find out, once, which proxies of the pool came from these sources in an earlier run."""
-        async with self._recalling:  # no source may add proxies meanwhile: they would count as those of an earlier run
+        async with self._recalling:  # no source may add proxies meanwhile: they would count as from an earlier run
             if self._recalled:
                 return
             views = await self._pool.proxies()

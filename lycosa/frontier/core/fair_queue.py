@@ -30,7 +30,7 @@ SHORT_S = 10.0
 """Entities with at most this many seconds of work get no priority: they delay the end by no more than that."""
 
 STALE_MAX = 64
-"""Stale entries of a heap beyond the number of its valid ones, before a push rebuilds it."""
+"""Maximum difference between the numbers of stale and valid entries of a heap. Beyond it a push rebuilds the heap."""
 
 NO_WORK = math.inf
 """The rank of an entity with nothing queued."""
@@ -45,7 +45,7 @@ class Entity:
 
     ready_at: float = 0.0
     paused_until: float = 0.0
-    """`ready_at` without the delay after a start: blocks and other pauses only."""
+    """Like `ready_at`, but only with blocks and other pauses, without the delay after a start."""
     rank: float = NO_WORK
     backlog: int = 0
     record_s: float = 0.0
@@ -55,7 +55,7 @@ class Entity:
     """Its lane; None if it is not ready."""
     regrade_below: int = 0
     regrade_from: int = 0
-    """It needs regrading once its backlog leaves this range: 7/8 to twice the backlog when it was last graded."""
+    """The entity is graded again once its backlog leaves this range: 7/8 to twice the backlog at the last grading."""
     claims_in_row: int = 0
     """Claims started since the last lease (`frontier.core.claims`)."""
     yields_until: float = 0.0
@@ -145,7 +145,7 @@ class FairQueue(Generic[E]):
         self._ranks: list[float] = []
 
     def wait(self, entity: E, at: float) -> None:
-        """Let the entity wait until this time, instead of any time set before."""
+        """Let the entity wait until this time. This replaces the time of an earlier call."""
         if entity.wait_entry is None:
             self._waiting += 1
         elif entity.wait_entry[0] == at:

@@ -35,7 +35,7 @@ Fingerprint = Callable[[str, str, bytes], int]
 """(method, canonical URL, body) -> 64 unsigned bits."""
 
 RESOLVED_KEY = 0x4C79_636F_7361_0003
-"""Seed of the hash of resolved keys. A state with a resolver does not match any other seed."""
+"""Seed of the hash of resolved keys. With another seed, states with a resolver would know none of their URLs."""
 
 BUILT_IN = ("tracking", "sort", "jsonp", "slash")
 WORDS = (*BUILT_IN, "drop:NAME,...", "keep:NAME,...", "module:function")

@@ -24,10 +24,11 @@ new_tuple = tuple.__new__
 
 
 class LeasedRecord(Generic[Key]):
-    """A lease and the key of its record in the store; None for robots.txt and addresses, which are not stored.
+    """A lease. `key` is the key of its record in the store; None for robots.txt and addresses, which are not stored.
 
-    `group` is the group in which the transfer started. `turn` is None if the lease used no turn. `transfer_done` is
-    True once the transfer has ended while the lease goes on.
+    `group` is the group in which the transfer started. `turn` serves to undo the start; it is None if the start set no
+    delay, or if the clock was set back since. `transfer_done` is True once the transfer has ended while the lease goes
+    on.
     """
 
     __slots__ = ("group", "host", "key", "lease", "transfer_done", "turn")

@@ -26,7 +26,7 @@ class RecordKind(IntEnum):
 
 
 class Extras(msgspec.Struct, array_like=True, frozen=True):
-    """The parts of a request that a plain GET link lacks; None in a `UrlRecord` for such links.
+    """The parts of a request that a plain GET link lacks. For such a link, `UrlRecord.extras` is None.
 
     Append fields only: stored records are arrays. `spider` is the owner of the request in a crawl with several spiders.
     """
@@ -207,7 +207,7 @@ class Row(msgspec.Struct, frozen=True):
 class Selection(msgspec.Struct, frozen=True):
     """A filter for rows; empty fields match everything. `url` and `reason` are globs.
 
-    `before` (unix seconds) matches only URLs that were done or dead before that time.
+    `before` (unix seconds) matches only URLs that became done or dead before that time.
     """
 
     states: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """What the workers of a crawl report, and what is computed from it: sums, rates, remaining time.
 
 A worker reports its counters since its start about once a second (`WorkerReport`). The server adds the increase since
-the previous report to the totals of the crawl, so these include all workers that ever took part. For a killed worker
-they include its last report. Readers compute rates from two reports of a worker, by the worker's own clock.
+the previous report to the totals of the crawl, so these include all workers that ever took part. A killed worker
+counts up to its last report. Readers compute rates from two reports of a worker, by the worker's own clock.
 
 A page that is fetched again because its worker died before the commit counts twice here, but once among the URLs that
 the frontier counts as done.
@@ -180,7 +180,7 @@ def page_count(counts: Mapping[str, float]) -> float:
 
 
 def pages_done(reasons: Mapping[str, int]) -> dict[str, int]:
-    """Return the page counters that follow from the reasons of done URLs."""
+    """Return the counters `pages` and `unchanged`, computed from the reasons of done URLs."""
     fetched = sum(count for reason, count in reasons.items() if len(reason) == 3 and reason.startswith("2"))
     return {"pages": fetched, "unchanged": reasons.get("unchanged", 0)}
 

@@ -26,7 +26,7 @@ from lycosa.frontier.lsm.window import Window
 SEGMENT = b"segment:"
 META_TABLE = table_number(META)
 ROWS_MAX = 1 << 20
-"""Segments that may ever be created, including dropped ones."""
+"""Maximum number of segments ever created, including dropped ones."""
 
 
 class SegmentRegistry:
@@ -52,7 +52,7 @@ class SegmentRegistry:
         self.delete_dropped()
 
     def create(self, name: str) -> OpenSegment | None:
-        """Create a segment. Return None if there is one of this name, even a dropped one.
+        """Create a segment. Return None if the name is taken, even by a dropped segment.
 
         Raises `StorageError` if there are SEGMENTS_MAX segments.
         """
@@ -86,7 +86,7 @@ class SegmentRegistry:
         return min(starts, default=None)
 
     def archive_finished(self) -> bool:
-        """Archive finished time segments if a later one has started. Return whether there were any."""
+        """Archive finished time segments if a later one has started. Return whether any was archived."""
         last = max((segment.rank for segment in self.live.values() if segment.started), default=0.0)
         finished = [each for each in self.serving if 0 < each.rank < last and not each.unfinished]
         for segment in finished:

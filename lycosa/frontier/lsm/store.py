@@ -36,12 +36,12 @@ BUFFER_MAX = 128
 """Maximum number of records read ahead per host, while few hosts are active."""
 
 BUFFERED_MAX = 50_000
-"""Maximum number of records read ahead for all hosts together, except that each host gets at least BUFFER_MIN."""
+"""Maximum number of records read ahead for all hosts together. Each host gets BUFFER_MIN even beyond that."""
 
 BUFFER_MIN = 4
 
 WINDOWS_KEPT_MAX = 20_000
-"""Number of windows above which those of hosts with nothing queued are dropped; most such hosts get work again soon."""
+"""Number of windows up to which hosts with nothing queued keep theirs, because most such hosts get work again soon."""
 
 DELAYED_MAX = 1000
 """Maximum number of delayed records read ahead."""
@@ -70,7 +70,7 @@ class LmdbCrawlStore:
         self.counters = decode_counters(value) if value else Counters()
         self.counters.epoch += 1
         self.arrivals = self.counters.arrivals
-        """The latest arrival number; `counters.arrivals` is the one of the last commit."""
+        """The latest arrival number; `counters.arrivals` is its value at the last commit."""
         self.host_table = HostTable(self.memtable, self.counters)
         self.load_host = self.host_table.load
         self.save_host = self.host_table.save

@@ -2,9 +2,9 @@
 
     why         meaning                                                             until
     ---         ---------------------------------------------------------------     -------------------------------
-    NEXT        one of those from which the next lease is drawn
+    NEXT        one of the proxies from which the next lease is drawn
     BEHIND      ready, but others come first in the order of use
-    DEARER      ready, but a cheaper tier has usable proxies: wait for those
+    DEARER      ready, but a cheaper tier has usable proxies, which are waited for
     SESSION     ready, but the session is bound to another proxy
     PACED       leased a moment ago: held back by the delay or by the guard against cascading bans
     LEASED      leased                                                              the deadline of its lease
@@ -34,7 +34,7 @@ from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, has_usable
 from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState
 
 NEAREST_MAX = 1_000
-"""How many proxies of the global pool, nearest (lowest latency) first, are searched for ones that would join."""
+"""Maximum number of proxies of the global pool that are searched for new members, nearest (lowest latency) first."""
 
 
 class Why(StrEnum):
@@ -129,7 +129,7 @@ def lacks_reason(verdict: ProxyVerdict) -> bool:
 
 
 def with_reason(verdict: ProxyVerdict, reasons: Mapping[str, str]) -> ProxyVerdict:
-    """Return a verdict with its reason. `reasons` are those of the global pool, by key."""
+    """Return a verdict with its reason. `reasons` are the reasons in the global pool, by key."""
     return verdict._replace(reason=reasons.get(verdict.key, "")) if lacks_reason(verdict) else verdict
 
 

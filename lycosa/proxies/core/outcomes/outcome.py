@@ -90,9 +90,9 @@ class Outcome:
 class OutcomeRule:
     """What a response of one site means. A rule matches if every condition that it sets is met.
 
-    `statuses`: the status is one of them. `body`: the pattern is found in the first SEARCHED_MAX bytes. `location`: it
-    is found in the URL of the response or of its redirect. `shorter`, `longer`: the body has fewer or more bytes than
-    this.
+    `statuses`: the status is one of these. `body`: this pattern is found in the first SEARCHED_MAX bytes. `location`:
+    this pattern is found in the URL of the response or of its redirect. `shorter`, `longer`: the body has fewer or more
+    bytes than this.
     """
 
     blame: Blame

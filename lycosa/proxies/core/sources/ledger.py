@@ -1,8 +1,8 @@
 """The ledger of sources: which source lists which proxy, and when a proxy that is no longer listed must be removed.
 
 A source that fails changes nothing. The grace period of a proxy (`keep_s`) starts with the first complete list that
-lacks it. When the period ends, the proxy is removed, unless another source lists it, or its period there has not ended.
-Proxies added by hand are not in the ledger, and stay.
+lacks it. When the period ends, the proxy is removed. It stays if another source lists it, or if its grace period at
+another source has not ended. Proxies added by hand are not in the ledger, and stay.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lycosa.proxies.core.proxy import Proxy
 class _SourceEntry:
     """The proxies of one source by key. `missing`: when a proxy was first missing from the list, by key.
 
-    The others are sets of keys. `recalled`: listed in an earlier run, until the first list of this run. `not_added`: to
-    add again with the next list. `forgotten`: the pool has forgotten them as dead.
+    The other fields are sets of keys. `recalled`: listed in an earlier run, until the first list of this run.
+    `not_added`: to add again with the next list. `forgotten`: the pool has forgotten them as dead.
     """
 
     proxies: dict[str, Proxy] = field(default_factory=dict)
@@ -29,13 +29,13 @@ class _SourceEntry:
 
 
 class Ledger:
-    """The proxies of all sources. Tags and prices of a proxy are those of the first source that has it."""
+    """The proxies of all sources. The first source that has a proxy sets its tags and prices."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._sources = {name: _SourceEntry() for name in names}
 
     def recall(self, name: str, keys: Iterable[str]) -> None:
-        """Record the proxies that a source had in an earlier run. Those that its next list lacks are missing then."""
+        """Record the proxies that a source had in an earlier run. If its next list lacks one, that proxy is missing."""
         self._sources[name].recalled.update(keys)
 
     def not_added(self, name: str, proxies: Iterable[Proxy]) -> None:
@@ -43,7 +43,7 @@ class Ledger:
         self._sources[name].not_added.update(each.key for each in proxies)
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Record that the pool has forgotten these as dead. Those still listed are added again with the next list."""
+        """Record that the pool has forgotten these as dead. If the next list has one, it is added again."""
         removed = set(keys)
         for source in self._sources.values():
             source.recalled -= removed

@@ -39,7 +39,7 @@ from lycosa.proxies.core.tables import DURATION, Text, TextTable, read_table
 SOURCES_MAX = 1000
 PRICE_MAX = 1e9
 REQUESTS_MAX = 100
-"""Maximum number of requests per refresh of a source: one for each combination of its variables."""
+"""Maximum number of requests per refresh of a source. A source has one request per combination of its variables."""
 
 FROM_TEMPLATE_MAX = 10_000
 PROXIES_MAX = 1_000_000
@@ -272,7 +272,7 @@ def _steps(path: str) -> list[Step]:
 
 
 def _from_parts(source: ProxySource, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
-    """Yield the proxies of an entry. `parts` has our names as keys; those that are not in PARTS become tags."""
+    """Yield the proxies of an entry. The keys of `parts` are our names; names that are not in PARTS become tags."""
     tags = {name: str(value) for name, value in parts.items() if name not in PARTS and name != "_"}
     entry = {"scheme" if name == "kind" else name: value for name, value in parts.items() if name in PARTS}
     try:
