@@ -1,15 +1,13 @@
 """Ctrl-C that Python loses: it ignores exceptions in some callbacks, such as those of import locks and destructors.
 
 A `KeyboardInterrupt` raised there is only reported as "Exception ignored in ...", and the command would run on.
+
+This is the first module of a command: it imports little, because an interrupt during its own imports can be lost.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,8 +22,10 @@ def repeat_lost_interrupts() -> Iterator[None]:
 
     def repeat_or_report(ignored: Any) -> None:
         if ignored.exc_type is KeyboardInterrupt:
+            from threading import Thread
+
             # From a thread and later: an exception in this hook would be ignored, too.
-            threading.Thread(target=_interrupt, name="repeat-interrupt", daemon=True).start()
+            Thread(target=_interrupt, name="repeat-interrupt", daemon=True).start()
         else:
             report(ignored)
 
@@ -37,5 +37,9 @@ def repeat_lost_interrupts() -> Iterator[None]:
 
 
 def _interrupt() -> None:
+    import os
+    import signal
+    import time
+
     time.sleep(REPEAT_AFTER_S)
     os.kill(os.getpid(), signal.SIGINT)
