@@ -1,4 +1,4 @@
-"""Opens SQLite files: waits are limited, tables are created once even by several processes, errors are translated.
+"""Opens SQLite files. Waits are limited, several processes create the tables only once, and errors are translated.
 
 The files are in WAL mode. Transactions begin explicitly (`transaction`).
 """
@@ -19,7 +19,7 @@ BUSY_S = 5.0
 """Maximum seconds to wait for a database that another process has locked."""
 
 RETRY_S = 0.005
-"""Pause (seconds) between two tries where SQLite itself does not wait."""
+"""Pause (seconds) between two tries of a statement for which SQLite itself does not wait."""
 
 SAFE_SETTINGS = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
 """Settings that protect against damaged or hostile files."""

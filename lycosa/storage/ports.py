@@ -12,7 +12,7 @@ class Sink(Protocol):
     """Stores items exactly once: on resume, items after the committed position are cut off."""
 
     name: str
-    """Identity of the sink in the state: the same output has the same name in every run."""
+    """Identifies the sink in the state: the same output has the same name in every run."""
 
     async def check(self) -> None:
         """Check whether the output can be written, without changing it. Raises the same errors as `open`."""

@@ -202,7 +202,7 @@ class IdleConnections:
         return upstream
 
     def add(self, upstream: Upstream, now: float) -> None:
-        """Keep a connection, or close it if IDLE_PER_PROXY_MAX are kept for its key."""
+        """Keep a connection, or close it if IDLE_PER_PROXY_MAX connections are kept for its key."""
         if upstream.closed or len(self._by_key.get(upstream.key, ())) >= IDLE_PER_PROXY_MAX:
             upstream.abort()
             return

@@ -32,7 +32,7 @@ GAP_MAX_S = 1.0
 RECOUNT_S = 2.0
 """How often the leases on the server are compared with those that this member holds."""
 REPLY_KEPT_S = 120.0
-"""How long the replies to a member that was declared dead are kept."""
+"""Time for which the replies to a member are kept after it was declared dead."""
 LEAVE_MAX_S = 1.0
 FAILED_PAUSE_S = 0.05
 """Pause before the heartbeat tries again after an error."""
@@ -41,7 +41,7 @@ Read = TypeVar("Read")
 
 
 class QueueFormat(NamedTuple):
-    """How to create the queue, or how it must have been created. `maxsize` is set unless it is None."""
+    """How to create the queue, or how it must have been created. A `maxsize` of None changes nothing."""
 
     order: str
     codec: str
@@ -50,7 +50,7 @@ class QueueFormat(NamedTuple):
 
 @dataclass(slots=True)
 class CallSlot:
-    """A slot for one call at a time: the number of its last call, and of the last one whose reply arrived."""
+    """A slot for one call at a time: the number of its last call, and of the last call whose reply arrived."""
 
     index: int
     number: int = 0
@@ -65,7 +65,7 @@ class QueueMember:
         self._expected = expected
         self.closed = False
         self._incarnation = b""
-        """Identifies this queue among those of the same name: it changes if the server is emptied."""
+        """Distinguishes this queue from a later queue of the same name, created after the server was emptied."""
         self._reset()
         self._join("")
         _members.add(self)
@@ -146,7 +146,7 @@ class QueueMember:
         if self._heartbeat:
             self._heartbeat.stop()
         arrived = [slot.arrived for slot in self._slots]
-        with suppress(LycosaError):  # if the server does not get it, the others declare us dead
+        with suppress(LycosaError):  # if the server does not get the call, the other members declare us dead
             self._server.run("leave", self._name, 0, 0, 0, *arrived, reconnect_max_s=LEAVE_MAX_S)
         if self._heartbeat:
             self._heartbeat.join(LEAVE_MAX_S)
@@ -253,7 +253,7 @@ class QueueMember:
         sleep(FAILED_PAUSE_S)
 
     def _held_leases(self) -> list[object]:
-        """Return the last call of every slot, and the leases held: the server ignores leases of later calls."""
+        """Return the last call of every slot, and the leases held. The server does not check leases of later calls."""
         numbers = [slot.number for slot in self._slots]
         return [len(numbers), *numbers, *self._held.copy()]
 

@@ -2,7 +2,7 @@
 
 Responses are read by their attributes: `status_code` (requests, httpx, curl_cffi) or `status` (aiohttp, Lycosa),
 `headers`, `url`, and the body as `content` or `body`, if it has been read. Exceptions are identified by the names of
-their classes and base classes: there are few names, and the clients share them. So no client has to be installed.
+their classes and base classes: there are few names, and the clients share them. This way no client has to be installed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def outcome_of_response(
 
 
 def outcome_of_error(error: BaseException, latency_s: float | None = None) -> Outcome | None:
-    """Return the outcome of an exception, None if it is not about the proxy, as one in the user's own code."""
+    """Return the outcome of an exception, None if it says nothing about the proxy, as an error in the user's code."""
     for each in _causes(error):
         if isinstance(each, FetchError):
             return judge_error(each, latency_s)
