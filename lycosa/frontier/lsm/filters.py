@@ -86,7 +86,7 @@ class FilterFile:
                 sync_file(self._path)
 
     def is_long(self, known: int) -> bool:
-        """Whether the layers, which hold `known` fingerprints, should be rewritten."""
+        """Whether the file of frames is so long that the layers, with `known` fingerprints, should be rewritten."""
         try:
             return self._path.stat().st_size >= max(ADDED_MAX, known // ADDED_SHARE) * FINGERPRINT_BYTES
         except OSError:
@@ -115,7 +115,7 @@ class FilterFile:
         while (payload := frame_at(data, at)) is not None:
             frames.append(_decode(payload))
             at += HEAD.size + len(payload)
-        if at < len(data):  # a torn frame: one appended after it would never be read
+        if at < len(data):  # a torn frame: a frame appended after it would never be read
             os.truncate(self._path, at)
         return frames
 
@@ -126,7 +126,7 @@ class FilterFile:
 def load_or_rebuild(
     file: FilterFile, generation: int, expected: int, fingerprints: Callable[[], Iterable[int]], name: str
 ) -> Filter:
-    """Return the saved filter, or one rebuilt from all `fingerprints`, which is then saved."""
+    """Return the saved filter. If there is none, rebuild it from all `fingerprints`, and save it."""
     found = file.load(generation, expected)
     if found is not None:
         return found

@@ -242,7 +242,7 @@ def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, n
 
 
 def _obstacle(member: ProxyTargetState, snapshot: TargetSnapshot, now: float) -> tuple[Why, float]:
-    """Return why a member is blocked; if there are several causes, the one that lasts longest."""
+    """Return why a member is blocked; of several causes, the one that usually lasts longest."""
     deadline = (snapshot.deadlines or {}).get(member.key, 0.0)
     if member.facts.dead:
         return Why.DEAD, 0.0

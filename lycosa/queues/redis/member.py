@@ -26,11 +26,11 @@ VERSION = 1
 MEMBERS_MAX = 10_000
 BEAT_S = 0.25
 SILENT_MAX_S = 1.4
-"""With BEAT_S: the leased items of a killed process are returned in less than 2 s."""
+"""Seconds of silence after which a member is declared dead: the items of a killed process are returned within 2 s."""
 GAP_MAX_S = 1.0
-"""If no member was heard for this long, the server was down."""
+"""If no member has called the server for this long, the server was down."""
 RECOUNT_S = 2.0
-"""How often the leases on the server are compared with those that this member holds."""
+"""Interval at which the leases on the server are compared with the leases that this member holds."""
 REPLY_KEPT_S = 120.0
 """Time for which the replies to a member are kept after it was declared dead."""
 LEAVE_MAX_S = 1.0

@@ -103,7 +103,7 @@ class Ledger:
         return (source.proxies[key] for source in self._sources.values() if key in source.proxies)
 
     def _is_kept(self, key: str) -> bool:
-        """Return whether another source listed the proxy, and its grace period there has not ended."""
+        """Whether the proxy is in its grace period at another source, or that source has not been read in this run."""
         return any(key in source.missing or key in source.recalled for source in self._sources.values())
 
 

@@ -149,7 +149,7 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
 
 
 def _complete(address: str, found: Mapping[str, str], scheme: str) -> str:
-    """Return an address; a scheme or login that it lacks is taken from its object."""
+    """Return an address. If it has no scheme or login, take these from its object."""
     kind, _, place = address.rpartition("://")
     has_login = "@" in place or COLONS.fullmatch(place)
     login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login
