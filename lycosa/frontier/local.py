@@ -248,6 +248,10 @@ class LocalFrontier(Generic[Key]):
         self.scheduler.block(self._host(host), until)
         self._unsaved_hosts.add(host)
 
+    async def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+        self._check_clock(now)
+        self._leases.end_transfer(lease, now, contacted=contacted)
+
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         self._check_clock(now)
         self._host(host)

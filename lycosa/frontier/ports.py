@@ -35,12 +35,18 @@ class VisitFrontier(Protocol):
     async def block_host(self, host: str, until: float) -> None:
         """Lease nothing of this host before `until` (Retry-After, back-off)."""
 
+    async def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+        """The transfer of the lease is over, its callback is not: free the slot of the host now, not with the lease.
+
+        With `contacted` False the host was not asked. A second call does nothing. May change `next_ready`.
+        """
+
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
 
         A claim needs a free slot and the host's turn like a lease, and goes before leases, though not for ever. `wake`
         must only set a flag: `try_start` may give a new answer. `holder` is the lease of the caller: its own transfer
-        is over, so its slot becomes free. If `needs_address` is true for the host, call `set_address` first.
+        is over (`end_transfer`). If `needs_address` is true for the host, call `set_address` first.
         """
 
     async def try_start(self, claim: Claim, now: float) -> float:

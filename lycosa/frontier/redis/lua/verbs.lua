@@ -87,16 +87,17 @@ verbs['release'] = function(worker)
   free_slot(lease, token, '1')
 end
 
--- Frees the slot of a lease whose transfer is over while its callback goes on. Arguments: token.
+-- Frees the slot of a lease whose transfer is over while its callback goes on. Arguments: token, 1 if the host was
+-- contacted.
 verbs['transferred'] = function(worker)
-  local token = argument()
+  local token, contacted = argument(), argument()
   local data = call('HGET', key.leases .. worker, token)
   if not data then return end
   local lease = unpacked_lease(data)
   if lease.kind ~= PAGE or lease.transferred == 1 then return end
   lease.transferred = 1
   call('HSET', key.leases .. worker, token, packed_lease(lease))
-  finish(entity(lease.host), lease.address, token)
+  finish(entity(lease.host), lease.address, token, contacted == '0' and lease or nil)
 end
 
 -- Pauses a host. Arguments: host, until when.

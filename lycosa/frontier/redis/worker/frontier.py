@@ -186,10 +186,14 @@ class RedisFrontier:
             home.add("started", host, repr(now + home.clock_ahead_max_s))
             self._flusher.flush_soon()
 
+    async def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+        self.session.now = now
+        if self._end_transfer(lease, contacted=contacted):
+            self._flusher.flush_soon()
+
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
-        if holder is not None and holder.token in self._leases.held:
-            self.session.partition_of(holder.record.host).add("transferred", self.session.token(holder))
-            self._claims.wake(holder.record.host)
+        if holder is not None:
+            self._end_transfer(holder, contacted=True)
         return self._claims.claim(host, wake)
 
     async def try_start(self, claim: Claim, now: float) -> float:
@@ -296,6 +300,15 @@ class RedisFrontier:
         self._leases.remove(leases)
         for lease in leases:
             await self.release(lease, now)
+
+    def _end_transfer(self, lease: Lease, *, contacted: bool) -> bool:
+        """Free the slot of the lease with the next exchange. Return False if the lease is not valid any more."""
+        if lease.token not in self._leases.held:
+            return False
+        home = self.session.partition_of(lease.record.host)
+        home.add("transferred", self.session.token(lease), int(contacted))
+        self._claims.wake(lease.record.host)
+        return True
 
     def _on_host(self, host: str, address_until: float, has_delay: bool) -> None:
         self._hosts.update(host, address_until, has_delay=has_delay)
