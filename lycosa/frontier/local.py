@@ -248,7 +248,7 @@ class LocalFrontier(Generic[Key]):
         self.scheduler.block(self._host(host), until)
         self._unsaved_hosts.add(host)
 
-    async def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+    def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
         self._check_clock(now)
         self._leases.end_transfer(lease, now, contacted=contacted)
 

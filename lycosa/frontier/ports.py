@@ -35,12 +35,6 @@ class VisitFrontier(Protocol):
     async def block_host(self, host: str, until: float) -> None:
         """Lease nothing of this host before `until` (Retry-After, back-off)."""
 
-    async def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
-        """The transfer of the lease is over, its callback is not: free the slot of the host now, not with the lease.
-
-        With `contacted` False the host was not asked. A second call does nothing. May change `next_ready`.
-        """
-
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
 
@@ -84,6 +78,12 @@ class Frontier(VisitFrontier, Protocol):
         The oldest segment goes first; within a host the highest priority, then first come, first served. If the policy
         limits addresses, a host without a known address gets one lease of kind RESOLVE, and no other until that has
         ended. If it asks for robots.txt, a host without fresh `HostFacts` likewise gets one of kind ROBOTS.
+        """
+
+    def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+        """The transfer of the lease is over, its callback is not: free the slot of the host now, not with the lease.
+
+        With `contacted` False the host was not asked. A second call does nothing. May change `next_ready`.
         """
 
     async def ack(

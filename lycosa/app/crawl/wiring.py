@@ -137,6 +137,8 @@ async def _build(
     for runtime, inline in zip(runtimes, inline_fetchers, strict=True):
         runtime.crawler.set_stop(engine.close)
         inline.wake = engine.wake
+    for each in visitors.values():
+        each.on_transfer_end = engine.end_transfer
 
     # The run: start requests, signals, `lycosa frontier`, the summary.
     operations = opened.operations(

@@ -161,6 +161,7 @@ async def _build(
         downloader, chain = make_downloader(runtime, context), spider_chain_of(runtime)
         make_inline_fetcher(runtime, frontier, downloader, clock, process.addresses)
         visitors[spec.target.naming.spider] = await open_visitor(stack, runtime, context, downloader, chain)
+        visitors[spec.target.naming.spider].on_transfer_end = frontier.end_transfer
         gates.append(runtime.gate)
         runtime.crawler.set_stop(lambda reason: process.connection.send(CloseCrawlRequest(reason)))
         runtime.crawler.push = partial(_push, process, spec)

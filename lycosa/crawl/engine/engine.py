@@ -87,13 +87,14 @@ ACTIVE = IdleStatus()
 class EngineLimits:
     """Maximum `concurrency` (leases at a time), `lease_max_s` (seconds per visit) and `max_pages` (per segment).
 
-    `exit_when_idle` ends the run when all remaining records are due later (see `Engine.idle_until`). `shared`: whether
+    `callback_bytes_max` bounds the bodies of pages in callbacks. `exit_when_idle` ends the run when all remaining records are due later (see `Engine.idle_until`). `shared`: whether
     other workers fetch pages of the same crawl.
     """
 
     concurrency: int = 64
     max_pages: int | None = None
     lease_max_s: float = 3600.0
+    callback_bytes_max: int = 50_000_000
     exit_when_idle: bool = False
     shared: bool = False
 
@@ -123,6 +124,8 @@ class Engine:
         self._leases = LeaseRenewer(storage.frontier, limits.lease_max_s)
         self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting_pages: dict[int, int] = {}
+        self._waiting_bytes = 0
         self._wakeup = Wakeup()
         self.idle_status = ACTIVE
         self._activity = asyncio.Event()
@@ -190,6 +193,17 @@ class Engine:
     def wake(self) -> None:
         """Ask the frontier for leases now: a record was pushed from outside, or is due earlier than before."""
         self._wakeup.set()
+
+    def end_transfer(self, lease: Lease, contacted: bool, size: int) -> None:
+        """The transfer of a page is over, and its callback goes on: its host may get the next request.
+
+        While the bodies of such pages have more than `callback_bytes_max` in all, nothing is leased.
+        """
+        self._frontier.end_transfer(lease, self._clock.now(), contacted=contacted)
+        if self._leases.is_held(lease) and lease.token not in self._waiting_pages:
+            self._waiting_pages[lease.token] = size
+            self._waiting_bytes += size
+        self.wake()
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue records from outside and wake the engine. Return how many were new."""
@@ -281,7 +295,7 @@ class Engine:
         return not (await self._operations.rows(RETRIES, "", 1)).rows  # retries left by earlier runs
 
     def _free_slots(self) -> int:
-        if self._space.shortage:
+        if self._space.shortage or self._waiting_bytes > self._limits.callback_bytes_max:
             return 0
         slots = self._limits.concurrency
         return max(0, min(slots, self._quota.remaining(slots)) - len(self._tasks))
@@ -339,6 +353,7 @@ class Engine:
                 await self._look_up(lease)
         finally:
             self._leases.remove(lease)
+            self._waiting_bytes -= self._waiting_pages.pop(lease.token, 0)
 
     async def _visit(self, lease: Lease) -> Outcome:
         try:

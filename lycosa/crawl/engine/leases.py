@@ -51,6 +51,10 @@ class LeaseRenewer:
         self._tasks.pop(token, None)
         self._overdue.discard(token)
 
+    def is_held(self, lease: Lease) -> bool:
+        """Whether a task works on the lease."""
+        return lease.token in self._renewals
+
     def next_renewal(self) -> float | None:
         """Return when `renew` or `cancel_overdue` must be called next; None without leases."""
         renew_at = next((renewal.renew_at for renewal in self._renewals.values()), None)

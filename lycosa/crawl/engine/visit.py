@@ -71,6 +71,15 @@ UNCHANGED = "unchanged"
 """The reason of a page that has not changed since its last fetch."""
 
 
+SLOW_CALLBACK_S = 0.005
+"""Callbacks that take longer on average keep the host waiting for so long: it is free before they begin."""
+
+CALLBACKS_AVERAGED = 8
+
+TransferEnd = Callable[[Lease, bool, int], None]
+"""(lease, contacted, bytes of the body)."""
+
+
 class Completed(NamedTuple):
     """The record is done for this reason, with these items and children.
 
@@ -124,6 +133,9 @@ class Visitor:
         self._count = crawler.stats.inc_value
         self._signals = crawler.signals
         self._hinted = False
+        self._callback_s = 0.0
+        self.on_transfer_end: TransferEnd = _ignore_transfer_end
+        """Called when the transfer of a page is over and its callback goes on."""
 
     async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and return the outcome. Raises only on a bug or cancellation."""
@@ -131,10 +143,31 @@ class Visitor:
         current_work.set(CurrentWork(lease, guarded=record.guarded))
         request = to_request(record)
         result = await self.downloader.download(request, lease.address)
-        outcome = await self._outcome(record, request, result)
+        if isinstance(result, Response):
+            outcome = await self._scrape(lease, request, result)
+        else:
+            outcome = await self._outcome(record, request, result)
         if isinstance(result, Response) and not result.contacted and isinstance(outcome, (Completed, Failed)):
             return outcome._replace(contacted=False)
         return outcome
+
+    async def _scrape(self, lease: Lease, request: Request, response: Response) -> Outcome:
+        """Return the outcome of a response. Its host is free for the next request while a slow callback runs."""
+        transfer = (lease, response.contacted, len(response.body))
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        if self._callback_s < SLOW_CALLBACK_S:
+            # Runs when the callback waits for something. Most never do: their slot is free at once anyway.
+            ending = loop.call_soon(self.on_transfer_end, *transfer)
+        else:
+            ending = None
+            self.on_transfer_end(*transfer)
+        try:
+            return await self._outcome(lease.record, request, response)
+        finally:
+            if ending is not None:
+                ending.cancel()
+            self._callback_s += (loop.time() - started - self._callback_s) / CALLBACKS_AVERAGED
 
     async def _outcome(self, record: UrlRecord, request: Request, result: DownloadResult) -> Outcome:
         try:
@@ -300,6 +333,10 @@ class Visitor:
         reason = reason_text(text if is_explained else f"{kind} in {name}: {text}")
         self.stats.bugs.record(error, name, f"{kind}: {text}", request.url, reason, with_traceback=not is_explained)
         return Failed(reason, cause=error)
+
+
+def _ignore_transfer_end(lease: Lease, contacted: bool, size: int) -> None:
+    pass
 
 
 class Visitors:

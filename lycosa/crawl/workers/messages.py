@@ -3,6 +3,7 @@
     owner                                              worker
     VisitRequest(token, record)   ------------------>            a lease, and what is needed to fetch it
                                   <------------------  RequestStarted        where the host has a delay
+                                  <------------------  TransferEnded         where the callback takes long
                                   <------------------  VisitCompleted, VisitFailed, VisitDeferred or VisitClosedCrawl
     VisitSettled(token)           ------------------>            its links are queued; they need not be sent again
     CancelVisit(token)            ------------------>  VisitCancelled
@@ -123,6 +124,14 @@ class RequestStarted(Message):
     host: str
     ago_s: float
     is_correction: bool = False
+
+
+class TransferEnded(Message):
+    """The transfer of a visit is over, and its callback goes on. `size`: bytes of the body."""
+
+    token: int
+    contacted: bool
+    size: int
 
 
 class ClaimReleased(Message):

@@ -96,6 +96,11 @@ class RemoteFrontier:
         self._connection.send(messages.RequestStarted(host, ago_s, again))
         self._connection.flush()  # the next request to the host may be waiting for it
 
+    def end_transfer(self, lease: Lease, contacted: bool, size: int) -> None:
+        """Report at once that the transfer of a visit is over, and its callback goes on."""
+        self._connection.send(messages.TransferEnded(lease.token, contacted, size))
+        self._connection.flush()
+
     def set_access(self, host: str, access: HostAccess) -> None:
         """Remember what the owner says of the host."""
         self._addresses.set_error(host, access.error)

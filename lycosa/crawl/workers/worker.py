@@ -114,6 +114,7 @@ class WorkerHandle:
                 messages.VisitClosedCrawl: self._on_visit_ended,
                 messages.VisitCancelled: self._on_visit_cancelled,
                 messages.RequestStarted: self._on_request_started,
+                messages.TransferEnded: self._on_transfer_ended,
                 messages.ClaimReleased: self._on_claim_released,
                 messages.HostFactsUpdate: self._on_host_facts,
                 messages.HostBlocked: self._on_host_blocked,
@@ -226,6 +227,11 @@ class WorkerHandle:
             start.report(at)
         else:
             self._pacer.correct(self._crawl.intervals(started.host), at)
+
+    def _on_transfer_ended(self, ended: messages.TransferEnded) -> None:
+        visit = self._visits.get(ended.token)
+        if visit is not None:
+            self._crawl.engine.end_transfer(visit.lease, ended.contacted, ended.size)
 
     def _release_start(self, host: str, start: PendingStart) -> None:
         start.release()

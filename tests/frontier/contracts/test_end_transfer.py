@@ -15,9 +15,9 @@ def test_slot_is_free_once_and_the_lease_stays_until_its_ack(opened: Open) -> No
         frontier = opened(ONE)
         await frontier.push([url(1), url(2), url(3)])
         (first,) = await frontier.lease(5, 0.0)
-        await frontier.end_transfer(first, 1.0)
+        frontier.end_transfer(first, 1.0)
         (second,) = await frontier.lease(5, 1.0)
-        await frontier.end_transfer(first, 1.0)
+        frontier.end_transfer(first, 1.0)
         assert await frontier.lease(5, 1.0) == [], "a second call frees no other slot"
         assert (await frontier.stats()).leased == 2
         assert await frontier.ack(first, "200", (), 2.0)
@@ -33,7 +33,7 @@ def test_delay_counts_from_the_start_of_the_transfer(opened: Open) -> None:
         frontier = opened(SLOW)
         await frontier.push([url(1), url(2)])
         (first,) = await frontier.lease(5, 100.0)
-        await frontier.end_transfer(first, 103.0)
+        frontier.end_transfer(first, 103.0)
         assert await frontier.lease(5, 109.0) == []
         assert await urls_of(frontier, 5, 110.0) == [f"{HOST}/2"]
 
@@ -45,7 +45,7 @@ def test_host_that_was_not_contacted_has_its_turn_back(opened: Open) -> None:
         frontier = opened(SLOW)
         await frontier.push([url(1), url(2)])
         (first,) = await frontier.lease(5, 100.0)
-        await frontier.end_transfer(first, 101.0, contacted=False)
+        frontier.end_transfer(first, 101.0, contacted=False)
         (second,) = await frontier.lease(5, 101.0)
         assert await frontier.ack(first, "robots", (), 101.0, contacted=False)
         assert await frontier.lease(5, 110.0) == []
@@ -60,7 +60,7 @@ def test_failed_and_released_records_come_back(opened: Open) -> None:
         await frontier.push([url(1), url(2)])
         for expected in (1, 2):
             (lease,) = await frontier.lease(1, 0.0)
-            await frontier.end_transfer(lease, 0.0)
+            frontier.end_transfer(lease, 0.0)
             assert lease.record.url == url(expected).url
             if expected == 1:
                 assert await frontier.nack(lease, "503", 50.0, 0.0)
@@ -80,7 +80,7 @@ def test_claims_start_when_the_transfer_of_another_page_has_ended(opened: Open) 
         woken: list[None] = []
         claim = await frontier.claim(HOST, lambda: woken.append(None), 0.0)
         await waits(frontier, claim, 0.0)
-        await frontier.end_transfer(lease, 0.0)
+        frontier.end_transfer(lease, 0.0)
         assert woken
         assert await frontier.try_start(claim, 0.0) == 0.0
         second = await frontier.claim(HOST, nothing, 0.0, lease)
@@ -98,7 +98,7 @@ def test_prerequisites_end_with_their_lease_only(opened: Open) -> None:
         await frontier.push([url(1)])
         (lease,) = await frontier.lease(5, 1e6)
         assert lease.record.kind == RecordKind.ROBOTS
-        await frontier.end_transfer(lease, 1e6)
+        frontier.end_transfer(lease, 1e6)
         assert await frontier.lease(5, 1e6) == []
 
     run(scenario())

@@ -186,7 +186,7 @@ class RedisFrontier:
             home.add("started", host, repr(now + home.clock_ahead_max_s))
             self._flusher.flush_soon()
 
-    async def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+    def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
         self.session.now = now
         if self._end_transfer(lease, contacted=contacted):
             self._flusher.flush_soon()
