@@ -29,7 +29,7 @@ from lycosa.http.curl.fetcher import FetchSettings
 from lycosa.search.ports import Index
 from lycosa.storage.core.stream_url import is_address, read_address
 from lycosa.storage.ports import Sink
-from lycosa.storage.sinks.jsonl import JsonlSink
+from lycosa.storage.sinks.file import FileSink
 from lycosa.storage.sinks.redis_stream import RedisStreamSink
 from lycosa.storage.sinks.stdout import StdoutSink
 
@@ -169,8 +169,8 @@ def sinks_of(settings: Settings, spool_file: Path, crawl: str) -> list[Sink]:
     An index reads the items from a file, so if the output is not a file they are also written to `spool_file`.
     """
     if file := items_file(settings):
-        return [JsonlSink(file, sync=settings.sync)]
-    spool: list[Sink] = [JsonlSink(spool_file, sync=settings.sync)] if settings.index else []
+        return [FileSink(file, sync=settings.sync)]
+    spool: list[Sink] = [FileSink(spool_file, sync=settings.sync)] if settings.index else []
     if not is_address(settings.output):
         return [StdoutSink(), *spool]
     name = settings.crawl_name or crawl

@@ -6,17 +6,22 @@ Items are written to every sink and read back: `read` of a harness returns them 
 from __future__ import annotations
 
 import asyncio
+import csv
 import errno
 import fcntl
+import io
 import os
 import resource
+import sqlite3
+import subprocess
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, NamedTuple
@@ -31,14 +36,20 @@ from lycosa.core.errors import BadItem, StorageError, StorageFull
 from lycosa.crawl.items.page_item import PageItem
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.ports import Sink
-from lycosa.storage.sinks import jsonl, stdout
-from lycosa.storage.sinks.jsonl import JsonlSink
+from lycosa.storage.sinks import file as file_sink
+from lycosa.storage.sinks import stdout
+from lycosa.storage.sinks.codecs import codec_of
+from lycosa.storage.sinks.file import FileSink
+from lycosa.storage.sinks.formats import Csv
+from lycosa.storage.sinks.json_array import JsonArraySink
 from lycosa.storage.sinks.memory import MemorySink
 from lycosa.storage.sinks.redis_stream import RedisStreamSink
+from lycosa.storage.sinks.sqlite import SqliteSink
 from lycosa.storage.sinks.stdout import StdoutSink
 from tests.servers.redis import RedisServer
 
 KEY = ItemKey("http://a/", 1)
+numbers = count()
 
 
 class Harness(NamedTuple):
@@ -49,7 +60,50 @@ class Harness(NamedTuple):
 
 
 def lines(path: Path) -> list[Any]:
-    return [msgspec.json.decode(line) for line in path.read_bytes().split(b"\n")[:-1]]
+    return [msgspec.json.decode(line) for line in decompressed(path).split(b"\n")[:-1]]
+
+
+def rows_of_csv(path: Path) -> list[Any]:
+    rows = csv.DictReader(io.StringIO(decompressed(path).decode(), newline=""))
+    return [{name: int(text) if text.isdigit() else text for name, text in row.items() if text} for row in rows]
+
+
+def rows_of_sqlite(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        rows = [dict(row) for row in database.execute("SELECT * FROM items ORDER BY _position, _key")]
+    return [{name: value for name, value in row.items() if name[0] != "_" and value is not None} for row in rows]
+
+
+def decompressed(path: Path) -> bytes:
+    """Return the content of a file as other programs read it."""
+    tool = {".gz": "zcat", ".zst": "zstdcat"}.get(path.suffix, "cat") if path.stat().st_size else "cat"
+    return subprocess.run([tool, path], check=True, capture_output=True).stdout
+
+
+FILES: dict[str, tuple[Callable[[Path], Sink], Callable[[Path], list[Any]]]] = {
+    "jsonl": (FileSink, lines),
+    "jsonl.gz": (lambda path: FileSink(path, codec=codec_of(".gz")), lines),
+    "jsonl.zst": (lambda path: FileSink(path, codec=codec_of(".zst")), lines),
+    "csv": (lambda path: FileSink(path, Csv(path.name)), rows_of_csv),
+    "csv.gz": (lambda path: FileSink(path, Csv(path.name), codec_of(".gz")), rows_of_csv),
+    "csv.zst": (lambda path: FileSink(path, Csv(path.name), codec_of(".zst")), rows_of_csv),
+    "json": (
+        lambda path: JsonArraySink(path, path.with_suffix(".spool")),
+        lambda path: msgspec.json.decode(decompressed(path)),
+    ),
+    "json.gz": (
+        lambda path: JsonArraySink(path, path.with_suffix(".spool"), codec_of(".gz")),
+        lambda path: msgspec.json.decode(decompressed(path)),
+    ),
+    "sqlite": (lambda path: SqliteSink(path, "crawl"), rows_of_sqlite),
+}
+
+
+def file_harness(kind: str, folder: Path) -> Harness:
+    make, read = FILES[kind]
+    path = folder / f"items.{kind}"
+    return Harness(lambda: make(path), lambda: read(path))
 
 
 STREAMS = ["stream on redis", "stream on valkey"]
@@ -66,34 +120,35 @@ def stream(server: RedisServer) -> Harness:
     return Harness(lambda: RedisStreamSink(f"{server.url}?stream={name}", "crawl", print), read)
 
 
-@pytest.fixture(params=["memory", "jsonl", "jsonl --sync", *STREAMS])
+@pytest.fixture(params=["memory", *FILES, "jsonl --sync", *STREAMS])
 def rewindable(request, tmp_path) -> Harness:
     if request.param in STREAMS:
         return stream(request.getfixturevalue(request.param.partition(" on ")[2]))
     if request.param == "memory":
         sink = MemorySink()
         return Harness(lambda: sink, lambda: sink.items)
+    if request.param in FILES:
+        return file_harness(request.param, tmp_path)
     path = tmp_path / "items.jsonl"
-    return Harness(lambda: JsonlSink(path, sync="sync" in request.param), lambda: lines(path))
+    return Harness(lambda: FileSink(path, sync=True), lambda: lines(path))
 
 
-@pytest.fixture(params=["memory", "jsonl", "stdout", *STREAMS])
+@pytest.fixture(params=["memory", *FILES, "stdout", *STREAMS])
 def harness(request, tmp_path):
     if request.param in STREAMS:
         yield stream(request.getfixturevalue(request.param.partition(" on ")[2]))
     elif request.param == "memory":
         sink = MemorySink()
         yield Harness(lambda: sink, lambda: sink.items)
-    elif request.param == "jsonl":
-        path = tmp_path / "items.jsonl"
-        yield Harness(lambda: JsonlSink(path), lambda: lines(path))
+    elif request.param in FILES:
+        yield file_harness(request.param, tmp_path)
     else:
         with (tmp_path / "stdout").open("ab") as file:
             yield Harness(lambda: StdoutSink(file.fileno()), lambda: lines(tmp_path / "stdout"))
 
 
 def put(sink: Any, item: Any) -> None:
-    sink.write(sink.prepare(item), KEY)
+    sink.write(sink.prepare(item), KEY._replace(number=next(numbers)))
 
 
 async def run(sink: Sink, position: int | None, *items: Any, flush: bool = True) -> int:
@@ -170,11 +225,11 @@ def test_a_sink_that_is_not_open_has_no_position(harness, closed, written):
     assert harness.read() == [{"n": 1}]
 
 
-@pytest.mark.parametrize("module", [jsonl, stdout])
+@pytest.mark.parametrize("module", [file_sink, stdout])
 def test_a_full_buffer_of_a_sink_that_is_not_open_is_an_error(tmp_path, monkeypatch, module):
     monkeypatch.setattr(module, "BUFFER_MAX", 10)
     with (tmp_path / "items.jsonl").open("ab") as file:
-        sink = JsonlSink(file.name) if module is jsonl else StdoutSink(file.fileno())
+        sink = FileSink(file.name) if module is file_sink else StdoutSink(file.fileno())
         with pytest.raises(StorageError, match="not open"):
             put(sink, {"text": "x" * 20})
     assert (tmp_path / "items.jsonl").read_bytes() == b""
@@ -269,7 +324,7 @@ def page(text: str = "text") -> PageItem:
     ],
 )
 def test_items_of_many_types_are_written_as_json(tmp_path, item, line):
-    asyncio.run(run(JsonlSink(tmp_path / "i.jsonl"), None, item))
+    asyncio.run(run(FileSink(tmp_path / "i.jsonl"), None, item))
     assert (tmp_path / "i.jsonl").read_text() == line + "\n"
 
 
@@ -299,7 +354,7 @@ def cyclic_item() -> dict[str, Any]:
 )
 def test_an_invalid_item_is_refused_with_its_field_and_not_written(tmp_path, item, message):
     async def write() -> None:
-        sink = JsonlSink(tmp_path / "i.jsonl")
+        sink = FileSink(tmp_path / "i.jsonl")
         await sink.open(None)
         with pytest.raises(BadItem) as caught:
             put(sink, item)
@@ -315,7 +370,7 @@ def test_an_invalid_item_is_refused_with_its_field_and_not_written(tmp_path, ite
 
 def test_later_changes_of_an_item_are_not_written(tmp_path):
     async def write() -> None:
-        sink = JsonlSink(tmp_path / "i.jsonl")
+        sink = FileSink(tmp_path / "i.jsonl")
         await sink.open(None)
         item = {"n": 1}
         put(sink, item)
@@ -349,59 +404,59 @@ def run_error(sink: Sink, position: int | None) -> str:
 def test_an_incomplete_last_line_is_ended(tmp_path):
     path = tmp_path / "i.jsonl"
     path.write_text('{"other": 1}\n{"half')
-    asyncio.run(run(JsonlSink(path), None, {"n": 1}))
+    asyncio.run(run(FileSink(path), None, {"n": 1}))
     assert path.read_text() == '{"other": 1}\n{"half\n{"n":1}\n'
 
 
 def test_the_name_has_the_resolved_path(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
-    names = {JsonlSink(path).name for path in ("i.jsonl", "./i.jsonl", tmp_path / "link" / "i.jsonl")}
+    names = {FileSink(path).name for path in ("i.jsonl", "./i.jsonl", tmp_path / "link" / "i.jsonl")}
     assert names == {f"jsonl:{tmp_path.resolve()}/i.jsonl"}
 
 
 def test_a_truncated_edited_or_missing_file_is_refused(tmp_path):
     path = tmp_path / "i.jsonl"
-    committed = asyncio.run(run(JsonlSink(path), None, {"n": 1}, {"n": 2}))
+    committed = asyncio.run(run(FileSink(path), None, {"n": 1}, {"n": 2}))
     content = path.read_bytes()
     path.write_bytes(content[:-3])
-    assert f"holds {committed - 3} bytes, but the crawl wrote {committed}" in open_error(JsonlSink(path), committed)
+    assert f"holds {committed - 3} bytes, but the crawl wrote {committed}" in open_error(FileSink(path), committed)
     assert path.read_bytes() == content[:-3], "refused, and changed all the same"
     path.write_bytes(b"x" * 100)
-    assert "other content" in open_error(JsonlSink(path), committed)
+    assert "other content" in open_error(FileSink(path), committed)
     path.unlink()
-    assert "no longer exists" in open_error(JsonlSink(path), committed)
+    assert "no longer exists" in open_error(FileSink(path), committed)
     assert not path.exists()
 
 
 def test_impossible_paths_are_refused(tmp_path):
-    assert "there is no folder" in open_error(JsonlSink(tmp_path / "no" / "i.jsonl"))
+    assert "there is no folder" in open_error(FileSink(tmp_path / "no" / "i.jsonl"))
     (tmp_path / "folder.jsonl").mkdir()
-    assert "Is a directory" in open_error(JsonlSink(tmp_path / "folder.jsonl"))
+    assert "Is a directory" in open_error(FileSink(tmp_path / "folder.jsonl"))
     os.mkfifo(tmp_path / "pipe.jsonl")
-    assert "not a regular file" in open_error(JsonlSink(tmp_path / "pipe.jsonl"))
-    assert "File name too long" in open_error(JsonlSink(tmp_path / ("n" * 300 + ".jsonl")))
+    assert "not a regular file" in open_error(FileSink(tmp_path / "pipe.jsonl"))
+    assert "File name too long" in open_error(FileSink(tmp_path / ("n" * 300 + ".jsonl")))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_missing_permissions_are_reported(tmp_path):
     (tmp_path / "i.jsonl").touch(mode=0o400)
-    assert "Permission denied" in open_error(JsonlSink(tmp_path / "i.jsonl"))
+    assert "Permission denied" in open_error(FileSink(tmp_path / "i.jsonl"))
     (tmp_path / "folder").mkdir(mode=0o500)
-    assert "Permission denied" in open_error(JsonlSink(tmp_path / "folder" / "i.jsonl"))
+    assert "Permission denied" in open_error(FileSink(tmp_path / "folder" / "i.jsonl"))
 
 
 def test_two_crawls_cannot_write_to_the_same_file(tmp_path):
     async def both() -> None:
-        first = JsonlSink(tmp_path / "i.jsonl")
+        first = FileSink(tmp_path / "i.jsonl")
         await first.open(None)
         put(first, {"n": 1})
         position = await first.flush()
         with pytest.raises(StorageError, match="another process writes to it"):
-            await JsonlSink(tmp_path / "i.jsonl").open(0)
+            await FileSink(tmp_path / "i.jsonl").open(0)
         assert (tmp_path / "i.jsonl").stat().st_size == position
         await first.close()
-        assert await run(JsonlSink(tmp_path / "i.jsonl"), position) == position
+        assert await run(FileSink(tmp_path / "i.jsonl"), position) == position
 
     asyncio.run(both())
 
@@ -419,7 +474,7 @@ def file_size_limit(size_bytes: int):
 
 def test_a_full_disk_leaves_complete_lines_and_the_next_flush_writes_the_rest(tmp_path):
     async def fill() -> None:
-        sink = JsonlSink(tmp_path / "i.jsonl")
+        sink = FileSink(tmp_path / "i.jsonl")
         await sink.open(None)
         put(sink, {"n": 1})
         committed = await sink.flush()
@@ -438,7 +493,7 @@ def test_a_full_disk_leaves_complete_lines_and_the_next_flush_writes_the_rest(tm
 def test_partial_writes_are_continued(tmp_path, monkeypatch):
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:7], at))
-    asyncio.run(run(JsonlSink(tmp_path / "i.jsonl"), None, *({"n": n} for n in range(20))))
+    asyncio.run(run(FileSink(tmp_path / "i.jsonl"), None, *({"n": n} for n in range(20))))
     assert [item["n"] for item in lines(tmp_path / "i.jsonl")] == list(range(20))
 
 
@@ -447,7 +502,7 @@ def test_sync_calls_fsync_and_reports_its_error(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     async def write() -> None:
-        sink = JsonlSink(tmp_path / "i.jsonl", sync=True)
+        sink = FileSink(tmp_path / "i.jsonl", sync=True)
         await sink.open(None)
         put(sink, {"n": 1})
         monkeypatch.setattr(os, "fsync", fail)
@@ -458,13 +513,13 @@ def test_sync_calls_fsync_and_reports_its_error(tmp_path, monkeypatch):
     asyncio.run(write())
 
 
-@pytest.mark.parametrize("module", [jsonl, stdout])
+@pytest.mark.parametrize("module", [file_sink, stdout])
 def test_buffers_are_bounded(tmp_path, monkeypatch, module):
     """Items between two flushes are written before they fill the memory."""
 
     async def write() -> None:
         with (tmp_path / "out.jsonl").open("ab") as file:
-            sink = JsonlSink(file.name) if module is jsonl else StdoutSink(file.fileno())
+            sink = FileSink(file.name) if module is file_sink else StdoutSink(file.fileno())
             await sink.open(None)
             for n in range(100):
                 put(sink, {"n": n, "text": "x" * 100})

@@ -1,7 +1,8 @@
-"""Items as JSON lines in a file, exactly once: `open(position)` cuts off what was written after the committed position.
+"""Items in a file, exactly once: `open(position)` cuts off what was written after the committed position.
 
-Positions are bytes from the start of the file. After every `flush`, even a failed one, the file ends with a complete
-line. One process writes a file at a time (an advisory lock). Raises `StorageFull` or `StorageError`.
+Records are those of an `ItemFormat`, compressed by a `Codec`. Positions are bytes from the start of the file. After every
+`flush`, even a failed one, the file ends with a complete record or frame. One process writes a file at a time (an
+advisory lock). Raises `StorageFull` or `StorageError`.
 """
 
 from __future__ import annotations
@@ -19,23 +20,32 @@ from lycosa.core.errors import StorageError
 from lycosa.infra.durable_files import sync_folder
 from lycosa.infra.file_locks import unlock_and_close
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.sinks.json_lines import not_open_error, to_line, write_error
+from lycosa.storage.sinks.codecs import BEGINNING_MAX, PLAIN, Codec
+from lycosa.storage.sinks.formats import ItemFormat, JsonLines
+from lycosa.storage.sinks.json_lines import not_open_error, write_error
 
 BUFFER_MAX = 8 * 1024**2
 """Maximum number of bytes held in memory; beyond that, `write` hands them to the operating system."""
 
+ROW_BYTES = 1_000
+"""The size that an item counts with while it is not encoded."""
 
-class JsonlSink:
-    """A file of JSON lines. `sync`: every flush reaches the disk, not just the operating system."""
 
-    def __init__(self, path: str | Path, *, sync: bool = False) -> None:
+class FileSink:
+    """A file of records. `sync`: every flush reaches the disk, not just the operating system."""
+
+    def __init__(
+        self, path: str | Path, layout: ItemFormat | None = None, codec: Codec = PLAIN, *, sync: bool = False
+    ) -> None:
         self.path = os.path.realpath(path)
-        self.name = f"jsonl:{self.path}"
+        self._format = JsonLines() if layout is None else layout
+        self._codec = codec
+        self.name = f"{self._format.name}{codec.suffix}:{self.path}"
         self._shown = os.fspath(path)
         self._sync = sync
         self._fd = -1
         self._position = 0
-        self._lines: list[bytes] = []
+        self._items: list[Any] = []
         self._pending_bytes = 0
 
     async def check(self) -> None:
@@ -53,7 +63,7 @@ class JsonlSink:
             unlock_and_close(fd)
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """See `Sink`; the position is always at the start of a line."""
+        """See `Sink`; the position is always at the start of a line or frame."""
         assert self._fd < 0, "open"
         self._fd = self._open_file(must_exist=bool(position))
         try:
@@ -65,17 +75,20 @@ class JsonlSink:
                 with self._storage_errors():
                     os.ftruncate(self._fd, position)
                 self._position = position
+            with self._storage_errors():
+                beginning = os.pread(self._fd, BEGINNING_MAX, 0)
+            self._format.resume(self._codec.beginning(beginning) if beginning else b"")
         except BaseException:
             self._close_file()
             raise
         return self._position
 
-    def prepare(self, item: Any) -> bytes:
-        return to_line(item)
+    def prepare(self, item: Any) -> Any:
+        return self._format.prepare(item)
 
-    def write(self, line: bytes, key: ItemKey) -> None:
-        self._lines.append(line)
-        self._pending_bytes += len(line) + 1
+    def write(self, prepared: Any, key: ItemKey) -> None:
+        self._items.append(prepared)
+        self._pending_bytes += len(prepared) + 1 if type(prepared) is bytes else ROW_BYTES
         if self._pending_bytes >= BUFFER_MAX:
             self._drain()
 
@@ -88,27 +101,29 @@ class JsonlSink:
         return self._position
 
     async def close(self) -> None:
-        self._lines.clear()
+        self._items.clear()
         self._pending_bytes = 0
+        self._format.close()
         with self._storage_errors():
             self._close_file()
 
     def _drain(self) -> None:
         if self._fd < 0:
             raise not_open_error(self._shown)
-        if not self._lines:
+        if not self._items:
             return
-        data = memoryview(b"\n".join([*self._lines, b""]))
+        data = memoryview(self._codec.compress(self._format.encode(self._items)))
         written = 0
         try:
             while written < len(data):
                 written += os.pwrite(self._fd, data[written:], self._position + written)
         except OSError as error:
-            with contextlib.suppress(OSError):  # leave no part of a line behind
+            with contextlib.suppress(OSError):  # leave no part of a record behind
                 os.ftruncate(self._fd, self._position)
             raise write_error(self._shown, error) from error
+        self._format.encoded()
         self._position += written
-        self._lines.clear()
+        self._items.clear()
         self._pending_bytes = 0
 
     def _open_file(self, *, must_exist: bool) -> int:
@@ -150,7 +165,7 @@ class JsonlSink:
         """Return where the next line starts. A last line without a newline, left by another program, gets one."""
         with self._storage_errors():
             end = os.fstat(self._fd).st_size
-            if end and os.pread(self._fd, 1, end - 1) != b"\n":
+            if end and not self._codec.suffix and os.pread(self._fd, 1, end - 1) != b"\n":
                 end += os.pwrite(self._fd, b"\n", end)
         return end
 
@@ -158,7 +173,7 @@ class JsonlSink:
         with self._storage_errors():
             size = os.fstat(self._fd).st_size
             last = os.pread(self._fd, 1, position - 1) if position else b"\n"
-        if last == b"\n":
+        if last == b"\n" or (self._codec.suffix and size >= position):
             return
         what = f"holds {size:,} bytes, but the crawl wrote {position:,}" if size < position else "has other content now"
         raise StorageError(f"{self._shown} was cut, edited or replaced ({what}): {_ADVICE}")
