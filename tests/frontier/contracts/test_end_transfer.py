@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from lycosa.frontier.core.model import RecordKind
 from tests.frontier.contracts.conftest import Open
-from tests.frontier.contracts.test_claims import ONE, SLOW, claimed, nothing, waits
+from tests.frontier.contracts.test_claims import ONE, SLOW, assert_waiting, do_nothing, start_claim
 from tests.frontier.contracts.test_frontier import HOST, PLAIN, run, url, urls_of
 
 
-def test_slot_is_free_once_and_the_lease_stays_until_its_ack(opened: Open) -> None:
+def test_slot_is_free_once_and_the_lease_stays_until_its_ack(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(ONE)
+        frontier = new_frontier(ONE)
         await frontier.push([url(1), url(2), url(3)])
         (first,) = await frontier.lease(5, 0.0)
         frontier.end_transfer(first, 1.0)
@@ -28,9 +28,9 @@ def test_slot_is_free_once_and_the_lease_stays_until_its_ack(opened: Open) -> No
     run(scenario())
 
 
-def test_delay_counts_from_the_start_of_the_transfer(opened: Open) -> None:
+def test_delay_counts_from_the_start_of_the_transfer(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(SLOW)
+        frontier = new_frontier(SLOW)
         await frontier.push([url(1), url(2)])
         (first,) = await frontier.lease(5, 100.0)
         frontier.end_transfer(first, 103.0)
@@ -40,9 +40,9 @@ def test_delay_counts_from_the_start_of_the_transfer(opened: Open) -> None:
     run(scenario())
 
 
-def test_host_that_was_not_contacted_has_its_turn_back(opened: Open) -> None:
+def test_host_that_was_not_contacted_has_its_turn_back(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(SLOW)
+        frontier = new_frontier(SLOW)
         await frontier.push([url(1), url(2)])
         (first,) = await frontier.lease(5, 100.0)
         frontier.end_transfer(first, 101.0, contacted=False)
@@ -54,9 +54,9 @@ def test_host_that_was_not_contacted_has_its_turn_back(opened: Open) -> None:
     run(scenario())
 
 
-def test_failed_and_released_records_come_back(opened: Open) -> None:
+def test_failed_and_released_records_come_back(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(PLAIN)
+        frontier = new_frontier(PLAIN)
         await frontier.push([url(1), url(2)])
         for expected in (1, 2):
             (lease,) = await frontier.lease(1, 0.0)
@@ -72,29 +72,29 @@ def test_failed_and_released_records_come_back(opened: Open) -> None:
     run(scenario())
 
 
-def test_claims_start_when_the_transfer_of_another_page_has_ended(opened: Open) -> None:
+def test_claims_start_when_the_transfer_of_another_page_has_ended(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(ONE)
+        frontier = new_frontier(ONE)
         await frontier.push([url(1)])
         (lease,) = await frontier.lease(5, 0.0)
         woken: list[None] = []
         claim = await frontier.claim(HOST, lambda: woken.append(None), 0.0)
-        await waits(frontier, claim, 0.0)
+        await assert_waiting(frontier, claim, 0.0)
         frontier.end_transfer(lease, 0.0)
         assert woken
         assert await frontier.try_start(claim, 0.0) == 0.0
-        second = await frontier.claim(HOST, nothing, 0.0, lease)
-        await waits(frontier, second, 0.0)
+        second = await frontier.claim(HOST, do_nothing, 0.0, lease)
+        await assert_waiting(frontier, second, 0.0)
         await frontier.release_claim(claim, 0.0)
         await frontier.release_claim(second, 0.0)
-        await claimed(frontier, HOST, 0.0, lease)
+        await start_claim(frontier, HOST, 0.0, lease)
 
     run(scenario())
 
 
-def test_prerequisites_end_with_their_lease_only(opened: Open) -> None:
+def test_prerequisites_end_with_their_lease_only(new_frontier: Open) -> None:
     async def scenario() -> None:
-        frontier = opened(replace(PLAIN, robots=True))
+        frontier = new_frontier(replace(PLAIN, robots=True))
         await frontier.push([url(1)])
         (lease,) = await frontier.lease(5, 1e6)
         assert lease.record.kind == RecordKind.ROBOTS
