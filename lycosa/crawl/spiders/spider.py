@@ -58,6 +58,8 @@ class Spider:
 
     def __init__(self, **arguments: str) -> None:
         self.__dict__.update(arguments)
+        if self.start_urls == ():
+            self.start_urls = []  # a list of its own, to append to
         owner = type(self).__name__
         if not self.name:
             raise BadSpider(f"{owner} has no name: write name = '...' in the class")
@@ -115,9 +117,9 @@ class Spider:
         """Handle the end. `reason`: "finished", "shutdown" (interrupted), "failed", or that of `CloseSpider`."""
 
 
-def domains_as_urls(domains: Iterable[str]) -> list[str]:
+def domains_as_urls(domains: Iterable[str | None], scheme: str = "http") -> list[str]:
     """Return a URL for each of `allowed_domains`. As a seed with scope `domain` it permits exactly that domain."""
-    return [f"http://{domain.strip().removeprefix('.')}/" for domain in domains]
+    return [f"{scheme}://{domain.strip().removeprefix('.')}/" for domain in domains if domain is not None]
 
 
 async def start_requests(spider: Spider, process_start: Sequence[Callable[..., Any]] = ()) -> AsyncIterator[Request]:
