@@ -87,8 +87,8 @@ ACTIVE = IdleStatus()
 class EngineLimits:
     """Maximum `concurrency` (leases at a time), `lease_max_s` (seconds per visit) and `max_pages` (per segment).
 
-    `callback_bytes_max` bounds the bodies of pages in callbacks. `exit_when_idle` ends the run when all remaining records are due later (see `Engine.idle_until`). `shared`: whether
-    other workers fetch pages of the same crawl.
+    `callback_bytes_max` bounds the bodies of pages in callbacks. `exit_when_idle` ends the run when all remaining
+    records are due later (see `Engine.idle_until`). `shared`: whether other workers fetch pages of the same crawl.
     """
 
     concurrency: int = 64

@@ -1,7 +1,7 @@
 """Items in a file, exactly once: `open(position)` cuts off what was written after the committed position.
 
-Records are those of an `ItemFormat`, compressed by a `Codec`. Positions are bytes from the start of the file. After every
-`flush`, even a failed one, the file ends with a complete record or frame. One process writes a file at a time (an
+Records are those of an `ItemFormat`, compressed by a `Codec`. Positions are bytes from the start of the file. After
+every `flush`, even a failed one, the file ends with a complete record or frame. One process writes a file at a time (an
 advisory lock). Raises `StorageFull` or `StorageError`.
 """
 

@@ -65,7 +65,7 @@ class JsonLines:
 
 
 class Csv:
-    """RFC 4180 with a header and line ends of Unix. Lists of plain values are joined with commas, other values are JSON.
+    """RFC 4180 with a header and Unix line ends. Lists of plain values are joined with commas, other values are JSON.
 
     The columns are `fields`, or those of a file that is continued, or all fields of the first batch. Fields of items
     that are no columns are left out, and counted in a warning.
