@@ -91,7 +91,7 @@ async def be_other(_: str) -> None:
 
 async def be_gateway(port: str) -> None:
     """Serve a pool in memory with PROXIES proxies."""
-    from lycosa.app.proxies.gateway import allow_connections, gateway_context
+    from lycosa.app.proxies.gateway import gateway_context, raise_open_files_limit
     from lycosa.proxies.core.gateway.access_rules import AccessRules, NamePolicy
     from lycosa.proxies.core.gateway.limits import Limits
     from lycosa.proxies.core.policy import TargetPolicy
@@ -101,7 +101,7 @@ async def be_gateway(port: str) -> None:
 
     pool = LocalPool(lambda _: TargetPolicy(concurrency=0))
     await pool.add(parse_proxy(f"127.1.{number // 250}.{1 + number % 250}:{port}") for number in range(PROXIES))
-    allow_connections(Limits())
+    raise_open_files_limit(Limits())
     with open_listener("127.0.0.1:0", has_accounts=False) as listener:
         async with run_gateway(gateway_context(pool, access=AccessRules(names=NamePolicy.TRUST)), listener):
             print(listener.getsockname()[1], flush=True)

@@ -1,6 +1,6 @@
-"""Lycosa: a crawler platform. The names here are public; all others may change.
+"""Lycosa: a crawler platform. The names here are public; all other names may change.
 
-They are imported when they are first used, so that `lycosa --help` does not load a crawler.
+Each name is imported on first use, so `lycosa --help` does not load a crawler.
 """
 
 from __future__ import annotations

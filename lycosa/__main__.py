@@ -1,12 +1,12 @@
-"""The entry point of the command `lycosa` and of `python -m lycosa`."""
+"""The entry point of `lycosa` and `python -m lycosa`."""
 
 import sys
 
 
 def main() -> int:
-    """Run the command line of the program. Return the exit code."""
+    """Run the command line of this process. Return the exit code."""
     try:
-        # Imported here, so that Ctrl-C during the imports leaves no traceback.
+        # Imported here, so Ctrl-C during the imports prints no traceback.
         from lycosa.cli.main import main as run
 
         return run()

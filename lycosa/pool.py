@@ -1,4 +1,4 @@
-"""A pool of proxies for your own programs: leases the best one for a site, to one worker at a time.
+"""A pool of proxies for your own programs: leases the best proxy for a site, to one worker at a time.
 
 from lycosa.pool import open_pool
 
@@ -29,11 +29,12 @@ __all__ = ["Blame", "LeasedProxy", "NoProxy", "Outcome", "OutcomeRule", "Pool", 
 async def open_pool(
     address: str | Path, policies: Policies | Mapping[str, Any] | None = None, *, create: bool = False
 ) -> AsyncIterator[Pool]:
-    """Open the pool at an address while the block runs: `memory:`, a folder, `redis://HOST:6379/0?pool=NAME`.
+    """Open the pool at an address while the block runs: `memory:`, a folder, or `redis://HOST:6379/0?pool=NAME`.
 
-    `policies` is the table `proxies` of a project file, such as {"default": {"lease_s": 30}}; by default that of the
-    project that the current folder is in. With `create`, a missing pool is created. Raises `UsageError` for an invalid
-    address or policy, and for a missing pool; `StateError` for a pool that cannot be opened. See docs/proxies.md.
+    `policies` has the form of the table `proxies` in a project file: {"default": {"lease_s": 30}}. The default is the
+    table of the project that the current folder is in. With `create`, a missing pool is created. Raises `UsageError`
+    for an invalid address or policy, and for a missing pool; `StateError` if the pool cannot be opened. See
+    docs/proxies.md.
     """
     if policies is None:
         parsed = pools.project_policies(Path.cwd())

@@ -1,4 +1,4 @@
-"""A durable queue with the interface and the exceptions of Python's `queue.Queue`, shared by processes and threads.
+"""A durable queue that processes and threads share, with the interface and exceptions of Python's `queue.Queue`.
 
 from lycosa.queue import Queue
 

@@ -1,4 +1,4 @@
-"""A run that has to end at once does not wait for servers, and reports what those that do not answer have missed."""
+"""Ends a run at once: it does not wait for servers that do not answer, and reports what they have missed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from lycosa.infra.shutdown import ShutdownDeadline, shutdown_deadline
 log = logging.getLogger(__name__)
 
 PAGES = "pages since the last commit are fetched again"
-PROXIES = "leased proxies come back when their leases expire, and their last uses do not count"
+PROXIES = "leased proxies are free again when their leases expire, and their last uses do not count"
 
 
 @contextmanager
 def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warning) -> Iterator[ShutdownDeadline]:
-    """Yield the deadline of all servers that are opened in the block, and report those that did not answer.
+    """Yield a deadline for all servers that are opened in the block. At the end, report servers that did not answer.
 
-    `lost` says what a server misses that does not answer.
+    `lost` says what a server that does not answer misses.
     """
     with shutdown_deadline() as deadline:
         try:
             yield deadline
         finally:
             for problem in deadline.abandoned.values():
-                report(f"{problem}: not waited for any more: {lost}")
+                report(f"{problem}: no longer waiting for it: {lost}")
 
 
 def lost_by_fast_shutdown(settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""Imports what settings name as `module:function` or `module:Class`, once, when a crawl is built."""
+"""Imports the functions and classes that settings name as `module:function` or `module:Class`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lycosa.crawl.spiders.spider import Spider
 
 
 def import_function(setting: str, word: str, arguments: str) -> Callable[..., Any]:
-    """Return the function `module:function`, imported. Raises `BadSetting`.
+    """Import and return a function given as `module:function`. Raises `BadSetting`.
 
-    The module may be a file in the current folder. `arguments` names the arguments, as in "method, url, body".
+    The module may be a file in the current folder. `arguments` are the names of its arguments: "method, url, body".
     """
     found = _import(setting, word)
     if problem := _problem(found, arguments):
@@ -26,17 +26,20 @@ def import_function(setting: str, word: str, arguments: str) -> Callable[..., An
 
 
 def import_class(setting: str, part: Any) -> Any:
-    """Return the class `module:Class`, imported, or any `part` that is not text as it is. Raises `BadSetting`."""
+    """Import and return a class given as `module:Class`; return any other `part` unchanged. Raises `BadSetting`."""
     if not isinstance(part, str):
         return part
     found = _import(setting, part)
     if not isinstance(found, type):
-        raise BadSetting(f"{setting}: {part} is a {type(found).__name__}: name a class")
+        raise BadSetting(f"{setting}: {part} is a {type(found).__name__}: give a class")
     return found
 
 
 def spider_function(spider: Spider, attribute: str, arguments: str) -> Callable[..., Any] | None:
-    """Return the spider's attribute of this name, a function, or None if it has none. Raises `UsageError`."""
+    """Return a function that is an attribute of the spider, None if there is none.
+
+    Raises `UsageError` if the attribute is not a function with these arguments.
+    """
     found: Any = getattr(spider, attribute, None)
     if found is not None and (problem := _problem(found, arguments)):
         raise UsageError(f"{type(spider).__name__}.{attribute} {problem}")
@@ -71,7 +74,7 @@ def _import_module(setting: str, name: str) -> Any:
 
 
 def _problem(found: Any, arguments: str) -> str:
-    """Return why `found` cannot be called with these arguments, or ""."""
+    """Return why `found` cannot be called with these arguments, "" if it can."""
     if not callable(found):
         return f"is a {type(found).__name__}: write a function ({arguments})"
     if inspect.iscoroutinefunction(found):

@@ -22,13 +22,13 @@ class Queue(FolderQueue):
     """
 
     def __new__(cls, path: Any, *arguments: Any, **options: Any) -> Any:
-        """Return a `RedisQueue`, which is no subclass, when `path` is a URL. Raises `UsageError` for other URLs."""
+        """Return a `RedisQueue`, which is not a subclass, for a Redis URL. Raises `UsageError` for other URLs."""
         if is_redis_url(path):
             return RedisQueue(path, *arguments, order=cls.order, **options)
         if isinstance(path, str) and "://" in path:
             shown = path.rpartition("@")[2].partition("?")[0].rpartition("://")[2]  # without a login
             raise UsageError(
-                f"{path.partition('://')[0]}://{shown} is no queue: write a folder, or redis://HOST:6379/0?queue=NAME"
+                f"{path.partition('://')[0]}://{shown} is not a queue: give a folder, or redis://HOST:6379/0?queue=NAME"
             )
         return super().__new__(cls)
 
@@ -42,7 +42,8 @@ class LifoQueue(Queue):
 class PriorityQueue(Queue):
     """Lowest priority first: `queue.PriorityQueue`. See `Queue`.
 
-    The priority is the item itself or the first thing in it, a number or text; equal ones come first in, first out.
+    The priority is a number or text: the item itself, or its first element. Items of equal priority are first in, first
+    out.
     """
 
     order = Order.PRIORITY

@@ -1,4 +1,4 @@
-"""Fingerprint rules, segment naming and scope of a crawl, from its settings or from the description in its state."""
+"""The fingerprint rules, segment naming and scope of a crawl, from its settings or the description in its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lycosa.frontier.core.segments import SegmentNaming, parse_segments
 
 KEY_ARGUMENTS, SEGMENT_ARGUMENTS = "method, url, body", "request, now"
 OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
-"""What the names of rules end with that only the spider's own code can apply."""
+"""Suffixes of the names of rules that only the spider's own code can apply."""
 
 
 def fingerprint_rules_of(settings: Settings, spider: Spider) -> FingerprintRules:
@@ -35,19 +35,19 @@ def fingerprint_rules_of(settings: Settings, spider: Spider) -> FingerprintRules
 
 
 def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
-    """Return the fingerprint function of a state with these rules. Raises `BadSetting` if they are a spider's code."""
+    """Return the fingerprint function of a state with these rules. Raises `BadSetting` if they need a spider's code."""
     if key and key[-1].endswith(OWN_KEY):
         raise BadSetting(f"{key[-1]} computes the fingerprints of this crawl: only a run of its spider can call it")
     return _parse_words(key).fingerprint if key else fingerprint
 
 
 def spider_fingerprint(common: Fingerprint, spider: str) -> Fingerprint:
-    """Return the fingerprint function of one of several spiders: each fetches a URL for itself."""
+    """Return the fingerprint function of one of several spiders. Each spider fetches a URL independently."""
     return partial(_salted, common, spider_salt(spider))
 
 
 def spider_salt(spider: str) -> int:
-    """Return what the fingerprints of one of several spiders are XORed with."""
+    """Return the value that the fingerprints of one of several spiders are XORed with."""
     return xxh3_64_intdigest(spider.encode())
 
 
@@ -58,7 +58,7 @@ def _salted(common: Fingerprint, salt: int, method: str, url: str, body: bytes) 
 def _parse_words(words: Sequence[str]) -> FingerprintRules:
     functions = [word for word in words if is_function(word)]
     if len(functions) > 1:
-        raise BadSetting(f"fingerprint_rules: {' and '.join(functions)}: there can be one function")
+        raise BadSetting(f"fingerprint_rules: {' and '.join(functions)}: only one function is allowed")
     shipped = [word for word in words if not is_function(word)]
     if not functions:
         return parse_rules(shipped)
@@ -78,7 +78,7 @@ def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
 
 
 class ScopeOptions(Protocol):
-    """The maximum depth, and the globs of allowed and denied URLs: settings, or the description of a state."""
+    """The maximum depth, and the globs of allowed and denied URLs: from settings, or from a state's description."""
 
     @property
     def depth(self) -> int | None: ...

@@ -1,4 +1,4 @@
-"""Opens search indexes, their indexers and the search site. Raises `IndexFailure`, whose message says what to do."""
+"""Opens search indexes, their indexers and the search site. Raises `IndexFailure`; its message says what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lycosa.search.ports import Index
 
 
 def open_index(path: Path, *, write: bool = False) -> Index:
-    """Open the index in a folder. With `write` create it if it does not exist, and take its writer lock."""
+    """Open the index in a folder. With `write`, create it if it does not exist, and take its writer lock."""
     return tantivy.TantivyIndex(path, write=write)
 
 
@@ -20,12 +20,12 @@ def erase_index(path: Path) -> None:
 
 
 def file_indexer(index: Index, file: Path) -> Indexer:
-    """Return what indexes the items in a file."""
+    """Return the indexer for the items in a file."""
     return Indexer(index, file, source_name(file))
 
 
 def build_search_site(index: Index, title: str) -> object:
-    """Return the search site over an index, as an ASGI application."""
-    from lycosa.search.site.app import build_site  # slow to import, and `lycosa search` does not need it
+    """Return the search site of an index, as an ASGI application."""
+    from lycosa.search.site.app import build_site  # slow to import, and not needed by `lycosa search`
 
     return build_site(index, title=title)

@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are used, so that help is quick."""
+"""A group of commands whose modules are imported only when they are used, so help is fast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import click
 
 
 class LazyGroup(click.Group):
-    """`commands_by_name`: the module of each command, where it is called `command`, and its line in the help."""
+    """A group of commands. `commands_by_name` maps a name to (module, line in the help).
+
+    The module has the command as `command`.
+    """
 
     def __init__(self, *args: Any, commands_by_name: Mapping[str, tuple[str, str]], **options: Any) -> None:
         super().__init__(*args, **options)

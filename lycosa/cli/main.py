@@ -20,7 +20,7 @@ import click
 from lycosa import __version__
 from lycosa.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, one_line
 from lycosa.cli.lazy_group import LazyGroup
-from lycosa.cli.streams import drop_output, drop_unwritable, fill_closed
+from lycosa.cli.streams import drop_output, drop_unwritable, open_closed_streams
 from lycosa.core.errors import LycosaError, StorageError, UsageError
 
 MESSAGE_MAX = 500
@@ -95,7 +95,7 @@ def lycosa(ctx: click.Context, *, version: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of this process. Return the exit code."""
-    fill_closed()
+    open_closed_streams()
     try:
         _refuse_stale_modules()
         return _run(sys.argv[1:] if argv is None else list(argv))

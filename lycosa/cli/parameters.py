@@ -1,4 +1,4 @@
-"""Types of options and arguments, besides those of click."""
+"""Types of options and arguments, in addition to those of click."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class Number(click.FloatRange):
-    """A number in a range, but not NaN, which click accepts."""
+    """A number in a range. NaN, which click accepts, is refused."""
 
     name = "number"
 
@@ -21,7 +21,7 @@ class Number(click.FloatRange):
 
 
 class NonEmptyText(click.types.StringParamType):
-    """A text that is not empty: an empty one mostly comes from a shell variable that is not set."""
+    """A text that is not empty: an empty value is usually a shell variable that is not set."""
 
     name = "text"
 

@@ -1,4 +1,4 @@
-"""For commands that serve pages: a listening socket, and a server that ends with a signal."""
+"""Helpers for commands that serve pages: a listening socket, and a server that a signal stops."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import uvicorn
 from lycosa.core.errors import LycosaError, UsageError
 
 FINISH_TIMEOUT_S = 2
-"""Time for requests under way to finish after a signal."""
+"""Seconds that requests in progress have to finish after a signal."""
 
 
 def listen(
     host: str, port: int, option: str = "--bind", *, advice: str = "--port 0", any_port: bool = False
 ) -> socket.socket:
-    """Return a socket that listens there; with `any_port` on a free port if this one is in use.
+    """Return a socket that listens on the address. With `any_port` it takes a free port if this one is in use.
 
-    Raises `UsageError` for an address that does not exist, `LycosaError` for one that cannot be used.
+    `option` and `advice` are for messages. Raises `UsageError` for an address that does not exist, `LycosaError` for
+    one that cannot be used.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -40,7 +41,7 @@ def listen(
 
 
 class Server(uvicorn.Server):
-    """A server that ends with SIGINT or SIGTERM. uvicorn itself would raise the signal again at the end."""
+    """A server that SIGINT or SIGTERM stops. uvicorn's own server would raise the signal again at the end."""
 
     def __init__(self, app: object, *, lifespan: bool = False, connections_max: int | None = None) -> None:
         super().__init__(
@@ -58,7 +59,7 @@ class Server(uvicorn.Server):
 
     @property
     def interrupted(self) -> bool:
-        """Whether SIGINT ended it."""
+        """Whether SIGINT stopped the server."""
         return self._received == signal.SIGINT
 
     @contextlib.contextmanager

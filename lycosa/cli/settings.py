@@ -23,7 +23,7 @@ SECRET = frozenset({"http_pass"})
 """Passwords: only `--get` shows them."""
 
 ADDRESSES = frozenset({"frontier", "output", "proxy", "proxy_pool"})
-"""Settings that may be URLs with a password in them."""
+"""Settings that may be URLs with a password."""
 
 SENTINEL_PASSWORD = re.compile(r"(?<=[?&]sentinel_password=)[^&]+")
 
@@ -91,7 +91,7 @@ def _show_all(rows: Sequence[tuple[str, Any]], places: Mapping[str, str]) -> Non
 
 
 def as_text(value: Any) -> str:
-    """Return a value as it is written after -s."""
+    """Return a value as it would be written after -s."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -108,7 +108,7 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 def _for_json(value: Any) -> Any:
-    """Return a value in a form that JSON can hold: classes by name."""
+    """Return a value that JSON can represent; a class becomes its name."""
     if isinstance(value, Mapping):
         return {str(_for_json(key)): _for_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

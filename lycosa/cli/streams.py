@@ -1,4 +1,4 @@
-"""The standard streams of a command: closed ones are replaced, and failing writes raise `StorageError`."""
+"""The standard streams of a command: replaces closed streams, and raises `StorageError` for failed writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.core.errors import StorageError
 
 
 class Output(io.FileIO):
-    """Standard output. A failing write raises `StorageError`, but `BrokenPipeError` if the reader has ended."""
+    """Standard output. A failed write raises `StorageError`, or `BrokenPipeError` if the reader has exited."""
 
     def write(self, data: object, /) -> int:
         try:
@@ -23,10 +23,10 @@ class Output(io.FileIO):
             raise StorageError(f"standard output cannot be written: {why}") from None
 
 
-def fill_closed() -> None:
-    """Open /dev/null for standard streams that are closed (`>&-`), or sockets and files would get their numbers.
+def open_closed_streams() -> None:
+    """Open /dev/null for closed standard streams (`>&-`); otherwise sockets and files would get their numbers.
 
-    Standard output becomes read only, so that writing items to it fails instead of losing them.
+    A closed standard output is opened read-only, so writing items to it fails and does not lose them silently.
     """
     for fd, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -42,12 +42,12 @@ def fill_closed() -> None:
 
 
 def drop_output() -> None:
-    """Discard what is left of the output: Python would try to write it again at exit."""
+    """Discard the buffered output. Otherwise Python would try to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def drop_unwritable() -> None:
-    """Drop the output if it cannot be written."""
+    """Discard the buffered output if it cannot be written."""
     try:
         sys.stdout.flush()
     except (OSError, StorageError):

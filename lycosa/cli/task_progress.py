@@ -1,4 +1,4 @@
-"""The progress of a command that handles many rows, on standard error: a live line, or a line every few seconds."""
+"""Shows the progress of a command that handles many rows, on standard error: a live line, or regular lines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ ShowProgress = Callable[[int, int], None]
 
 @contextmanager
 def task_progress(noun: str, verb: str, total: int, *, shares_terminal: bool = False) -> Iterator[ShowProgress]:
-    """Yield a function that shows the number of rows handled, and how much of `total` (rows or bytes; 0: unknown).
+    """Yield a function `show(rows handled, part of total done)`. `total` is in rows or bytes; 0 means unknown.
 
-    A terminal gets a live line; with `shares_terminal` only if standard output is no terminal, where rows appear.
+    A terminal gets a live line, others a line every few seconds. With `shares_terminal` the command writes rows to
+    standard output, so there is no live line if that is a terminal.
     """
     started = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""`lycosa version`: the version, and with -v those of the libraries."""
+"""`lycosa version`: the version of Lycosa; with -v, also the versions of the libraries."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ from lycosa.core.errors import BadSetting
 SHORT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 HOST = re.compile(r"(?=.*[^\d.])[\w-]+(?:\.[\w-]+)*\.?", re.ASCII)
 ORDER_STEP = 100
-"""Parts given as a list, without numbers, get 100, 200, 300..."""
+"""Parts that are listed without numbers get 100, 200, 300, ..."""
 
 ORDER = Integer(-1_000_000, 1_000_000)
 EVERYWHERE = "*"
 SIMILARITY_MIN = 0.9
-"""How similar a path must be to that of a part of Scrapy to be a misspelling of it: its parts differ by more."""
+"""Minimum similarity at which a path counts as a misspelled path of Scrapy's. Scrapy's paths differ more than that."""
 
 
 class ListOf(NamedTuple):
@@ -69,8 +69,8 @@ class Networks(NamedTuple):
 class PartOrder(NamedTuple):
     """Which parts run, and in which order.
 
-    Maps a class, an object, `module:Class` or a short name to a number, or to None to switch it off. A list stands for
-    the numbers 100, 200, 300...
+    Maps a class, an object, `module:Class` or a short name to a number, or to None to disable it. In a list the parts
+    get the numbers 100, 200, 300, ...
     """
 
     expected: str = "a list of classes or 'module:Class', or a table of them with numbers (or none)"
@@ -94,7 +94,7 @@ class ImageSizes(NamedTuple):
 
 
 class UserTable(NamedTuple):
-    """Any values of the user, by name."""
+    """The user's own values of any kind, by name."""
 
     expected: str = "a table"
 
@@ -103,7 +103,7 @@ class UserTable(NamedTuple):
 
 
 def split(text: str, *, commas: bool = True) -> list[str]:
-    """Return the elements of a text: its lines, or, of a single line, the texts between commas."""
+    """Return the elements of a text: its lines, or the texts between commas if it is a single line."""
     elements = text.split("," if commas and "\n" not in text else "\n")
     return [element.strip() for element in elements if element.strip()]
 
@@ -139,14 +139,14 @@ def _table(value: object) -> Mapping[Any, Any]:
 
 
 def _numbered(entries: Sequence[str]) -> Iterator[tuple[str, str | int]]:
-    """Yield names with their numbers; names without a number are counted."""
+    """Yield names with their numbers; a name without a number gets ORDER_STEP times its position."""
     for n, entry in enumerate(entries, 1):
         name, equals, order = entry.partition("=")
         yield name.strip(), order.strip() if equals else ORDER_STEP * n
 
 
 def _part(name: object) -> Any:
-    """Return a class or an object as it is, and a name as `module:Class` or as a short name."""
+    """Return a class or an object unchanged, and a name as `module:Class` or a short name."""
     if isinstance(name, type) or type(name).__module__ != "builtins":
         return name
     if not isinstance(name, str):
@@ -160,10 +160,10 @@ def _part(name: object) -> Any:
 
 
 def _is_unneeded(part: str | type, order: int | None) -> bool:
-    """Return whether a part of Scrapy that Lycosa does not have is switched off. Raises `BadSetting` if it is on."""
+    """Return whether this disables a part of Scrapy that Lycosa lacks. Raises `BadSetting` if it enables one."""
     if not isinstance(part, str) or not part.startswith("scrapy."):
         return False
-    from difflib import get_close_matches  # slow to import, and seldom needed
+    from difflib import get_close_matches  # slow to import, and rarely needed
 
     if near := get_close_matches(part, SCRAPY_PARTS, n=1, cutoff=SIMILARITY_MIN):
         raise BadSetting(f"Scrapy has no {part}: did you mean {near[0].replace(':', '.')}?")

@@ -30,7 +30,7 @@ PRINTABLE_LINE = re.compile(r"[\x20-\x7e]+")
 
 
 class SettingKind(Protocol):
-    """What a setting may hold."""
+    """A kind of value that a setting may have."""
 
     @property
     def expected(self) -> str:
@@ -63,10 +63,10 @@ class Integer(NamedTuple):
 
 
 class UrlCount(Integer):
-    """A number of URLs for which a Bloom filter has room."""
+    """The capacity of a Bloom filter, in URLs."""
 
     def convert(self, value: object) -> int | None:
-        from lycosa.core.bloom import too_large  # slow to import, and seldom needed
+        from lycosa.core.bloom import too_large  # slow to import, and rarely needed
 
         number = float(value) if isinstance(value, (float, str)) else 0.5
         whole = int(number) if number.is_integer() else value
@@ -159,7 +159,7 @@ class Choice(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Text that matches `pattern`. `empty` is the result for empty text or None; ... if they are not allowed."""
+    """Text that matches `pattern`. `empty` is the result for empty text and None; ... means they are not allowed."""
 
     expected: str
     pattern: re.Pattern[str]
@@ -174,7 +174,7 @@ class Text(NamedTuple):
 
 
 class FilePath(NamedTuple):
-    """The path of a file or folder, with `~` expanded; None without one."""
+    """The path of a file or folder, with `~` expanded; None for no path, unless it is `required`."""
 
     expected: str
     suffixes: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ def is_none(value: object) -> bool:
 
 
 def hide_login(url: object) -> object:
-    """Return a URL, or text meant as one, without its login, for messages."""
+    """Return a URL, or text meant as one, with `***` in place of its login, for messages."""
     return LOGIN.sub(r"\1***@", url) if isinstance(url, str) else url
 
 

@@ -3,8 +3,8 @@
     defaults < pyproject.toml [tool.lycosa] < lycosa.toml (top level, then [crawl]) < LYCOSA_*
              < the spider's custom_settings < -s NAME=VALUE < the other options
 
-The files are those of the project, which is searched from the current folder upwards. An unknown name or an invalid
-value raises `BadSetting`: one line that says what is wrong, where, and what to write instead.
+The files are those of the project: the nearest folder with settings, from the current folder upwards. An unknown name
+or an invalid value raises `BadSetting`: one line that says what is wrong, where, and what to write instead.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from lycosa.storage.core.stream_url import is_address
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
 NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY"})
-"""Environment variables with our prefix that are no settings: LYCOSA_DEBUG=1 shows tracebacks."""
+"""Environment variables with our prefix that are not settings. LYCOSA_DEBUG=1 shows tracebacks."""
 SIMILARITY_SURE = 0.8
-"""A name that is this similar to a setting is a misspelling of it, and not the user's own."""
+"""Minimum similarity at which an unknown name counts as a misspelled setting, not as one of the user's own."""
 
 USER = "user"
 DEFAULT = "default"
 
 
 class RawSetting(NamedTuple):
-    """One value as written. `place` names the file, variable or option; relative paths start at `base`."""
+    """One value as written. `place` names the file, variable or option; paths are relative to `base`."""
 
     place: str
     name: str
@@ -86,24 +86,24 @@ def did_you_mean(name: str) -> str:
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message that suggests the known name nearest to `name`, or ""."""
-    import difflib  # slow to import, and only mistakes need it
+    import difflib  # slow to import, and needed only for mistakes
 
     return did_you_mean(next(iter(difflib.get_close_matches(name, list(known), n=1)), ""))
 
 
 def unknown_setting(name: str) -> str:
-    """Return the message for a setting that does not exist: its new name, a suggestion, or where own settings go.
+    """Return the message for an unknown setting: its new name, a suggestion, or where the user's own settings go.
 
-    A name that is only somewhat similar (TEXT_LIMIT and DEPTH_LIMIT) gets both hints.
+    A name that is only roughly similar to a setting (TEXT_LIMIT to DEPTH_LIMIT) gets both hints.
     """
     if renamed := renamed_setting(name):
         return renamed
     unknown = f"unknown setting {_shown(name)}"
-    own = f"ne of your own goes into the table user, as user.{name:.40}"
+    own = f"your own settings go into the table user, as user.{name:.40}"
     nearest = _nearest(name)
     if not nearest:
-        return f"{unknown}: o{own}"
-    return unknown + did_you_mean(nearest) + ("" if _nearest(name, SIMILARITY_SURE) else f" O{own}")
+        return f"{unknown}: {own}"
+    return unknown + did_you_mean(nearest) + ("" if _nearest(name, SIMILARITY_SURE) else f" Y{own[1:]}")
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class _Merged:
             self._add(given)
 
     def check(self) -> None:
-        """Raise `BadSetting` for values that do not go together."""
+        """Raise `BadSetting` for values that cannot be combined."""
         if self.values.get("http_user") and not self.values.get("http_auth_domain"):
             advice = "set http_auth_domain too, so that no other site gets the password (* sends it to every host)"
             raise BadSetting(f"{self.places['http_user']}: http_user: {advice}")
@@ -127,7 +127,7 @@ class _Merged:
     def _add(self, given: RawSetting) -> None:
         name = given.name.replace("-", "_")
         if name in kinds():
-            self.combined.pop(name, None)  # our name overrides both of Scrapy's in earlier layers
+            self.combined.pop(name, None)  # our name overrides both of Scrapy's names in earlier layers
             self._keep(given, name, given.value)
         elif name.startswith(f"{USER}."):
             self._keep(given, USER, {given.name.partition(".")[2]: given.value})
@@ -190,7 +190,7 @@ def _shown(value: object) -> str:
 
 
 def _nearest(name: str, cutoff: float = 0.6) -> str:
-    """Return the setting with the most similar name, "" without one."""
+    """Return the setting with the most similar name; "" if none is similar."""
     import difflib
 
     names = [*kinds(), *SCRAPY_NAMES, *UNSUPPORTED] if name.isupper() else [*kinds()]
@@ -217,7 +217,7 @@ def _from_text(text: str) -> RawSetting:
 
 
 def _from_files(folder: Path, base: Path | None) -> Iterator[RawSetting]:
-    """Yield the settings of the files: for each the top level, then its table `crawl`; `proxies` is for pools."""
+    """Yield the settings of each file: its top level, then its table `crawl`. The table `proxies` is for pools."""
     for place, table in read_files(folder):
         crawl = table.get("crawl", {})
         if not isinstance(crawl, Mapping):

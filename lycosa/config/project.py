@@ -17,7 +17,7 @@ PROXIES = "proxies"
 
 
 def find_project(folder: Path) -> Path | None:
-    """Return the nearest folder, from here upwards, that holds settings; None without one."""
+    """Return the nearest folder with settings, from `folder` upwards; None if there is none."""
     folder = folder.absolute()
     return next((each for each in (folder, *folder.parents) if _has_settings(each)), None)
 
@@ -35,7 +35,7 @@ def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
 def read_proxies(folder: Path) -> tuple[str, Mapping[str, object]]:
     """Return the place and the table `proxies` of the project that contains `folder`. Raises `BadSetting`.
 
-    If both files have the table, that of lycosa.toml is used; without one the table is empty.
+    If both files have the table, that of lycosa.toml is used. If neither has it, the result is empty.
     """
     project = find_project(folder)
     for place, table in reversed(read_files(project) if project else []):
@@ -48,7 +48,7 @@ def read_proxies(folder: Path) -> tuple[str, Mapping[str, object]]:
 
 
 def read_toml(path: Path) -> Mapping[str, object]:
-    """Return the content of a file, {} if it does not exist. Raises `BadSetting`."""
+    """Return the content of a file; {} if it does not exist. Raises `BadSetting`."""
     try:
         text = path.read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):

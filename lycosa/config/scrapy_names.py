@@ -39,7 +39,7 @@ def _replace(word: object, replacement: object, value: Any) -> Any:
 
 
 def _multiply(factor: float, value: Any) -> Any:
-    """Convert a value to our unit; 0 is no limit."""
+    """Convert a value to our unit; 0, which means "no limit" in Scrapy, becomes None."""
     number = float(value)
     return round(number * factor) if number else None
 
@@ -139,11 +139,14 @@ EQUIVALENTS: Mapping[str, Equivalent] = {
     "URLLENGTH_LIMIT": Equivalent("max_url_length", *_UNLIMITED),
     "USER_AGENT": Equivalent("user_agent"),
 }
-"""Scrapy's name, our name."""
+"""Our settings by Scrapy's name."""
 
 
 class Combination(NamedTuple):
-    """Our setting for two of Scrapy's. `read` converts those that are set to our value, None for no value."""
+    """Our setting for two of Scrapy's. `read` converts those that are given to our value; None for no value.
+
+    `writes` convert our value to that of each of the two.
+    """
 
     names: tuple[str, str]
     read: Callable[[Mapping[str, Any]], Any]
@@ -183,4 +186,4 @@ SCRAPY_NAMES: Mapping[str, str] = {
     **{name: each.setting for name, each in EQUIVALENTS.items()},
     **{name: setting for setting, each in COMBINATIONS.items() for name in each.names},
 }
-"""Every name of Scrapy that is accepted, and our setting."""
+"""Our setting for every accepted name of Scrapy."""

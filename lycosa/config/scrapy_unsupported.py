@@ -27,7 +27,7 @@ IGNORED = frozenset({
 
 
 class UnsupportedSetting(NamedTuple):
-    """What to do instead. `harmless` are the values that ask for what happens anyway."""
+    """What to do instead. `harmless` values ask for what Lycosa does anyway."""
 
     advice: str
     harmless: Sequence[object] = ()
@@ -44,7 +44,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
     }),
     ("projects have no commands of their own: write a script that calls lycosa", {"COMMANDS_MODULE": ("",)}),
     ("write follow=False in the rules", {"CRAWLSPIDER_FOLLOW_LINKS": (True,)}),
-    ("names are resolved by the system; connect_timeout applies to that, too", {
+    ("names are resolved by the system; connect_timeout includes that", {
         "DNS_RESOLVER": (), "DNS_TIMEOUT": (), "TWISTED_DNS_RESOLVER": (),
     }),
     ("there is one downloader; a class of your own goes into downloader_middlewares or extensions", {
@@ -97,7 +97,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
     ("write all pipelines into pipelines", {"ITEM_PIPELINES_BASE": ({},)}),
     ("write a pipeline", {"ITEM_PROCESSOR": ("scrapy.pipelines.ItemPipelineManager",)}),
     ("write log_level = 'CRITICAL'", {"LOG_ENABLED": (True,)}),
-    ("the log is appended to; remove the file before", {"LOG_FILE_APPEND": (True,)}),
+    ("the log is appended; delete the file before the crawl", {"LOG_FILE_APPEND": (True,)}),
     ("add a filter or a handler to Python's logging", {"LOG_FORMATTER": ("scrapy.logformatter.LogFormatter",)}),
     ("use the spider's logger instead of print", {"LOG_STDOUT": (False,)}),
     ("no mail is sent: connect spider_closed in an extension", {
@@ -138,9 +138,9 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "TWISTED_REACTOR": (None, "twisted.internet.asyncioreactor.AsyncioSelectorReactor"),
     }),
 )  # fmt: skip
-"""Advice, and the settings it is about with their harmless values."""
+"""Advice, and the settings to which it applies with their harmless values."""
 
 UNSUPPORTED: Mapping[str, UnsupportedSetting] = {
     name: UnsupportedSetting(advice, harmless) for advice, names in _UNSUPPORTED for name, harmless in names.items()
 }
-"""By name of the setting."""
+"""By the name of the setting."""

@@ -87,7 +87,7 @@ class Settings:
     exit_when_idle: Annotated[bool, Boolean()] = False
     """End when the remaining URLs are due later, instead of waiting."""
     max_url_length: Annotated[int | None, Integer(1, 1_000_000, optional=True)] = 2083
-    """Longest URL to follow, in characters; None for no limit."""
+    """Maximum length of URLs to follow, in characters; None for no limit."""
     depth_priority: Annotated[int, Integer(-1_000_000, 1_000_000)] = 0
     """Subtracted from the priority of a request for each link from a start URL: positive is breadth first."""
     httperror_allowed: Statuses = ()
@@ -98,15 +98,15 @@ class Settings:
     # When it ends
 
     close_after: Annotated[float | None, Duration(0.001, 36_525 * DAY_S)] = None
-    """Stop after so many seconds; None for no limit."""
+    """Stop after this many seconds; None for no limit."""
     close_after_items: Count = None
-    """Stop after so many items of this run; None for no limit."""
+    """Stop after this many items in this run; None for no limit."""
     close_after_errors: Count = None
-    """Stop after so many exceptions in callbacks and pipelines; None for no limit."""
+    """Stop after this many exceptions in callbacks and pipelines; None for no limit."""
     close_after_no_items_for: Annotated[float | None, Duration(0.001, 36_525 * DAY_S)] = None
-    """Stop when no item came for so many seconds; None for no limit."""
+    """Stop after this many seconds without an item; None for no limit."""
     close_after_pages_without_item: Count = None
-    """Stop after so many pages in a row without an item; None for no limit."""
+    """Stop after this many consecutive pages without an item; None for no limit."""
     max_memory: Annotated[int | None, ByteSize(1024**2, 1 << 60, optional=True)] = None
     """Stop when the process uses more memory than this, in bytes; None for no limit."""
     memory_warning: Annotated[int | None, ByteSize(1024**2, 1 << 60, optional=True)] = None
@@ -115,15 +115,15 @@ class Settings:
     # How it is fetched
 
     concurrency: Annotated[int, Integer(1, 10_000)] = 64
-    """Leases that one worker holds at a time, from lease to ack."""
+    """Maximum number of leases that one worker holds at a time."""
     processes: Annotated[int, Integer(1, 256)] = 1
-    """Processes of this machine that fetch and parse; with more than one, a further one owns state and output."""
+    """Number of processes that fetch and parse. If more than one, an additional process owns state and output."""
     concurrency_per_host: Annotated[int, Integer(1, 10_000)] = 8
-    """Transfers in flight to one host, in the whole crawl."""
+    """Maximum number of concurrent transfers to one host, in the whole crawl."""
     delay: Annotated[float, SecondsWithin(0, DAY_S)] = 0.0
     """Minimum time between the starts of two requests to one host, in seconds."""
     concurrency_per_ip: Annotated[int | None, Integer(1, 10_000, optional=True)] = None
-    """Transfers in flight to all hosts of one IP address, in the whole crawl; None for no limit."""
+    """Maximum number of concurrent transfers to all hosts of one IP address, in the whole crawl; None for no limit."""
     delay_per_ip: Annotated[float, SecondsWithin(0, DAY_S)] = 0.0
     """Minimum time between the starts of two requests to one IP address, in seconds."""
     timeout: Annotated[float, SecondsWithin(0.01, DAY_S)] = 30.0
@@ -131,11 +131,11 @@ class Settings:
     connect_timeout: Annotated[float, SecondsWithin(0.01, DAY_S)] = 10.0
     """Maximum time for name lookup, connection and TLS handshake, in seconds."""
     max_body: Annotated[int, ByteSize(1, BODY_MAX)] = 16 * 1024**2
-    """Largest body, after decompression, in bytes."""
+    """Maximum size of a body after decompression, in bytes."""
     fail_on_dataloss: Annotated[bool, Boolean()] = True
-    """Treat a truncated body as a failure, and retry; else it is a response with the part that was received."""
+    """Treat a truncated body as a failure and retry. If False, the response has the part that was received."""
     user_agent: Annotated[str, Text("a line of printable ASCII text", PRINTABLE_LINE)] = USER_AGENT
-    """User agent in requests, and for the selection of rules in robots.txt."""
+    """User agent sent in requests; it also selects the rules in robots.txt."""
     header: Annotated[
         tuple[str, ...], ListOf(Text("a header line such as 'Accept: */*'", HEADER_LINE), commas=False)
     ] = ()
@@ -145,9 +145,9 @@ class Settings:
     proxy_pool: Annotated[str | None, PoolLocation("a list of proxies, a folder, or redis://host:6379/0")] = None
     """The proxy pool for every request: a list of proxies, a folder, or the URL of a Redis; None for no pool."""
     proxy_tries: Annotated[int, Integer(1, 100)] = 5
-    """Proxies of the pool that are tried for a request before it counts as failed."""
+    """Maximum number of proxies of the pool to try for a request before it counts as failed."""
     proxy_wait: Annotated[float | None, Duration(0, 36_525 * DAY_S)] = 900.0
-    """Stop when the pool has had no proxy for any request for so many seconds; None for never."""
+    """Stop when the pool has had no proxy for any request for this many seconds; None for never."""
     insecure: Annotated[bool, Boolean()] = False
     """Accept TLS certificates that cannot be verified."""
     http_user: Annotated[str, Text("text", SHORT, "")] = ""
@@ -155,7 +155,7 @@ class Settings:
     http_pass: Annotated[str, Text("text", SHORT, "")] = ""
     """Password for HTTP authentication."""
     http_auth_domain: Annotated[str, Text("a domain", SHORT, "")] = ""
-    """Domain that gets user name and password, with its subdomains; `*` for every host."""
+    """Domain that user name and password are sent to, subdomains included; `*` for every host."""
     allow_private: Annotated[tuple[str, ...], Networks()] = ()
     """Private hosts and networks to which links of public pages may lead; `*` for all."""
     referrer_policy: Annotated[str, Choice(REFERRER_POLICIES)] = "no-referrer-when-downgrade"
@@ -174,15 +174,15 @@ class Settings:
     # Retries and redirects
 
     retries: Annotated[int, Integer(0, 100)] = 2
-    """How often a failed request is retried before it is dead."""
+    """Maximum number of retries of a failed request; after that it is dead."""
     retry_enabled: Annotated[bool, Boolean()] = True
-    """Retry failed requests at all."""
+    """Retry failed requests; False overrides `retries`."""
     retry_statuses: Statuses = tuple(sorted(RETRY_STATUSES))
     """Statuses that count as failures and are retried."""
     backoff_base: Annotated[float, SecondsWithin(0, DAY_S)] = 1.0
     """Wait before the first retry, in seconds; it doubles with each retry."""
     max_backoff: Annotated[float, SecondsWithin(0, DAY_S)] = 60.0
-    """Maximum wait before a retry, in seconds; a Retry-After may ask for more."""
+    """Maximum wait before a retry, in seconds; a Retry-After may require a longer one."""
     redirect: Annotated[bool, Boolean()] = True
     """Follow redirects."""
     max_redirects: Annotated[int, Integer(0, 1000)] = 20
@@ -190,7 +190,7 @@ class Settings:
     meta_refresh: Annotated[bool, Boolean()] = True
     """Follow the meta refresh of pages."""
     meta_refresh_max_delay: Annotated[float, SecondsWithin(0, DAY_S)] = 100.0
-    """Longest delay of a meta refresh to follow, in seconds."""
+    """Maximum delay of a meta refresh to follow, in seconds."""
 
     # Cookies and cache
 
@@ -201,17 +201,17 @@ class Settings:
     cookies_debug: Annotated[bool, Boolean()] = False
     """Log the cookies that are sent and received."""
     http_cache: Annotated[str, Choice(("off", "rfc9111", "replay"))] = "off"
-    """Use an HTTP cache by the rules of RFC 9111, or `replay` every stored response while a spider is developed."""
+    """HTTP cache by the rules of RFC 9111; or `replay`, which serves every stored response while you write a spider."""
     http_cache_dir: Annotated[str | None, FilePath("a folder")] = None
     """Folder of the cache; None for `httpcache` in `home`."""
     http_cache_expiration: Annotated[float | None, Duration(0.001, 36_525 * DAY_S)] = None
-    """Age at which `replay` fetches again, in seconds; None for never."""
+    """Age at which `replay` fetches a response again, in seconds; None for never."""
     http_cache_ignore_missing: Annotated[bool, Boolean()] = False
     """Fetch nothing that is not in the cache."""
     http_cache_ignore_statuses: Statuses = ()
     """Statuses that the cache does not store."""
     http_cache_size: Annotated[int, ByteSize(1024**2, 1 << 60)] = 1024**3
-    """Maximum size of the cache on the disk, in bytes."""
+    """Maximum size of the cache on disk, in bytes."""
 
     # Items
 
@@ -221,7 +221,7 @@ class Settings:
     ] = None
     """File to which items are appended, or the URL of a stream in Redis; None or `-` for standard output."""
     overwrite: Annotated[bool, Boolean()] = False
-    """Start afresh: delete the state and the content of the output."""
+    """Start from scratch: delete the state and the content of the output."""
     files_store: Annotated[str | None, FilePath("a folder")] = None
     """Folder for files in items; None for no downloads."""
     images_store: Annotated[str | None, FilePath("a folder")] = None
@@ -229,30 +229,30 @@ class Settings:
     media_expires: Annotated[float | None, Duration(0, 36_525 * DAY_S)] = 90 * DAY_S
     """Age at which a file or image is downloaded again, in seconds; None for never."""
     media_max_size: Annotated[int, ByteSize(1, 1 << 40)] = 1 << 30
-    """Largest file or image, after decompression, in bytes."""
+    """Maximum size of a file or image after decompression, in bytes."""
     media_concurrency: Annotated[int, Integer(1, 1000)] = 8
-    """Files or images of one item that are downloaded concurrently."""
+    """Maximum number of concurrent downloads of files or images for one item."""
     media_deduplicate: Annotated[bool, Boolean()] = False
-    """Store equal files of several URLs once, under several names (hard links)."""
+    """Store identical files from several URLs once, under several names (hard links)."""
     images_thumbs: Annotated[Mapping[str, tuple[int, int]], ImageSizes()] = field(default_factory=dict)
-    """Thumbnails of each image: name to width and height."""
+    """Thumbnails to make of each image: name to width and height, in pixels."""
     images_min_width: Annotated[int, Integer(0, 1_000_000)] = 0
     """Minimum width of images, in pixels; narrower ones are dropped."""
     images_min_height: Annotated[int, Integer(0, 1_000_000)] = 0
-    """Minimum height of images, in pixels; lower ones are dropped."""
+    """Minimum height of images, in pixels; shorter ones are dropped."""
 
     # Parts
 
     pipelines: PartTable = field(default_factory=dict)
     """Item pipelines and their order."""
     downloader_middlewares: PartTable = field(default_factory=dict)
-    """Further downloader middlewares and their order; None disables a built-in one."""
+    """Additional downloader middlewares and their order; None disables a built-in one."""
     spider_middlewares: PartTable = field(default_factory=dict)
-    """Further spider middlewares and their order; None disables a built-in one."""
+    """Additional spider middlewares and their order; None disables a built-in one."""
     extensions: PartTable = field(default_factory=dict)
-    """Further extensions and their order; None disables a built-in one."""
+    """Additional extensions and their order; None disables a built-in one."""
     callback_mode: Annotated[str, Choice(("loop", "thread"))] = "loop"
-    """Where callbacks run that are not coroutines: on the event loop or in threads."""
+    """Where callbacks that are not coroutines run: on the event loop or in threads."""
     callback_threads: Annotated[int, Integer(1, 1000)] = 8
     """Maximum number of threads for callbacks."""
     slow_callback_after: Annotated[float, SecondsWithin(0, DAY_S)] = 1.0
@@ -269,7 +269,7 @@ class Settings:
     user: Annotated[Mapping[str, Any], UserTable()] = field(default_factory=dict)
     """The user's own settings, unchecked."""
     home: Annotated[str, FilePath("a folder", required=True)] = ".lycosa"
-    """Folder for everything without a folder of its own: states by crawl name, the cache."""
+    """Default folder for crawl states (by crawl name) and the HTTP cache."""
 
     # State
 
@@ -286,22 +286,22 @@ class Settings:
     fingerprint_rules: Annotated[
         tuple[str, ...], ListOf(Text("tracking, sort, jsonp or drop:NAME", SHORT), commas=False)
     ] = ()
-    """Rules by which URLs count as equal: parts of the URL to ignore, or a function; by default none."""
+    """Rules for deduplication: URL parts to ignore, or a function; none by default."""
     expected_urls: Annotated[int, UrlCount(1000, 10**9)] = 1_000_000
-    """Initial room of the frontier's Bloom filter, in URLs; it grows if there are more."""
+    """Initial capacity of the frontier's Bloom filter, in URLs; it grows if there are more."""
     frontier: Annotated[str, Text("an address such as redis://host:6379/0", SHORT, "")] = ""
-    """Frontier that several workers share, the URL of a Redis; "" for an embedded one."""
+    """URL of the Redis with a frontier that several workers share; "" for an embedded frontier."""
     crawl_name: Annotated[str, Text("a name", SHORT, "")] = ""
     """Name of the crawl in a shared frontier; "" for the name of its spider or site."""
     keep_alive: Annotated[bool, Boolean()] = False
     """Wait for more URLs when a shared crawl is done."""
     partitions: Annotated[int, Integer(1, 1024)] = 1
-    """Partitions of a shared frontier, over which hosts are distributed; fixed when the crawl starts."""
+    """Number of partitions of a shared frontier, over which hosts are distributed; fixed when the crawl starts."""
     keep_done: Annotated[bool, Boolean()] = False
     """Keep the full records of done URLs in a shared frontier, to list and refresh them; fixed when the crawl
     starts."""
     replicas: Annotated[int, Integer(0, 10)] = 0
-    """Replicas of a shared frontier's Redis that must have a commit before the crawl continues."""
+    """Number of replicas of a shared frontier's Redis that must confirm a commit before the crawl continues."""
     sync: Annotated[bool, Boolean()] = False
     """fsync every group commit, so that it survives power loss."""
     commit_every: Annotated[float, SecondsWithin(0.001, 60)] = 0.1
@@ -309,12 +309,13 @@ class Settings:
     commit_acks: Annotated[int, Integer(1, 100_000)] = 256
     """Maximum number of acks in one group commit."""
     free_space: Annotated[int | None, ByteSize(0, 1 << 60, optional=True)] = None
-    """Pause while less than this is free on a device of the crawl, in bytes; 0 for never, None for the default."""
+    """Pause while a device that the crawl uses has less free space than this, in bytes; 0 for never, None for the
+    default."""
     lease: Annotated[float, SecondsWithin(1, DAY_S)] = 300.0
-    """Time after which a lease expires that is not renewed, in seconds. A worker renews the leases of its pages. Leases
-    of a dead worker expire sooner: in a shared crawl after 2 s, else when the crawl is restarted."""
+    """Seconds after which a lease expires unless it is renewed. A worker renews the leases of its pages. Leases of a
+    dead worker expire sooner: in a shared crawl after 2 s, otherwise when the crawl is restarted."""
     max_lease: Annotated[float, SecondsWithin(1, DAY_S)] = 3600.0
-    """Maximum time for one page, callback included, in seconds; then it is abandoned and retried."""
+    """Maximum time for one page, callback included, in seconds; after that it is abandoned and retried."""
 
     # Messages
 
@@ -323,7 +324,7 @@ class Settings:
     quiet: Annotated[bool, Boolean()] = False
     """Show no progress and no summary."""
     log_level: Annotated[str, Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))] = "WARNING"
-    """Minimum level of messages that are logged."""
+    """Minimum level of the messages to log."""
     log_file: Annotated[str | None, FilePath("a file")] = None
     """File to which the log is appended; None for standard error."""
     stats_dump: Annotated[bool, Boolean()] = True

@@ -1,4 +1,4 @@
-"""Suggestions for a file that does not exist: whether text looks like a file, and which similar names there are."""
+"""Suggestions for a file that does not exist: whether text looks like a file, and which files have similar names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUFFIXES = frozenset({".txt", ".csv", ".json", ".jsonl", ".list", ".lst"})
 """The usual suffixes of files that hold lists."""
 
 NAMES_MAX = 10_000
-"""Names of a folder that are compared."""
+"""Maximum number of names in a folder that are compared."""
 
 
 def looks_like_a_list_file(text: str) -> bool:
@@ -28,7 +28,7 @@ def suggest_file(text: str, fits: Callable[[Path], bool] = Path.is_file) -> str:
     folder, name = os.path.split(text)
     by_name = {each.lower(): each for each in islice(_names(folder), NAMES_MAX)}
     near = [by_name[each] for each in difflib.get_close_matches(name.lower(), by_name, n=5)]
-    found = [os.path.join(folder, each) for each in near]  # noqa: PTH118  keeps the form in which it was written
+    found = [os.path.join(folder, each) for each in near]  # noqa: PTH118  keeps the folder as written
     return did_you_mean(next((each for each in found if fits(Path(each))), ""))
 
 

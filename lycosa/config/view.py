@@ -1,4 +1,4 @@
-"""The settings for the user's code: a dict with our names, Scrapy's names, and the user's own names.
+"""The settings as the user's code sees them: a dict with our names, Scrapy's names, and the user's own names.
 
     crawler.settings["delay"]   crawler.settings.getfloat("DOWNLOAD_DELAY")   crawler.settings.get("SHOP_TOKEN", "")
 

@@ -1,8 +1,8 @@
-"""Tell public IP addresses from private ones, and names that can only be local from all other names.
+"""Distinguish public IP addresses from private ones, and names that can only be local from all others.
 
-The guard that keeps links of public pages away from private services asks here. Nothing raises, and doubt means
-private: text that is no address is not public. An address that embeds another one (mapped, NAT64, 6to4) is as public as
-the embedded one.
+Used by the guard that keeps links on public pages away from private services. Nothing raises. In doubt an address is
+private: text that is not an address is not public. An address that embeds another one (mapped, NAT64, 6to4) is public
+if the embedded one is.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ NOT_PUBLIC_V4 = [
     for block in (
         "0.0.0.0/8",  # this host
         "10.0.0.0/8",  # private
-        "100.64.0.0/10",  # shared by the customers of a provider (CGNAT); 100.100.100.200 answers metadata at Alibaba
+        "100.64.0.0/10",  # shared by the customers of a provider (CGNAT); 100.100.100.200 serves metadata at Alibaba
         "127.0.0.0/8",  # loopback
         "168.63.129.16/32",  # the host of a virtual machine at Azure, though it looks public
-        "169.254.0.0/16",  # link-local; 169.254.169.254 answers metadata in most clouds
+        "169.254.0.0/16",  # link-local; 169.254.169.254 serves metadata in most clouds
         "172.16.0.0/12",  # private
-        "192.0.0.0/24",  # protocol assignments; 192.0.0.192 answers metadata at Oracle
+        "192.0.0.0/24",  # protocol assignments; 192.0.0.192 serves metadata at Oracle
         "192.0.2.0/24",  # documentation
         "192.88.99.0/24",  # relays of 6to4, retired
         "192.168.0.0/16",  # private
@@ -52,14 +52,14 @@ EMBEDDING_V4 = [
 ]
 
 HOSTS_MAX = 16_384
-"""Hosts whose answer is cached: the links of a page are checked one by one, and lead to few hosts."""
+"""Maximum number of hosts in the cache: the links of a page are checked one by one, and lead to few hosts."""
 
 PRIVATE_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa")
 """Names that are never delegated (RFC 6761, 6762, 8375, ICANN's `internal`). They and their subdomains are local."""
 
 
 def is_public(ip: str) -> bool:
-    """Return whether this is an IPv4 or IPv6 address that anybody can reach; False for text that is no address."""
+    """Return whether this is a globally reachable IPv4 or IPv6 address; False for text that is not an address."""
     try:
         address = ip_address(ip)
     except ValueError:
@@ -69,10 +69,10 @@ def is_public(ip: str) -> bool:
 
 @lru_cache(HOSTS_MAX)
 def looks_private(host: str) -> bool:
-    """Return whether a host, as written in a URL, is private without a look-up.
+    """Return whether a host, as written in a URL, is certainly private. Names are not looked up.
 
-    That is an address that is not public, in any spelling, a name such as `localhost` or `printer.local`, or text that
-    is no host at all.
+    Private are addresses that are not public, in any spelling, names such as `localhost` or `printer.local`, and text
+    that is not a host at all.
     """
     name = host.strip("[]")
     try:

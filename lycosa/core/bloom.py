@@ -1,8 +1,8 @@
 """A Bloom filter that grows with its contents and keeps its rate of false positives.
 
-It consists of layers of fixed size (rbloom). Each layer has `GROWTH` times the room of the one before, up to
-`ROOM_MAX`, and half its rate of false positives, so that the total rate stays below twice the first one (Almeida et
-al., Scalable Bloom Filters, 2007). Every look-up asks every layer: hence few layers, and a small first one.
+It consists of layers of fixed size (rbloom). Each layer has `GROWTH` times the capacity of the one before, up to
+`CAPACITY_MAX`, and half its rate of false positives, so that the total rate stays below twice the first one (Almeida et
+al., Scalable Bloom Filters, 2007). A look-up queries every layer, so there are few layers.
 
 Elements are 64-bit fingerprints, which are hashes already. Pure: bytes in and out; damaged bytes raise `ValueError`.
 """
@@ -27,20 +27,20 @@ FALSE_POSITIVES = 1e-2
 
 GROWTH = 4
 EXPECTED = 1_000_000
-"""Room of the first layer, in fingerprints, unless the caller names another one."""
+"""Default capacity of the first layer, in fingerprints."""
 
 EXPECTED_MAX = 1_000_000_000
-"""Fingerprints for which the first layer may have room (`--expected-urls`): 1.2 GB of memory in every open segment."""
+"""Maximum capacity of the first layer, in fingerprints (`--expected-urls`): 1.2 GB of memory per open segment."""
 
 EXPLAINED_MAX = 10**15
-"""Above this number of fingerprints `too_large` no longer names the memory: the number says enough."""
+"""Maximum number of fingerprints for which `too_large` calculates the memory; above it the range check is enough."""
 
-ROOM_MAX = 64_000_000
-"""Largest room of a further layer, in fingerprints. A layer is saved as a whole: 100 MB for this many."""
+CAPACITY_MAX = 64_000_000
+"""Maximum capacity of a further layer, in fingerprints. A layer is saved as a whole: 100 MB for this many."""
 
 LAYERS_MAX = 12
 BATCH_MAX = 100_000
-"""Fingerprints taken from an iterator at a time: a filter may be rebuilt from a hundred million."""
+"""Maximum number of fingerprints read from an iterator at once: a filter may be rebuilt from a hundred million."""
 
 CHECKSUM_BYTES = 8
 SPARSE = 16
@@ -48,12 +48,12 @@ SPARSE = 16
 
 
 def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
-    """Return the memory of a layer with this room (Bloom, 1970): 1.2 bytes a fingerprint at the default rate."""
+    """Return the bytes of memory of a layer (Bloom, 1970): 1.2 per fingerprint at the default rate."""
     return round(expected * -log(rate) / log(2) ** 2 / 8)
 
 
 def too_large(expected: int) -> str:
-    """Return why a filter cannot have this much room at once; "" where it can, and above `EXPLAINED_MAX`."""
+    """Return why a filter cannot start with this capacity; "" if it can, and above `EXPLAINED_MAX`."""
     if not EXPECTED_MAX < expected < EXPLAINED_MAX:
         return ""
     takes, most = format_size(memory_bytes(expected)), format_size(memory_bytes(EXPECTED_MAX))
@@ -64,9 +64,9 @@ def too_large(expected: int) -> str:
 
 
 class LayerHeader(msgspec.Struct, array_like=True, frozen=True):
-    """Describes the saved bits of a layer; `packed`: they are compressed."""
+    """Describes the saved bits of a layer; `packed`: whether they are compressed."""
 
-    room: int
+    capacity: int
     count: int
     rate: float
     packed: bool
@@ -75,19 +75,19 @@ class LayerHeader(msgspec.Struct, array_like=True, frozen=True):
 class Layer:
     """One filter of fixed size."""
 
-    __slots__ = ("bits", "count", "rate", "room")
+    __slots__ = ("bits", "capacity", "count", "rate")
 
-    def __init__(self, room: int, rate: float, count: int = 0, bits: Bloom | None = None) -> None:
-        self.room = room
+    def __init__(self, capacity: int, rate: float, count: int = 0, bits: Bloom | None = None) -> None:
+        self.capacity = capacity
         self.rate = rate
         self.count = count
-        self.bits = Bloom(room, rate, index) if bits is None else bits
+        self.bits = Bloom(capacity, rate, index) if bits is None else bits
 
     def dump(self) -> bytes:
         """Return the layer as bytes, with a checksum in front."""
-        sparse = self.count * SPARSE < self.room
+        sparse = self.count * SPARSE < self.capacity
         bits = compress(self.bits.save_bytes(), 1) if sparse else self.bits.save_bytes()
-        body = msgspec.msgpack.encode((LayerHeader(self.room, self.count, self.rate, sparse), bits))
+        body = msgspec.msgpack.encode((LayerHeader(self.capacity, self.count, self.rate, sparse), bits))
         return xxh3_64_digest(body) + body
 
     @classmethod
@@ -100,11 +100,11 @@ class Layer:
             bits = decompress(bits) if header.packed else bits
         except (msgspec.MsgspecError, zlib_error) as error:
             raise ValueError(str(error)) from error
-        return cls(header.room, header.rate, header.count, Bloom.load_bytes(bits, index))
+        return cls(header.capacity, header.rate, header.count, Bloom.load_bytes(bits, index))
 
 
 class Filter:
-    """A growing Bloom filter. `layers` begins with the newest, which holds most fingerprints.
+    """A growing Bloom filter. `layers` starts with the newest, which holds most of the fingerprints.
 
     `bits` are the rbloom filters of the layers, for hot loops in which a method call would cost too much.
     """
@@ -124,18 +124,18 @@ class Filter:
 
     def update(self, fingerprints: Iterable[int]) -> None:
         rest = iter(fingerprints)
-        while added := list(islice(rest, min(BATCH_MAX, max(1, self.newest.room - self.newest.count)))):
+        while added := list(islice(rest, min(BATCH_MAX, max(1, self.newest.capacity - self.newest.count)))):
             self.bits[0].update(added)
             self._count(len(added))
 
     def _count(self, added: int) -> None:
-        """Count fingerprints added to the newest layer, and begin the next layer when it is full."""
+        """Count fingerprints added to the newest layer, and add another layer when it is full."""
         last = self.newest
         last.count += added
         # Beyond LAYERS_MAX the rate of false positives grows, but memory and look-up time stay bounded.
-        if last.count >= last.room and len(self.layers) < LAYERS_MAX:
-            room = max(last.room, min(last.room * GROWTH, ROOM_MAX))
-            self.layers.insert(0, Layer(room, last.rate / 2))
+        if last.count >= last.capacity and len(self.layers) < LAYERS_MAX:
+            capacity = max(last.capacity, min(last.capacity * GROWTH, CAPACITY_MAX))
+            self.layers.insert(0, Layer(capacity, last.rate / 2))
             self._refresh()
 
     def _refresh(self) -> None:

@@ -1,4 +1,4 @@
-"""Parse the dates of HTTP header fields: strictly as HTTP writes them, or leniently as browsers read cookies."""
+"""Parse the dates of HTTP header fields: strictly by the HTTP standard, or leniently as browsers do for cookies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def http_date(value: str, now: float) -> float | None:
     if date is None or found is None:
         return None
     if found["two_digits"]:
-        # A year more than 50 years ahead means the one a century before (RFC 9110 §5.6.7).
+        # A date more than 50 years ahead is in the previous century (RFC 9110 §5.6.7).
         this = datetime.fromtimestamp(now, UTC).year
         year = this - this % 100 + int(found["two_digits"])
         try:

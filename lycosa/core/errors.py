@@ -6,7 +6,7 @@
     |   |-- BadSetting        an unknown setting, or a value out of range
     |   |-- BadProxy          not the address of a proxy, or a list with such lines
     |   `-- BadSpider         a spider file or class that cannot run
-    |       `-- BadMiddleware a middleware that cannot be used, or returned something else than it may
+    |       `-- BadMiddleware a middleware that cannot be used, or returned something that is not allowed
     |-- StateError            the crawl cannot start or continue: exit 3
     |   |-- StateLocked       another process owns the state
     |   |-- ForeignState      the folder holds something else
@@ -14,7 +14,7 @@
     |   |-- StorageFull       no room left on the device
     |   |-- WorkerLost        a worker of a shared crawl missed too many heartbeats
     |   `-- StorageError      any other failure of the disk or the database
-    |-- NoProxy               the pool has no proxy for this target in the time given
+    |-- NoProxy               the pool had no proxy for this target within the timeout
     |   `-- NoProxyYet        the request waits, and is then sent through another proxy
     |-- NoJudge               no judge answers: proxies cannot be checked
     |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or are ambiguous
@@ -22,10 +22,10 @@
     |-- IndexFailure          the search index is missing, foreign, or refuses the query
     |-- FetchError            a transfer failed; `retry` says whether another attempt can help
     |   |-- ConnectFailed     no address or no connection: the host is at fault
-    |   |   `-- ProxyFailed   no connection through a proxy; `behind` it, or to it
+    |   |   `-- ProxyFailed   no connection to a proxy, or (`behind`) from the proxy to the host
     |   |-- ConnectionLost    the connection ended before the response was complete
-    |   |-- FetchTimeout      too slow
-    |   |-- TlsFailed         certificate or handshake
+    |   |-- FetchTimeout      the transfer took too long
+    |   |-- TlsFailed         bad certificate, or the handshake failed
     |   |-- BodyTooLarge      more bytes than allowed, before or after decompression
     |   |-- PrivateAddress    a link on a public page leads to an address that is not public
     |   `-- BadResponse       bytes that are not HTTP, or cannot be decoded
@@ -150,8 +150,8 @@ class IndexFailure(LycosaError):
 class FetchError(LycosaError):
     """The transfer failed."""
 
-    # For transfers through a proxy. `reached`: there was a connection to the proxy, so the failure lies behind it.
-    # `latency_s`: how long a new connection through the proxy to the host took; None without one, or on a kept one.
+    # For transfers through a proxy. `reached`: there was a connection to the proxy, so the failure is behind it.
+    # `latency_s`: how long a new connection through the proxy to the host took; None if none was made.
 
     retry = True
     reached = False
@@ -168,7 +168,7 @@ class ConnectFailed(FetchError):
 
 
 PROXY_LOGIN_REFUSED = "proxy refused the login"
-"""The reason of a `ConnectFailed`: the same words for HTTP and SOCKS proxies, since outcomes are told apart by them."""
+"""The reason of a `ConnectFailed`, the same for HTTP and SOCKS proxies: outcomes are classified by this text."""
 
 
 class ProxyFailed(ConnectFailed):
@@ -267,7 +267,8 @@ class DontCloseSpider(LycosaError):
 class StopDownload(IgnoreRequest):
     """Stop reading the body."""
 
-    # With `fail` the request goes to its errback, with what was read as `response`; else the callback gets that.
+    # With `fail` the errback gets the exception, with the part that was read as `response`; otherwise the callback gets
+    # that response.
 
     response: Any = None
 

@@ -1,6 +1,6 @@
 """Metrics in the text format of Prometheus (version 0.0.4), which OpenMetrics scrapers also read.
 
-Names end in their unit; those of counters in `_total`.
+Names of metrics end in their unit, those of counters in `_total`.
 """
 
 from __future__ import annotations

@@ -1,20 +1,23 @@
-"""A dict of bounded size: of many hosts, sessions or requests, those that were used last."""
+"""A dict of limited size that keeps the most recent entries, for example of hosts, sessions or requests."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 class RecentDict(OrderedDict[Key, Value]):
-    """Holds the `entries_max` entries that were set last. Setting an entry again makes it the latest one."""
+    """Holds the `entries_max` entries that were set last. Setting an entry again makes it the most recent one."""
 
     def __init__(self, entries_max: int) -> None:
         super().__init__()
         self._entries_max = entries_max
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._entries_max,), None, None, iter(self.items())
 
     def __setitem__(self, key: Key, value: Value) -> None:
         super().__setitem__(key, value)

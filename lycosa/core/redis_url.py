@@ -1,12 +1,12 @@
-"""Parse the URL of a Redis. Pure: nothing is connected or opened, and files it names need not exist.
+"""Parse the URL of a Redis. Pure: no connection is made, no file is opened, and the files it names need not exist.
 
     redis://[USER:PASSWORD@]HOST[:PORT][/DB]                          one server, or any node of a cluster
-    unix://[USER:PASSWORD@]/PATH.sock[?db=N]                          the same through a socket
-    redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST...               a cluster, by some of its nodes
+    unix://[USER:PASSWORD@]/PATH.sock[?db=N]                          the same through a Unix socket
+    redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST...               a cluster; lists some of its nodes
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST.../NAME[/DB]    the master that these Sentinels know as NAME
 
-`rediss` instead of `redis` means TLS; then ?ca=FILE trusts another authority, and ?cert=FILE&key=FILE is our
-certificate. ?sentinel_user=USER&sentinel_password=PASSWORD is the login at the Sentinels. A caller may accept further
+`rediss` instead of `redis` means TLS. Then ?ca=FILE is the certificate authority to trust, and ?cert=FILE&key=FILE our
+certificate. ?sentinel_user=USER&sentinel_password=PASSWORD is the login for the Sentinels. A caller may accept further
 options.
 """
 
@@ -21,14 +21,14 @@ from lycosa.core.errors import UsageError
 
 PORT, SENTINEL_PORT = 6379, 26379
 DIGITS_MAX = 9
-"""Digits in the number of a database."""
+"""Maximum number of digits in the number of a database."""
 
 TLS_FILES = ("ca", "cert", "key")
 SENTINEL_OPTIONS = ("sentinel_user", "sentinel_password")
 
 
 class RedisMode(Enum):
-    """What the URL leads to."""
+    """What the URL points to."""
 
     SERVER = "server"
     CLUSTER = "cluster"
@@ -59,7 +59,7 @@ class RedisAddress(NamedTuple):
 
 
 def is_redis_url(path: object) -> bool:
-    """Return whether this is the URL of a Redis, and not the path of a folder."""
+    """Return whether this is the URL of a Redis rather than the path of a folder."""
     return isinstance(path, str) and "://" in path and path.partition("://")[0] in MODES
 
 

@@ -47,8 +47,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time span in its two largest units: "0.2 s", "59 s", "1 min 30 s", "2 d 3 h"; "0 s" for a negative
-    one."""
+    """Return a time span in its two largest units: "0.2 s", "59 s", "1 min 30 s", "2 d 3 h"; "0 s" if negative."""
     total = max(0, round(seconds))
     for unit, unit_s, rest, rest_s in _SHOWN_DURATIONS:
         if total >= unit_s:

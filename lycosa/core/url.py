@@ -20,19 +20,19 @@ from xxhash import xxh3_64_intdigest
 from lycosa.core.errors import BadUrl
 
 URL_MAX = 8192
-"""Characters in a URL, both as written and canonical."""
+"""Maximum length of a URL in characters, both as written and canonical."""
 
 FINGERPRINT_KEY = 0x4C79_636F_7361_0001
 PARTS_KEY = 0x4C79_636F_7361_0002
 """Hash keys of the two forms of `fingerprint`. A change makes every stored state unreadable."""
 
 JOINED_MAX = 4096
-"""Results of `join` that are cached: a link that is followed is canonicalized right after it was joined."""
+"""Maximum number of cached results of `join`: a link that is followed is canonicalized right after it was joined."""
 
 _joined: set[str] = set()
 
 SHOWN_MAX = 100
-"""Characters of a bad URL that an error message repeats."""
+"""Maximum number of characters of a bad URL that an error message quotes."""
 
 
 def canonicalize(url: str) -> str:
@@ -50,7 +50,7 @@ def canonicalize(url: str) -> str:
 
 
 def join(base_url: str, href: str) -> str | None:
-    """Return the canonical URL of `href` on the page `base_url`; None when it cannot be crawled."""
+    """Return the canonical URL of `href` on the page `base_url`; None if it cannot be crawled."""
     if len(href) > URL_MAX:
         return None
     try:
@@ -65,12 +65,12 @@ def join(base_url: str, href: str) -> str | None:
 
 
 def redirect_target(url: str, location: str) -> str | None:
-    """Return the canonical URL that a Location field of `url` leads to; None when it cannot be crawled.
+    """Return the canonical URL that a Location field of `url` points to; None if it cannot be crawled.
 
-    Octets beyond ASCII (read as Latin-1) are percent-escaped one by one, since their encoding is unknown.
+    Non-ASCII octets (read as Latin-1) are percent-escaped one by one, since their encoding is unknown.
     """
     if not location:
-        return None  # joined, an empty one would mean the page itself
+        return None  # `join` would return the page itself
     return join(url, location if location.isascii() else "".join(map(_escaped, location)))
 
 
@@ -106,8 +106,7 @@ def add_params(url: str, params: Mapping[str, Any] | None) -> str:
 
 
 def _accepted(href: str) -> str | None:
-    """Drop the fragment of a URL that ada serialised. Return None if it is too long, not http(s), or has
-    credentials."""
+    """Return a URL that ada serialised, without its fragment; None if it is too long, not http(s) or has a login."""
     if "#" in href:  # ada escapes every other '#'
         href = href[: href.index("#")]
     if len(href) > URL_MAX or not href.startswith(("http://", "https://")):

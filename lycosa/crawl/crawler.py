@@ -1,4 +1,4 @@
-"""The view of a crawl that user-written parts receive: `from_crawler(cls, crawler)`."""
+"""The crawl as seen by user-written parts, which receive it in `from_crawler(cls, crawler)`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class Crawler:
-    """`settings` reads like a dict, by our names and Scrapy's. `stats` counts, `signals` connects receivers.
+    """The settings, stats and signals of a crawl, and its spider, which is None until it is created.
 
-    `spider` is None until it is created.
+    `settings` is a read-only mapping with Lycosa's and Scrapy's names.
     """
 
     def __init__(self, settings: Any, stats: StatsCollector, spider: Any = None) -> None:
@@ -27,37 +27,37 @@ class Crawler:
         self.spider = spider
         self.signals = Signals(self.stop, self)
         self.download: Any = None
-        """Fetches a request inline: `await crawler.download(request)`. None while no crawl runs."""
+        """Fetches a request inline: `await crawler.download(request)`. None while no crawl is running."""
         self.records: Any = None
         """The key store of the crawl, for the state of parts."""
         self.push: Callable[[Any], Awaitable[bool]] | None = None
-        """Queues a request. None while no crawl runs."""
+        """Queues a request. None while no crawl is running."""
         self._stop: Callable[[str], None] | None = None
 
     def stop(self, reason: str = "cancelled") -> None:
-        """End the crawl: visits under way finish, the rest stays queued for the next run."""
+        """End the crawl. Visits in progress finish; queued URLs stay queued for the next run."""
         if self._stop is not None:
             self._stop(reason)
 
     async def crawl(self, request: Any) -> bool:
-        """Queue a request like a start request, from anywhere in the crawl. Return whether it is new.
+        """Queue a request like a start request, from any part of the crawl. Return whether it is new.
 
-        Raises `BadUrl`, or `BadSpider` if it cannot be stored or no crawl runs.
+        Raises `BadUrl`, or `BadSpider` if the request cannot be stored or no crawl is running.
         """
         if self.push is None:
-            raise BadSpider("no crawl runs yet, so crawler.crawl cannot queue requests: yield the first ones in start")
+            raise BadSpider("the crawl is not running yet, so crawler.crawl cannot queue requests: yield them in start")
         return await self.push(request)
 
     def set_stop(self, stop: Callable[[str], None]) -> None:
-        """Set what `stop` calls; before that it does nothing."""
+        """Set the function that `stop` calls. Before that, `stop` does nothing."""
         self._stop = stop
 
 
 def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
-    """Create a part from its class, by `from_crawler`, `from_settings` or without arguments; return an object as it is.
+    """Create a part from its class: by `from_crawler`, `from_settings`, or without arguments.
 
-    Returns None if the class raises `NotConfigured`. `what` is the kind of part, for messages. Raises `BadSpider` if it
-    fails.
+    If `part` is not a class, return it unchanged. Return None if the class raises `NotConfigured`. `what` is the kind
+    of part, for messages. Raises `BadSpider` for any other error.
     """
     if not isinstance(part, type):
         return part

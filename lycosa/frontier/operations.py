@@ -1,6 +1,6 @@
-"""The operations of `lycosa frontier` on a frontier of this process: `frontier.ports.FrontierOperations`.
+"""The operations of `lycosa frontier` on a frontier in this process: `frontier.ports.FrontierOperations`.
 
-The store knows the rows; the frontier knows the leases, whose rows the store lists as queued, and the active hosts.
+The rows come from the store, which lists leased ones as queued. The leases and the active hosts come from the frontier.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from lycosa.frontier.slices import parse_cursor
 Key = TypeVar("Key")
 LeaseKey = tuple[str, int, bool]
 LAST = "\U0010ffff"
-"""The last Unicode character: nothing sorts between a text that ends with it and the next text of that length."""
+"""The last Unicode character: a text followed by it sorts after all other keys that begin with this text."""
 
 
 class LocalOperations(Generic[Key]):
     """Implements `frontier.ports.FrontierOperations`.
 
     `commit` commits together with the items of a running crawl. `on_change` is called when new records may be leased.
-    `paused` returns why the crawl leases nothing, or "". Without a crawl that `runs`, the limits of hosts are unknown.
+    `paused` returns why the crawl leases nothing, or "". `runs` says whether a crawl runs; if not, the limits of hosts
+    are unknown.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class LocalOperations(Generic[Key]):
         await (self._commit() if self._commit else self._frontier.commit({}))
 
     async def host(self, host: str) -> HostView | None:
-        # The store lists hosts after a key: take the greatest key before this one.
+        # The store lists the hosts after a key: use the greatest key before this one.
         before = host[:-1] + chr(ord(host[-1]) - 1) + LAST
         stored = next(iter(self._store.hosts(before, 1)), None)
         return self._with_activity(stored) if stored and stored.host == host else None
@@ -147,12 +148,12 @@ class LocalOperations(Generic[Key]):
         return RowSlice([row for row in rows if matches(row)], next_cursor)
 
     def _with_leases(self, rows: Sequence[Row]) -> list[Row]:
-        """Mark those of the queued rows that are leased."""
+        """Mark the queued rows that are leased."""
         expiries = {_key(lease.record): lease.expires_at for lease in self._leases()}
         return [_as_leased(row, expiries) for row in rows]
 
     def _with_activity(self, view: HostView) -> HostView:
-        """Add what the scheduler knows of a host, if it is active."""
+        """Add the scheduler's data of a host, if it is active."""
         scheduler = self._frontier.scheduler
         host = scheduler.hosts.get(view.host)
         if host is None:

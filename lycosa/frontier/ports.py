@@ -24,27 +24,28 @@ from lycosa.http.core.model import Validators
 
 
 class VisitFrontier(Protocol):
-    """The part of `Frontier` that the visit of a page needs, and all that a worker process has of it."""
+    """The part of `Frontier` that visiting a page needs. A worker process has only this part."""
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue the records whose (segment, fingerprint) is new, or that have `dont_filter`. Return how many.
+        """Queue the records whose (segment, fingerprint) is new, or that have `dont_filter`. Return their number.
 
         The first record of a segment creates it. Records of an archived or dropped segment are refused.
         """
 
     async def block_host(self, host: str, until: float) -> None:
-        """Lease nothing of this host before `until` (Retry-After, back-off)."""
+        """Lease no records of this host before `until` (unix seconds; after a Retry-After or a failure)."""
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
 
-        A claim needs a free slot and the host's turn like a lease, and goes before leases, though not for ever. `wake`
-        must only set a flag: `try_start` may give a new answer. `holder` is the lease of the caller: its own transfer
-        is over (`end_transfer`). If `needs_address` is true for the host, call `set_address` first.
+        Like a lease, a claim needs a free slot and the host's turn. Claims go before leases, but cannot starve them.
+        `wake` is called when `try_start` may give a new answer; it must only set a flag. `holder` is the lease of the
+        caller: its own transfer is over (`end_transfer`). If `needs_address` is true for the host, call
+        `set_address` first.
         """
 
     async def try_start(self, claim: Claim, now: float) -> float:
-        """Return 0 if the transfer starts now, else the time to ask again; infinity means when `wake` is called."""
+        """Return 0 if the transfer starts now, else the time to ask again; infinity if `wake` will be called."""
 
     async def release_claim(self, claim: Claim, now: float) -> None:
         """End the claim; a second call does nothing. This and `claim` may change `next_ready`."""
@@ -53,37 +54,38 @@ class VisitFrontier(Protocol):
         """Whether the address of the host must be known before it may be contacted."""
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
-        """Set the delay of the host, counted from its last start; its required delay is the minimum. Not stored."""
+        """Set the delay between starts on the host; its required delay is the minimum. It is not stored."""
 
     async def host_facts(self, host: str) -> HostFacts | None:
-        """Return what is stored of the host."""
+        """Return the stored facts of the host, None if there are none."""
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
-        """Store this for the host; its Crawl-delay counts from `now`."""
+        """Store the facts of the host. Its Crawl-delay counts from `now`."""
 
 
 class Frontier(VisitFrontier, Protocol):
     """Leases URLs to workers, politely, and loses none: `queued -> leased -> done | retry | dead`.
 
     `ack`, `nack` and `push` take effect at once in this process and are durable after the next `commit`. A crash before
-    it voids the leases and queues their records again. A lease with an expired or used token is refused: False.
+    that commit voids the leases and queues their records again. A call with an expired or used lease returns False.
     """
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that were certainly pushed before. Cheap and local; the others may be known all the same."""
+        """Return the fingerprints that were certainly pushed before. A cheap local check: it may miss some."""
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lease at most `limit` records whose hosts may be contacted now.
 
         The oldest segment goes first; within a host the highest priority, then first come, first served. If the policy
-        limits addresses, a host without a known address gets one lease of kind RESOLVE, and no other until that has
-        ended. If it asks for robots.txt, a host without fresh `HostFacts` likewise gets one of kind ROBOTS.
+        limits addresses, a host without a known address first gets one lease of kind RESOLVE, and no other until that
+        lease has ended. If the policy requires robots.txt, a host without fresh `HostFacts` gets one of kind ROBOTS the
+        same way.
         """
 
     def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
-        """The transfer of the lease is over, its callback is not: free the slot of the host now, not with the lease.
+        """Free the slot of the host: the transfer of the lease is over, while its callback goes on.
 
-        With `contacted` False the host was not asked. A second call does nothing. May change `next_ready`.
+        With `contacted` False no request was sent to the host. A second call does nothing. May change `next_ready`.
         """
 
     async def ack(
@@ -98,14 +100,14 @@ class Frontier(VisitFrontier, Protocol):
     ) -> bool:
         """Mark the record done for this reason, and queue its children in the same step.
 
-        With `contacted` False the host was not asked (robots.txt forbids it), so its next start need not wait.
+        With `contacted` False no request was sent (robots.txt forbids it), so the host's next start need not wait.
         `validators` are stored with the record and returned when it is refreshed.
         """
 
     async def nack(
         self, lease: Lease, reason: str, retry_at: float | None, now: float, *, contacted: bool = True
     ) -> bool:
-        """The record failed: retry it at `retry_at`, or mark it dead if that is None."""
+        """Report a failure: retry the record at `retry_at` (unix seconds), or mark it dead if that is None."""
 
     async def release(self, lease: Lease, now: float) -> bool:
         """Queue the record again unchanged, as if it had never been leased."""
@@ -114,13 +116,13 @@ class Frontier(VisitFrontier, Protocol):
         """Extend the lease to its full time from now; None if it is no longer valid."""
 
     async def expire(self, now: float) -> int:
-        """End the overdue leases: queue their records again, or mark them dead. Return how many."""
+        """End the overdue leases: queue their records again, or mark them dead. Return the number of leases ended."""
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
-        """Set the IP address of the host, valid until then; "" if it has none. Limits per address apply to it."""
+        """Set the IP address of the host, valid until this time; "" if it has none. Limits per address apply to it."""
 
     def next_ready(self, now: float) -> float | None:
-        """Return when `lease` may have something at the earliest, unless a lease ends before; None for never."""
+        """Return the earliest time at which `lease` may return something if no lease ends before; None for never."""
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         """Make all changes durable, together with the committed positions of the sinks, in one step."""
@@ -135,31 +137,31 @@ class Frontier(VisitFrontier, Protocol):
         """Return at most `limit` dead records with their reasons."""
 
     async def close(self) -> None:
-        """Discard what is not committed, and release the store."""
+        """Discard uncommitted changes, and close the store."""
 
 
 class FrontierOperations(Protocol):
     """The operations of `lycosa frontier`: views, and changes that a crawl itself never makes.
 
-    Long operations come in slices of at most `limit` rows; each result has the cursor of the next slice, "" begins.
-    The frontier may change between two slices; rows that exist all the time are returned exactly once. Changes are
-    durable after the next `commit`, of these operations or of the frontier.
+    Long operations run in slices of at most `limit` rows. Each result has the cursor of the next slice; "" starts. The
+    frontier may change between two slices; rows that exist throughout are returned exactly once. Changes are durable
+    after the next `commit` of these operations or of the frontier.
     """
 
     async def stats(self) -> FrontierStats:
         """Return the counts."""
 
     async def next_due(self, now: float) -> float | None:
-        """Return when something can be leased at the earliest; None if nothing can."""
+        """Return the earliest time at which something can be leased; None for never."""
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue what is new, like `Frontier.push`. Return how many."""
+        """Queue the new records, like `Frontier.push`. Return their number."""
 
     async def commit(self) -> None:
         """Make all changes durable."""
 
     async def host(self, host: str) -> HostView | None:
-        """Return the host with this key."""
+        """Return the host with this key, None if it is not stored."""
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Return the stored robots.txt of a host."""
@@ -176,16 +178,16 @@ class FrontierOperations(Protocol):
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Return the rows of a fingerprint, one per segment that has it; with `states`, only those in one of them.
 
-        Faster if the host is given, and perhaps with `states`. The row of a done URL may lack the URL.
+        Giving the host makes it faster, and so may `states`. The row of a done URL may lack the URL.
         """
 
     async def requeue(
         self, selection: Selection, into: str | None, now: float, cursor: str, limit: int
     ) -> RequeueResult:
-        """Queue dead and done rows again, with all their attempts and the validators of the last fetch.
+        """Queue dead and done rows again, with their attempts reset and the validators of the last fetch.
 
-        With `into`, copies are pushed into that segment and the rows stay as they are. URLs that it knows are skipped,
-        even those with `dont_filter`.
+        With `into`, copies are pushed into that segment and the rows stay unchanged. URLs already in that segment are
+        skipped, even those with `dont_filter`.
         """
 
     async def archive(self, segment: str) -> bool:
@@ -198,7 +200,7 @@ class FrontierOperations(Protocol):
         """
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Read everything, and return the inconsistencies in a bounded number of lines. `report` gets the progress."""
+        """Check all rows. Return the inconsistencies in a bounded number of lines; `report` gets the progress."""
 
     async def compact(self) -> tuple[int, int]:
         """Release unused disk space or memory. Return the size in bytes before and after."""
@@ -208,20 +210,20 @@ class SharedCookies(Protocol):
     """Distributes changes of cookies among the workers of a crawl."""
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
-        """A cookie of this jar has changed or expired. Other workers see it before what this worker does next."""
+        """Publish a changed or expired cookie of this jar. Other workers see it before later calls of this worker."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call with jar and cookie for each change since the crawl began, including those of this worker."""
+        """Call `on_change` with jar and cookie for each change since the crawl began, even those by this worker."""
 
 
 class SharedCrawl(Protocol):
-    """What a server stores of a crawl besides its records, for workers and for observers.
+    """The data of a crawl on a server, other than its records, for workers and observers.
 
     All methods raise `StateError` if the server does not answer or refuses.
     """
 
     async def workers(self) -> int:
-        """Return how many workers take part now."""
+        """Return the current number of workers."""
 
     async def description(self) -> Description:
         """Return the description of the crawl with the seeds of all workers; an empty one before the first worker.
@@ -229,10 +231,10 @@ class SharedCrawl(Protocol):
         Raises `NewerState` for a description of a later version of Lycosa.
         """
 
-    async def describe(self, description: Description, *, begins: bool = False) -> None:
+    async def describe(self, description: Description, *, keep_existing: bool = False) -> None:
         """Replace the description, and add its seeds to the stored ones.
 
-        With `begins` an existing description is kept: a worker may have joined since the crawl was created.
+        With `keep_existing` an existing description is kept: a worker may have joined since the crawl was created.
         """
 
 
@@ -245,7 +247,7 @@ class SharedFrontier(Frontier, Protocol):
 
     @property
     def server_url(self) -> str:
-        """The address of the server without passwords, as `--frontier` takes it."""
+        """The address of the server without passwords, in the form that `--frontier` accepts."""
 
     @property
     def crawl(self) -> SharedCrawl:
@@ -253,26 +255,26 @@ class SharedFrontier(Frontier, Protocol):
 
     @property
     def cookies(self) -> SharedCookies | None:
-        """The cookies that the workers share; None if each has its own."""
+        """The cookies that the workers share; None if each worker has its own."""
 
     @property
     def shortage(self) -> str:
         """Why `lease` returns nothing although something may be due (the server is full), or "".
 
-        As of the last answer of the server; it may end by itself.
+        It is from the last answer of the server, and may end by itself.
         """
 
     async def check_membership(self) -> None:
         """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
 
-        Asks the server only if the process was blocked for long enough (seconds) to be removed. A removed worker must
-        not contact the host: another one may have its turn.
+        Asks the server only if the process was blocked for so long (seconds) that it may have been removed. A removed
+        worker must not contact the host: another worker may have its turn.
         """
 
     def report_start(self, host: str, now: float) -> None:
-        """A transfer to the host started at `now` (unix seconds); the delay until the next one counts from there.
+        """Report that a transfer to the host started at `now` (unix seconds): the next delay counts from then.
 
-        May be called twice for one transfer, first with an estimate. Sent to the server with the next exchange.
+        May be called twice for one transfer, first with an estimate. It is sent to the server with the next call.
         """
 
     async def is_finished(self) -> bool:
@@ -282,9 +284,9 @@ class SharedFrontier(Frontier, Protocol):
         """
 
     def set_reporter(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
-        """Send what `report` returns with each heartbeat (about one a second), and what `last` returns with `close`.
+        """Send the result of `report` with each heartbeat (about one a second), and that of `last` with `close`.
 
-        Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` runs in the thread of the heartbeat.
+        Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` runs in the heartbeat thread.
         """
 
     async def totals(self, report: bytes) -> dict[str, int]:
@@ -295,6 +297,6 @@ class SharedFrontier(Frontier, Protocol):
     ) -> FrontierOperations:
         """Return the operations on the whole crawl, for use within this worker.
 
-        `commit` commits together with the worker's items, `on_change` is called when something new may be leased,
+        `commit` commits together with the worker's items. `on_change` is called when something new may be leased.
         `paused` returns why the worker leases nothing, or "".
         """

@@ -1,7 +1,6 @@
 """The frontier of a live owner, reached through its socket: `frontier.ports.FrontierOperations` from another process.
 
-A call raises the owner's own error, or a `StateError` that says in one line what is wrong with the owner: it has ended,
-it hangs, or it is of another version.
+A call raises the owner's own error, or a one-line `StateError` if the owner has ended, hangs, or has another version.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from lycosa.infra.rpc.client import RpcClient
 from lycosa.infra.rpc.methods import remote
 
 ANSWER_TIMEOUT_S = 30.0
-"""An owner that has not answered after so long hangs, or was stopped."""
+"""Maximum time to wait for an answer. An owner that takes longer hangs, or was stopped."""
 
 REPORT_AFTER_S = 2.0
-"""After so long without an answer the user reads which process is waited for."""
+"""Time without an answer after which the slow process is reported to the user."""
 
 BLOCKING_TIMEOUT_S = 3600.0
-"""The same for what reads or writes the whole state."""
+"""Maximum time to wait for calls that read or write the whole state."""
 
 
 class RemoteOperations(RpcClient):
@@ -56,7 +55,7 @@ class RemoteOperations(RpcClient):
     _push = remote(FrontierOperations.push)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Push in slices, as many records at a time as the owner takes."""
+        """Push in slices of SLICE_ROWS, the most that the owner accepts."""
         slices = [records[start : start + SLICE_ROWS] for start in range(0, len(records), SLICE_ROWS)]
         return sum([await self._push(part) for part in slices])
 
@@ -72,7 +71,7 @@ class RemoteOperations(RpcClient):
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the owner."""
-        async with self._lock:  # the owner serves one call at a time, and each is to have the whole of its timeout
+        async with self._lock:  # the owner serves one call at a time, and each call gets its full timeout
             timeout_s = BLOCKING_TIMEOUT_S if name in BLOCKING else self._answer_timeout_s
             with self._reporting(timeout_s, BLOCKING.get(name, "")):
                 return await self.call_within(timeout_s, name, args, kwargs)
@@ -82,7 +81,7 @@ class RemoteOperations(RpcClient):
 
     @contextmanager
     def _reporting(self, timeout_s: float, work: str = "") -> Iterator[None]:
-        """Report that the owner takes long, or what it is doing, and how long it is waited for."""
+        """Report a slow owner: that it does `work`, or how long this process waits for it."""
         timer = asyncio.get_running_loop().call_later(REPORT_AFTER_S, self._report_wait, timeout_s, work)
         try:
             yield
@@ -91,22 +90,20 @@ class RemoteOperations(RpcClient):
 
     def _report_wait(self, timeout_s: float, work: str) -> None:
         if work:
-            self._report(
-                f"{self.address}: {self.owner} {work} all that is stored, and its crawl stands still meanwhile"
-            )
+            self._report(f"{self.address}: {self.owner} {work} the whole state; its crawl is paused meanwhile")
         elif not self._is_reported:
             self._is_reported = True
             silent = f"{self.address}: {self.owner} has not answered for {REPORT_AFTER_S:g} s"
-            self._report(f"{silent}: it is waited for, {timeout_s:g} s at most")
+            self._report(f"{silent}: waiting at most {timeout_s:g} s for it")
 
 
 @asynccontextmanager
 async def connect(
     path: Path, answer_timeout_s: float = ANSWER_TIMEOUT_S, report: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[RemoteOperations]:
-    """Connect to the owner behind the socket `path`. Raises OSError when nobody listens there, and `StateError`.
+    """Connect to the owner behind the socket `path`. Raises `OSError` if nothing listens there, and `StateError`.
 
-    `report` is called, once, when the owner takes long to answer.
+    `report` is called, once, if the owner takes long to answer.
     """
     operations = RemoteOperations(path, answer_timeout_s, report)
     try:

@@ -1,10 +1,12 @@
 """The state folder of a crawl: one owner, one format, one description.
 
-DIR/lock        locked while a process owns the state; contains its process id
-DIR/crawl.json  format, version, name of the crawl, its seeds; replaced atomically
-DIR/frontier/   the embedded frontier
-DIR/socket      where a running owner serves `lycosa frontier`
-DIR/records.sqlite  what else the crawl stores: cookies, the state of spiders
+DIR/lock            locked while a process owns the state; contains its process id
+DIR/crawl.json      format, version, name of the crawl, its seeds; replaced atomically
+DIR/frontier/       the embedded frontier
+DIR/socket          where a running owner serves `lycosa frontier`
+DIR/records.sqlite  cookies and the state of spiders
+DIR/items.jsonl     see `StateDir.items`
+DIR/worker          name of the worker, if this is the state of a worker of a shared crawl
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class StateDir:
 
     @property
     def items(self) -> Path:
-        """The file for items that an index needs, if the user asked for no item file."""
+        """The item file that an index needs if the user gave none."""
         return self.path / "items.jsonl"
 
     @property
@@ -66,7 +68,7 @@ class StateDir:
         return self.path / RECORDS
 
     def check_complete(self) -> None:
-        """Raise `StorageError` if the crawl is described but its database is missing: it would silently start over.
+        """Raise `StorageError` if the crawl has a description but no database: it would silently start over.
 
         Raises `ForeignState` if the state is that of a worker of a shared crawl, which never has a database.
         """
@@ -125,7 +127,7 @@ def _refuse_foreign(path: Path) -> None:
         raise ForeignState(f"{path} is a file, not a state folder; give another --state")
     names = {entry.name for entry in path.iterdir()}
     if names - KNOWN_FILES and DESCRIPTION not in names:
-        raise ForeignState(f"{path} contains other files than a Lycosa state; give --state an empty or new folder")
+        raise ForeignState(f"{path} contains files but no Lycosa state; give --state an empty or new folder")
 
 
 def read_description(path: Path) -> Description:

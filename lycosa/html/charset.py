@@ -2,11 +2,11 @@
 
 Byte order mark > charset of the HTTP header > XML declaration or meta element in the first PRESCAN_MAX bytes > a meta
 element that the parser meets later (a browser then parses again) > UTF-8 if the bytes are valid UTF-8 > windows-1252.
-Labels are WHATWG's and no others: `latin1` means windows-1252, `gb2312` means gbk, and a page cannot select one of
+Only WHATWG's labels are accepted: `latin1` means windows-1252, `gb2312` means gbk, and a page cannot select one of
 Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python knows. The `replacement` encodings (hz,
 ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`.
 
-Never raises.
+No input raises.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import webencodings
 from lycosa.html.page import parse_html
 
 PRESCAN_MAX = 4096
-"""Bytes in which a page may declare its encoding. Browsers wait for 1024, but follow later declarations, too."""
+"""Number of bytes at the start of a page that are searched for a declaration before it is parsed. Browsers: 1024."""
 
 SAMPLE_MAX = 65_536
-"""Bytes that are decoded to check whether a page is UTF-8."""
+"""Maximum number of bytes that are decoded to check whether a page is UTF-8."""
 
 CONTENT_TYPE_MAX = 1_000
-"""Characters of a Content-Type header that are searched."""
+"""Maximum number of characters of a Content-Type header that are searched."""
 
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xfe\xff", "utf-16-be"), (b"\xff\xfe", "utf-16-le"))
 
 _BOMS_BEGIN = {mark[:1] for mark, _ in _BOMS}
 
-# WHATWG's name of an encoding: the codec, where it is not that of webencodings.
+# Python codecs by WHATWG's name of the encoding, where they differ from those of webencodings.
 _CODECS = {"gbk": "gb18030", "replacement": "ascii", "x-user-defined": "windows-1252", "windows-1252": "windows-1252"}
 
 _HTTP_CHARSET = re.compile(r";\s*charset\s*=\s*(?:\"([^\"]*)\"?|([^\s;\"]+))", re.IGNORECASE)
@@ -62,7 +62,7 @@ _USUAL = re.compile(
     % {b"any": _ATTRIBUTES % _NAME, b"others": _ATTRIBUTES % (rb"(?!charset|http-equiv)" + _NAME)},
     re.IGNORECASE | re.VERBOSE,
 )
-"""Matches the beginning of most pages: the same result as `_prescan`, ten times as fast."""
+"""Matches the start of most pages. Gives the same result as `_prescan`, ten times as fast."""
 
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]*([^\t\n\f\r />][^\t\n\f\r />=]*)"
@@ -71,7 +71,7 @@ _ATTRIBUTE = re.compile(
 
 
 def detect_encoding(body: bytes, content_type: str) -> str:
-    """Return the name of the Python codec for this page. `content_type` is the HTTP header, "" without one."""
+    """Return the name of the Python codec for this page. `content_type` is the HTTP header; "" if there is none."""
     if body[:1] in _BOMS_BEGIN:
         for mark, codec in _BOMS:
             if body.startswith(mark):
@@ -81,7 +81,7 @@ def detect_encoding(body: bytes, content_type: str) -> str:
 
 @lru_cache(256)
 def codec_of(label: str) -> str:
-    """Return the Python codec of a WHATWG label, "" for an unknown label."""
+    """Return the Python codec of a WHATWG label; "" for an unknown label."""
     encoding = webencodings.lookup(label)
     return "" if encoding is None else _CODECS.get(encoding.name, encoding.codec_info.name)
 
@@ -93,8 +93,10 @@ def _from_header(content_type: str) -> str:
 
 
 def _from_page(head: bytes) -> str:
-    """Return the codec that a page declares. A declared UTF-16 is UTF-8, since the declaration was readable as
-    ASCII."""
+    """Return the codec that a page declares; "" if it declares none.
+
+    A declared UTF-16 is in fact UTF-8, since the declaration was readable as ASCII.
+    """
     usual = None if b"\v" in head else _USUAL.match(head)  # \v is white space for `re`, but not for HTML
     codec = codec_of((usual[1] or usual[2] or usual[3] or usual[4]).decode("latin-1")) if usual else ""
     if not codec:
@@ -129,8 +131,7 @@ def _prescan(head: bytes) -> str:
 
 
 def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of a tag (of repeated ones the first) and their end; no attributes if the tag has no
-    end."""
+    """Return the attributes of a tag and their end. The first of equal names counts; an unclosed tag has none."""
     attributes: dict[bytes, bytes] = {}
     while found := _ATTRIBUTE.match(head, at):
         if found[4] is not None:  # an unclosed quote

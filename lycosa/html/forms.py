@@ -1,7 +1,7 @@
 """Encode the fields of a form as browsers do (HTML standard, "Form submission"): fields in, bytes out.
 
 Fields are a dict or pairs; a list or tuple holds several values of one field, None omits the field. Text is encoded in
-the encoding of the form; a character that it lacks becomes a character reference (`&#8364;`). Bytes stay as they are.
+the encoding of the form; a character that it lacks becomes a character reference (`&#8364;`). Bytes are not changed.
 The boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
 """
 
@@ -48,7 +48,7 @@ def fields_of(formdata: FormData) -> list[Field]:
 
 
 def encode_form(fields: Iterable[Field], kind: str = URLENCODED, encoding: str = "utf-8") -> tuple[bytes, str]:
-    """Return the body and its Content-Type. `kind` is one of URLENCODED, MULTIPART, PLAIN."""
+    """Return the body and its Content-Type. `kind` is URLENCODED, MULTIPART or PLAIN."""
     present = [(name, value) for name, value in fields if value is not None]
     if kind == MULTIPART:
         parts = [_part(name, value, encoding) for name, value in present]

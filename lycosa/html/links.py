@@ -23,16 +23,16 @@ from lycosa.html.page import parse_html
 __all__ = ["LINKS_MAX", "PageLink", "extract_links", "join", "resolver"]
 
 LINKS_MAX = 50_000
-"""Links of one page; further ones are ignored."""
+"""Maximum number of links of one page; further ones are ignored."""
 
 ELEMENTS_MAX = 200_000
-"""Elements of one page with an href, src or content attribute that are examined."""
+"""Maximum number of elements with an href, src or content attribute that are examined per page."""
 
 RESOLVED_MAX = 16_384
-"""Resolved hrefs in the cache."""
+"""Maximum number of resolved hrefs in the cache."""
 
 CACHED_LENGTH_MAX = 256
-"""Characters of an href, and of its base URL, that is cached: this bounds the memory of the cache to 60 MB."""
+"""Maximum length of a cached href and of its base URL, in characters: this limits the cache to 60 MB of memory."""
 
 _CANDIDATES = "[href],[src],[content]"
 _BLANK = "".join(map(chr, range(0x21)))  # C0 controls and space, which WHATWG strips at both ends
@@ -41,9 +41,9 @@ _FOLLOWED_RELS = frozenset({"next", "canonical", "alternate"})
 
 
 class PageLink(NamedTuple):
-    """A link of a page: the canonical URL, the fingerprint of its GET, its host key.
+    """A link of a page: the canonical URL, the fingerprint of a GET for it, and its host key.
 
-    `nofollow`: every element with this URL says rel=nofollow.
+    `nofollow`: whether all elements with this URL say rel=nofollow, or the whole page is nofollow.
     """
 
     url: str
@@ -53,7 +53,7 @@ class PageLink(NamedTuple):
 
 
 def extract_links(html: bytes | LexborHTMLParser, base_url: str, encoding: str = "utf-8") -> list[PageLink]:
-    """Return the links of a page, unique by URL, in document order, links to the page itself included.
+    """Return the links of a page, including those to itself, unique by URL and in document order.
 
     `base_url` is the URL of the page (after redirects). Raises `BadUrl` if it is invalid.
     """
@@ -66,7 +66,7 @@ def extract_links(html: bytes | LexborHTMLParser, base_url: str, encoding: str =
 
 
 class _RawLinks:
-    """The unresolved links of a tree: `found` maps each href, without its fragment, to its nofollow."""
+    """The unresolved links of a tree: `found` maps each href, without its fragment, to whether it is nofollow."""
 
     def __init__(self, tree: LexborHTMLParser) -> None:
         self.found: dict[str, bool] = {}
@@ -82,12 +82,12 @@ class _RawLinks:
                     if "href" not in attributes:  # the selector also matches SVG's xlink:href
                         continue
                     href = ""
-                if "#" in href:  # inlined `_unfragmented` for the most frequent case
+                if "#" in href:  # `_unfragmented`, inlined for the most frequent case
                     href = "" if href[0] == "#" else _unfragmented(href)
                 if "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower().split():
                     found.setdefault(href, True)
                 else:
-                    found[href] = False  # one mention without nofollow is enough to follow the link
+                    found[href] = False  # one element without nofollow is enough to follow the link
             elif tag in _RARE:
                 self._add_rare(tag, node.attributes)
 
@@ -119,7 +119,7 @@ class _RawLinks:
 
 
 def _unfragmented(href: str) -> str:
-    """Drop the fragment. After a blank the '#' stays: without it the blank would be stripped instead of escaped."""
+    """Drop the fragment. After a blank keep the '#': without it the blank would be stripped instead of escaped."""
     before = href.partition("#")[0]
     return before + "#" if before and before[-1] <= " " and "#" in href else before
 
@@ -141,9 +141,9 @@ def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[
 
 
 def resolver(base_url: str) -> Callable[[str], PageLink | None]:
-    """Return a function that resolves an href (stripped of blanks) to a link; None for one that cannot be crawled.
+    """Return a function that resolves an href (stripped of blanks) to a link; None if it cannot be crawled.
 
-    `base_url` is canonical.
+    `base_url` must be canonical.
     """
     origin = base_url[: base_url.index("/", 8)]
     directory = base_url[: base_url.rindex("/", 0, base_url.find("?") if "?" in base_url else None) + 1]

@@ -18,10 +18,10 @@ from lycosa.core.url import join
 from lycosa.html.page import parse_html
 
 SEARCHED_BYTES = 4096
-"""Bytes at the start of a page that are searched (as in Scrapy)."""
+"""Number of bytes at the start of a page that are searched (as in Scrapy)."""
 
 VALUE_WITHIN = 32
-"""Bytes behind `http-equiv` within which `refresh` must begin."""
+"""Number of bytes after the q of `http-equiv` that must include `refresh`."""
 
 IGNORE_TAGS = ("script", "noscript")
 DELAY_DIGITS_MAX = 9
@@ -42,7 +42,7 @@ class Refresh(NamedTuple):
 
 
 def may_refresh(body: bytes) -> bool:
-    """Return False when the start of a page certainly holds no meta refresh."""
+    """Return False only if the start of a page certainly has no meta refresh."""
     find = body.find
     for letter in (b"q", b"Q"):  # rare in pages, and found faster than a word
         at = find(letter, 0, SEARCHED_BYTES)
@@ -59,10 +59,10 @@ def may_refresh(body: bytes) -> bool:
 def meta_refresh(
     body: bytes, encoding: str, base_url: str, ignore_tags: Collection[str] = IGNORE_TAGS
 ) -> Refresh | None:
-    """Return the first meta refresh of a page; None without one, and when its URL cannot be fetched.
+    """Return the first meta refresh of a page; None if there is none or its URL cannot be fetched.
 
-    A refresh without a URL, which reloads the page, counts as none. Raises LookupError for an encoding that Python does
-    not know.
+    A refresh without a URL, which reloads the page, counts as none. Raises `LookupError` for an encoding that Python
+    does not know.
     """
     if not may_refresh(body):
         return None
@@ -79,7 +79,7 @@ def meta_refresh(
 
 
 def parse_content(content: str) -> tuple[int, str] | None:
-    """Return the delay in seconds and the raw URL, perhaps "", of a refresh; None if the text is not one."""
+    """Return the delay in seconds and the raw URL (may be "") of a refresh; None if the text is not one."""
     found = _CONTENT.match(content)
     if found is None:
         return None

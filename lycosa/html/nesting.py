@@ -1,9 +1,9 @@
-"""Bound what a hostile page can cost the HTML parser.
+"""Limit the time and memory that a hostile page can cost the HTML parser.
 
 The parser's time grows with the square of the nesting depth (100,000 open `<div>`: 11 s). As the HTML standard demands,
-it also copies unclosed formatting elements into every later block: `<p><b id=N>` 2,000 times, 27 KB, makes two million
-nodes and 700 MB. `limit_nesting` cuts such a page where it exceeds the bounds. For ordinary pages it counts tags in a
-few samples.
+it also copies unclosed formatting elements into every later block: 2,000 times `<p><b id=N>`, 27 KB, makes two million
+nodes and takes 700 MB. `limit_nesting` cuts such a page where it exceeds a limit. For ordinary pages it only counts
+tags in a few samples.
 
 The tokenizer here only approximates the standard's: a page written against this module can still be slow to parse.
 """
@@ -13,18 +13,18 @@ from __future__ import annotations
 import re
 
 TAGS_FREE = 1_000
-"""A page with fewer tags is not checked: at worst it makes 250,000 nodes."""
+"""A page with at most this many tags is not checked: at worst it makes 250,000 nodes."""
 
 OPEN_FREE = 250
 OPEN_FREE_BYTES = 4_096
-"""A page is not checked closely either if its samples never leave more than OPEN_FREE tags open, plus one for each
+"""A page is not checked either if its samples never leave more tags open than OPEN_FREE plus one for each
 OPEN_FREE_BYTES of the page, since authors omit `</p>` and `</li>`."""
 
 DEPTH_MAX = 2_000
-"""Elements inside each other."""
+"""Maximum nesting depth of elements."""
 
 COPIES_MAX = 200_000
-"""Copies of formatting elements that the parser would make in later blocks."""
+"""Maximum number of copies of formatting elements that the parser would make in later blocks."""
 
 _SAMPLE_BYTES = 4_096
 _SAMPLE_EVERY_BYTES = 4 * _SAMPLE_BYTES
@@ -46,7 +46,7 @@ _NEVER_NESTED = frozenset(
 
 
 def limit_nesting(body: bytes) -> bytes:
-    """Return the page, or its part before the tag that exceeds a bound."""
+    """Return the page, or its part before the tag that exceeds a limit."""
     # The test that reads less of the page comes first.
     if len(body) <= _SAMPLE_EVERY_BYTES:
         harmless = _has_few_tags(body) or _leaves_few_open(body)
@@ -70,7 +70,7 @@ def _leaves_few_open(body: bytes) -> bool:
 
 
 def _offset_of_excess(body: bytes) -> int:
-    """Return the offset of the tag that exceeds a bound, or the length."""
+    """Return the offset of the tag that exceeds a limit, or the length of the page."""
     outline = _Outline()
     at = 0
     while found := _TOKEN.search(body, at):
@@ -97,7 +97,7 @@ class _Outline:
         self._copies = 0
 
     def open(self, name: bytes) -> bool:
-        """Take in a start tag. Return whether a bound is exceeded."""
+        """Process a start tag. Return whether a limit is exceeded."""
         if name in _FORMATTING:
             self._formatting += 1
         else:
@@ -109,7 +109,7 @@ class _Outline:
         return len(self._stack) > DEPTH_MAX or self._copies > COPIES_MAX
 
     def close(self, name: bytes) -> None:
-        """Take in an end tag."""
+        """Process an end tag."""
         if name in _SCOPE_MARKERS and name in self._stack:
             self._scopes = [scope for scope in self._scopes if scope <= self._index(name, 0)]
             del self._stack[self._index(name, 0) :]
@@ -119,5 +119,5 @@ class _Outline:
             self._formatting -= 1
 
     def _index(self, name: bytes, floor: int) -> int:
-        """Return the index of the innermost element of this name."""
+        """Return the index of the innermost element of this name, which must be at `floor` or above it in the stack."""
         return len(self._stack) - 1 - self._stack[floor:][::-1].index(name)

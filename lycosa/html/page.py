@@ -1,12 +1,12 @@
 """Parse a page, and extract its title, headings, visible text and language.
 
-A page is parsed once, by `parse_html`. `extract_links` and `extract_page` read the tree and do not change it, so that
-their order does not matter and a spider still finds the scripts.
+A page is parsed once, by `parse_html`. `extract_links` and `extract_page` read the tree and do not change it. So their
+order does not matter, and a spider still finds the scripts.
 
 Text nodes are joined with a space, so that the words of neighbouring blocks (`<td>Name</td><td>Age</td>`) stay apart;
 punctuation at the start of a node then moves to the word before it (`<a>here</a>, there`). A word split by inline
-markup (`<b>J</b>ohn`) becomes two words. An exact distinction of inline and block elements would visit each node from
-Python, which costs more than everything else in this module (`bench/parts.py`), for a word or two a page.
+markup (`<b>J</b>ohn`) becomes two words. To distinguish inline from block elements, Python would have to visit each
+node. That costs more than everything else in this module (`bench/parts.py`), to correct a word or two per page.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ from selectolax.lexbor import LexborCSSSelector, LexborHTMLParser, LexborNode
 from lycosa.html.nesting import limit_nesting
 
 TEXT_MAX = 1_000_000
-"""Characters of visible text kept of a page."""
+"""Maximum length of the visible text of a page, in characters."""
 
 HEADINGS_MAX = 200
 HEADING_MAX = 500
 TITLE_MAX = 1_000
-"""Headings kept of a page, and the characters kept of each and of the title."""
+"""Maximum number of headings of a page, and maximum length of a heading and of the title, in characters."""
 
 HIDDEN_MAX = 1_000
-"""Elements (scripts, styles, ...) whose content is removed from the text; that of further ones stays."""
+"""Maximum number of elements (scripts, styles, ...) whose content is removed from the text; further ones stay."""
 
 LANG_MAX = 35
-"""Characters in a language tag (RFC 5646 §4.4.1)."""
+"""Maximum length of a language tag, in characters (RFC 5646 §4.4.1)."""
 
-_NODE = "\x1f"  # between text nodes; str.split() takes it for white space
+_NODE = "\x1f"  # between text nodes; str.split() treats it as white space
 _PUNCTUATION = re.compile(_NODE + r"(?=[.,;:!?)\]]{1,4}(?!\w))")
 _LANG = re.compile(r"[a-zA-Z]{2,8}(?:-[a-zA-Z0-9]{1,8})*", re.ASCII)
 
 
 class PageText(NamedTuple):
-    """The text of a page. `text` is the visible text with white space collapsed; `lang` is lower case, "" if
-    unknown."""
+    """The text of a page. `text` is the visible text, white space collapsed; `lang` is lower case, "" if unknown."""
 
     title: str
     headings: list[str]
@@ -51,8 +50,8 @@ class PageText(NamedTuple):
 class _SharedSelector:
     """One CSS engine for all pages.
 
-    `any_matches` uses an engine of its own: during it, selectolax does not set `current_node`, which tells that the
-    shared engine is in use.
+    `any_matches` uses a separate engine: during that call selectolax does not set `current_node`, so `Tree.selector`
+    could not see that the shared engine is in use.
     """
 
     def __init__(self) -> None:
@@ -76,18 +75,18 @@ class Tree(LexborHTMLParser):
 
     @property
     def selector(self) -> Any:
-        """The shared engine, or a new one while the shared one is in use: a finalizer that searches would crash it.
+        """The shared engine; a new one while the shared one is in use, as a search from a finalizer would crash it.
 
-        Nothing is called between the check and the return, so that no other thread can run in between.
+        Nothing is called between the check and the return, so no other thread can run in between.
         """
         return _SHARED if _TELLS_USE and _ENGINE.current_node is None else LexborCSSSelector()  # type: ignore[no-untyped-call]
 
 
 def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
-    """Parse a page, decoded with `encoding` whatever its meta elements say. Invalid bytes become U+FFFD.
+    """Parse a page, decoded with `encoding`; its meta elements are ignored. Invalid bytes become U+FFFD.
 
-    A page that nests too deeply is cut (`html.nesting`). Raises LookupError for an encoding that Python does not know;
-    `detect_encoding` never returns one.
+    A page that nests too deeply is cut (`html.nesting`). Raises `LookupError` for an encoding that Python does not
+    know, which `detect_encoding` never returns.
     """
     if encoding == "utf-8":  # most pages: valid bytes are not copied
         if not body.isascii():
@@ -101,12 +100,12 @@ def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
 
 
 def extract_page(tree: LexborHTMLParser, content_language: str = "") -> PageText:
-    """Return the text of a page. `content_language` is the HTTP header, used where the page names no language."""
+    """Return the text of a page. `content_language` is the HTTP header, used if the page names no language."""
     headings: list[str] = []
     text = ""
     body = tree.body
     if body is not None:
-        # One traversal is faster than a selector of twelve names.
+        # One traversal is faster than a selector with twelve names.
         found = [node for node in body.traverse() if node.tag_id in _READ]
         headings = list(_headings(found))
         text = _visible(body, found)
@@ -147,7 +146,7 @@ def _without(text: str, hidden: Iterable[LexborNode]) -> str:
         content = node.text(separator=_NODE)
         if content:
             start = text.find(f"{_NODE}{content}{_NODE}", at)
-            if start >= 0:  # else the node lies in the previous one
+            if start >= 0:  # otherwise the node is inside the previous one
                 kept.append(text[at : start + 1])
                 at = start + 1 + len(content)
     kept.append(text[at:])

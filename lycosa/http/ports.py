@@ -23,18 +23,19 @@ Into = Callable[[bytes], None]
 
 
 class FetchOptions(TypedDict, total=False):
-    """Options of one transfer. An error of `accept` or `into` ends the transfer, and `fetch` raises it; `StopDownload`
-    may end it without an error.
+    """Options of one transfer. An error that `accept` or `into` raises ends the transfer, and `fetch` raises it.
 
-    accept        is called with status and headers before the body is read; False ends the transfer with `skipped` set
-    max_body      bytes of the body, after decompression; overrides the fetcher's own limit
-    cut           a longer body is no error, but is cut at the limit
+    `StopDownload` may end the transfer without an error.
+
+    accept        called with status and headers before the body is read; False ends the transfer with `skipped` set
+    max_body      maximum size of the body after decompression, in bytes; overrides the fetcher's own limit
+    cut           cut a longer body at the limit, instead of raising an error
     address       connect to this IP address, whatever the name of the host resolves to
     public_only   refuse to connect to an address that is not public (`PrivateAddress`); through a proxy only the URL is
                   checked
-    into          is called with each piece of the decompressed body; the response then has no body
+    into          called with each piece of the decompressed body; the response then has no body
     proxy         URL of the proxy, "" for none; overrides `proxy` in the request's meta, which overrides the fetcher's
-                  own. None (the default) leaves the choice to these two
+                  own. With None (the default) these two apply
     """
 
     accept: Accept | None
@@ -47,7 +48,7 @@ class FetchOptions(TypedDict, total=False):
 
 
 class Fetcher(Protocol):
-    """Does one HTTP transfer. Follows no redirects and does not retry."""
+    """Does HTTP transfers. Follows no redirects and does not retry."""
 
     async def fetch(self, request: Request, **options: Unpack[FetchOptions]) -> HttpResponse:
         """Return the response. Raises `FetchError`. The request is not changed."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
 
 ANSWERS_MAX = 16_384
-"""Domains in the cache."""
+"""Maximum number of domains in each cache."""
 
 
 @lru_cache(ANSWERS_MAX)
@@ -31,7 +31,7 @@ def is_suffix(domain: str) -> bool:
 def registrable(host: str) -> str:
     """Return the registrable domain of a host: `example.co.uk` for `shop.example.co.uk`.
 
-    The host itself if it has none: IP addresses, `localhost`, `co.uk`.
+    Return the host itself if it has none: IP addresses, `localhost`, `co.uk`.
     """
     if ":" in host or host.replace(".", "").isdigit():
         return host

@@ -1,4 +1,4 @@
-"""The one place where time and randomness come from. The code in `core` gets them as arguments."""
+"""The only source of time and randomness. The code in `core` gets them as arguments."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable
 
 CHECK_S = 10.0
-"""Monotonic seconds between two readings of the wall clock; in between the monotonic clock continues it."""
+"""Monotonic seconds between two readings of the wall clock. In between, time follows the monotonic clock."""
 
 SLOWEST = 0.5
 """Minimum rate of our time while it waits for a wall clock that was set back."""
 
 
 class Clock:
-    """Unix seconds that never go backwards, and agree with the wall clock again soon after that was set.
+    """Unix seconds that never go backwards, and return to the wall clock soon after it was set.
 
-    After the wall clock was set forward, or the machine slept, our time jumps. After it was set back, our time runs
-    more slowly for a while, so that past timestamps stay in the past, and pauses get longer but never shorter.
+    If the wall clock was set forward, or the machine slept, our time jumps. If it was set back, our time runs more
+    slowly for a while, so that past timestamps stay in the past, and pauses get longer but never shorter.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -39,7 +39,7 @@ class Clock:
         ours, wall = self._at + passed * self._rate, self._wall()
         self._at, self._since = max(ours, wall), self._since + passed
         ahead = self._at - wall
-        self._rate = max(SLOWEST, 1.0 - ahead / CHECK_S)  # agrees with the wall clock at the next check, if it may
+        self._rate = max(SLOWEST, 1.0 - ahead / CHECK_S)  # agrees with the wall clock at the next check, unless capped
 
 
 def chance() -> float:

@@ -1,6 +1,6 @@
-"""Writing to a peer that may be gone: an OSError on every event loop, as for reading.
+"""Writes to a connection that may be closed: this raises OSError with every event loop, as reading does.
 
-For a closed connection asyncio drops the data, and uvloop raises RuntimeError.
+asyncio itself drops the data silently, and uvloop raises RuntimeError.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ def write(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 def is_closed(error: RuntimeError) -> bool:
-    """Return whether this is uvloop's error for a closed connection, from a library that writes by itself."""
+    """Return whether this is uvloop's error for a closed connection. Libraries that do not use `write` raise it."""
     return "the handler is closed" in str(error)

@@ -1,4 +1,4 @@
-"""Errors of writing a file: no room on the device, or another reason."""
+"""Errors of a failed write to a file: no space on the device, or another reason."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 from lycosa.core.errors import StateError, StorageError, StorageFull
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The device is full, the user's quota is, or the file is as large as it may be."""
+"""The device or the user's quota is full, or the file has its maximum size."""
 
 FREE_MIN_BYTES = 64 * 1024
-"""With less free space than this, a write that failed for an unknown reason failed for want of room."""
+"""If less space is free than this, a write error without a clear reason counts as lack of space."""
 
-AGAIN = "; free some and run the same command again"
+FREE_SPACE_ADVICE = "; free some and run the same command again"
 
 
-def write_error(path: Path, error: OSError, what: str, when_full: str = AGAIN) -> StateError:
-    """Return the error for a path that cannot be written: `StorageFull` or, with `what` and why, `StorageError`."""
+def write_error(path: Path, error: OSError, what: str, when_full: str = FREE_SPACE_ADVICE) -> StateError:
+    """Return the error for a path that cannot be written: `StorageFull`, or `StorageError` with `what` and a reason."""
     if error.errno in NO_ROOM:
         return StorageFull(f"{path}: no space left on the device{when_full}")
     return StorageError(f"{path}: {what}: {(error.strerror or str(error)).lower()}")
 
 
 def is_full(path: Path) -> bool:
-    """Return whether less than FREE_MIN_BYTES are free on the device of a path, which may not exist yet."""
+    """Return whether the device of a path has less than FREE_MIN_BYTES free. The path may not exist yet."""
     try:
         return shutil.disk_usage(path if path.exists() else path.parent).free < FREE_MIN_BYTES
     except OSError:

@@ -1,4 +1,4 @@
-"""Lock files: locked by one process (flock), whose id they hold."""
+"""Lock files, which one process locks (flock). They contain its id."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def lock_file(path: Path, mode: int) -> int:
-    """Lock a file, which is made if it does not exist, and write our process id into it. Return its descriptor.
+    """Create a file if it does not exist, lock it, and write our process id into it. Return its descriptor.
 
-    The system releases the lock when the process ends. Raises BlockingIOError if another process holds the lock, and
+    The system releases the lock when the process ends. Raises BlockingIOError if another process holds the lock;
     OSError.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
@@ -26,7 +26,7 @@ def lock_file(path: Path, mode: int) -> int:
 
 
 def lock_owner(path: Path) -> str:
-    """Return the id of the process that holds or last held the lock, "unknown" if it cannot be read."""
+    """Return the id of the process that holds or last held the lock; "unknown" if it cannot be read."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(32).decode(errors="replace").strip() or "unknown"
     return "unknown"
@@ -35,7 +35,7 @@ def lock_owner(path: Path) -> str:
 def unlock_and_close(file: int) -> None:
     """Release a lock, and close the file.
 
-    Closing is not enough: a child that was forked, and has not started its program yet, has the file open, too.
+    Closing is not enough: a forked child that has not started its program yet has the file open, too.
     """
     with suppress(OSError):  # some network file systems have no locks
         fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,6 +1,6 @@
-"""Checksummed frames of a file that is appended to: [length, checksum, payload].
+"""Checksummed frames in an append-only file: [length, checksum, payload].
 
-A kill or a full disk in the middle of a write leaves a torn frame, which does not count.
+If the process is killed or the disk is full during a write, the file ends with a torn frame, which readers ignore.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ HEAD = Struct("<IQ")
 
 
 def encode_frame(payload: bytes, seed: int = 0) -> bytes:
-    """Return a frame; its checksum is xxh3 with this seed."""
+    """Return the frame of a payload. Its checksum is xxh3 with this seed."""
     return HEAD.pack(len(payload), xxh3_64_intdigest(payload, seed)) + payload
 
 
 def frame_at(data: bytes, at: int, seed: int = 0) -> bytes | None:
-    """Return the payload of the frame that begins there, None if no valid one does."""
+    """Return the payload of the frame that begins at `at`; None if there is no valid frame."""
     begin = at + HEAD.size
     if begin > len(data):
         return None

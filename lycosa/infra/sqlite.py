@@ -1,4 +1,4 @@
-"""SQLite files: opened with bounded waits, made once though several processes open them, with errors of Lycosa.
+"""Opens SQLite files: waits are limited, tables are created once even by several processes, errors are translated.
 
 The files are in WAL mode. Transactions begin explicitly (`transaction`).
 """
@@ -16,17 +16,17 @@ from lycosa.core.errors import StateError, StorageError, StorageFull
 from lycosa.infra.disk import NO_ROOM, is_full
 
 BUSY_S = 5.0
-"""How long a call waits for a database that another process has locked."""
+"""Maximum seconds to wait for a database that another process has locked."""
 
 RETRY_S = 0.005
-"""The pause between two tries where SQLite itself does not wait."""
+"""Pause (seconds) between two tries where SQLite itself does not wait."""
 
-HOSTILE = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
-"""Settings for files that may be damaged or hostile."""
+SAFE_SETTINGS = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
+"""Settings that protect against damaged or hostile files."""
 
 
 class DatabaseHeader(NamedTuple):
-    """What identifies a file: SQLite's application id, user version, and the statements that made its tables."""
+    """Identifies a file: SQLite's application id and user version, and the statements that created its schema."""
 
     application_id: int
     version: int
@@ -42,20 +42,21 @@ def open_database(
     busy_s: float = BUSY_S,
     settings: Sequence[str] = (),
 ) -> sqlite3.Connection:
-    """Return a connection that any thread may use, one at a time. `make` are the statements for a file without tables.
+    """Return a connection that any thread may use, one at a time. `make` are the statements that create the tables.
 
-    `refuse` raises for a foreign file; nothing is written before it is called. With `sync` each commit is on the disk.
+    `refuse` raises for a foreign file; nothing is written before it is called. With `sync`, each commit waits until it
+    is on the disk.
     """
     database = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     try:
-        _set(database, *HOSTILE, *settings)
+        _set(database, *SAFE_SETTINGS, *settings)
         header = _read_header(database)
         refuse(header)  # before the switch to WAL, which writes
         _use_wal(database, busy_s)
         _set(database, f"synchronous={'FULL' if sync else 'NORMAL'}")
         if not header.tables:
             with transaction(database):
-                for statement in () if _tables(database) else make:  # another process may have made them since
+                for statement in () if _tables(database) else make:  # another process may have created them meanwhile
                     database.execute(statement)
     except BaseException:
         database.close()
@@ -70,7 +71,7 @@ def open_read_only(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Commit what the block writes, or nothing if it raises."""
+    """Run the block in a transaction, which is rolled back if the block raises."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -82,14 +83,14 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def error_code(error: Exception) -> int:
-    """Return the primary result code of an error of SQLite, 0 for any other error."""
+    """Return the primary result code of a SQLite error; 0 for any other error."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def storage_error(path: Path, error: Exception, full: str, unusable: str) -> StateError:
-    """Return an error of SQLite or of the disk as `StorageFull` or `StorageError`.
+    """Translate an error of SQLite or of the disk into `StorageFull` or `StorageError`.
 
-    `full` follows "no space left"; in `unusable` {} stands for the reason.
+    In the message, `full` follows "no space left". In `unusable`, the reason replaces {}.
     """
     code, number = error_code(error), getattr(error, "errno", None)
     vague = code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
@@ -104,7 +105,7 @@ def _set(database: sqlite3.Connection, *settings: str) -> None:
 
 
 def _read_header(database: sqlite3.Connection) -> DatabaseHeader:
-    database.execute("BEGIN")  # one snapshot: another process may be making the tables
+    database.execute("BEGIN")  # one snapshot: another process may be creating the tables
     application_id, version = (
         database.execute("PRAGMA " + name).fetchone()[0] for name in ("application_id", "user_version")
     )
@@ -118,8 +119,8 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 
 def _use_wal(database: sqlite3.Connection, busy_s: float) -> None:
-    # The switch turns a read lock into a write lock. Two connections that do that would wait for each other for ever,
-    # so SQLite refuses one of them at once, whatever its timeout. The refusal releases the read lock: try again.
+    # The switch turns a read lock into a write lock. Two connections that do this would wait for each other for ever,
+    # so SQLite refuses one of them at once, despite its timeout. The refusal releases the read lock: try again.
     deadline = time.monotonic() + busy_s
     while True:
         try:

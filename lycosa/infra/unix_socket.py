@@ -1,4 +1,4 @@
-"""Unix sockets in a folder: with paths of any length, and only for processes of the same user."""
+"""Unix sockets in a folder, with paths of any length, and only for processes of the same user."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SOCKET_PATH_MAX = 107
-"""Bytes of the path of a Unix socket (unix(7))."""
+"""Maximum bytes of the path of a Unix socket (unix(7))."""
 
 CONNECT_TIMEOUT_S = 5.0
-"""A listener with a full backlog that accepts no connection for so long hangs or was stopped."""
+"""A listener with a full backlog that accepts no connection for this long hangs or was stopped."""
 
 BACKLOG_RETRY_S = 0.01
-"""The pause between two tries with a full backlog: the kernel does not report when it has room (connect(2), EAGAIN)."""
+"""Pause between two tries with a full backlog: the kernel does not report when it has room (connect(2), EAGAIN)."""
 
 
 def listen(path: Path, backlog: int) -> socket.socket:
-    """Listen at a path, in place of what a dead owner left there. Only our own user may connect. Raises OSError."""
+    """Listen at a path. Replaces a socket that an ended process left. Only our user may connect. Raises OSError."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:
             listening.bind(short)
-        path.chmod(0o600)  # nobody can connect before it listens
+        path.chmod(0o600)  # in time: nobody can connect before it listens
         listening.listen(backlog)
     except OSError:
         listening.close()
@@ -36,24 +36,24 @@ def listen(path: Path, backlog: int) -> socket.socket:
 
 
 async def connect(path: Path) -> socket.socket:
-    """Return a socket that is connected to the process that listens there. Raises OSError when none does."""
-    plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    """Return a socket that is connected to the process that listens there. Raises OSError if none does."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:
-            await _connect_when_possible(plug, short)
+            await _connect_when_possible(connection, short)
     except BaseException:
-        plug.close()
+        connection.close()
         raise
-    return plug
+    return connection
 
 
-async def _connect_when_possible(plug: socket.socket, path: str) -> None:
-    # Not with `loop.sock_connect`: it takes EAGAIN, which means a full backlog, for a connection in progress.
+async def _connect_when_possible(connection: socket.socket, path: str) -> None:
+    # Not with `loop.sock_connect`: it mistakes EAGAIN, which means a full backlog, for a connection in progress.
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             while True:
                 try:
-                    return plug.connect(path)
+                    return connection.connect(path)
                 except BlockingIOError:
                     await asyncio.sleep(BACKLOG_RETRY_S)
     except TimeoutError:
@@ -62,11 +62,11 @@ async def _connect_when_possible(plug: socket.socket, path: str) -> None:
 
 @contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Yield a path of the socket that the system accepts: through its folder in /proc, if it is too long itself."""
+    """Yield a path that the system accepts for the socket. If its own path is too long, it goes through /proc."""
     if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
         yield str(path)
         return
-    # The system resolves the link in /proc when it binds or connects; after that the descriptor is not needed any more.
+    # The system resolves the link in /proc when it binds or connects; after that the descriptor is no longer needed.
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

@@ -2,10 +2,10 @@
 
     refresher = Refresher(pool, sources, fetcher)
     for result in await refresher.refresh(): ...        # all sources once
-    await refresher.run()                               # each at its interval, until cancelled
+    await refresher.run()                               # each source at its interval, until cancelled
 
-A source that fails removes nothing, is tried again after growing pauses, and delays no other source. Logs and results
-contain its name, never its address.
+A failed source removes no proxies, is retried after growing pauses, and does not delay other sources. Logs and results
+contain the name of a source, never its address.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 READ_MAX_S = 120.0
-"""The time limit of one source, with all its requests."""
+"""Timeout for one source with all its requests."""
 
 FETCH_MAX_S = 60.0
 CONCURRENCY = 8
-"""Sources that are read at a time."""
+"""Maximum number of sources read concurrently."""
 
 REDIRECTS_MAX = 5
 RETRY_S, RETRY_MAX_S = 30.0, 3600.0
-"""The pause after the first failure of a source, and the longest pause."""
+"""The pause after the first failure of a source, and the maximum pause."""
 
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
-"""Characters of an error of user code."""
+"""Maximum length of the error text of user code."""
 
 LOGINS = re.compile(r"//[^\s/@]*@")
 QUERIES = re.compile(r"(?<=\?)[^\s'\")]+")
-"""May hold secrets: errors of HTTP clients include the whole URL."""
+"""Parts of URLs that may be secret. Errors of HTTP clients include the whole URL."""
 
 
 class Reader:
-    """Reads sources. Relative paths start at `folder`."""
+    """Reads sources. Relative paths are relative to `folder`."""
 
     def __init__(self, fetcher: Fetcher, folder: Path, read_max_s: float = READ_MAX_S) -> None:
         self._fetcher = fetcher
@@ -81,12 +81,15 @@ class Reader:
         self._threads: dict[str, OwnThread] = {}
 
     async def read(self, source: ProxySource) -> tuple[ReadResult, str]:
-        """Return the proxies of a source, and the problem of a part of it. Raises `BadProxy` when it has none."""
+        """Return the proxies of a source, and the first problem with one of its addresses, "" if there is none.
+
+        Raises `BadProxy` if it has no proxies.
+        """
         thread = self._threads.setdefault(source.name, OwnThread(f"proxies of {source.name}"))
         readers = {SourceKind.FILE: self._read_file, SourceKind.PYTHON: _call_python}
         try:
             async with asyncio.timeout(self._read_max_s):
-                if thread.is_busy:  # a thread cannot be cancelled: user code may hang in it
+                if thread.is_busy:  # a thread cannot be cancelled, and user code may hang in it
                     raise BadProxy("the previous read has not ended yet")
                 if source.kind in {SourceKind.URL, SourceKind.API}:
                     result, problem = await self._fetch(source, thread)
@@ -96,11 +99,11 @@ class Reader:
             raise BadProxy(f"took more than {self._read_max_s:g} s") from None
         if not result.proxies:
             first = f" ({result.faults[0]})" if result.faults else ""
-            raise BadProxy(problem or f"holds no proxy{first}")
+            raise BadProxy(problem or f"has no proxies{first}")
         return result, problem
 
     async def _fetch(self, source: ProxySource, thread: OwnThread) -> tuple[ReadResult, str]:
-        """Read all addresses; if one fails, the others count."""
+        """Read all addresses of a source. A failed address does not affect the others."""
         results, problems = [], []
         for address in source_addresses(source):
             try:
@@ -112,7 +115,7 @@ class Reader:
         return merge_results(results), problems[0] if problems else ""
 
     async def _download(self, source: ProxySource, address: SourceAddress) -> str:
-        """Fetch a list. Redirects to other sites get no headers; none leads from a public host to a private one."""
+        """Fetch a list. The headers are not sent to other origins. A public host may not redirect to a private one."""
         url, public_only = address.location, False
         for _ in range(REDIRECTS_MAX + 1):
             is_home = origin_of(url) == origin_of(address.location)
@@ -146,9 +149,9 @@ class Reader:
 class Refresher:
     """Updates a pool from its sources. `now` returns unix seconds, `draw` a number from 0 to 1.
 
-    `checks_first`: the pool is checked, so proxies that it had forgotten as dead come back unchecked. Which those were
-    in an earlier run is not known. So if the pool has proxies already, all new ones of the first list of each source
-    come unchecked, too.
+    `checks_first`: whether proxies that the pool has forgotten as dead are added as unchecked when a source lists them
+    again. The proxies forgotten in an earlier run are unknown. So if the pool has proxies at the start, all new proxies
+    in the first list of each source are added as unchecked, too.
     """
 
     def __init__(
@@ -180,16 +183,16 @@ class Refresher:
         self._checks_first = checks_first
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Note that the pool has forgotten these as dead: those that are still listed come back, unchecked."""
+        """Note that the pool has forgotten these dead proxies. Those still listed are added again, unchecked."""
         self._ledger.forgotten(keys)
 
     async def refresh(self) -> list[RefreshResult]:
-        """Read all sources once. Return their results in order. Raises `StateError` of the pool."""
+        """Read all sources once. Return their results in order. Raises `StateError` if the pool fails."""
         await self._recall()
         return await asyncio.gather(*map(self._refresh, self._sources.values()))
 
     async def run(self) -> None:
-        """Refresh until cancelled. A pool that cannot be reached is tried again, like a source."""
+        """Refresh until cancelled. If the pool cannot be reached, try again later, as for a failed source."""
         for name in self._sources:
             self._schedule.add(name, self._now())
         running: set[asyncio.Task[None]] = set()
@@ -236,7 +239,10 @@ class Refresher:
         return RefreshResult(source.name, len(read.proxies), added, removed, read.faults, read.fault_count, problem)
 
     async def _add(self, name: str, changed: Sequence[Proxy]) -> int:
-        """Add proxies to the pool, those it may have had as dead unchecked. Return how many are new there."""
+        """Add proxies to the pool. Those that it may have forgotten as dead are added as unchecked.
+
+        Return the number of new ones.
+        """
         may_be_back = self._had_proxies and name not in self._listed
         back = [each for each in changed if may_be_back or self._ledger.was_forgotten(name, each.key)]
         back_keys = {each.key for each in back}
@@ -251,7 +257,7 @@ class Refresher:
         return added
 
     async def _remove_expired(self, source: ProxySource) -> int:
-        """Remove proxies that are no longer listed, except those added by hand since. Return how many."""
+        """Remove proxies that are no longer listed, except those since added by hand. Return the number removed."""
         keys, others = self._ledger.pop_expired(source.name, source.keep_s, self._now())
         try:
             if others:
@@ -265,8 +271,8 @@ class Refresher:
             raise
 
     async def _recall(self) -> None:
-        """Learn, once, which proxies of the pool came from these sources in an earlier run."""
-        async with self._recalling:  # what another source adds meanwhile belongs to this run
+        """Find out, once, which proxies of the pool came from these sources in an earlier run."""
+        async with self._recalling:  # no source may add proxies meanwhile: they would count as those of an earlier run
             if self._recalled:
                 return
             views = await self._pool.proxies()
@@ -278,7 +284,7 @@ class Refresher:
 
 
 def _call_python(source: ProxySource) -> ReadResult:
-    """Call the function of the user, which may return any kind of iterator."""
+    """Call the user's function, which may return any iterable or async iterator, or be a coroutine function."""
     module, _, name = source.location.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)()

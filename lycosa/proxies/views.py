@@ -1,4 +1,4 @@
-"""Proxies as stores keep them, and as people see them."""
+"""Converts proxies to and from their stored form and to views, and explains why a request got no proxy."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.ports import ProxyView
 
 COUNT_MAX = 1_000
-"""Proxies in one request."""
+"""Maximum number of proxies in one request."""
 
 HEALTH_FIELDS = ("rests_until", "dead", "latency_s", "reason", "exit_ip")
-"""The fields of a health that views show."""
+"""The fields of a proxy's health that views show."""
 
 
 def refuse_bad_count(count: int, request: ProxyRequest) -> None:
     """Raise `UsageError` for a number of proxies that cannot be leased at once."""
     if not 1 <= count <= COUNT_MAX or (count > 1 and request.session):
-        raise UsageError(f"{count} proxies at once: ask for 1 to {COUNT_MAX:,}, or for one of a session")
+        raise UsageError(f"{count} proxies at once: ask for 1 to {COUNT_MAX:,}, or for one proxy with a session")
 
 
 def to_stored(proxy: Proxy) -> dict[str, Any]:
-    """Return a proxy as stores keep it. The URL includes the login."""
+    """Return the stored form of a proxy. The URL includes the login."""
     prices = {"price_gb": proxy.price_gb, "price_request": proxy.price_request}
     return {"url": proxy.url, "tags": dict(proxy.tags), **prices}
 
 
 def from_stored(stored: Mapping[str, Any]) -> Proxy:
-    """Return the proxy of `to_stored`."""
+    """Return the proxy with this stored form."""
     prices = (float(stored["price_gb"]), float(stored["price_request"]))
     return replace(
         parse_proxy(stored["url"]), tags=dict(stored["tags"] or {}), price_gb=prices[0], price_request=prices[1]
@@ -40,7 +40,7 @@ def from_stored(stored: Mapping[str, Any]) -> Proxy:
 
 
 def facts_of(answer: Mapping[str, Mapping[str, Any]]) -> dict[str, ProxyFacts]:
-    """Return the facts by key from the answer of a script, where an empty table may be an empty list."""
+    """Return the facts by proxy key from a script's answer, in which an empty table may be an empty list."""
     return {
         key: ProxyFacts(**{"latency_s": None, **each, "tags": dict(each["tags"] or {})})
         for key, each in dict(answer).items()
@@ -65,12 +65,12 @@ def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, 
 def why_none(
     target: str, count: int, members: int, wait_s: float, counts: Mapping[ProxyState, int], *, is_empty: bool
 ) -> str:
-    """Return why a request got no proxy, or not so many."""
+    """Return why a request for `count` proxies got none. `members`: the limit of the target's policy."""
     if is_empty:
         return "the pool has no proxies: lycosa proxies add FILE"
     states = ", ".join(f"{counts[state]:,} {state}" for state in ProxyState if counts.get(state))
     within = f" within {round(wait_s, 2):g} s" if wait_s else ""
     if count == 1:
         return f"no proxy for {target} is free{within} ({states or 'none fits'})"
-    more = f"; it has {members:,} at a time: members = {count}" if count > members else ""
+    more = f"; it has at most {members:,}: set members = {count}" if count > members else ""
     return f"no {count:,} proxies for {target} were free at once{within} ({states or 'none fits'}){more}"

@@ -1,9 +1,9 @@
-"""Items to bytes and back. An item that would not come back equal is refused when it is put.
+"""Converts items to bytes and back. An item that would not come back equal is refused when it is put.
 
-Without a type an item is msgpack: None, bool, int, float, str, bytes, list and dict as such; a tuple, a set, a
-datetime, an int of more than 64 bits and a dict with such keys as extensions. With a type (a dataclass, a msgspec
-Struct, ...) msgspec writes and checks the fields. Pickle takes nearly anything; loading a pickle runs the code that it
-names.
+Without a type an item becomes msgpack. None, bool, int, float, str, bytes, list and dict are native types there; a
+tuple, a set, a datetime, an int of more than 64 bits and a dict with such keys become extensions. With a type (a
+dataclass, a msgspec Struct, ...) msgspec writes and checks the fields. Pickle accepts nearly anything; loading a pickle
+runs the code that it names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ITEM_MAX_BYTES = 256 << 20
 INT_MIN, INT_MAX = -(1 << 63), (1 << 64) - 1
 TUPLE, SET, DICT, DATETIME, BIG_INT = 1, 2, 3, 4, 5
 OPT_IN = (
-    "give the queue type=... for a dataclass or Struct, or serializer='pickle' if you trust all who can write to it"
+    "give the queue type=... for a dataclass or Struct, "
+    "or serializer='pickle' if you trust everyone who can write to it"
 )
 
 MOVED = {
@@ -71,18 +72,18 @@ MOVED = {
     "lycosa.engine.media.images": "lycosa.crawl.items.media.images",
     "lycosa.engine.media.store": "lycosa.crawl.items.media.store",
 }
-"""Where old module names, or single names, that stored pickles contain are now: "module", or "module new_name"."""
+"""The new places of old modules, and of single names, in stored pickles: "module", or "module new_name"."""
 
 Ext = msgspec.msgpack.Ext
 encode = msgspec.msgpack.Encoder().encode
 
 
 class CorruptItem(Exception):
-    """Stored bytes that are no item."""
+    """Raised for stored bytes that cannot be decoded to an item."""
 
 
 class ItemCodec(NamedTuple):
-    """How a queue stores items; `name` is stored with it. `pack` raises `TypeError`, `unpack` `CorruptItem`."""
+    """How a queue stores items. `name` is stored with the queue. `pack` raises `TypeError`, `unpack` `CorruptItem`."""
 
     name: str
     pack: Callable[[Any], bytes]
@@ -107,7 +108,7 @@ def _checked_pack(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
         try:
             packed = pack(item)
         except RecursionError as error:
-            raise TypeError("a queue cannot store an item that is nested so deeply, or holds itself") from error
+            raise TypeError("a queue cannot store an item that is nested too deeply or contains itself") from error
         except (TypeError, ValueError, OverflowError, AttributeError, pickle.PicklingError) as error:
             raise TypeError(f"a queue cannot store {type(item).__qualname__} ({error}): {OPT_IN}") from error
         if len(packed) > ITEM_MAX_BYTES:
@@ -141,7 +142,7 @@ def _unpickle(packed: bytes) -> Any:
 def _plain(item: Any) -> Any:
     convert = _CONVERTERS.get(type(item))
     if convert is None:
-        raise TypeError(f"no {type(item).__module__}.{type(item).__qualname__} in msgpack")
+        raise TypeError(f"msgpack has no {type(item).__module__}.{type(item).__qualname__}")
     return convert(item)
 
 

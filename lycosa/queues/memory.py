@@ -1,4 +1,4 @@
-"""A queue in the memory of one process: any object, nothing durable; for tests of programs that use the stored ones."""
+"""A queue in the memory of one process: takes any object, stores nothing. For tests of programs with stored queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.queues.order import Order, priority_of
 
 
 class MemoryQueue(BlockingQueue):
-    """A heap of items by rank; a leased item that comes back keeps its rank."""
+    """A heap of items, ordered by rank. A leased item that is put back keeps its rank."""
 
     def __init__(self, maxsize: int = 0, *, order: Order = Order.FIFO, lazy: bool = False) -> None:
         self._maxsize = checked_maxsize(maxsize)

@@ -1,6 +1,6 @@
-"""The order in which items come out, and the priority of an item: numbers before text, the lowest first.
+"""The order in which items leave a queue, and the priority of an item: numbers before text, the lowest first.
 
-SQLite sorts values this way by itself; `sort_key` makes bytes of the same order for Redis.
+SQLite sorts values in this order natively; `sort_key` returns bytes that Redis sorts in the same order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PRIORITY_INT_MAX = (1 << 63) - 1
 
 
 class Order(Enum):
-    """First in, first out; last in, first out; lowest priority first, first in, first out among equals."""
+    """FIFO: first in, first out. LIFO: last in, first out. PRIORITY: lowest priority first, FIFO among equals."""
 
     FIFO = "Queue"
     LIFO = "LifoQueue"
@@ -23,7 +23,7 @@ class Order(Enum):
 
 
 def priority_of(item: Any) -> int | float | str:
-    """Return the item itself, or its first element or field. Raises `TypeError` when that is no number and no text."""
+    """Return the item itself, or its first element or field. Raises `TypeError` if that is not a number or text."""
     first = item
     if isinstance(item, tuple | list) and item:
         first = item[0]
@@ -35,21 +35,21 @@ def priority_of(item: Any) -> int | float | str:
         return first
     if isinstance(first, int) and abs(first) <= PRIORITY_INT_MAX:
         return first
-    raise TypeError(f"{first!r} is no priority: put a number or text, or a tuple that begins with one")
+    raise TypeError(f"{first!r} is not a priority: put a number or text, or a tuple that begins with one")
 
 
 def sort_key(priority: float | str) -> bytes:
-    """Return bytes that sort as priorities do, numbers before text; none is a prefix of another.
+    """Return bytes that sort like priorities, numbers before text. No key is a prefix of another.
 
-    A number is stored as the nearest float and its distance from that, because no float holds all digits of a large
+    A number is stored as the nearest float and the difference to it, because a float cannot hold all digits of a large
     integer.
     """
     if isinstance(priority, str):
-        # NUL is escaped, so that the two NULs at the end cannot be a part of the text.
+        # NUL is escaped, so the text cannot contain the two NULs that end it.
         return b">" + priority.encode().replace(b"\0", b"\0\xff") + b"\0\0"
     number = float(priority) + 0.0  # -0.0 is 0.0
     (bits,) = struct.unpack(">Q", struct.pack(">d", number))
-    # Floats sort as their bits do once the sign bit is flipped, and for negative ones all bits.
+    # Floats sort like their bits if the sign bit is flipped, or all bits of a negative float.
     bits ^= (1 << 64) - 1 if bits >> 63 else 1 << 63
     rest = int(priority) - int(number) if isinstance(priority, int) else 0
     return b"=" + struct.pack(">QH", bits, rest + (1 << 15))

@@ -15,10 +15,10 @@ class Index(Protocol):
         """Add or replace documents by key; visible after `commit`."""
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Make the added documents searchable and durable, and store the position (in bytes) of each source."""
+        """Make the added documents searchable and durable, and store the position (bytes) of each source."""
 
     def positions(self) -> dict[str, int]:
-        """Return the positions of the last commit; they are never ahead of the documents."""
+        """Return the positions of the last commit. They are never ahead of the documents."""
 
     def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
         """Return the best matches. Raises `IndexFailure` for an invalid query."""

@@ -2,14 +2,14 @@
 
     DIR/lycosa-index.json   {format, version}: written first, so that an unfinished creation is recognized
     DIR/positions.json      source -> bytes read; replaced after each commit of tantivy: never ahead of the documents
-    DIR/writer.lock         locked (flock) by the writing process, whose id it holds; the system unlocks it on its death
-    DIR/tantivy/            tantivy's own files
+    DIR/writer.lock         locked (flock) by the writing process, and contains its id; unlocked when the process ends
+    DIR/tantivy/            tantivy's files
 
 After kill -9 the index has the documents of the last commit, and the positions of that commit or of the previous one.
 Reading the difference again changes nothing, since a document replaces the one with the same key.
 
 tantivy gets folded words (`search.core.analyzer`) separated by spaces, and the encoded document, from which results and
-snippets are made. Queries are built term by term; tantivy's query syntax is not used.
+snippets are built. Queries are built term by term; tantivy's query syntax is not used.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ FORMAT = "lycosa-index"
 VERSION = 1
 MARKER, LOCK = "lycosa-index.json", "writer.lock"
 UNFINISHED = {LOCK, f"{MARKER}.new"}
-"""Files in a folder whose creation as an index was not finished."""
+"""Files that may exist in the folder of an index whose creation did not finish."""
 WRITER_HEAP_BYTES = 50_000_000
 TEXT_MAX = 2_000_000
-"""Characters of a document's text that are indexed; all of it is stored."""
+"""Maximum characters of a document's text that are indexed; the whole text is stored."""
 KEY_MAX = 256
-"""Characters of a key; a longer one is replaced by its hash."""
+"""Maximum characters of a key; a longer key is replaced by its hash."""
 WEIGHTS = {"title": 4.0, "headings": 2.0, "text": 1.0, "url": 0.6}
 """Weight of a word by field."""
 PHRASE_WEIGHT = 2.0
-"""Weight of adjacent words of the query."""
+"""Extra weight if the words of the query are adjacent in the document."""
 _SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
-"""In an error of tantivy, which is formatted for programmers: IoError { io_error: Os { ..., message: "..." }, ... }."""
+"""The message in an error of tantivy, which looks like this: IoError { io_error: Os { ..., message: "..." }, ... }."""
 _TIE_BREAKER = 0.2
 
 
@@ -63,7 +63,7 @@ class _Marker(msgspec.Struct):
 class TantivyIndex:
     """The `Index` port in the folder `path`. With `write` it is the only writer, and creates the folder if needed.
 
-    Raises `IndexFailure` if there is no index, something else, a newer version, or another writer.
+    Raises `IndexFailure` if the folder holds no index or other data, or if the index is newer or has another writer.
     """
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
@@ -86,18 +86,18 @@ class TantivyIndex:
         with _failures(self.path, "cannot be opened"):
             if write:
                 folder.mkdir(exist_ok=True)
-                if not tantivy.Index.exists(str(folder)):  # positions would skip documents that are not there
+                if not tantivy.Index.exists(str(folder)):  # old positions would skip documents that are missing here
                     (self.path / "positions.json").unlink(missing_ok=True)
                 self._index = tantivy.Index(_schema(), str(folder), reuse=True)
                 self._writer = self._index.writer(WRITER_HEAP_BYTES, 1)
-                # An interrupted commit leaves files with the names that the next one uses.
+                # An interrupted commit leaves files with the names that the next commit uses.
                 self._writer.garbage_collect_files()
             elif not (folder / "meta.json").exists():
                 raise IndexFailure(f"the index {self.path} is still empty: fill it with `lycosa index build`")
             else:
                 self._index = tantivy.Index.open(str(folder))
             self._schema = self._index.schema
-            self._index.config_reader("manual")  # `_searcher` reloads; tantivy's own watcher is a thread and late
+            self._index.config_reader("manual")  # `_searcher` reloads; tantivy's watcher thread would reload too late
             self._seen = self._commit_stamp()
             self._index.reload()
         self._positions = _read_positions(self.path)
@@ -113,7 +113,7 @@ class TantivyIndex:
         writer = self._writing()
         with _failures(self.path, "cannot commit"):
             writer.commit()
-            # After the documents: a crash in between repeats documents, and never loses one.
+            # After the documents: a crash in between repeats documents, but never loses one.
             merged = {**self._positions, **positions}
             replace_file(self.path / "positions.json", msgspec.json.encode(merged), sync=True)
         self._positions = merged
@@ -146,7 +146,7 @@ class TantivyIndex:
         writer, self._writer = self._writer, None
         try:
             if writer is not None:
-                # Committed documents are safe; the failure of a thread was reported by `add` or `commit`.
+                # Committed documents are safe, and `add` or `commit` has reported the failure of a thread.
                 with contextlib.suppress(ValueError):
                     writer.wait_merging_threads()
         finally:
@@ -164,7 +164,7 @@ class TantivyIndex:
         return status.st_mtime_ns, status.st_ino
 
     def _searcher(self) -> tantivy.Searcher:
-        """Return a view of the last commit of any process."""
+        """Return a searcher over the last commit of any process."""
         stamp = self._commit_stamp()
         if stamp != self._seen:
             with self._reload_lock:
@@ -214,7 +214,7 @@ class TantivyIndex:
 
 
 def erase(path: Path) -> None:
-    """Empty the index in this folder, of any version, so that it can be rebuilt. Raises `IndexFailure`."""
+    """Empty the index in this folder, whatever its version, so that it can be rebuilt. Raises `IndexFailure`."""
     lock = _claim(path, any_version=True)
     try:
         with _failures(path, "cannot be erased"):
@@ -270,28 +270,28 @@ def _total(found: tantivy.SearchResult) -> int:
 
 @contextlib.contextmanager
 def _failures(path: Path, what: str) -> Iterator[None]:
-    """Convert errors of tantivy and of the system to `IndexFailure`."""
+    """Translate errors of tantivy and of the system into `IndexFailure`."""
     try:
         yield
     except (ValueError, OSError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         if message := _SYSTEM_MESSAGE.search(reason):
             reason = message[1]
-        # The threads of tantivy do not report why they failed.
+        # tantivy's threads do not report the reason of a failure.
         reason = "no space left on the device" if is_full(path) else reason[:1].lower() + reason[1:]
         raise IndexFailure(f"the index {path} {what}: {reason}") from error
 
 
 def _claim(path: Path, *, any_version: bool = False) -> int:
-    """Lock the index in this folder for writing; a new or empty folder becomes an index."""
+    """Lock the index in this folder for writing. Creates an index in a new or empty folder."""
     with _failures(path, "cannot be created"):
         path.mkdir(parents=True, exist_ok=True)
         is_new = not {entry.name for entry in path.iterdir()} - UNFINISHED
-    if not is_new:  # create no file in a folder that is not ours
+    if not is_new:  # before the lock: create no file in a folder that is not ours
         _check(path, any_version=any_version)
     lock = _lock(path)
     try:
-        if is_new and not (path / MARKER).exists():  # with the lock, since another process may create it, too
+        if is_new and not (path / MARKER).exists():  # checked with the lock: another process may have created it
             with _failures(path, "cannot be created"):
                 _write_marker(path)
         _check(path, any_version=any_version)
@@ -320,7 +320,7 @@ def _write_marker(path: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """Lock the index for writing. Return the descriptor of the lock; the system releases it when the process ends."""
+    """Lock the index for writing. Return the descriptor of the lock, which is released when the process ends."""
     with _failures(path, "cannot be locked"):
         try:
             return lock_file(path / LOCK, 0o666)
@@ -330,7 +330,7 @@ def _lock(path: Path) -> int:
 
 
 def _read_positions(path: Path) -> dict[str, int]:
-    """Return the positions; {} if they cannot be read: then all sources are read again, which changes nothing."""
+    """Return the positions. Return {} if they cannot be read: reading all sources again changes nothing."""
     try:
         return msgspec.json.decode((path / "positions.json").read_bytes(), type=dict[str, int])
     except (OSError, msgspec.MsgspecError):

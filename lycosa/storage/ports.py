@@ -9,41 +9,41 @@ from lycosa.storage.core.item_key import ItemKey
 
 
 class Sink(Protocol):
-    """Where items go, exactly once: on resume, what was written after the committed position is cut off."""
+    """Stores items exactly once: on resume, items after the committed position are cut off."""
 
     name: str
     """Identity of the sink in the state: the same output has the same name in every run."""
 
     async def check(self) -> None:
-        """Raise what `open` would raise for an output that cannot be written, and change nothing."""
+        """Raise the error of `open` if the output cannot be written, without any change."""
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """Start to write at `position`, cutting off what is behind it, or at the end when None. Return where.
+        """Start to write at `position`, and cut off everything after it; at the end if it is None. Return the position.
 
-        With `keep` what is behind `position` belongs to others: write behind that.
+        With `keep`, the data after `position` belongs to other writers: start after that data.
         """
 
     def prepare(self, item: Any) -> Any:
-        """Return the item in the form that `write` takes, so that it may change afterwards. Raises `BadItem`."""
+        """Return the item in the form that `write` takes. The item may change afterwards. Raises `BadItem`."""
 
     def write(self, prepared: Any, key: ItemKey) -> None:
-        """Take one prepared item; it may stay in memory until `flush`."""
+        """Write one prepared item, which may stay in memory until `flush`."""
 
     async def flush(self) -> int:
-        """Hand everything written to the operating system or server (to the disk with sync). Return the position.
+        """Pass all written items to the operating system or server (with sync, to the disk). Return the position.
 
-        Raises `StorageError` when the sink is not open: it has no position then, and 0 would cut everything off.
+        Raises `StorageError` if the sink is not open: it has no position then, and 0 would cut everything off.
         """
 
     async def close(self) -> None:
-        """Release the output. What was not flushed is dropped."""
+        """Release the output. Items that were not flushed are dropped."""
 
 
 class KeyStore(Protocol):
-    """Small durable data of a crawl beside its frontier: cookies, spider state, which media were fetched.
+    """Small durable data of a crawl besides its frontier: cookies, spider state, the list of fetched media.
 
-    A value that was put can be read at once, and is durable after the next `flush`. As with sinks, that comes before
-    the commit of the frontier.
+    A value can be read at once after `put`, and is durable after the next `flush`. As with sinks, the flush comes
+    before the commit of the frontier.
     """
 
     def get(self, table: str, key: str) -> bytes | None:
@@ -53,10 +53,10 @@ class KeyStore(Protocol):
         """Set a value; None removes the key."""
 
     def items(self, table: str) -> Iterator[tuple[str, bytes]]:
-        """Return the keys of a table and their current values, in the order of the keys."""
+        """Return the keys of a table and their current values, sorted by key."""
 
     async def flush(self) -> None:
-        """Make everything that was put durable, in one step. Raises `StorageError`, `StorageFull`."""
+        """Make all values durable, in one step. Raises `StorageError`, `StorageFull`."""
 
     async def close(self) -> None:
-        """Release the store. What was not flushed is dropped."""
+        """Release the store. Values that were not flushed are dropped."""

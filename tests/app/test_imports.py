@@ -111,7 +111,7 @@ def test_an_invalid_name_is_reported_in_one_line(word: str, message: str) -> Non
 
 def test_two_functions_are_refused() -> None:
     with pytest.raises(
-        BadSetting, match=r"^fingerprint_rules: wolf_shop:key and wolf_shop:more: there can be one function$"
+        BadSetting, match=r"^fingerprint_rules: wolf_shop:key and wolf_shop:more: only one function is allowed$"
     ):
         fingerprint_rules_of(Settings(fingerprint_rules=("wolf_shop:key,wolf_shop:more",)), Plain())
 

@@ -103,7 +103,7 @@ def test_a_state_in_an_impossible_place_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"thesis.txt": "mine"}, "contains other files than a Lycosa state"),
+        ({"thesis.txt": "mine"}, "contains files but no Lycosa state"),
         ({"crawl.json": "{}"}, "is not the description of a Lycosa state"),
         ({"crawl.json": "[1, 2]"}, "is not the description of a Lycosa state"),
         ({"crawl.json": "torn {"}, "is not the description of a Lycosa state"),

@@ -268,10 +268,10 @@ def test_harmless_value_may_be_text(tmp_path):
         ({"DOWNLOAD_DELY": 1}, "unknown setting 'DOWNLOAD_DELY': did you mean DOWNLOAD_DELAY?"),
         (
             {"TEXT_LIMIT": 1},
-            "'TEXT_LIMIT': did you mean DEPTH_LIMIT? One of your own goes into the table user, as user.TEXT_LIMIT",
+            "'TEXT_LIMIT': did you mean DEPTH_LIMIT? Your own settings go into the table user, as user.TEXT_LIMIT",
         ),
         ({"TWISTED_REACTR": 1}, "did you mean TWISTED_REACTOR?"),
-        ({"SHOP_TOKEN": 1}, "unknown setting 'SHOP_TOKEN': one of your own goes into the table user, as user.SHOP"),
+        ({"SHOP_TOKEN": 1}, "unknown setting 'SHOP_TOKEN': your own settings go into the table user, as user.SHOP"),
         ({"HTTPCACHE_ENABLED": "perhaps"}, "HTTPCACHE_ENABLED: 'perhaps' is not true or false"),
         ({"DOWNLOAD_VERIFY_CERTIFICATES": 3}, "DOWNLOAD_VERIFY_CERTIFICATES: 3 is not true or false"),
         ({"HTTPCACHE_ENABLED": 1, "HTTPCACHE_POLICY": "a.Own"}, "is not one of off, rfc9111, replay"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from lycosa.core.recent_dict import RecentDict
 
 
@@ -15,3 +17,11 @@ def test_an_update_is_bounded_too() -> None:
     recent: RecentDict[int, int] = RecentDict(3)
     recent.update((number, number) for number in range(10))
     assert list(recent) == [7, 8, 9]
+
+
+def test_a_copy_has_the_same_bound() -> None:
+    recent: RecentDict[int, int] = RecentDict(2)
+    recent.update({1: 1, 2: 2})
+    copied = copy.deepcopy(recent)
+    copied[3] = 3
+    assert (dict(recent), dict(copied)) == ({1: 1, 2: 2}, {2: 2, 3: 3})

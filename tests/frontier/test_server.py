@@ -189,9 +189,9 @@ def test_an_unresponsive_owner_is_reported_once(tmp_path: Path, monkeypatch: pyt
         async with await asyncio.start_unix_server(never_answer, str(path)), remote.connect(path, 0.3, reports.append):
             pass
 
-    with pytest.raises(StateLocked, match=r"process 4712 has not answered for 0\.3 s: .*; kill -CONT 4712 lets"):
+    with pytest.raises(StateLocked, match=r"process 4712 has not answered for 0\.3 s: .*; kill -CONT 4712 resumes"):
         run(scenario())
-    assert reports == [f"{path}: process 4712 has not answered for 0.05 s: it is waited for, 0.3 s at most"]
+    assert reports == [f"{path}: process 4712 has not answered for 0.05 s: waiting at most 0.3 s for it"]
 
 
 @pytest.mark.parametrize(("method", "verb"), [("verify", "checks"), ("compact", "compacts")])
@@ -210,7 +210,7 @@ def test_an_owner_that_is_working_is_not_reported_as_unresponsive(
             await (client.verify(reports.append) if method == "verify" else client.compact())
 
     run(scenario())
-    assert reports == [f"{path}: process {os.getpid()} {verb} all that is stored, and its crawl stands still meanwhile"]
+    assert reports == [f"{path}: process {os.getpid()} {verb} the whole state; its crawl is paused meanwhile"]
 
 
 def test_an_owner_that_answers_is_not_reported(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The description of a crawl in its state: written by every run, read by the next one and by `lycosa frontier`."""
+"""The description of a crawl in its state. Every run writes it; the next run and `lycosa frontier` read it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lycosa.frontier.state_dir import StateDir
 
 
 def remember_seeds(state: StateDir, crawl: CrawlSpec) -> list[str]:
-    """Store the description of this run. Return its seeds and those of earlier runs: all of them make the scope.
+    """Store the description of this run. Return the seeds of this run and of earlier runs, which make the scope.
 
-    Raises `ForeignState` for a state of other spiders, whose requests these could not handle, or of other fingerprint
-    rules, which would make all URLs new.
+    Raises `ForeignState` if the state belongs to other spiders, whose requests these spiders could not handle, or to
+    other fingerprint rules, with which all URLs would be new.
     """
     refuse_other_crawl(state.description, str(state.path), crawl, "another --state, or -O to start afresh")
     seeds = list(dict.fromkeys([*state.description.seeds, *crawl.target.seeds]))
@@ -45,9 +45,9 @@ def description_of(crawl: CrawlSpec, seeds: list[str]) -> Description:
 
 
 def refuse_other_crawl(known: Description, place: str, crawl: CrawlSpec, instead: str) -> None:
-    """Raise `ForeignState` if `known`, from `place`, is of other spiders or fingerprint rules.
+    """Raise `ForeignState` if `known`, the description at `place`, has other spiders or fingerprint rules.
 
-    `instead` says what to give.
+    `instead` completes the message: the options to give instead.
     """
     names = sorted(spec.spider.name for spec in crawl.spiders) if len(crawl.spiders) > 1 else []
     if known.name and (known.spider != crawl.spider_names or sorted(each.name for each in known.members) != names):

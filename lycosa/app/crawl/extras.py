@@ -1,4 +1,4 @@
-"""What the settings add to a spider: pipelines, extensions, and the conditions that close a crawl."""
+"""Makes the parts that settings add to a spider: pipelines, extensions, and the conditions that close a crawl."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDER_STEP = 100
 def pipelines_of(spec: SpiderSpec, crawler: Crawler, channel: ItemChannel | None = None) -> Pipelines:
     """Return the pipelines of the spider's class (order 100, 200...) and of the settings.
 
-    Dropped items and errors are counted, and sent as signals.
+    Dropped items and errors are counted and sent as signals. With `channel`, the kept items are sent there.
     """
     parts: dict[Any, int | None] = {part: n * ORDER_STEP for n, part in enumerate(spec.spider.pipelines, 1)}
     parts |= {import_class("pipelines", part): order for part, order in spec.settings.pipelines.items()}
@@ -53,7 +53,7 @@ def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:
     chosen = [(order, part) for part, order in settings.extensions.items() if order is not None]
     for _, part in sorted(chosen, key=lambda each: each[0]):
         if isinstance(part, str) and ":" not in part:
-            # The engine does the work of the built-in ones; naming them changes nothing.
+            # The engine does the work of the built-in extensions, so naming them changes nothing.
             if part not in BUILT_IN_EXTENSIONS:
                 raise BadSetting(f"extensions: there is no built-in {part!r}; write module:Class")
             continue
@@ -64,7 +64,7 @@ def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:
 def memory_monitor(
     settings: Settings, crawlers: Sequence[Crawler], read_memory: Callable[[], int] | None
 ) -> MemoryMonitor:
-    """Return what watches the memory of this process, or what `read_memory` returns, in bytes."""
+    """Return the monitor of this process's memory, or of the bytes that `read_memory` returns."""
 
     def warn() -> None:
         for crawler in crawlers:

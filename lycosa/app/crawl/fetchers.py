@@ -1,4 +1,4 @@
-"""The fetchers of one spider: libcurl, and what is wrapped around it."""
+"""Builds the fetchers of one spider: libcurl, and the wrappers around it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lycosa.storage.ports import KeyStore
 
 
 class Fetchers(NamedTuple):
-    """Fetches pages; fetches robots.txt; and the fetcher through the proxy pool, if there is one."""
+    """The fetcher of pages, the fetcher of robots.txt, and the fetcher through the proxy pool (None without one)."""
 
     pages: Fetcher
     robots: Fetcher
@@ -36,23 +36,23 @@ def make_fetchers(
     store: KeyStore,
     clock: Clock,
 ) -> Fetchers:
-    """Build the fetchers of a spider, from the wire outwards; the stack closes them."""
+    """Build the fetchers of a spider, starting with the one closest to the network. The stack closes them."""
     crawler, pooled = spec.target.crawler, None
 
     # One HTTP transfer, by libcurl.
     curl = CurlFetcher(fetch_settings_of(spec.settings))
     stack.push_async_callback(curl.close)
-    # Fails at once for a host without an address, unless a proxy resolves it.
+    # Fails at once for a host without an address, unless a proxy resolves hosts.
     fetcher: Fetcher = ResolvedHostFetcher(curl, addresses)
-    # Reports when each transfer starts, if the delays of hosts are counted elsewhere: StartReportingFetcher to a shared
-    # frontier (`app.crawl.frontier`), OwnerReportingFetcher to the process that owns the crawl
+    # Reports when each transfer starts, if another process measures the delays of hosts: StartReportingFetcher reports
+    # to a shared frontier (`app.crawl.frontier`), OwnerReportingFetcher to the owner of the crawl
     # (`app.crawl.worker_main`).
     fetcher = report_starts(fetcher)
-    # Leases a proxy of the pool for each transfer, and reports the outcome.
+    # Leases a proxy from the pool for each transfer, and reports the outcome.
     if leaser is not None:
         sessions = SessionProxies(store)
         fetcher = pooled = PooledFetcher(fetcher, leaser, sessions, crawler.stats, clock)
-    # Sends headers_received and bytes_received; for pages only, as the spider does not request robots.txt.
+    # Sends headers_received and bytes_received. Only for pages: robots.txt is not requested by the spider.
     pages = SignallingFetcher(fetcher, crawler.signals, crawler.stats, spec.spider)
 
     return Fetchers(pages, fetcher, pooled)

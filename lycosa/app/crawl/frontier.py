@@ -39,7 +39,7 @@ LEAVE_MAX_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class OpenFrontier:
-    """The frontier of a crawl. `shared` is the same frontier if workers share it, for what it offers beyond the port.
+    """The frontier of a crawl. If workers share it, `shared` is the same frontier, with methods beyond the port.
 
     `operations` creates the operations on it, see `SharedFrontier.operations`. `delays` are for the worker processes of
     one crawl (`LocalFrontier.delays`); a shared frontier has none. `rejoined`: the other workers had removed this one.
@@ -67,11 +67,11 @@ class OpenFrontier:
         return self.shared.cookies if self.shared is not None else None
 
     def shortage(self) -> str:
-        """Return why a shared frontier leases nothing although something may be due, or ""."""
+        """Return why a shared frontier leases nothing although URLs may be due, else ""."""
         return self.shared.shortage if self.shared is not None else ""
 
     async def is_finished(self) -> bool:
-        """Whether a crawl with nothing unfinished is finished; in a shared one, other workers may have work left."""
+        """Return whether a crawl without unfinished URLs is finished: workers of a shared crawl may still have work."""
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
@@ -80,12 +80,12 @@ class OpenFrontier:
         return lambda fetcher: StartReportingFetcher(fetcher, shared, clock) if shared is not None else fetcher
 
     def set_reporter(self, reporter: WorkerReporter) -> None:
-        """Let a worker of a shared crawl send its reports, and a last one when it leaves."""
+        """Set the source of the reports that a worker of a shared crawl sends: regularly, and when it leaves."""
         if self.shared is not None:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
-        """Return the totals of a shared crawl with our last report; empty for others, or if the server is away."""
+        """Return the totals of a shared crawl with our last report; {} if not shared or without its server."""
         if self.shared is not None:
             with suppress(StateError):  # not worth failing the crawl
                 return await self.shared.totals(reporter.encode())
@@ -97,7 +97,7 @@ async def open_frontier(
 ) -> OpenFrontier:
     """Open the frontier. The stack closes it. Raises `LycosaError`.
 
-    With `rejoins` this worker takes part in a shared crawl again, after the other workers removed it.
+    With `rejoins` this worker joins a shared crawl again, after the other workers have removed it.
     """
     if crawl.settings.frontier:
         return OpenFrontier.joined(await _join(stack, crawl, state, rejoins=rejoins), rejoined=rejoins)
@@ -110,8 +110,10 @@ async def open_frontier(
 
 
 def open_in_memory(stack: AsyncExitStack, policy: Policy) -> tuple[StateDir, OpenFrontier]:
-    """Return a state in a temporary folder and a frontier in memory, for a crawl that is not stored. The stack closes
-    both."""
+    """Return a state in a temporary folder and a frontier in memory, for a crawl that is not stored.
+
+    The stack closes both.
+    """
     state = StateDir(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))) / "state")
     stack.callback(state.close)
     frontier = memory_frontier(policy)
@@ -152,23 +154,23 @@ async def _join(stack: AsyncExitStack, crawl: CrawlSpec, state: StateDir, *, rej
 
 
 async def _leave(frontier: Frontier) -> None:
-    """Leave a crawl. Does not wait long for an unreachable server: the other workers notice that we are gone."""
+    """Leave a shared crawl. Waits at most LEAVE_MAX_S: the other workers notice anyway that this one is gone."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LEAVE_MAX_S):
             await frontier.close()
 
 
 def _kind_of(crawl: CrawlSpec) -> str:
-    """Return what kind of crawl this is: only workers with the same text may take part."""
+    """Return a text that identifies the kind of crawl: all workers of a shared crawl must have the same text."""
     names, rules = crawl.spider_names.replace("+", ", "), crawl.target.key
     kind = f"spider {names}" if names else "start URLs"
     return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(rules)})" if rules else kind
 
 
 async def _describe(shared: SharedCrawl, place: str, crawl: CrawlSpec) -> list[str]:
-    """Store the description of the crawl. Raises `ForeignState` if other workers crawl something else by its name.
+    """Store the description of the crawl. Return the start URLs of all workers, which make the scope of each worker.
 
-    Return the start URLs of all workers: each worker follows the links of all of them.
+    Raises `ForeignState` if the crawl of this name has other spiders or fingerprint rules.
     """
     known, ours = await shared.description(), list(crawl.target.seeds)
     refuse_other_crawl(known, place, crawl, "another --crawl-name")

@@ -1,4 +1,4 @@
-"""A crawl inside a program: in any running loop, in a notebook.
+"""A crawl inside a program: on a running event loop, for example in a notebook.
 
 async with Crawl("https://quotes.example/") as crawl:
 
@@ -39,7 +39,7 @@ from lycosa.storage.ports import Sink
 from lycosa.storage.sinks.memory import MemorySink
 
 NO_FOLDER = Path("/dev/null")
-"""A folder without settings files: a `Crawl` has only the settings that the program gives."""
+"""A path without settings files: a `Crawl` has only the settings that the program passes."""
 
 USAGE = "Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)"
 
@@ -48,9 +48,9 @@ USAGE = "Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)"
 class Crawl:
     """One crawl of start URLs or spiders, used with `async with`.
 
-    Keywords are settings, by our names or Scrapy's. Without `state` the crawl is only in memory; with `state=DIR` it is
-    durable like that of the command, and the same program resumes it. `spider_args` become attributes of the spider.
-    Raises `UsageError`.
+    Keyword arguments are settings, by Lycosa's or Scrapy's names. Without `state` the crawl is only in memory. With
+    `state=DIR` it is as durable as `lycosa crawl`, and the same program resumes it. `spider_args` become attributes of
+    the spider. Raises `UsageError`.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class Crawl:
         self._target = [target] if isinstance(target, str) else target
         self._arguments = dict(spider_args or {})
         self._keywords = settings
-        self._settings({}, "Crawl(...)")  # raises for mistakes here, not first in `run`
+        self._settings({}, "Crawl(...)")  # raises for mistakes here already, not only in `run`
         self._routes = Routes()
         self._used = self._stopped = self._begun = False
         self._run: CrawlRun | None = None
         self._task: asyncio.Task[None] | None = None
         self.items: list[Any] = []
-        """The items of `run`, if there is no output."""
+        """The items of `run`, if no output is set."""
         self.summary: Summary | None = None
         """How the crawl ended."""
 
     def route(self, name: str | None = None, *, match: str | None = None) -> Callable[[Handler], Handler]:
-        """Decorate a callback: of requests that name it, of URLs that match a glob, or of all others."""
+        """Decorate a callback for requests that name it, for URLs that match the glob `match`, or for all others."""
         if callable(name):
             raise UsageError(f"write @crawl.route() with parentheses above {getattr(name, '__name__', 'the function')}")
         return self._routes.add(name, match)
@@ -87,16 +87,16 @@ class Crawl:
         if self._task is None:
             return
         if self._run is not None and not self._task.done():
-            self._run.stop(at_once=True)  # items of visits under way would not be taken
+            self._run.stop(at_once=True)  # nobody would receive the items of visits in progress
         if not self._begun:
-            self._task.cancel()  # it may wait for something that never comes, in `open_spider` for example
+            self._task.cancel()  # it may hang, for example in `open_spider`
             await asyncio.wait([self._task])
             if self._task.cancelled():
                 return
         await self._task
 
     async def run(self) -> Summary:
-        """Crawl until nothing is left. Return how it ended; the items are in `items`, or in the output."""
+        """Crawl until no work is left. Return the summary; the items are in `items`, or in the output."""
         self._use()
         memory = MemorySink()
         self.items = memory.items
@@ -105,7 +105,7 @@ class Crawl:
         return self.summary
 
     async def stream(self) -> AsyncIterator[Any]:
-        """Crawl, and yield the items as they come. The crawl pauses until the next one is requested."""
+        """Crawl, and yield items as they are scraped. The crawl pauses until the loop requests the next item."""
         self._use()
         channel = ItemChannel()
         self._task = asyncio.create_task(self._crawl(None, channel))
@@ -119,22 +119,22 @@ class Crawl:
         await self._task
 
     async def stop(self) -> None:
-        """End the crawl: start no more visits, and let those under way finish."""
+        """End the crawl: start no more visits, and let those in progress finish."""
         self._stopped = True
         if self._run is not None:
             self._run.stop()
 
     async def snapshot(self) -> Snapshot:
-        """Return the state of the crawl, after its end the last one. Raises `UsageError` before it has begun."""
+        """Return the state of the crawl; after its end, the final state. Raises `UsageError` before it has started."""
         if self.summary is not None:
             return self.summary.snapshot
         if self._run is None:
-            raise UsageError("the crawl has not begun: loop over crawl.stream(), or await crawl.run()")
+            raise UsageError("the crawl has not started: loop over crawl.stream(), or await crawl.run()")
         return await self._run.snapshot()
 
     def _use(self) -> None:
         if self._used:
-            raise UsageError("this Crawl was used already: make another one")
+            raise UsageError("this Crawl was used already: create another one")
         self._used = True
 
     async def _crawl(self, memory: Sink | None, channel: ItemChannel | None) -> None:
@@ -166,7 +166,7 @@ class Crawl:
         if self._routes:
             urls = self._target
             if not isinstance(urls, (list, tuple)) or not all(isinstance(url, str) for url in urls):
-                raise UsageError("routes are for a crawl of URLs: a spider has its callbacks itself")
+                raise UsageError("routes are only for a crawl of URLs: a spider has its own callbacks")
             return crawl_spec(self._settings({}), RoutedSpider([str(url) for url in urls], self._routes))
         if isinstance(self._target, (list, tuple)) and not self._target:
             raise UsageError(f"nothing to crawl: {USAGE}")
@@ -181,5 +181,5 @@ class Crawl:
         if settings.processes > 1:
             raise UsageError("a Crawl runs in this process: for several processes use lycosa crawl --processes N")
         if settings.frontier:
-            raise UsageError("a Crawl has a frontier of its own: for a shared one use lycosa worker")
+            raise UsageError("a Crawl has its own frontier: for a shared one use lycosa worker")
         return settings

@@ -1,4 +1,4 @@
-"""The middlewares of a spider, in order: the built-in ones that the settings turn on, and the user's."""
+"""Places the middlewares of a spider in order: the built-in ones that the settings turn on, and the user's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ DOWNLOADER_ORDER = {
     "stats": 850,
     "httpcache": 900,
 }
-"""The built-in downloader middlewares by their short names. The fetcher itself sets headers and user agent."""
+"""The built-in downloader middlewares by short name, with their order. `headers` and `useragent` are only positions:
+the fetcher sets headers and user agent."""
 
 SPIDER_ORDER = {"httperror": 50, "offsite": 500, "referer": 700, "urllength": 800, "depth": 900}
 """The built-in spider middlewares. `offsite` is only a position: the engine checks the scope of every link."""
@@ -37,9 +38,11 @@ Chosen = Mapping[str | type, int | None]
 def place_middlewares(
     setting: str, built_in: Mapping[str, Any], order: Mapping[str, int], chosen: Chosen, crawler: Crawler
 ) -> list[PlacedMiddleware]:
-    """Return the built-in parts (None: turned off) and those chosen in `setting`, with their order.
+    """Return the parts in `built_in` and the user's parts in `chosen`, each with its order number.
 
-    Raises `BadSetting` for an unknown name, `BadSpider` for a part that cannot be created.
+    `built_in` maps a name to its part, or to None if it is turned off. `chosen` is the value of `setting`; it may move
+    a built-in part, or turn it off with None. Raises `BadSetting` for an unknown name, `BadSpider` for a part that
+    cannot be created.
     """
     places: dict[str, int | None] = dict(order)
     users = []

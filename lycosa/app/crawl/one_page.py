@@ -1,6 +1,6 @@
 """Fetches one page through the engine, for `lycosa fetch` and `lycosa shell`.
 
-Middlewares, settings, retries and redirects are those of a crawl; nothing is stored.
+Middlewares, settings, retries and redirects work as in a crawl; nothing is stored.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class OnePageSpider(Spider):
 
 
 def fetch(settings: Settings, request: Request, spider_class: type[Any] | None = None) -> Response:
-    """Fetch a request as a crawl with this spider would. Return the response, whatever its status.
+    """Fetch a request as a crawl with this spider would. Return the response, with any status.
 
-    Blocks. Raises `FetchError`, `IgnoreRequest` (robots.txt), `BadUrl`, and any other error of a crawl.
+    Blocks. Raises `FetchError`, `IgnoreRequest` (robots.txt), `BadUrl`, or any other error of a crawl.
     """
     return asyncio.run(_fetch(settings, request, spider_class or OnePageSpider))
 
@@ -47,5 +47,5 @@ async def _fetch(settings: Settings, request: Request, spider_class: type[Any]) 
         except IgnoreRequest as ignored:
             if str(ignored) != "robots":
                 raise
-            raise IgnoreRequest(f"robots.txt forbids {request.url}: -s robots=false ignores it, if you may") from None
+            raise IgnoreRequest(f"robots.txt forbids {request.url}: if you may, write -s robots=false") from None
         return response

@@ -1,4 +1,4 @@
-"""The outputs of a run: closes them at its end, and sends the signals of Scrapy's feed exports."""
+"""The outputs of a run. Closes them at the end of the run, and sends the signals of Scrapy's feed exports."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lycosa.storage.ports import Sink
 
 
 class Slot(NamedTuple):
-    """An output that is complete: its format, and where it is ("" for standard output)."""
+    """A closed output, for signals: its format, and its location ("" for standard output)."""
 
     format: str
     uri: str
 
 
 class Feeds:
-    """Closes the sinks. Signals are sent only for a run that has `begun`."""
+    """Closes the sinks. Signals are sent only if the run has `begun`."""
 
     def __init__(self, sinks: Sequence[Sink], crawlers: Sequence[Crawler]) -> None:
         self._sinks = sinks

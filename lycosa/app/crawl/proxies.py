@@ -26,13 +26,14 @@ log = logging.getLogger(__name__)
 
 
 async def open_pool_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser:
-    """Open the pool of a crawl that has one; the stack closes it. Raises `BadSetting`, `UsageError`, `StateError`."""
+    """Open the proxy pool of a crawl. The stack closes it. Raises `BadSetting`, `UsageError` or `StateError`."""
     place = settings.proxy_pool or ""
     if settings.proxy:
-        raise BadSetting("proxy and proxy_pool exclude each other: one proxy for all requests, or those of a pool")
+        raise BadSetting("proxy and proxy_pool exclude each other: use one proxy for all requests, or a pool")
     is_list = _is_file(place)
     if settings.processes > 1 and (is_list or place == MEMORY):
-        raise BadSetting(f"proxy_pool: {place} is in the memory of one process: with processes, a folder or redis://…")
+        advice = "with several processes use a folder, or redis://..."
+        raise BadSetting(f"proxy_pool: {place} is in the memory of one process: {advice}")
     policies = project_policies(Path.cwd())
     if is_list:
         pool = await _pool_of_list(Path(place), policies)
@@ -46,7 +47,7 @@ async def open_pool_leaser(stack: AsyncExitStack, settings: Settings, clock: Clo
 
 
 def _maintain(stack: AsyncExitStack, pool: ProxyPool, *, is_empty: bool) -> None:
-    """Refresh and check a pool in memory, as the project says: no other process can. Raises `BadSetting`."""
+    """Refresh and check a pool in memory by the project's settings, since no other process can. Raises `BadSetting`."""
     sources, checks = project_sources(Path.cwd()), project_checks(Path.cwd())
     if is_empty and not sources:
         raise BadSetting(
@@ -78,7 +79,7 @@ def _is_file(place: str) -> bool:
 
 
 async def _pool_of_list(file: Path, policies: Policies) -> ProxyPool:
-    """Return a pool in memory with the proxies of a list."""
+    """Return a pool in memory with the proxies of a list. Raises `BadSetting`."""
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
             lines = list(read_list(opened.read(LIST_MAX + 1)))
@@ -91,10 +92,10 @@ async def _pool_of_list(file: Path, policies: Policies) -> ProxyPool:
     if not proxies:
         why = f" ({faults[0]})" if faults else ""
         raise BadSetting(
-            f"proxy_pool: {file} has no proxies{why}: write one a line, as host:port or socks5h://host:port"
+            f"proxy_pool: {file} has no proxies{why}: write one per line, as host:port or socks5h://host:port"
         )
     if faults:
-        log.warning("%s: %d left out, first %s", file, len(faults), faults[0])
+        log.warning("%s: %d lines skipped; the first: %s", file, len(faults), faults[0])
     pool = await open_pool(MEMORY, policies)
     await pool.add(proxies)
     return pool

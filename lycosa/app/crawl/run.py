@@ -33,7 +33,7 @@ from lycosa.infra.web.metrics_page import serve_metrics
 log = logging.getLogger(__name__)
 
 REJOINS_MAX = 100
-"""How often a worker rejoins a shared crawl after the others have removed it."""
+"""Maximum number of times that a worker rejoins a shared crawl after the others have removed it."""
 
 
 @public
@@ -44,19 +44,20 @@ def run_crawl(
     spider_args: Mapping[str, str] | None = None,
     observe: Observer | None = None,
 ) -> Summary:
-    """Crawl start URLs, a spider class, or several at once, until done or interrupted.
+    """Crawl start URLs, a spider class or several classes. Return when the crawl is finished or interrupted.
 
-    Several classes share one crawl; their settings, one for all or one each, must agree on what they share. SIGINT and
-    SIGTERM interrupt. Blocks. Raises `LycosaError`; what was committed before is kept, and the same call resumes it.
+    Several classes share one crawl. `settings` is for all of them, or a list with one for each; shared settings must be
+    equal. SIGINT and SIGTERM interrupt the crawl. Raises `LycosaError`; committed work is kept, and the same call
+    resumes the crawl.
     """
     with suppress(RuntimeError):
         asyncio.get_running_loop()
-        raise UsageError("run_crawl blocks, and a loop runs here: await Crawl(...).run()")
+        raise UsageError("run_crawl blocks and cannot be called in a running event loop: await Crawl(...).run()")
     return run_process(run_worker(crawl_spec(settings, target, spider_args), observe))
 
 
 async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summary:
-    """Crawl. A worker of a shared crawl that the others have removed, as it was silent for too long, rejoins."""
+    """Crawl. If the other workers of a shared crawl remove this one because it was silent too long, it rejoins."""
     for attempt in range(REJOINS_MAX):
         try:
             return await crawl(spec, observe, rejoins=attempt > 0)
@@ -66,9 +67,9 @@ async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summar
 
 
 async def crawl(spec: CrawlSpec, observe: Observer | None = None, *, rejoins: bool = False) -> Summary:
-    """Crawl on the running loop; `rejoins` after the other workers have removed this one. See `run_crawl`.
+    """Crawl on the running loop, see `run_crawl`. `rejoins`: the other workers have removed this one before.
 
-    After the second interrupt it waits for no server, and reports what those that do not answer have missed.
+    After the second interrupt it waits for no server, and reports what servers that do not answer have missed.
     """
     with fast_shutdown(lost_by_fast_shutdown(spec.settings)) as deadline:
         try:
@@ -87,7 +88,7 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
         stack.callback(state.close)
         if settings.overwrite and settings.frontier:
             raise UsageError("-O cannot start a shared crawl afresh: give another --crawl-name, --state and -o")
-        if settings.overwrite:  # all that can fail comes before the state is deleted
+        if settings.overwrite:  # check everything that can fail before the state is deleted
             _check_classes(spec)
             await _start_afresh(settings, state)
         if settings.frontier:
@@ -107,12 +108,12 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
             async with run.shutdown_deadline():
                 summary = await run.summary(nothing_to_do=not has_run)
                 return replace(summary, shared=await opened.totals(run.reporter))
-        except TimeoutError:  # after the second interrupt: the state of the crawl remains unknown
+        except TimeoutError:  # after the second interrupt: the summary is not available
             raise KeyboardInterrupt from None
 
 
 async def _check_outputs(settings: Settings, state: StateDir) -> None:
-    """Raise `LycosaError` if an output or the index cannot be written: such a worker must not join a crawl."""
+    """Raise `LycosaError` if an output or the index cannot be written: then the worker must not join the crawl."""
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()
     if settings.index:
@@ -128,7 +129,7 @@ async def _metrics(run: CrawlRun) -> bytes:
 def _check_classes(crawl: CrawlSpec) -> None:
     """Import the classes that the settings name, before the state is deleted. Raises `BadSetting`.
 
-    They are not called: errors in their code come too late for this check.
+    They are not called, so this check does not find errors in their code.
     """
     for spec in crawl.spiders:
         for name in ("pipelines", "downloader_middlewares", "spider_middlewares", "extensions"):
@@ -138,9 +139,10 @@ def _check_classes(crawl: CrawlSpec) -> None:
 
 
 async def _start_afresh(settings: Settings, state: StateDir) -> None:
-    """Delete the state of the crawl, but only once it is certain that its output and its index can be written.
+    """Delete the state of the crawl, after checking that its output and its index can be written.
 
-    The state goes last: killed in between, the next run refuses what it finds, and never adds new items to old ones.
+    The state is deleted last. After a kill in between, the next run refuses the old state with the truncated output;
+    new items are never added to old ones.
     """
     await _open_and_close_sinks(settings, state, None)
     if settings.index:
@@ -150,9 +152,9 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
 
 
 def _forget_indexed(settings: Settings, state: StateDir, folder: Path) -> None:
-    """Have the items indexed from their start again, and empty an index that has no other source.
+    """Reset the indexed position of the items file to 0. Empty the index if it has no other source.
 
-    An index of several crawls keeps pages that this crawl may not find any more.
+    An index of several crawls keeps its pages, even those that this crawl may no longer find.
     """
     from lycosa.app.search import erase_index, open_index  # slow to import, and seldom needed
 
@@ -165,7 +167,7 @@ def _forget_indexed(settings: Settings, state: StateDir, folder: Path) -> None:
 
 
 async def _open_and_close_sinks(settings: Settings, state: StateDir, position: int | None) -> None:
-    """Open the sinks at `position`, which truncates them there; at None it changes nothing."""
+    """Open the sinks at `position`, which truncates them there. None changes nothing, and checks that they open."""
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.open(position)
         await sink.close()

@@ -1,5 +1,8 @@
-"""Queues the start requests of a run while the crawl runs, so that a `start` that reads a million lines, or waits for
-more, delays nothing. The frontier drops the requests that an earlier run has queued."""
+"""Queues the start requests of a run while the crawl runs.
+
+A spider's `start` may read a million lines or wait for input without delaying the crawl. The frontier drops requests
+that an earlier run has queued.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ from lycosa.http.core.request import Request
 
 SEEDS_BATCH = 1000
 FLUSH_EVERY_S = 0.1
-"""How long a start request waits for others to be queued with."""
+"""Maximum seconds that a start request waits to be queued together with others."""
 
 FIRST_SEEDS_S = 0.2
-"""The crawl begins this long after the first batch at the latest. Most spiders have yielded all seeds by then."""
+"""Maximum seconds between the first batch and the start of the crawl. Most spiders have yielded all seeds by then."""
 
 
 class SeedQueue(Protocol):
-    """The run that the start requests are for."""
+    """The run that takes the start requests."""
 
     async def segment_for(self, spec: SpiderSpec, first: Request) -> str:
         """Return the segment of the run. `first` is the first start request of a spider."""
@@ -37,7 +40,7 @@ class SeedQueue(Protocol):
 
 
 class Seeder:
-    """Queues what `start` of each spider yields. With `required`, a spider that yields nothing is an error."""
+    """Queues the requests that each spider's `start` yields. With `required`, a spider that yields none is an error."""
 
     def __init__(
         self, crawl: CrawlSpec, process_starts: Mapping[str, Sequence[Method]], queue: SeedQueue, *, required: bool
@@ -59,7 +62,10 @@ class Seeder:
         return self._task is not None and self._task.done()
 
     async def start(self) -> None:
-        """Begin to read, and return when the first batch is queued. Raises `BadSpider`, or what failed until then."""
+        """Start reading, and return soon after the first batch is queued.
+
+        Raises `BadSpider`, or any other error that occurs until then.
+        """
         self._task = asyncio.create_task(self._read_all())
         self._flush_task = asyncio.create_task(self._flush_until_cancelled())
         first = asyncio.create_task(self._first_pushed.wait())
@@ -77,7 +83,7 @@ class Seeder:
                 raise error
 
     def on_done(self, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """Set what to call when all is queued; before it `failed` is called with the error, if there was one."""
+        """Call `done` when all start requests are queued; after an error, call `failed` with it first."""
 
         def finish(_: asyncio.Task[None]) -> None:
             assert self._flush_task is not None
@@ -90,7 +96,7 @@ class Seeder:
         self._task.add_done_callback(finish)
 
     async def stop(self) -> None:
-        """Stop reading. What was read and is not queued is read again by the next run."""
+        """Stop reading. The next run reads again the requests that were not queued."""
         tasks = [task for task in (self._task, self._flush_task) if task is not None]
         for task in tasks:
             task.cancel()
@@ -116,7 +122,7 @@ class Seeder:
         return segment is not None
 
     async def _flush(self) -> None:
-        # The lock also makes the reader wait for a batch that the timer is pushing: without room it must not read on.
+        # The lock also makes the reader wait for a batch that the timer is pushing: the reader must pause without room.
         async with self._flush_lock:
             if self._batch:
                 batch, self._batch = self._batch, []

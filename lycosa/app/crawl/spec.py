@@ -1,4 +1,4 @@
-"""What one crawl consists of: one spider or several, each with its settings. Settings that they share must agree."""
+"""The spiders of one crawl, each with its settings. Shared settings must be equal."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SPIDER_SETTINGS = frozenset(
         "max_url_length", "user", "user_agent",
     }
 )  # fmt: skip
-"""Settings in which the spiders of one crawl may differ; in all others they must agree."""
+"""Settings that may differ between the spiders of one crawl; all others must be equal."""
 
 Crawlable = Sequence[str] | type[Spider] | Spider | Sequence[type[Spider]]
-"""What a crawl can be made of: start URLs, a spider, or several classes of spiders."""
+"""What can be crawled: start URLs, a spider class, a spider, or several spider classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,14 @@ class SpiderSpec:
 
     @property
     def spider(self) -> Spider:
-        """The spider itself."""
         return self.target.spider
 
 
 @dataclass(frozen=True, slots=True)
 class CrawlSpec:
-    """The spiders of a crawl, at least one. `settings` and `target` hold what they share: those of the first.
+    """The spiders of a crawl, at least one. `target` has the name of the crawl and the crawler of the first spider.
 
-    It was made of `crawlable` and `arguments`; worker processes make it again.
+    `crawlable` and `arguments` are what it was made from; worker processes make it again from them.
     """
 
     spiders: Sequence[SpiderSpec]
@@ -61,12 +60,12 @@ class CrawlSpec:
 
     @property
     def settings(self) -> Settings:
-        """The settings that all spiders share."""
+        """The settings of the first spider, for the settings that all spiders share."""
         return self.spiders[0].settings
 
     @property
     def policy(self) -> Policy:
-        """How the frontier treats hosts and leases; with robots.txt if any of the spiders obeys it."""
+        """The frontier's policy for hosts and leases. robots.txt is fetched if any of the spiders obeys it."""
         return replace(policy_of(self.settings), robots=any(spec.settings.robots for spec in self.spiders))
 
     @property
@@ -75,18 +74,18 @@ class CrawlSpec:
         return "+".join(sorted(spec.spider.name for spec in self.spiders if not spec.target.generic))
 
     async def send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
-        """Send a signal to the receivers of all spiders; with `of_spider` it carries the spider."""
+        """Send a signal to the receivers of all spiders; with `of_spider`, pass them their spider."""
         for spec in self.spiders:
             sender = {"spider": spec.spider} if of_spider else {}
             await spec.target.crawler.signals.send(signal, **sender, **values)
 
     async def settle_signals(self) -> None:
-        """Wait for the receivers that still run."""
+        """Wait for the receivers that are still running."""
         for spec in self.spiders:
             await spec.target.crawler.signals.settle()
 
     async def close_spiders(self, reason: str) -> None:
-        """Call `closed` of all spiders, and send `spider_closed`. Raises the first `LycosaError` at the end."""
+        """Call `closed` of all spiders, send `spider_closed`, and then raise the first `LycosaError`, if any."""
         errors: list[Exception] = []
         for spec in self.spiders:
             try:
@@ -107,9 +106,9 @@ def crawl_spec(
     arguments: Mapping[str, str] | None = None,
     stats: StatsCollector | None = None,
 ) -> CrawlSpec:
-    """Return what is crawled: start URLs, one spider class, or several with the settings of each; all count in `stats`.
+    """Return the spec of a crawl of start URLs, a spider, or several spider classes. All spiders count in `stats`.
 
-    Raises `BadUrl`, `BadSpider` or `BadSetting`.
+    `settings` is for all classes, or a list with one for each. Raises `BadUrl`, `BadSpider` or `BadSetting`.
     """
     arguments = arguments or {}
     classes = [each for each in crawlable if isinstance(each, type)] if isinstance(crawlable, (list, tuple)) else []
@@ -137,7 +136,7 @@ def _check_names(targets: Sequence[Target]) -> None:
     names = [target.spider.name for target in targets]
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
-        raise BadSpider(f"two spiders of this run are called {duplicate!r}: give each a name of its own")
+        raise BadSpider(f"two spiders of this run are called {duplicate!r}: give them different names")
 
 
 def _check_agreement(targets: Sequence[Target], settings: Sequence[Settings]) -> None:
@@ -147,6 +146,6 @@ def _check_agreement(targets: Sequence[Target], settings: Sequence[Settings]) ->
         if other:
             a, b = targets[0].spider.name, targets[other].spider.name
             raise BadSetting(
-                f"the spiders {a} and {b} want different values of {name} ({values[0]!r}, {values[other]!r}), which"
-                f" they share in one run: decide with -s {name}=..., or run them apart"
+                f"the spiders {a} and {b} have different values of {name} ({values[0]!r}, {values[other]!r}), which"
+                f" they must share in one run: set it with -s {name}=..., or run them separately"
             )

@@ -46,7 +46,7 @@ from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
-from lycosa.crawl.workers.counts import SharedStats, WorkerCounts
+from lycosa.crawl.workers.counts import WorkerCounts, WorkerStatsCollector
 from lycosa.crawl.workers.messages import LIMITS, OWNER_METHODS, CloseCrawlRequest, WorkerFailed, WorkerReady
 from lycosa.crawl.workers.remote import (
     CookieBroadcast,
@@ -90,7 +90,7 @@ class WorkerProcess:
         self.task = task
         self.clock = Clock()
         self.stats = RunStats(self.clock.now(), bugs=WorkerBugLog())
-        self.collector = SharedStats()
+        self.collector = WorkerStatsCollector()
         self.known = RecentFingerprints()
         self.connection = Connection(LIMITS, OWNER_METHODS, on_disconnect=self._on_disconnect)
         self.addresses = RemoteAddresses()

@@ -174,7 +174,7 @@ class WorkerProcesses:
                 worker, code = await self._run_worker()
                 if self._is_over():
                     return
-                failed_starts = 0 if worker.useful else failed_starts + 1
+                failed_starts = 0 if worker.has_finished_visit else failed_starts + 1
                 death = f"a process of the crawl died ({_describe_exit(code)})"
                 log.warning("%s: its pages are fetched again, and another process starts", death)
                 if failed_starts:  # a worker that visited pages is replaced at once

@@ -1,6 +1,6 @@
-"""A crawl that runs on this machine, for `lycosa top`: through the socket of its process.
+"""A view of a crawl that runs on this machine, for `lycosa top`. It is read through the socket of the crawl's process.
 
-The process reports only what its frontier knows, so the pages are those of all runs of the crawl.
+The process reports only the counts of its frontier, so the pages are those of all runs of the crawl.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import CRAWLING, PAUSED, WAITING, CrawlView, WorkerReport, WorkerView, pages_done
 
 HOSTS_SCANNED = 500
-"""The busiest hosts are searched among this many, in the order of their names."""
+"""The busiest hosts are searched among this number of hosts, the first by name."""
 
 HOSTS_SLICE = 50
 HOSTS_SHOWN = 10
@@ -60,7 +60,10 @@ class LiveCrawl:
 
 @asynccontextmanager
 async def open_live(path: Path, report: Callable[[str], None]) -> AsyncIterator[LiveCrawl]:
-    """Connect to the process that runs on the state in this folder. Raises `UsageError` if none does, `StateError`."""
+    """Connect to the process of the crawl whose state is in this folder.
+
+    Raises `UsageError` if no process runs the crawl, and the errors of `open_state`.
+    """
     async with open_state(path, report=report) as state:
         if not state.pid:
             advice = f"lycosa frontier status --state {path} shows its counts"
@@ -69,7 +72,7 @@ async def open_live(path: Path, report: Callable[[str], None]) -> AsyncIterator[
 
 
 def _started_at(pid: int) -> float:
-    """Return the approximate start of a process (unix seconds); without /proc, the current time."""
+    """Return the approximate start time of a process in unix seconds; without /proc, the current time."""
     with suppress(OSError):
         return os.stat(f"/proc/{pid}").st_ctime  # noqa: PTH116  not a file, but the process itself
     return time.time()

@@ -226,7 +226,7 @@ async def open_shared(
 
     async with open_crawl(url, name, report, CrawlForm(*create) if create else None) as opened:
         if opened.created:
-            await opened.crawl.describe(Description(imported=True), begins=True)
+            await opened.crawl.describe(Description(imported=True), keep_existing=True)
             report(opened.created)
         workers = await opened.crawl.workers()
         yield OpenState(

@@ -1,4 +1,4 @@
-"""Shared crawls for observers that take no part in them: `lycosa top`."""
+"""Opens shared crawls for `lycosa top`, which only observes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lycosa.frontier.redis.admin.watcher import Watcher
 
 @dataclass(frozen=True, slots=True)
 class WatchedCrawl:
-    """A shared crawl under observation."""
+    """A shared crawl that is observed."""
 
     name: str
     watcher: Watcher
@@ -25,6 +25,9 @@ class WatchedCrawl:
 
 @asynccontextmanager
 async def open_watched(url: str, name: str, report: Callable[[str], None]) -> AsyncIterator[WatchedCrawl]:
-    """Find the crawl of this name; "" means the only one there. Raises `UsageError` if there is none, `StateError`."""
+    """Find the crawl of this name; "" means the only crawl on this server.
+
+    Raises `UsageError` if there is no such crawl, `StateError` if the server cannot be used.
+    """
     async with open_crawl(url, name, report) as crawl:
         yield WatchedCrawl(crawl.name, crawl.watcher())

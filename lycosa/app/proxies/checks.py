@@ -1,4 +1,4 @@
-"""Builds what checks proxies, and what brings them in, with fetchers of their own.
+"""Builds the parts that check proxies and load them from sources, each with its own fetchers.
 
 checks, sources = project_checks(folder), project_sources(folder)
 async with open_checker(checks) as checker:
@@ -30,7 +30,7 @@ from lycosa.proxies.sources import FETCH_MAX_S, Refresher
 __all__ = ["check_pool", "keep", "open_checker", "open_refresher", "open_upkeep", "project_checks", "project_sources"]
 
 TRANSFERS_PER_CHECK = 2
-"""Concurrent transfers of one check."""
+"""Maximum number of concurrent transfers of one check."""
 
 
 def project_checks(folder: Path) -> Checks:
@@ -45,7 +45,7 @@ def project_sources(folder: Path, environ: Mapping[str, str] = os.environ) -> tu
 
 @asynccontextmanager
 async def open_checker(checks: Checks) -> AsyncIterator[Checker]:
-    """Have a checker while the block runs. Its checks raise `NoJudge` when no judge responds."""
+    """Open a checker while the block runs. Its checks raise `NoJudge` if no judge responds."""
     pins = ";".join(dict.fromkeys(each.curl_pin for each in checks.judges if each.curl_pin))
     limits = {"timeout_s": checks.timeout_s, "connect_timeout_s": checks.timeout_s, "max_body_bytes": SEARCHED_MAX}
     transfers = checks.concurrency * TRANSFERS_PER_CHECK
@@ -62,7 +62,7 @@ async def open_checker(checks: Checks) -> AsyncIterator[Checker]:
 async def open_upkeep(
     pool: ProxyPool, checks: Checks, on_finding: Callable[[Finding], None] = lambda _: None
 ) -> AsyncIterator[Upkeep]:
-    """Have an `Upkeep` of a pool while the block runs; the caller runs it."""
+    """Open an `Upkeep` of a pool while the block runs; the caller runs it."""
     async with open_checker(checks) as checker:
         yield Upkeep(pool, checker, on_finding=on_finding)
 
@@ -76,7 +76,7 @@ async def open_refresher(
     *,
     checks_first: bool = False,
 ) -> AsyncIterator[Refresher]:
-    """Have a `Refresher` of a pool while the block runs. Paths of sources are relative to the folder of the project."""
+    """Open a `Refresher` of a pool while the block runs. Paths of sources are relative to the project's folder."""
     fetcher = CurlFetcher(FetchSettings(timeout_s=FETCH_MAX_S))
     base = find_project(folder) or folder
     try:
@@ -85,8 +85,8 @@ async def open_refresher(
         await fetcher.close()
 
 
-def refuse_nothing(sources: Sequence[ProxySource], checks: Checks) -> None:
-    """Raise `UsageError` when there is neither a source nor a judge."""
+def require_sources_or_judges(sources: Sequence[ProxySource], checks: Checks) -> None:
+    """Raise `UsageError` if there is neither a source nor a judge."""
     if not sources and not checks.judges:
         raise UsageError("nothing to keep: write [[proxies.sources]], or judges in [proxies.checks], into lycosa.toml")
 
@@ -102,12 +102,12 @@ async def keep(
     on_forgotten: Callable[[Sequence[str]], None] = lambda _: None,
     round_s: float = ROUND_S,
 ) -> None:
-    """Refresh a pool from its sources and check its proxies until cancelled, if there are sources and judges.
+    """Refresh a pool from its sources, if any, and check its proxies with judges, if any, until cancelled.
 
-    Proxies that have been dead for `Checks.dead_kept_s` are forgotten; those that a source still lists come back as
-    new. Raises `UsageError` when there is neither a source nor a judge.
+    Proxies that have been dead for `Checks.dead_kept_s` are removed; if a source still lists them, they are added again
+    as new. Raises `UsageError` if there is neither a source nor a judge.
     """
-    refuse_nothing(sources, checks)
+    require_sources_or_judges(sources, checks)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         upkeep = await stack.enter_async_context(open_upkeep(pool, checks, on_finding))
 

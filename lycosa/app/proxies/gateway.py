@@ -1,4 +1,4 @@
-"""Builds the forward proxy over a pool."""
+"""Builds the gateway: a forward proxy that uses the proxies of a pool."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lycosa.proxies.ports import ProxyPool
 
 
 @asynccontextmanager
-async def gateway_over(
+async def open_gateway(
     address: str,
     bind: str,
     policies: Policies,
@@ -38,13 +38,13 @@ async def gateway_over(
     authorities: Path | None,
     report: Callable[[str], None],
 ) -> AsyncIterator[Gateway]:
-    """Serve the pool at an address, on the ADDRESS:PORT of `bind`, while the block runs.
+    """Serve the pool at `address` on `bind` (ADDRESS:PORT) while the block runs.
 
-    `authorities`: a file of trusted certificates for proxies over TLS; by default those of the system. Raises as
-    `open_listener` and `open_for_leasing`.
+    `authorities` is a file of trusted certificates for proxies over TLS; the default is the system's certificates.
+    Raises the errors of `open_listener` and `open_for_leasing`.
     """
-    tls = trusting(authorities) if authorities else None
-    allow_connections(limits)
+    tls = trusted_tls_context(authorities) if authorities else None
+    raise_open_files_limit(limits)
     with open_listener(bind, has_accounts=bool(accounts)) as listener, fast_shutdown(report=report) as deadline:
         pool = await open_for_leasing(address, policies, Path(), report)
         try:
@@ -64,7 +64,7 @@ def gateway_context(
     tls: ssl.SSLContext | None = None,
     resolver: Resolver | None = None,
 ) -> GatewayContext:
-    """Return the context of a gateway over a pool."""
+    """Return the context of a gateway that uses a pool."""
     limits = limits or Limits()
     counts = GatewayCounts()
     now = clock.Clock().now
@@ -83,16 +83,16 @@ def gateway_context(
     )
 
 
-def trusting(authorities: Path) -> ssl.SSLContext:
+def trusted_tls_context(authorities: Path) -> ssl.SSLContext:
     """Return a TLS context that trusts the certificates in a file. Raises `BadSetting`."""
     try:
         return ssl.create_default_context(cafile=str(authorities))
     except (OSError, ssl.SSLError):
-        raise BadSetting(f"--proxy-ca {authorities}: not a file of certificates (PEM)") from None
+        raise BadSetting(f"--proxy-ca {authorities}: not a certificate file (PEM)") from None
 
 
-def allow_connections(limits: Limits) -> None:
-    """Raise the limit of open files to two connections for each client, as far as the system allows."""
+def raise_open_files_limit(limits: Limits) -> None:
+    """Raise the limit of open files for two connections per client, up to the system's hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * limits.clients + 1_024
     if soft < needed:

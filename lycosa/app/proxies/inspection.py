@@ -1,4 +1,4 @@
-"""What commands show of a pool, in the form of its API: selected proxies, verdicts, numbers."""
+"""The views of a pool that commands show, as in its API: selected proxies, verdicts, statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judge that keeps who it is in a folder."""
+"""Opens a judge that stores its key and certificate in a folder."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from lycosa.proxies.checking.judge_server import Certificate, Judge, load_or_create_key, run_judge
 
 
-def judge_in(
+def open_judge(
     folder: Path, *, tls: bool, host: str, port: int, tls_port: int, public: str
 ) -> AbstractAsyncContextManager[Judge]:
-    """Return a judge with the key and, for TLS, the certificate of a folder, which are made if need be.
+    """Run a judge while the block runs, with the key and, for TLS, the certificate in a folder.
 
-    It answers while the block runs. Raises as `run_judge`, `load_or_create_key` and `Certificate.load_or_create`.
+    A missing key or certificate is created. Raises the errors of `run_judge`, `load_or_create_key` and
+    `Certificate.load_or_create`.
     """
     certificate = Certificate.load_or_create(folder) if tls else None
     key = load_or_create_key(folder)

@@ -250,7 +250,7 @@ def _refuse_bad_texts(*texts: object) -> None:
     for text in texts:
         if not isinstance(text, str) or not 0 < len(text) <= TEXT_MAX:
             shown = repr(text)[:80]
-            raise UsageError(f"{shown} for a target, session or tag: write a text of 1 to {TEXT_MAX} characters")
+            raise UsageError(f"{shown} for a target, session or tag: write a string of 1 to {TEXT_MAX} characters")
 
 
 def _refuse_bad_time(name: str, value: object, max_s: float) -> None:

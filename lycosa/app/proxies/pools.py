@@ -1,4 +1,4 @@
-"""Opens a pool of proxies by its address, with the policies of the project."""
+"""Opens a pool of proxies by its address, and reads the proxy settings of the project."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 AnyPool = TypeVar("AnyPool", bound=ProxyPool)
 
 LOGIN = re.compile(r"^[^/@:]+:[^@]*@")
-"""Not part of a path: somebody has written the address of a proxy."""
+"""A login, which a path cannot have: the user has written the address of a proxy instead of a pool."""
 
 ADD_COMMAND = "lycosa proxies add FILE --pool"
 
@@ -38,11 +38,11 @@ async def open_pool(
     *,
     create: bool = False,
 ) -> ProxyPool:
-    """Return the pool at an address (`proxies.core.pool_url`), to be closed by the caller.
+    """Return the pool at an address (`proxies.core.pool_url`). The caller closes it.
 
-    `report` is called while a server or another process is waited for. `create` makes a pool where there is none;
-    without it that is an error, as the address may be mistyped. Raises `UsageError` for that, for an invalid address
-    and for a refused login; `StateError` for a folder or server that cannot be used.
+    `report` is called while waiting for a server or another process. `create` creates a missing pool. Raises
+    `UsageError` for a missing pool (the address may be mistyped), an invalid address or a refused login; `StateError`
+    for a folder or server that cannot be used.
     """
     place = parse_pool_address(str(address))
     policy_of = (policies or Policies()).policy_of
@@ -65,20 +65,21 @@ async def open_pool(
 async def open_for_leasing(
     address: str | Path, policies: Policies | None, folder: Path, report: Callable[[str], None] = log.warning
 ) -> ProxyPool:
-    """Return a pool to lease from, as `open_pool`, for the project that `folder` is in.
+    """Return a pool to lease from, for the project that `folder` is in. Raises what `open_pool` raises.
 
-    An empty pool is an error (`UsageError`), unless the project has sources, from which `lycosa proxies keep` fills it.
+    Also raises `UsageError` for an empty pool, unless the project has sources, from which `lycosa proxies keep` fills
+    it, or the pool is in memory.
     """
     place = parse_pool_address(str(address))
     async with _closed_on_error(await open_pool(address, policies, report)) as pool:
         if place.text != MEMORY and not has_sources(folder) and not await pool.count():
-            wrong = f"the pool {place.text} has no proxies, and the project no [[proxies.sources]]"
+            wrong = f"the pool {place.text} has no proxies, and the project has no [[proxies.sources]]"
             raise UsageError(f"{wrong}: {ADD_COMMAND} {place.text} fills it")
         return pool
 
 
 def read_project(folder: Path, read: Callable[[Mapping[str, object]], T]) -> T:
-    """Read the table `proxies` of the project that `folder` is in. Raises `BadSetting`, which names the file."""
+    """Read the table `proxies` of the project that `folder` is in. Raises `BadSetting`; its message names the file."""
     place, table = read_proxies(folder)
     try:
         return read(table)
@@ -87,7 +88,7 @@ def read_project(folder: Path, read: Callable[[Mapping[str, object]], T]) -> T:
 
 
 def has_sources(folder: Path) -> bool:
-    """Whether the project that `folder` is in has sources of proxies. Raises `BadSetting`."""
+    """Return whether the project that `folder` is in has sources of proxies. Raises `BadSetting`."""
     return bool(read_proxies(folder)[1].get("sources"))
 
 
@@ -97,7 +98,7 @@ def project_policies(folder: Path) -> Policies:
 
 
 def read_policies(table: Mapping[str, object]) -> Policies:
-    """Return the policies of a table `proxies`. Raises `BadSetting`, for a renamed key with its new name."""
+    """Return the policies of a table `proxies`. Raises `BadSetting`; for a renamed key it gives the new name."""
     try:
         return policies_from(table)
     except BadSetting:
@@ -117,7 +118,7 @@ async def _closed_on_error(pool: AnyPool) -> AsyncIterator[AnyPool]:
 
 def _missing(place: PoolAddress) -> UsageError:
     shown = LOGIN.sub("...@", place.text)
-    makes = f"{ADD_COMMAND} {shown} makes one"
+    makes = f"{ADD_COMMAND} {shown} creates one"
     if not place.folder:
         return UsageError(f"there is no pool at {shown}: {makes}")
     if Path(place.folder).exists():

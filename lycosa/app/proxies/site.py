@@ -1,4 +1,4 @@
-"""The API and the pages of a pool."""
+"""Builds the web application of a pool: its API and its pages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lycosa.proxies.core.pool_url import parse_pool_address
 from lycosa.proxies.ports import ProxyPool
 
 
-def site_over(pool: ProxyPool, address: str, key: str) -> Starlette:
-    """Return the application over the pool at an address, with the policies of the project that this folder is in.
+def build_pool_site(pool: ProxyPool, address: str, key: str) -> Starlette:
+    """Return the application for the pool at an address, with the policies of the current folder's project.
 
-    Without a `key` only this machine is let in. Raises `BadSetting`.
+    Without a `key` only clients on this machine are allowed. Raises `BadSetting`.
     """
     rules_of = project_policies(Path()).rules_of
     return build_app(pool, key=key, name=parse_pool_address(address).text, rules_of=rules_of)

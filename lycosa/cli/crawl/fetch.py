@@ -19,7 +19,7 @@ from lycosa.core.units import format_size
 
 @click.command("fetch")
 @click.argument("url", metavar="URL")
-@click.option("--headers", is_flag=True, help="Show the header fields of request and response, not the body.")
+@click.option("--headers", is_flag=True, help="Show the headers of the request and the response, not the body.")
 @click.option("--spider", metavar="NAME", help="Fetch with the settings and middlewares of this spider of the project.")
 @click.option("--no-redirect", is_flag=True, help="Do not follow redirects.")
 @click.option("-o", "output", metavar="FILE", help="Write the body to this file. [default: standard output]")

@@ -25,7 +25,7 @@ NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 @click.argument("name", metavar="NAME")
 @click.argument("address", metavar="DOMAIN|URL")
 def command(template: str, name: str, address: str) -> None:
-    """Write a spider from a template, into the spiders of the project; without a project, into the current folder.
+    """Write a spider from a template to the project's package of spiders; without a project, to the current folder.
 
     \b
     lycosa genspider quotes quotes.toscrape.com
@@ -33,7 +33,7 @@ def command(template: str, name: str, address: str) -> None:
     """
     module = re.sub(r"\W", "_", name)
     if not NAME.fullmatch(name) or keyword.iskeyword(module):
-        raise UsageError(f"{name!r} cannot be a spider's name: write letters, digits, _ and -, a letter first")
+        raise UsageError(f"{name!r} cannot be a spider's name: use letters, digits, _ and -, with a letter first")
     url, domain = _start_url(address)
     origin = "/".join(url.split("/")[:3])
     words = {"name": name, "url": url, "domain": domain, "origin": origin, "class_name": _class_name(module)}
@@ -64,7 +64,7 @@ def _class_name(module: str) -> str:
 def _refuse_duplicate(settings: Settings, name: str) -> None:
     if settings.spider_modules:
         for each in find_spiders(settings.spider_modules).named(name):
-            raise UsageError(f"{each.file} has a spider {name!r} already: choose another name")
+            raise UsageError(f"{each.file} already has a spider {name!r}: choose another name")
 
 
 def _folder(settings: Settings) -> Path:

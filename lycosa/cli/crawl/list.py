@@ -17,7 +17,7 @@ from lycosa.core.errors import BadSpider, UsageError
 def command(sets: Sequence[str]) -> None:
     """List the spiders of the project, with their files.
 
-    A file that cannot be imported is an error after the list.
+    If a file cannot be imported, the command fails after it has printed the list.
     """
     enter_project()
     modules = project_settings(sets).spider_modules

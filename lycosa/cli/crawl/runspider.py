@@ -17,7 +17,7 @@ from lycosa.cli.options import GroupedCommand, crawl_options, setting_flags, spi
 @click.argument("file", metavar="FILE")
 @crawl_options
 def command(file: str, arguments: Sequence[str], sets: Sequence[str], **options: Any) -> int:
-    """Run the spider in a Python file; FILE:ClassName picks one of several.
+    """Run the spider in a Python file. FILE:ClassName picks one of several spiders.
 
     Options override the spider's custom_settings. Arguments (-a) become attributes of the spider.
 

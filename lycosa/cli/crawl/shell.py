@@ -1,9 +1,9 @@
-"""`lycosa shell [URL|FILE]`: a prompt with a response. IPython if it is installed, else Python's own with `await`.
+"""`lycosa shell [URL|FILE]`: a prompt with a response. It is IPython if installed, else Python's prompt with `await`.
 
 response request sel    the page, its request, its selector
 fetch(url_or_request)   fetches another page through the engine, and sets these three
 view(response)          opens the page in the browser
-spider settings         those of --spider, else defaults
+spider settings         of --spider; without it, defaults
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lycosa.config import Settings
 from lycosa.core.errors import LycosaError, UsageError
 
 PAGES = frozenset({".html", ".htm", ".xhtml", ".xml", ".json"})
-"""Suffixes of names that are files rather than hosts."""
+"""Suffixes by which a name is a file, not a host."""
 
 HELP = "response, request, sel, fetch(url_or_request), view(response), spider, settings"
 
@@ -61,7 +61,7 @@ def command(url: str | None, text: str | None, spider: str | None, no_redirect: 
 
 
 class Shell:
-    """The variables of the prompt, in `names`. Each fetch replaces those of the page."""
+    """The prompt. `names` are its variables; each fetch replaces `response`, `request` and `sel`."""
 
     def __init__(self, settings: Settings, spider_class: type[Any] | None) -> None:
         import lycosa
@@ -114,7 +114,7 @@ class Shell:
             print(result)
 
     def interact(self) -> None:
-        """Read and run code until the end of the input."""
+        """Show the prompt, until the end of the input."""
         try:
             ipython = import_module("IPython")
         except ImportError:
@@ -145,7 +145,7 @@ class _Console(code.InteractiveConsole):
 
 
 def view(response: Any) -> bool:
-    """Open a response in the browser, with its pictures and styles. Return False if there is no browser."""
+    """Open a response in the browser, with its images and styles. Return False if there is no browser."""
     import tempfile
     import webbrowser
     from html import escape
@@ -161,7 +161,7 @@ def view(response: Any) -> bool:
 
 
 def _compile(text: str) -> CodeType:
-    """Compile code, as an expression if it is one."""
+    """Compile code: as an expression if possible, else as statements."""
     try:
         return compile(text, "-c", "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)  # type: ignore[no-any-return]
     except SyntaxError:
@@ -174,7 +174,7 @@ def _execute(compiled: CodeType, names: dict[str, Any]) -> Any:
 
 
 def _call_without_loop(fetch: Callable[[], Any]) -> Any:
-    """Call a function that runs its own event loop: in a thread if one runs already, as with `await` at the prompt."""
+    """Call a function that runs its own event loop. If a loop runs already (`await` at the prompt), use a thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -188,7 +188,7 @@ async def _awaited(result: Any) -> Any:
 
 
 def _selector(response: Any) -> Any:
-    """Return the selector of a text response; None for a picture."""
+    """Return the selector of a response; None if it has none, as for an image."""
     try:
         return response.selector
     except (AttributeError, ValueError, LycosaError):

@@ -1,4 +1,4 @@
-"""Loads the spider class of a Python file. Every error in the file becomes a `BadSpider` of one line."""
+"""Loads the spider class of a Python file. Every error in the file becomes a `BadSpider` with a one-line message."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lycosa.core.errors import BadSpider
 from lycosa.crawl.spiders.spider import Spider
 
 MODULE_PREFIX = "lycosa_spider_"
-"""Keeps the module of a file apart from others: a spider file may be called json.py."""
+"""Prevents name clashes with other modules: a spider file may be called json.py."""
 
 
 def load_spider(location: str) -> type[Spider]:
     """Return the spider class of `FILE` or `FILE:ClassName`. Runs the file. Raises `BadSpider`."""
     path, class_name = _split(location)
     if path.is_dir():
-        raise BadSpider(f"{path} is a folder: name the spider's file in it")
+        raise BadSpider(f"{path} is a folder: give the spider's file inside it")
     if not path.exists():
         raise BadSpider(f"{path}: no such file")
     if path.suffix != ".py":
@@ -31,9 +31,9 @@ def load_spider(location: str) -> type[Spider]:
 
 
 def describe_error(error: BaseException, folder: Path, *, default: str) -> str:
-    """Return an error of the user's code in `folder` as one line, with the last line of that code that was running.
+    """Return a one-line message for an error in the user's code, with the innermost file and line in `folder`.
 
-    If no such line was running, the line begins with `default`.
+    If the error does not involve a file in `folder`, the message begins with `default`.
     """
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         file, line = Path(error.filename), error.lineno
@@ -47,14 +47,14 @@ def describe_error(error: BaseException, folder: Path, *, default: str) -> str:
 
 
 def spiders_in(module: ModuleType) -> Iterator[tuple[str, type[Spider]]]:
-    """Yield the names and classes of the spiders that the module defines itself."""
+    """Yield (class name, class) for the spiders that the module itself defines."""
     for name, each in vars(module).items():
         if isinstance(each, type) and issubclass(each, Spider) and each.__module__ == module.__name__:
             yield name, each
 
 
 def relative_to_cwd(path: Path) -> Path:
-    """Return a path below the current folder relative to it, others as they are."""
+    """Return a path inside the current folder as a relative path, other paths unchanged."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
@@ -72,7 +72,8 @@ def _run(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = module_from_spec(spec)
     folder = path.resolve().parent
-    # Data classes look their module up. The folder goes last: a queue.py beside the spider must not hide Python's.
+    # dataclasses look up their module in sys.modules. The folder goes last: a queue.py beside the spider must not hide
+    # Python's.
     sys.modules[name] = module
     sys.path.append(str(folder))
     try:
@@ -90,7 +91,7 @@ def _message(error: BaseException) -> str:
 
 
 def _without_bases(spiders: dict[str, type[Spider]]) -> dict[str, type[Spider]]:
-    """Leave out those that others of the file inherit from: they run only when they are named."""
+    """Leave out the base classes of other spiders in the file: they run only if they are named."""
     bases = {base for each in spiders.values() for base in each.__mro__[1:]}
     return {name: each for name, each in spiders.items() if each not in bases}
 
@@ -98,12 +99,12 @@ def _without_bases(spiders: dict[str, type[Spider]]) -> dict[str, type[Spider]]:
 def _choose(path: Path, spiders: dict[str, type[Spider]], class_name: str) -> type[Spider]:
     names = ", ".join(spiders)
     if not spiders:
-        raise BadSpider(f"{path} holds no spider: write a class that inherits from lycosa.Spider")
+        raise BadSpider(f"{path} contains no spider: write a class that inherits from lycosa.Spider")
     if class_name:
         if class_name not in spiders:
-            raise BadSpider(f"{path} holds no spider {class_name!r}, but: {names}")
+            raise BadSpider(f"{path} contains no spider {class_name!r}, only: {names}")
         return spiders[class_name]
     if len(spiders) > 1:
         first = next(iter(spiders))
-        raise BadSpider(f"{path} holds several spiders ({names}): pick one, as in {path}:{first}")
+        raise BadSpider(f"{path} contains several spiders ({names}): pick one, as in {path}:{first}")
     return next(iter(spiders.values()))

@@ -1,6 +1,6 @@
-"""The spiders of a project: every class with a name in the modules that `spider_modules` lists.
+"""The spiders of a project: every spider class with a name in the modules that `spider_modules` lists.
 
-A module that cannot be imported hides only its own spiders; the error is shown when a spider is not found.
+A module that cannot be imported hides only its own spiders. Its error is shown when a spider is not found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lycosa.core.errors import BadSpider, BadUrl, UsageError
 
 @dataclass(frozen=True, slots=True)
 class FoundSpider:
-    """A spider and its file."""
+    """A spider class, its name and its file."""
 
     name: str
     file: Path
@@ -42,7 +42,7 @@ class ProjectSpiders:
         return [each for each in self.found if each.name == name]
 
     def one(self, name: str) -> type[Any]:
-        """Return the spider with this name. Raises `BadSpider` when there is none, or more than one."""
+        """Return the spider with this name. Raises `BadSpider` if there is none, or more than one."""
         known = self.named(name)
         if len(known) > 1:
             raise BadSpider(_duplicates(known))
@@ -51,19 +51,19 @@ class ProjectSpiders:
         if self.broken:
             raise BadSpider(self.broken[0])
         names = [each.name for each in self.found]
-        hint = f": there are {', '.join(names[:20])}" if names else ": the project has none yet"
+        hint = f": there are {', '.join(names[:20])}" if names else ": the project has no spiders yet"
         raise BadSpider(f"no spider is called {name!r}{suggest(name, names) or hint}")
 
 
 def enter_project() -> None:
-    """Make the modules of the project importable; without a project, those in the current folder."""
+    """Make the modules of the project importable; if there is no project, the modules in the current folder."""
     root = str(_root())
     if root not in sys.path:
         sys.path.append(root)  # last: a queue.py in it must not hide Python's
 
 
 def project_settings(sets: Sequence[str] = ()) -> Settings:
-    """Return the settings without those of a spider."""
+    """Return the settings without a spider's custom_settings."""
     return load({}, sets=sets, environ=os.environ, folder=Path.cwd())
 
 
@@ -72,12 +72,15 @@ def no_spiders() -> str:
     if find_project(Path.cwd()) is None:
         if Path("scrapy.cfg").exists():
             return f"scrapy.cfg is not read: write {OWN_FILE} beside it, with spider_modules = ['shop.spiders']"
-        return "there is no project here: lycosa startproject NAME makes one"
+        return "there is no project here: lycosa startproject NAME creates one"
     return "the project does not say where its spiders are: set spider_modules"
 
 
 def find_spiders(modules: Sequence[str]) -> ProjectSpiders:
-    """Import the modules, and those of packages, and return their spiders. Raises `BadSpider` if one does not exist."""
+    """Import the modules, including those inside packages, and return their spiders.
+
+    Raises `BadSpider` if a module does not exist.
+    """
     from lycosa.cli.crawl.spiderfile import relative_to_cwd, spiders_in
 
     spiders = ProjectSpiders()
@@ -98,7 +101,7 @@ def load_named(name: str, settings: Settings) -> type[Any]:
 
 
 def require_url(text: str) -> str:
-    """Return the text, which must be an absolute URL. Raises `BadUrl`."""
+    """Return the text if it is an absolute URL, else raise `BadUrl`."""
     if text.startswith(("/", ".")):
         raise BadUrl(f"{text!r} is not a URL: write https://...")
     if "://" not in text:
@@ -129,7 +132,7 @@ def _root() -> Path:
 
 
 def _modules(name: str, broken: list[str]) -> Iterator[ModuleType]:
-    """Yield the module and, of a package, all below it."""
+    """Yield the module and, if it is a package, all modules inside it."""
     if _is_missing(name):
         raise BadSpider(f"spider_modules: there is no module {name!r}, neither installed nor in the project")
     module = _import(name, broken)
@@ -145,7 +148,7 @@ def _is_missing(name: str) -> bool:
         return find_spec(name) is None
     except ModuleNotFoundError as error:
         return error.name is not None and f"{name}.".startswith(f"{error.name}.")
-    except Exception:  # noqa: BLE001  the user's package above it fails; importing it reports how
+    except Exception:  # noqa: BLE001  the user's parent package fails; importing it reports the error
         return False
 
 
@@ -161,4 +164,4 @@ def _import(name: str, broken: list[str]) -> ModuleType | None:
 
 def _duplicates(known: Sequence[FoundSpider]) -> str:
     where = " and ".join(f"{each.file} ({each.spider.__name__})" for each in known)
-    return f"{len(known)} spiders are called {known[0].name!r}, in {where}: give each a name of its own"
+    return f"{len(known)} spiders are called {known[0].name!r}, in {where}: give them different names"

@@ -27,9 +27,9 @@ def command(name: str, folder: str | None) -> None:
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is a file: choose another folder")
     if (root / OWN_FILE).exists():
-        raise UsageError(f"{root / OWN_FILE} is there already: {root} is a project")
+        raise UsageError(f"{root / OWN_FILE} already exists: {root} is a project")
     if (root / "__init__.py").exists():
-        raise UsageError(f"{root} is a package: choose another folder, lycosa startproject {name} DIR")
+        raise UsageError(f"{root} is a package: choose another folder: lycosa startproject {name} DIR")
     write_new({root / path: text for path, text in project_texts(name, {"name": name}).items()})
     inside = "" if root.resolve() == Path.cwd() else f"cd {root} && "
     print(f"{root / OWN_FILE}: the project {name} was created. Write a spider:", file=sys.stderr)
@@ -38,6 +38,6 @@ def command(name: str, folder: str | None) -> None:
 
 def _check_name(name: str) -> None:
     if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
-        raise UsageError(f"{name!r} cannot be the name of a package: write letters, digits and _, a letter first")
+        raise UsageError(f"{name!r} cannot be the name of a package: use letters, digits and _, with a letter first")
     if name in sys.stdlib_module_names or name == "lycosa":
         raise UsageError(f"{name!r} is the name of another module already: choose another name")

@@ -1,6 +1,7 @@
 """Writes files from templates, for `startproject` and `genspider`. Existing files are never overwritten.
 
-A template is a file in `templates/` whose name ends in `.tmpl`; `$name` in it is filled in (string.Template).
+A template is a file in `templates/` whose name ends in `.tmpl`. Words like `$name` in it are substituted
+(string.Template).
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ SPIDER_SUFFIX = ".py" + SUFFIX
 
 
 def spider_templates() -> list[str]:
-    """Return the names of the templates of spiders, "basic" first."""
+    """Return the names of the spider templates, "basic" first."""
     names = sorted(path.name.removesuffix(SPIDER_SUFFIX) for path in (TEMPLATES / "spiders").glob("*" + SPIDER_SUFFIX))
     return sorted(names, key=lambda name: name != "basic")
 
 
 def spider_text(template: str, words: Mapping[str, str]) -> str:
-    """Return a spider from a template."""
+    """Return the source of a spider, made from a template."""
     return _filled(TEMPLATES / "spiders" / (template + SPIDER_SUFFIX), words)
 
 
 def project_texts(module: str, words: Mapping[str, str]) -> dict[str, str]:
-    """Return the files of a project by their path in it. Its package is called `module`."""
+    """Return the files of a project by their path. The project's package is called `module`."""
     root = TEMPLATES / "project"
     return {_name(path.relative_to(root), module): _filled(path, words) for path in sorted(root.rglob("*" + SUFFIX))}
 
 
 def write_new(texts: Mapping[Path, str]) -> None:
-    """Write the files; none if one of them exists. Raises `UsageError` or `StorageError`."""
+    """Write the files. Raises `UsageError`, and writes none, if one of them exists; or `StorageError`."""
     existing = next((path for path in texts if path.exists()), None)
     if existing is not None:
-        raise UsageError(f"{existing} is there already, and is not overwritten: remove it, or choose another name")
+        raise UsageError(f"{existing} already exists and is not overwritten: remove it, or choose another name")
     for path, text in texts.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Shows a crawl with its workers: as a table, as plain text, as JSON.
+"""Formats a crawl and its workers as a table, as plain text or as JSON.
 
-Columns that do not fit a narrow terminal are left out. Text from elsewhere is made printable.
+On a narrow terminal some columns are omitted. Control characters in names and URLs are replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lycosa.frontier.core.telemetry import (
 )
 
 WIDTH = 120
-"""The width without a terminal."""
+"""The width in columns if there is no terminal."""
 
 FORMER_SHOWN = 5
 STYLES = {"crawling": "green", PAUSED: "yellow", LOST: "red", "ending": "cyan"}
@@ -37,7 +37,10 @@ URLS = ("queued", "leased", "delayed", "done", "dead")
 
 
 class Column(NamedTuple):
-    """A column of workers, shown from a terminal width of `from_width` on. `cell` formats a worker and its rates."""
+    """A column of the worker table, shown if the terminal has at least `from_width` columns.
+
+    `cell` formats a worker and its rates.
+    """
 
     name: str
     from_width: int
@@ -82,15 +85,15 @@ COLUMNS = (
 
 
 def table(view: CrawlView, rates: Rates, width: int, height: int = 0) -> RenderableType:
-    """Return the crawl for a terminal of this width and height (0: unlimited)."""
+    """Return the crawl as a table for a terminal of this width and height (0: unlimited)."""
     hosts = _hosts(view) if view.hosts else Text()
-    # 9: the head, the two headers, empty lines, and the count of workers that do not fit.
+    # 9: the head, the two table headers, empty lines, and the line with the number of hidden workers.
     room = max(1, height - len(view.hosts) - 9) if height else len(view.workers) + FORMER_SHOWN
     return Group(*_head(view, rates), Text(), _workers(view, rates, width, room), Text(), hosts)
 
 
 def plain(view: CrawlView, rates: Rates, width: int = WIDTH) -> list[str]:
-    """Return the crawl as lines."""
+    """Return the crawl as lines of plain text."""
     console = Console(width=width, color_system=None, file=None, force_terminal=False)
     with console.capture() as capture:
         console.print(table(view, rates, width))
@@ -199,7 +202,7 @@ def _hosts(view: CrawlView) -> Table:
 
 
 def _grid(*columns: tuple[str, bool], narrow: bool = False) -> Table:
-    """Return a table with these columns. If space is short, text columns are cut, never numbers."""
+    """Return a table with these columns. If space is short, text columns are truncated, but never numbers."""
     grid = Table(box=None, padding=(0, 1 if narrow else 2, 0, 0), header_style="bold", pad_edge=False)
     for name, right in columns:
         grid.add_column(name, justify="right" if right else "left", no_wrap=right, min_width=len(name))

@@ -1,7 +1,7 @@
 """`lycosa frontier status | segments | hosts | list | explain`: show what a crawl has done and still has to do.
 
-Works on a stopped state, through the socket of a running crawl, or on a shared frontier. The commands that change
-something are in `changes`.
+Works on a stopped state, through the socket of a running crawl, or on a shared frontier. `changes` has the commands
+that change the frontier.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from lycosa.frontier.core.model import HostView
 from lycosa.frontier.ports import FrontierOperations
 
 RATE_OVER_S = 1.0
-"""How long a running crawl is observed to measure its rate."""
+"""Time over which the rate of a running crawl is measured."""
 
 LIST_LIMIT = 100
 REASONS_SHOWN = 8
 TOP_HOSTS = 1000
-"""Hosts kept in memory to sort them by queued URLs."""
+"""Maximum number of hosts that are kept in memory to sort them by queued URLs."""
 
 
 @click.group("frontier", invoke_without_command=True)
@@ -98,11 +98,14 @@ def segments(location: CrawlLocation, as_json: bool) -> None:
 @crawl_options
 @click.option("--sort", type=click.Choice(["host", "queued"]), default="host", show_default=True, help="Sort order.")
 @click.option(
-    "--limit", type=click.IntRange(0), metavar="N", help=f"At most this many. [default: all; {TOP_HOSTS} by queued]"
+    "--limit",
+    type=click.IntRange(0),
+    metavar="N",
+    help=f"Maximum number of hosts. [default: all; {TOP_HOSTS} with --sort queued]",
 )
 @json_option
 def hosts(location: CrawlLocation, sort: str, limit: int | None, as_json: bool) -> None:
-    """List the hosts: how many URLs they have queued, and when they may be contacted again."""
+    """List the hosts with the number of their queued URLs and the time when they may be contacted again."""
 
     async def action(state: OpenState) -> None:
         table = TextTable(
@@ -181,7 +184,7 @@ def explain(url: str, location: CrawlLocation, as_json: bool) -> None:
             for line in explain_url(known, now, lambda at: format_time(at, now))
         ]
         if as_json:
-            # Spiders may have their own fingerprint rules and so rows; the host is the same for all.
+            # Spiders may have different fingerprint rules, and therefore different rows. The host is the same for all.
             rows, host = [row_json(row) for _, known in found for row in known.rows], found[0][1].host
             print_json({"url": canonical, "why": lines, "rows": rows, "host": host and view_json(host)})
             return
@@ -201,7 +204,7 @@ async def _hosts(operations: FrontierOperations) -> AsyncIterator[list[HostView]
 
 
 async def _largest(operations: FrontierOperations, limit: int) -> AsyncIterator[list[HostView]]:
-    """Yield the hosts with the most queued URLs; holds at most `limit` and one slice of them in memory."""
+    """Yield the hosts with the most queued URLs. At most `limit` hosts and one slice are held in memory."""
     if limit > TOP_HOSTS:
         raise UsageError(f"--limit is {limit:,}: with --sort queued, give at most {TOP_HOSTS:,}")
     largest: list[HostView] = []
@@ -215,13 +218,13 @@ async def _status(state: OpenState, *, as_json: bool) -> None:
     operations, now = state.operations, time.time()
     stats = await operations.stats()
     rate = None
-    if state.runs:  # two snapshots: the owner keeps counts, not rates
+    if state.runs:  # the rate needs two snapshots, because the owner keeps only counts
         await asyncio.sleep(RATE_OVER_S)
         later = await operations.stats()
         rate, stats = (later.done - stats.done) / RATE_OVER_S, later
     views = await operations.segments()
     not_started = sum(view.queued for view in views if view.starts_at > now)
-    idle = not (stats.queued > not_started or stats.leased)  # only delayed URLs are left, or none
+    idle = not (stats.queued > not_started or stats.leased)  # only delayed URLs and later segments are left, if any
     lookups = stats.lookups
     known = {
         "path": state.place,
@@ -283,6 +286,6 @@ def _size(folder: Path) -> int:
     for file in folder.rglob("*"):
         try:
             total += file.lstat().st_blocks * 512
-        except OSError:  # removed meanwhile, by a running crawl
+        except OSError:  # a running crawl has removed it meanwhile
             continue
     return total

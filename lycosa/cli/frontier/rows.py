@@ -1,6 +1,7 @@
-"""Shared by the commands of `lycosa frontier`: their options, opening the crawl, and the output of rows.
+"""Shared code of the commands of `lycosa frontier`: their options, opening the crawl, and the output of rows.
 
-On standard output: aligned columns, or one JSON object per line. Colours only on a terminal.
+Rows are written to standard output as aligned columns or as one JSON object per line. Colours are used only on a
+terminal.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ STATES = ("queued", "leased", "delayed", "retry", "done", "dead", "archived")
 COLORS = {"dead": "red", "retry": "yellow", "leased": "cyan", "done": "green", "finished": "green", "dropped": "red"}
 TIME_MAX_S = 1e12
 TIME_SUFFIXES = ("_at", "until")
-"""The ends of the names of time fields, in which 0 means none."""
+"""Suffixes of the names of time fields. In these fields 0 means no time."""
 
 SLICE = 1000
-"""Rows read or changed at a time; a running owner returns fewer."""
+"""Maximum number of rows read or changed at a time. A running owner returns fewer."""
 
 CRAWL_OPTIONS = (
     click.option("--state", "state_dir", metavar="DIR", help="State folder of the crawl. [default: the only one]"),
@@ -49,7 +50,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, 
 
 
 class CrawlLocation(NamedTuple):
-    """Where a crawl is: in a state folder, or under a name on the server of a shared frontier."""
+    """The location of a crawl: a state folder, or the server of a shared frontier and the name of the crawl there."""
 
     state_dir: str | None
     frontier: str | None
@@ -57,7 +58,7 @@ class CrawlLocation(NamedTuple):
 
 
 def crawl_options(command: F) -> F:
-    """Add the options that select a crawl; the command gets them as `location`."""
+    """Add the options that select a crawl. The command receives them as `location`."""
 
     @wraps(command)
     def wrapped(*args: Any, state_dir: str | None, frontier: str | None, crawl_name: str | None, **options: Any) -> Any:
@@ -76,7 +77,7 @@ def selection_options(command: F) -> F:
 
 
 def filter_options(command: F) -> F:
-    """Add the options that select URLs by anything but their state."""
+    """Add the options that select URLs, except --status."""
     for option in reversed(FILTER_OPTIONS):
         command = option(command)
     return command
@@ -103,7 +104,10 @@ def selection_of(
     reason: str | None = None,
     before: str | None = None,
 ) -> Selection:
-    """Return the selection of these options. Raises `UsageError`, also for empty ones: they would select everything."""
+    """Return the selection of these options.
+
+    Raises `UsageError` for an invalid value, and for an empty one, because it would select everything.
+    """
     from lycosa.core.url import canonicalize, host_key
 
     for name, value in (("host", host), ("url", url), ("reason", reason), ("before", before)):
@@ -124,7 +128,7 @@ def selection_of(
 
 
 def parse_time(text: str, now: float) -> float:
-    """Parse an age (`3d`, `90m`) or an ISO time, in local time if it has no zone; return unix seconds."""
+    """Parse an age (`3d`, `90m`) or an ISO time, and return unix seconds. A time without a zone is local time."""
     age_s = parse_duration(text) if text.strip()[-1:].isalpha() else None  # 20261121 is a date
     try:
         at = datetime.fromisoformat(text.strip()).timestamp() if age_s is None else now - age_s
@@ -136,7 +140,7 @@ def parse_time(text: str, now: float) -> float:
 
 
 async def slices(operations: FrontierOperations, selection: Selection) -> AsyncIterator[list[Row]]:
-    """Yield the selected rows in slices, none of them empty."""
+    """Yield the selected rows in non-empty slices."""
     cursor: str | None = ""
     while cursor is not None:
         rows, cursor = await operations.rows(selection, cursor, SLICE)
@@ -146,21 +150,21 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
 
 
 async def check_segment(operations: FrontierOperations, selection: Selection) -> None:
-    """Raise `UsageError` if the selected segment does not exist: an empty result would suggest that it is empty."""
+    """Raise `UsageError` if the selected segment does not exist. An empty result would suggest that it is empty."""
     if selection.segment is not None:
         find_segment(selection.segment, await operations.segments())
 
 
 async def between_slices() -> None:
-    """Give Ctrl-C a chance: operations on a stopped state never wait for anything."""
+    """Yield to the event loop so that Ctrl-C works. Operations on a stopped state never yield."""
     await asyncio.sleep(0)
 
 
 def run(location: CrawlLocation, action: Callable[[OpenState], Awaitable[T]], *, create: bool = False) -> T:
-    """Open the crawl and run an action on it. With `create`, create a missing crawl and report that."""
+    """Open the crawl and run an action on it. With `create`, create a missing crawl, and report its creation."""
     from lycosa.cli.crawl.spiders import enter_project, project_settings
 
-    enter_project()  # the state may name a function of the project
+    enter_project()  # the state may refer to a function of the project
     settings = project_settings()
     if location.state_dir is not None and location.frontier is not None:
         raise UsageError("--state and --frontier exclude each other: a crawl is in a folder or on a Redis server")
@@ -193,7 +197,7 @@ def _open(location: CrawlLocation, settings: Settings, *, create: bool) -> Abstr
 
 
 def format_time(at: float, now: float) -> str:
-    """Format unix seconds: local time, and the distance from now."""
+    """Format unix seconds as local time with the distance from now."""
     try:
         local = datetime.fromtimestamp(at).astimezone().replace(tzinfo=None).isoformat(" ", "seconds")
     except (ValueError, OverflowError, OSError):
@@ -216,10 +220,11 @@ def print_result(fields: Mapping[str, Any], text: str, *, as_json: bool) -> None
 
 
 class TextTable:
-    """A table that is printed as its rows come: each column is as wide as its widest cell so far.
+    """A table whose rows are printed as they come. Each column is as wide as its widest cell so far.
 
-    A name that begins with `>` is a column of numbers. The last column is not padded. `min_widths` are for rows that
-    come one at a time. The text in column number `style` selects the colour of its row.
+    A name that starts with `>` is a right-aligned column. The last column is not padded. `min_widths` are the minimum
+    column widths by name, for rows that come one at a time. The text in the column with index `style` selects the
+    colour of its row in `colors`.
     """
 
     def __init__(
@@ -236,8 +241,8 @@ class TextTable:
         self._has_header = False
 
     def write(self, rows: Sequence[Sequence[str]]) -> None:
-        """Print rows, and the header before the first."""
-        cells = [[one_line(cell) for cell in row] for row in rows]  # text from the network may control a terminal
+        """Print rows, with the header before the first row."""
+        cells = [[one_line(cell) for cell in row] for row in rows]  # remote text may have terminal control characters
         for row in cells:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
         if not self._has_header and rows:
@@ -278,16 +283,16 @@ def print_styled(text: str, style: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(highlight=False).print(Text(text, style=style), soft_wrap=True)  # rich would cut long lines
+    Console(highlight=False).print(Text(text, style=style), soft_wrap=True)  # otherwise rich cuts long lines
 
 
 def row_cells(row: Row, now: float) -> list[str]:
-    """Return the cells of a URL."""
+    """Return the cells of a URL, in the order of the columns of `list`."""
     return [row.state, format_time(row.at, now) if row.at else "-", row.reason or "-", row.record.url]
 
 
 def segment_cells(view: SegmentView, now: float) -> list[str]:
-    """Return the cells of a segment."""
+    """Return the cells of a segment, in the order of the columns of `segments`."""
     numbers = (view.queued, view.leased, view.delayed, view.done, view.dead)
     return [
         view.name or "(no name)",
@@ -298,7 +303,7 @@ def segment_cells(view: SegmentView, now: float) -> list[str]:
 
 
 def host_cells(view: HostView, now: float) -> list[str]:
-    """Return the cells of a host."""
+    """Return the cells of a host, in the order of the columns of `hosts`."""
     return [
         view.host,
         _n(view.queued),
@@ -312,7 +317,7 @@ def host_cells(view: HostView, now: float) -> list[str]:
 
 
 def _ready_in(view: HostView, now: float) -> str:
-    """Return when a host may be contacted, considering its address too."""
+    """Format when a host may be contacted, with regard to the other hosts at its address."""
     ready_at = max(view.ready_at, view.shared.ready_at if view.shared else 0.0)
     if view.preparing:
         return "preparing"
@@ -337,7 +342,7 @@ def _is_busy(view: HostView | AddressView) -> bool:
 
 
 def view_json(view: HostView | SegmentView) -> dict[str, Any]:
-    """Return a host or a segment for `--json`, with null for unknown values and times that never were."""
+    """Return a host or a segment for `--json`, with null for unknown values and times that are not set."""
     return {name: _json_value(name, value) for name, value in msgspec.structs.asdict(view).items()}
 
 
@@ -350,7 +355,7 @@ def _json_value(name: str, value: Any) -> Any:
 
 
 def row_json(row: Row) -> dict[str, Any]:
-    """Return a URL for `list --json`; `export` has all fields."""
+    """Return a URL for `list --json`. Only `export` writes all fields."""
     record = row.record
     spider = {"spider": record.extras.spider} if record.extras is not None and record.extras.spider else {}
     return {

@@ -24,9 +24,7 @@ from lycosa.frontier.core.segments import validate_name
 @click.option("--file", "file", metavar="FILE|-", help="URLs, one per line, or the JSON lines of `frontier export`.")
 @click.option("--segment", metavar="S", help="Put all URLs into this segment.")
 @click.option("--priority", type=click.IntRange(-(1 << 31), 1 << 31), metavar="N", help="Give all URLs this priority.")
-@click.option(
-    "--spider", default="", metavar="NAME", help="The spider for these URLs, in a crawl with several spiders."
-)
+@click.option("--spider", default="", metavar="NAME", help="Spider for these URLs, in a crawl with several spiders.")
 @crawl_options
 @json_option
 def command(
@@ -56,14 +54,14 @@ def command(
 
 
 def _lines(urls: Sequence[str], file: str | None) -> AbstractContextManager[BinaryIO]:
-    """Return the lines to import. Raises `UsageError`, also for an invalid URL on the command line."""
+    """Return the lines to import. Raises `UsageError` for wrong arguments, and for an invalid URL among them."""
     if bool(urls) == (file is not None):
         raise UsageError("seed needs URLs, or --file FILE (- for standard input)" + (", not both" if urls else ""))
     if file is not None:
         return open_input(file)
     from lycosa.core.url import canonicalize
 
-    for url in urls:  # a typing error stops the command; in a file invalid lines are skipped
+    for url in urls:  # an invalid argument stops the command, while an invalid line in a file is skipped
         if "://" not in url:
             raise BadUrl(f"{url!r} is not a URL: write https://..., or --file {url} for a file of URLs")
         canonicalize(url)
@@ -73,7 +71,7 @@ def _lines(urls: Sequence[str], file: str | None) -> AbstractContextManager[Bina
 def _queue(
     stream: BinaryIO, location: CrawlLocation, spider: str, overrides: Mapping[str, Any]
 ) -> tuple[Importer, str]:
-    """Queue the lines. Return the result, and a message for the user or ""."""
+    """Queue the lines. Return the result, and a message for the user, "" if there is none."""
 
     async def action(state: OpenState) -> tuple[Importer, str]:
         members = [each.name for each in state.description.members]
@@ -85,7 +83,7 @@ def _queue(
             )
             raise UsageError(f"--spider {spider}: {problem}")
         result = await import_lines(state, stream, "queued", {**overrides, "spider": spider})
-        waits = result.queued and not state.runs  # the user might expect that they are fetched now
-        return result, f"{state.place}: no worker is running; the next one fetches them" if waits else ""
+        waits = result.queued and not state.runs  # the user might expect that the URLs are fetched now
+        return result, f"{state.place}: no worker is running; the next worker fetches the URLs" if waits else ""
 
     return run(location, action, create=True)

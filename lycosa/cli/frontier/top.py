@@ -1,6 +1,6 @@
-"""`lycosa top redis://...`: watch a shared crawl: its workers, their rates, what is left.
+"""`lycosa top redis://...`: watch the workers of a shared crawl, their rates, and the remaining URLs.
 
-On a terminal a table that refreshes itself; elsewhere, or with --once, one snapshot. It takes no part in the crawl.
+Shows a table that refreshes itself on a terminal, otherwise or with --once one snapshot. Does not join the crawl.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from lycosa.frontier.core.telemetry import CrawlView, Rates
 
 EVERY_S = 1.0
 RATE_AFTER_S = 1.5
-"""The time between the two views of --once: by then every worker has reported again, so there are rates."""
+"""Time between the two views of --once. By then every worker has reported again, so rates can be calculated."""
 
 
 @click.command("top")
 @click.argument("where", required=False, metavar="[redis://...]")
-@click.option("--frontier", metavar="redis://...", help="The server, as an option instead of an argument.")
+@click.option("--frontier", metavar="redis://...", help="Server of a shared crawl, instead of the argument.")
 @click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the only one there]")
-@click.option("--state", "state_dir", metavar="DIR", help="State folder of a crawl on this machine instead.")
+@click.option("--state", "state_dir", metavar="DIR", help="State folder, to watch a crawl on this machine instead.")
 @click.option("--once", is_flag=True, help="Show one snapshot.")
 @click.option("--json", "json", is_flag=True, help="Write JSON, one object per second.")
 @click.option(
@@ -48,9 +48,9 @@ def command(
     json: bool,
     metrics: str | None,
 ) -> int:
-    """Watch a crawl that several workers share: its workers, their rates, what is left, the busiest hosts.
+    """Watch a crawl that several workers share: its workers and their rates, the remaining URLs, the busiest hosts.
 
-    The display does not affect the crawl; start and stop it at any time. Ctrl-C stops it.
+    The command does not affect the crawl. Start it at any time, and stop it with Ctrl-C.
 
     \b
     lycosa top redis://host:6379/0
@@ -80,7 +80,7 @@ def command(
     try:
         asyncio.run(_watch(opening, once=once, json=json, metrics=metrics))
     except KeyboardInterrupt:
-        if once:  # without it, Ctrl-C is the usual end
+        if once:  # without --once, Ctrl-C is the normal way to stop
             raise
     return DONE
 
@@ -99,7 +99,7 @@ async def _watch(opening: AbstractAsyncContextManager[Any], *, once: bool, json:
             address = await stack.enter_async_context(serve_metrics(metrics, scrape))
             progress.write([f"metrics of {one_line(crawl.name)}: {address}"])
         live = _is_terminal() and not once
-        if metrics is not None and not (json or live or once):  # only metrics, until a signal
+        if metrics is not None and not (json or live or once):  # serve only metrics, until a signal
             await asyncio.Event().wait()
         if json:
             await _json(crawl, once=once)
@@ -122,11 +122,11 @@ async def _view(crawl: Any) -> CrawlView:
 
 
 async def _once(crawl: Any) -> tuple[CrawlView, Rates]:
-    """Return the second of two views, so that there are rates."""
+    """Return a view and the rates since an earlier view."""
     rates = Rates()
     first = await _view(crawl)
     rates.add(first.workers)
-    if not first.workers:  # no rates to wait for
+    if not first.workers:  # without workers there are no rates to wait for
         return first, rates
     await asyncio.sleep(RATE_AFTER_S)
     view = await _view(crawl)
@@ -135,7 +135,7 @@ async def _once(crawl: Any) -> tuple[CrawlView, Rates]:
 
 
 async def _views(crawl: Any) -> AsyncIterator[tuple[CrawlView, Rates]]:
-    """Yield the current view once a second."""
+    """Yield the current view every EVERY_S."""
     rates = Rates()
     while True:
         started = time.monotonic()

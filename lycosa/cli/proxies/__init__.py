@@ -1,4 +1,4 @@
-"""`lycosa proxies ...`: fill, inspect, check and serve a proxy pool. One file a command."""
+"""`lycosa proxies ...`: fill, inspect, check and serve a proxy pool. Each command has its own file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMMANDS = {
 def command(ctx: click.Context) -> None:
     """Manage a proxy pool, which leases the best proxy for a site to one worker at a time.
 
-    A pool is in a folder (--pool DIR), or on a Redis server for several machines (--pool
+    A pool is in a folder (--pool DIR), or for several machines on a Redis server (--pool
     redis://HOST:6379/0?pool=NAME). The default is LYCOSA_PROXY_POOL, or proxy_pool in lycosa.toml.
 
     \b

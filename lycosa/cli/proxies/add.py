@@ -23,14 +23,14 @@ from lycosa.proxies.core.sources.lists import LIST_MAX, NAME, VALUE_MAX, Fault, 
 from lycosa.proxies.ports import ProxyPool
 
 FAULTS_SHOWN = 20
-"""Faults of one list that are shown; the others are only counted."""
+"""Maximum number of shown faults of one list. The others are only counted."""
 
 BATCH = 2_000
-"""Proxies of one call, after which the progress is shown."""
+"""Number of proxies added in one call. The progress is shown after each call."""
 
 
 class ParsedList(NamedTuple):
-    """The proxies and the faults of one source. `name` has no login."""
+    """The proxies and the faults of one source. `name` does not contain a login."""
 
     name: str
     proxies: list[Proxy]
@@ -45,20 +45,19 @@ class ParsedList(NamedTuple):
     type=click.Choice(list(PORTS)),
     default="http",
     show_default=True,
-    help="Scheme of addresses without one.",
+    help="Scheme of addresses that have none.",
 )
-@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Add this tag to all of them.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Add this tag to all proxies of the sources.")
 @click.option("--strict", is_flag=True, help="Add nothing if a line is invalid.")
 @json_option
 def command(
     sources: Sequence[str], address: str | None, scheme: str, tags: Sequence[str], *, strict: bool, as_json: bool
 ) -> int:
-    """Add proxies to a pool; known ones get the new tags and prices. A missing pool is created.
+    """Add proxies to a pool. Known proxies get the new tags and prices. A missing pool is created.
 
     A source is a file with one proxy per line (host:port, scheme://user:password@host:port, host:port:user:password,
-    followed by tags such as country=de) or with JSON as providers write it; - for standard input; the URL of such a
-    list; or the address of a proxy. Invalid lines are reported with their numbers and skipped, with exit code 2 at the
-    end.
+    followed by tags such as country=de) or with the JSON of a provider; - for standard input; the URL of such a list;
+    or the address of a proxy. Invalid lines are reported with their line numbers and skipped; the exit code is then 2.
 
     \b
     lycosa proxies add proxies.txt --pool pool --tag provider=acme
@@ -103,7 +102,7 @@ def _read(source: str, scheme: str) -> ParsedList:
     """Return the proxies of a source. Raises `UsageError`."""
     if source == STREAM or (source and _exists(source)):
         name = "standard input" if source == STREAM else source
-        with open_input(source) as stream:  # one byte more than allowed, to detect longer ones
+        with open_input(source) as stream:  # reads one byte more than allowed, to detect longer input
             return _parse(name, _decode(stream.read(LIST_MAX + 1), name), scheme)
     if _is_list_url(source):
         return _parse(source, _fetch(source), scheme)
@@ -114,7 +113,7 @@ def _read(source: str, scheme: str) -> ParsedList:
 
 
 def _bad_source(source: str, error: BadProxy) -> str:
-    """Return the error for a source that is neither a file nor a proxy, in terms of what it resembles more."""
+    """Return the error for a source that is neither a file nor a proxy. It depends on which of them it looks like."""
     if "://" in source:
         return f"{error}; and there is no file of this name"
     suggestion = suggest_file(source)
@@ -135,7 +134,7 @@ def _parse(name: str, text: str, scheme: str) -> ParsedList:
 def _exists(path: str) -> bool:
     try:
         return Path(path).exists()
-    except OSError:  # an address or a URL may be too long for the name of a file
+    except OSError:  # an address or a URL may be too long for a file name
         return False
 
 
@@ -149,7 +148,7 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _is_list_url(source: str) -> bool:
-    """Whether this is the URL of a list: the address of a proxy has neither path nor query."""
+    """Return whether this is the URL of a list. The address of a proxy has neither a path nor a query."""
     try:
         parts = urlsplit(source)
     except ValueError:
@@ -164,7 +163,7 @@ def _fetch(url: str) -> str:
 
     shown = one_line(url.partition("?")[0].rpartition("@")[2])  # without secrets
     try:
-        # Without robots.txt and retries: the user asked for this list, and sees an error at once.
+        # Without robots.txt, because the user asked for this list, and without retries, to report an error at once.
         response = fetch(replace(project_settings(), robots=False, retry_enabled=False), Request(url))
     except FetchError as error:
         raise UsageError(f"the list at {shown} cannot be fetched: {error}") from None

@@ -54,11 +54,11 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Check all proxies of a pool, or some: whether they work, their latency and exit address, and what they alter.
+    """Check all or some proxies of a pool: whether they work, their latency and exit address, and what they alter.
 
-    Results are saved in the pool: a proxy that works again is leased again, one that fails cools down, one that alters
-    pages is no longer leased. A judge is a server of your own (lycosa proxies judge prints its address). What proxies
-    must do, and which sites they must reach, is set in [proxies.checks] of lycosa.toml.
+    Results are saved in the pool. A proxy that works again is leased again. A proxy that fails cools down. A proxy that
+    alters pages is no longer leased. A judge is a server that you run yourself (lycosa proxies judge prints its
+    address). The requirements for proxies, and the sites they must reach, are set in [proxies.checks] of lycosa.toml.
 
     \b
     lycosa proxies check --pool pool --judge ADDRESS
@@ -100,7 +100,7 @@ def _result(finding: Finding, checks: Checks) -> str:
 
 
 def _problem(finding: Finding, checks: Checks) -> str:
-    """Return all problems of a proxy, "" for none."""
+    """Return all problems of a proxy, "" if there are none."""
     sites = [f"{target}: {problem}" for target, problem in finding.sites.items() if problem]
     changes = [f"alters the {each}" if each in GRAVE else each for each in finding.changes]
     problems = [finding.unfit(checks), finding.problem, *changes, *sites]

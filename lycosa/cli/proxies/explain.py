@@ -1,4 +1,4 @@
-"""`lycosa proxies explain`: why each proxy would be leased for a target now, or why not."""
+"""`lycosa proxies explain`: why each proxy would or would not be leased for a target now."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Explain for each proxy whether it would be leased for a target now: its place in the order, or what prevents it.
 
-    A proxy is given by its key or the start of it, its name, or its address. Nothing is changed.
+    A proxy is given by its key, the start of its key, its name or its address. The command changes nothing.
 
     \b
     lycosa proxies explain shop.example --pool pool
@@ -63,7 +63,7 @@ def command(
             keys = {proxy.key for proxy in find_proxies(proxies, await cache.proxies())}
             found = [each for each in found if each.verdict.key in keys]
             if len(found) < len(keys):
-                progress.write([f"{target} does not have all of them: only the nearest proxies are explained"])
+                progress.write([f"only the proxies of {target} and the nearest other ones are explained"])
         shown = [
             verdict_info(each, explanation_text(each, request, lambda at: format_time(at, now)))
             for each in found[: limit or None]
@@ -81,7 +81,7 @@ def command(
 
 
 def _print_table(target: str, verdicts: Sequence[VerdictInfo], drawn_from: int) -> None:
-    head = f"the next one is drawn from {drawn_from:,}" if drawn_from else "none would be leased now"
+    head = f"the next proxy is drawn from {drawn_from:,}" if drawn_from else "no proxy would be leased now"
     print_styled(f"{one_line(target)}: {head}", "bold")
     table = TextTable("state", ">place", ">weight", "key", "proxy", "why", style=0, colors=COLORS)
     table.write(

@@ -30,15 +30,15 @@ COLUMNS = (
 @click.command("export")
 @pool_option
 @click.option("--format", "kind", type=click.Choice(["lines", "json", "csv"]), default="lines", show_default=True,
-              help="A list as `add` reads it, one JSON object per line, or a table.")  # fmt: skip
-@click.option("--secrets", is_flag=True, help="Include user names and passwords; a copy of the pool needs them.")
+              help="A list that `add` can read, one JSON object per line, or a table.")  # fmt: skip
+@click.option("--secrets", is_flag=True, help="Include user names and passwords, which a copy of the pool needs.")
 @click.option("--state", type=click.Choice(["ready", "cooling", "dead"]), help="Only proxies in this state.")
 @tag_option
 @click.option("-o", "output", type=NON_EMPTY, metavar="FILE", help="Write to a file. [default: standard output]")
 def command(
     address: str | None, kind: str, state: str | None, tags: Sequence[str], output: str | None, *, secrets: bool
 ) -> None:
-    """Write the proxies of a pool, the lowest latency first; logins only with --secrets.
+    """Write the proxies of a pool, lowest latency first. Logins are written only with --secrets.
 
     \b
     lycosa proxies export --pool pool --secrets -o proxies.txt
@@ -54,12 +54,12 @@ def command(
         WRITERS[kind](file, views, secrets)
     logins = sum(bool(view.proxy.login) for view in views)
     if logins and not secrets:
-        progress.write([f"the logins of {logins:,} of {len(views):,} were left out: --secrets writes them"])
+        progress.write([f"the logins of {logins:,} of {len(views):,} proxies were omitted: --secrets writes them"])
 
 
 def _write_lines(file: TextIO, views: Sequence[ProxyView], secrets: bool) -> None:
     for view in views:
-        # In a list, a blank ends a tag and # starts a comment, so such values cannot be written.
+        # In a list, white space ends a tag and # starts a comment, so values that contain them cannot be written.
         tags = {name: value for name, value in view.proxy.tags.items() if not set(value) & set(" \t\r\n#")}
         prices = {"price_gb": view.proxy.price_gb, "price_request": view.proxy.price_request}
         fields = {**tags, **{name: f"{price:g}" for name, price in prices.items() if price}}
@@ -81,7 +81,7 @@ def _write_csv(file: TextIO, views: Sequence[ProxyView], secrets: bool) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value that a spreadsheet does not take for a formula."""
+    """Return a value that a spreadsheet does not interpret as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
@@ -96,13 +96,13 @@ def _url(proxy: Proxy, *, secrets: bool) -> str:
 
 @contextmanager
 def _output(output: str | None, *, secret: bool) -> Iterator[TextIO]:
-    """Open the output. A file appears only once it is complete; one with secrets is readable by its owner only."""
+    """Open the output. A file appears only when it is complete. A file with secrets is readable by its owner only."""
     if output in (None, STREAM):
         yield sys.stdout
         return
     path, draft = Path(output), Path(f"{output}.part")
     try:
-        if path.exists() and not path.is_file():  # write to a device or a pipe: it must not become a file
+        if path.exists() and not path.is_file():  # a device or a pipe, which must not be replaced by a file
             with path.open("w", encoding="utf-8", newline="") as file:
                 yield file
             return

@@ -25,31 +25,31 @@ NAME = re.compile(r"[\w.-]{1,253}")
 
 @click.command("judge")
 @click.option(
-    "--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Address to listen on; port 0: a free one."
+    "--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Address to listen on. Port 0: any free port."
 )
 @click.option(
     "--tls-port",
     type=click.IntRange(0, 65535),
     metavar="N",
-    help="Port for HTTPS.  [default: the port after that of --bind]",
+    help="Port for HTTPS.  [default: the port of --bind plus 1]",
 )
-@click.option("--no-tls", is_flag=True, help="No HTTPS: proxies that replace certificates are not detected.")
+@click.option("--no-tls", is_flag=True, help="Do not serve HTTPS. Proxies that replace certificates are not detected.")
 @click.option(
     "--public",
     type=NON_EMPTY,
     metavar="HOST",
-    help="Name or address at which proxies reach the judge.  [default: that of --bind]",
+    help="Name or address at which proxies reach the judge.  [default: the address of --bind]",
 )
 @click.option(
     "--keep",
     type=NON_EMPTY,
     metavar="DIR",
-    help="Folder in which to keep the key and certificate, so that the address stays the same.",
+    help="Folder for the key and the certificate, so that the address stays the same.  [default: temporary]",
 )
 def command(bind: str, tls_port: int | None, public: str | None, keep: str | None, *, no_tls: bool) -> int:
-    """Run a proxy judge server, which reports how requests through a proxy arrive.
+    """Run a proxy judge server, which reports how it receives requests through a proxy.
 
-    It prints its address, which includes a secret key. Give the address to the checks: `lycosa proxies check --judge
+    It prints its address, which includes a secret key. Use the address for checks: `lycosa proxies check --judge
     ADDRESS`, or judges = ["ADDRESS"] in [proxies.checks]. Proxies must be able to reach the judge: run it on a machine
     with a public address, not behind the proxies.
 
@@ -59,15 +59,15 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
     host, port = parse_bind(bind, f"{BIND} or 0.0.0.0:8300")
     public_host = _parse_public(public) if public else _reachable(host)
     with _folder(keep) as folder:
-        from lycosa.app.proxies.judge import judge_in
+        from lycosa.app.proxies.judge import open_judge
 
         tls_port = (port + 1 if port else 0) if tls_port is None else tls_port
-        judge = judge_in(folder, tls=not no_tls, host=host, port=port, tls_port=tls_port, public=public_host)
+        judge = open_judge(folder, tls=not no_tls, host=host, port=port, tls_port=tls_port, public=public_host)
         return asyncio.run(_serve(judge))
 
 
 async def _serve(opening: AbstractAsyncContextManager[Any]) -> int:
-    stopped = stop_signal()  # before the address is printed: a reader may send a signal at once
+    stopped = stop_signal()  # before the address is printed: the reader of the address may send a signal at once
     async with opening as judge:
         print(judge.address.url, flush=True)
         print("This address is secret: use it with lycosa proxies check (Ctrl-C stops the judge)", file=sys.stderr)
@@ -75,12 +75,12 @@ async def _serve(opening: AbstractAsyncContextManager[Any]) -> int:
 
 
 def _parse_public(text: str) -> str:
-    """Return a host name or an IP address. Raises `UsageError`, also for a URL or a port."""
+    """Return a host name or an IP address. Raises `UsageError` for anything else, such as a URL or a port."""
     host = text.strip("[]")
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(host))
     if not NAME.fullmatch(host):
-        raise UsageError(f"--public {text}: write a name or an address alone, such as judge.example.org")
+        raise UsageError(f"--public {text}: write only a name or an address, such as judge.example.org")
     return host
 
 
@@ -88,13 +88,13 @@ def _reachable(host: str) -> str:
     """Return the host of --bind. Raises `UsageError` if it means all addresses of this machine."""
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address(host).is_unspecified:
-            raise UsageError(f"--bind {host}: give the name or address at which proxies reach it with --public HOST")
+            raise UsageError(f"--bind {host}: use --public HOST for the name or address at which proxies reach it")
     return host
 
 
 @contextlib.contextmanager
 def _folder(keep: str | None) -> Iterator[Path]:
-    """Yield the folder for key and certificate: that of --keep, or a temporary one. Only its owner can read it."""
+    """Yield the folder for the key and the certificate, from --keep or temporary. Only its owner can read it."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="lycosa-judge-") as folder:
             yield Path(folder)

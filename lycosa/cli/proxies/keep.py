@@ -20,10 +20,10 @@ from lycosa.proxies.core.sources.sources import RefreshResult
 from lycosa.proxies.ports import ProxyPool
 
 FAULTS_SHOWN = 5
-"""Faults of one list that are shown; the others are counted."""
+"""Maximum number of shown faults of one list. The others are only counted."""
 
 REPORTED_MAX = 1_000_000
-"""Proxies and sources whose last report is remembered."""
+"""Maximum number of proxies and sources whose last report is remembered."""
 
 
 @click.command("keep")
@@ -32,21 +32,21 @@ REPORTED_MAX = 1_000_000
 def command(address: str | None, judges: Sequence[str]) -> int:
     """Refresh a pool from its sources and check its proxies, until Ctrl-C.
 
-    Sources are the [[proxies.sources]] of lycosa.toml, judges those of [proxies.checks]; either is enough. Only
-    changes are reported: new and removed proxies, sources that fail or recover, and check results that differ from the
-    last one. With sources, a missing pool is created.
+    The sources are [[proxies.sources]] in lycosa.toml, the judges are in [proxies.checks]. One of the two is enough.
+    Only changes are reported: new and removed proxies, sources that fail or recover, and check results that differ
+    from the last one. If there are sources, a missing pool is created.
 
     \b
     lycosa proxies keep --pool redis://localhost:6379/0
     """
-    from lycosa.app.proxies.checks import keep, project_checks, project_sources, refuse_nothing
+    from lycosa.app.proxies.checks import keep, project_checks, project_sources, require_sources_or_judges
 
     folder = Path()
     checks = project_checks(folder)
     if judges:
         checks = replace(checks, judges=tuple(map(parse_judge_address, judges)))
     sources, reporter = project_sources(folder, os.environ), ChangeReporter(checks)
-    refuse_nothing(sources, checks)
+    require_sources_or_judges(sources, checks)
 
     async def action(pool: ProxyPool) -> int:
         keeping = keep(
@@ -64,7 +64,7 @@ def command(address: str | None, judges: Sequence[str]) -> int:
 
 
 async def _run_until_signal(task: asyncio.Future[None]) -> int:
-    """Cancel a task on a signal. Return the exit code; an error of the task is raised."""
+    """Wait for a task, and cancel it on a signal. Return the exit code. Raises the error of the task."""
     loop, codes = asyncio.get_running_loop(), [DONE]
 
     def stop(code: int) -> None:
@@ -76,24 +76,24 @@ async def _run_until_signal(task: asyncio.Future[None]) -> int:
     try:
         await task
     except asyncio.CancelledError:
-        if len(codes) == 1:  # not by a signal
+        if len(codes) == 1:  # not cancelled by a signal
             raise
     finally:
-        # From here on a further Ctrl-C interrupts closing the pool.
+        # From now on a further Ctrl-C interrupts the closing of the pool.
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     return codes[-1]
 
 
 class ChangeReporter:
-    """Reports changes on standard error, and nothing twice in a row."""
+    """Reports changes on standard error. Does not repeat a report until the result changes."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
         self._last_reports: dict[str, str] = {}
 
     def report_refresh(self, result: RefreshResult) -> None:
-        """Report what changed in a source. A failed refresh is in the log already."""
+        """Report the changes in a source. A failed refresh has already been logged."""
         if result.problem:
             return
         changes = [(result.added, "new"), (result.removed, "removed"), (result.fault_count, "with faults")]

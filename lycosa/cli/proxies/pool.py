@@ -1,4 +1,4 @@
-"""Shared by the commands of `lycosa proxies`: opening the pool, selecting proxies, addresses to bind, and formats."""
+"""Shared code of the commands of `lycosa proxies`: open the pool, find proxies, parse options, and format values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLORS = {
     "dead": "bright_black",
 }
 TARGET_MAX = 500
-"""Characters of the name of a target, as in the API."""
+"""Maximum number of characters of the name of a target, as in the API."""
 
 LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 """The login in a URL, which must not be shown."""
@@ -66,7 +66,7 @@ def limit_option(default: int) -> Callable[[Any], Any]:
 
 
 def pool_address(option: str | None) -> str:
-    """Return the address of the pool. Raises `UsageError` when there is none, or it cannot be a shared pool."""
+    """Return the address of the pool. Raises `UsageError` if none is set, or it is in memory or a file."""
     from lycosa.cli.crawl.spiders import project_settings
 
     address = option or project_settings().proxy_pool
@@ -74,7 +74,7 @@ def pool_address(option: str | None) -> str:
         raise UsageError("which pool? write --pool DIR, or --pool redis://HOST:6379/0, or set LYCOSA_PROXY_POOL")
     if address == MEMORY:
         raise UsageError(f"a pool in {MEMORY} ends with its process: write --pool DIR, or --pool redis://HOST:6379/0")
-    with suppress(OSError):  # a name that is too long for a file
+    with suppress(OSError):  # the address may be too long for a file name
         if Path(address).is_file():
             raise UsageError(
                 f"{address} is a list, not a pool: create one with lycosa proxies add {address} --pool DIR"
@@ -84,7 +84,7 @@ def pool_address(option: str | None) -> str:
 
 @asynccontextmanager
 async def open_project_pool(address: str, *, create: bool = False) -> AsyncIterator[ProxyPool]:
-    """Open a pool with the policies of the project. With `create`, create a missing pool."""
+    """Open a pool with the policies of the project. `create`: whether a missing pool is created."""
     from lycosa.app.proxies.pools import open_pool, project_policies
 
     pool = await open_pool(address, project_policies(Path()), report_line, create=create)
@@ -95,7 +95,7 @@ async def open_project_pool(address: str, *, create: bool = False) -> AsyncItera
 
 
 def run(option: str | None, action: Callable[[ProxyPool], Awaitable[T]], *, create: bool = False) -> T:
-    """Open the pool and run an action on it. With `create`, create a missing pool."""
+    """Open the pool and run an action on it. `create`: whether a missing pool is created."""
     address = pool_address(option)
 
     async def open_and_run() -> T:
@@ -106,7 +106,7 @@ def run(option: str | None, action: Callable[[ProxyPool], Awaitable[T]], *, crea
 
 
 def stop_signal(on_second_signal: Callable[[], object] = lambda: None) -> asyncio.Future[int]:
-    """Return a future of the exit code that SIGINT or SIGTERM stands for. Further signals call `on_second_signal`."""
+    """Return a future that SIGINT or SIGTERM sets to the exit code. Further signals call `on_second_signal`."""
     loop = asyncio.get_running_loop()
     exit_code: asyncio.Future[int] = loop.create_future()
 
@@ -170,7 +170,10 @@ def parse_time_span(text: str, option: str) -> float:
 
 
 def find_proxies(texts: Sequence[str], views: Iterable[ProxyView]) -> list[Proxy]:
-    """Return the proxies with these keys (or their beginnings), names or addresses. Raises `UsageError`."""
+    """Return the proxies with these keys, starts of keys, names or addresses.
+
+    Raises `UsageError` if one matches no proxy or several.
+    """
     proxies = [view.proxy for view in views]
     return [_find(text, proxies) for text in texts]
 
@@ -179,7 +182,7 @@ def _find(text: str, proxies: Sequence[Proxy]) -> Proxy:
     key = text
     with suppress(BadProxy):
         key = parse_proxy(text).key
-    # An exact match first: an abbreviated key or an address may match several proxies.
+    # An exact match comes first, because an abbreviated key or an address may match several proxies.
     found = [proxy for proxy in proxies if key == proxy.key or text in (proxy.key, proxy.name)]
     place = text.rpartition("@")[2]
     if not found:
@@ -198,13 +201,13 @@ def _find(text: str, proxies: Sequence[Proxy]) -> Proxy:
 
 
 def report_limit(shown: int, total: int) -> None:
-    """Report that not all rows are shown."""
+    """Report on standard error if not all rows are shown."""
     if shown < total:
         progress.write([f"only the first {shown:,} of {total:,} are shown: --limit 0 shows all"])
 
 
 def format_tags(tags: Mapping[str, str]) -> str:
-    """Return tags as lists of proxies have them."""
+    """Format tags as in a list of proxies."""
     return " ".join(f"{name}={value}" for name, value in tags.items())
 
 
@@ -214,5 +217,5 @@ def format_latency(seconds: float | None) -> str:
 
 
 def success_rate(good: int, bad: int) -> str:
-    """Format the share of good responses."""
+    """Format the percentage of good responses."""
     return f"{good / (good + bad):.0%}" if good + bad else "-"

@@ -17,11 +17,11 @@ from lycosa.proxies.ports import ProxyPool
 @click.command("remove")
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
-@click.option("--dead", is_flag=True, help="All dead proxies.")
+@click.option("--dead", is_flag=True, help="Remove all dead proxies.")
 @tag_option
-@click.option("--all", "everything", is_flag=True, help="All proxies.")
+@click.option("--all", "everything", is_flag=True, help="Remove all proxies.")
 def command(proxies: Sequence[str], address: str | None, tags: Sequence[str], *, dead: bool, everything: bool) -> None:
-    """Remove proxies, and everything that the pool has learned about them. Their leases end.
+    """Remove proxies and everything that the pool has learned about them, and end their leases.
 
     \b
     lycosa proxies remove 10.0.0.1:8080 --pool pool

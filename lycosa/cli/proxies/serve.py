@@ -36,7 +36,7 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
 @click.command("serve")
 @pool_option
 @click.option(
-    "--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Address to listen on; port 0: a free one."
+    "--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Address to listen on. Port 0: any free port."
 )
 @click.option(
     "--user",
@@ -44,7 +44,7 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
     type=NON_EMPTY,
     multiple=True,
     metavar="NAME:PASSWORD",
-    help="Account of a client, repeatable. Other users of this machine can see it (ps).",
+    help="Account of a client, repeatable. Other users of this machine can see it in the list of processes.",
 )
 @click.option(
     "--users", "users_file", type=NON_EMPTY, metavar="FILE", help="File with accounts, one NAME:PASSWORD per line."
@@ -88,7 +88,7 @@ def command(
     metrics: str | None,
     **limits: Any,
 ) -> int:
-    """Run a forward proxy for any client: HTTP, CONNECT and SOCKS 5 on one port, each request through the best proxy.
+    """Run a forward proxy: HTTP, CONNECT and SOCKS 5 on one port. Each request goes through the best proxy of the pool.
 
     The user name selects proxies: NAME-site-shop.example-session-WORD-country-de-sticky-10m. Without accounts only this
     machine has access, and only loopback addresses can be bound.
@@ -108,7 +108,7 @@ def command(
 
 
 def _read_accounts(users: Sequence[str], file: str | None) -> dict[str, str]:
-    """Return the accounts of the options; those of --user replace those of the file. Raises `UsageError`."""
+    """Return the accounts of both options. --user takes precedence over --users. Raises `UsageError`."""
     accounts = read_accounts(users)
     if file:
         try:
@@ -118,7 +118,7 @@ def _read_accounts(users: Sequence[str], file: str | None) -> dict[str, str]:
             raise UsageError(f"--users {file}: {problem}") from None
         accounts = {**read_accounts(lines, file), **accounts}
         if not accounts:
-            raise UsageError(f"--users {file}: there are no accounts in it: write one NAME:PASSWORD per line")
+            raise UsageError(f"--users {file}: the file has no accounts: write one NAME:PASSWORD per line")
     return accounts
 
 
@@ -143,8 +143,8 @@ async def _serve(
     proxy_ca: str | None,
     metrics: str | None,
 ) -> int:
-    """Serve until a signal. Return the exit code. A second signal ends open requests and tunnels at once."""
-    from lycosa.app.proxies.gateway import gateway_over
+    """Serve until a signal, and return the exit code. A second signal ends open requests and tunnels at once."""
+    from lycosa.app.proxies.gateway import open_gateway
     from lycosa.app.proxies.pools import project_policies
     from lycosa.core.metrics import exposition
     from lycosa.infra.web.metrics_page import serve_metrics
@@ -152,7 +152,7 @@ async def _serve(
     authorities = Path(proxy_ca) if proxy_ca else None
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(
-            gateway_over(where, bind, project_policies(Path()), accounts, access, limits, authorities, report_line)
+            open_gateway(where, bind, project_policies(Path()), accounts, access, limits, authorities, report_line)
         )
 
         async def scrape() -> bytes:

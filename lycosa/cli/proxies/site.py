@@ -24,7 +24,7 @@ CONNECTIONS_MAX = 4_000
 @click.command("site")
 @pool_option
 @click.option(
-    "--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Address to listen on; port 0: a free one."
+    "--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Address to listen on. Port 0: any free port."
 )
 @click.option(
     "--key-file",
@@ -36,8 +36,8 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and pages.
 
     Without a key only this machine has access, and only loopback addresses can be bound. With a key, programs send
-    "Authorization: Bearer KEY", and a browser asks for it as a password. HTTPS is not
-    supported: put a reverse proxy in front of it.
+    "Authorization: Bearer KEY", and a browser asks the user for it as a password. HTTPS is not supported: put a reverse
+    proxy in front of the server.
 
     \b
     lycosa proxies site --pool pool
@@ -52,19 +52,19 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
         key = checked_key(key, f"--key-file {key_file}" if key_file else KEY_VARIABLE)
     host, port = parse_bind(bind, BIND)
     if not key and not is_loopback(host):
-        raise UsageError(f"--bind {bind}: without a key only 127.0.0.1 or ::1: write a key into {KEY_VARIABLE}")
-    listener = listen(host, port, advice=f"--bind {host}:0")  # first: no pool is opened for a port that is in use
+        raise UsageError(f"--bind {bind}: without a key only 127.0.0.1 or ::1 is allowed: set {KEY_VARIABLE}")
+    listener = listen(host, port, advice=f"--bind {host}:0")  # before the pool is opened: the port may be in use
     return asyncio.run(_serve(where, key, listener))
 
 
 async def _serve(address: str, key: str, listener: socket.socket) -> int:
     from lycosa.app.fast_shutdown import fast_shutdown
-    from lycosa.app.proxies.site import site_over
+    from lycosa.app.proxies.site import build_pool_site
     from lycosa.cli.serving import Server
 
     with listener, fast_shutdown(report=report_line) as deadline:
         async with open_project_pool(address) as pool:
-            server = Server(site_over(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
+            server = Server(build_pool_site(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             print(f"Proxies: http://{shown}:{port}/  (API: /api, Ctrl-C stops it)", flush=True)
@@ -75,7 +75,7 @@ async def _serve(address: str, key: str, listener: socket.socket) -> int:
 
 
 def _read_key(file: str | None) -> str:
-    """Return the key, "" when there is none. Raises `UsageError`."""
+    """Return the key, "" if there is none. Raises `UsageError`."""
     if file is None:
         return os.environ.get(KEY_VARIABLE, "")
     try:
@@ -84,5 +84,5 @@ def _read_key(file: str | None) -> str:
     except OSError as error:
         raise UsageError(f"--key-file {file}: {(error.strerror or str(error)).lower()}") from None
     if not key:
-        raise UsageError(f"--key-file {file}: there is no key in it")
+        raise UsageError(f"--key-file {file}: the file has no key")
     return key

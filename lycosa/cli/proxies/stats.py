@@ -19,7 +19,7 @@ from lycosa.proxies.ports import ProxyPool, TargetView
 def command(address: str | None, *, as_json: bool) -> None:
     """Show how many proxies are in each state, and how much each target uses them.
 
-    With --json the first line is the pool, each further line a target.
+    With --json the first line is the pool, and each further line is a target.
     """
 
     async def action(pool: ProxyPool) -> None:
@@ -48,7 +48,7 @@ def _print_pool(stats: PoolStats) -> None:
         f"{stats.stale:,} released late"
     )
     rate = success_rate(stats.good, stats.bad)
-    print(f"  uses     {stats.uses:,}" + (f", {rate} of the judged ones successful" if rate != "-" else ""))
+    print(f"  uses     {stats.uses:,}" + (f", {rate} of the judged uses successful" if rate != "-" else ""))
 
 
 def _print_targets(targets: list[TargetView]) -> None:

@@ -20,7 +20,7 @@ LIFTED = frozenset({ProxyState.BANNED, ProxyState.COOLING, ProxyState.HALF_OPEN}
 @target_argument
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
-@click.option("--all", "everything", is_flag=True, help="All proxies that are banned or cooling down on this target.")
+@click.option("--all", "everything", is_flag=True, help="All proxies that are banned or cooling down for this target.")
 def command(target: str, proxies: Sequence[str], address: str | None, *, everything: bool) -> None:
     """Lift the bans and cool-downs of proxies for a target, as if there had been none.
 

@@ -21,7 +21,7 @@ def index_option(command: F) -> F:
 
 
 def index_folder(index_dir: str | None) -> Path:
-    """Return the folder of the option, else that of the settings (lycosa.toml, LYCOSA_INDEX). Raises `UsageError`."""
+    """Return the option's folder, else that of the settings (lycosa.toml, LYCOSA_INDEX). Raises `UsageError`."""
     folder = index_dir or load({}, environ=os.environ, folder=Path.cwd()).index
     if not folder:
         raise UsageError("which index? Give --index DIR")

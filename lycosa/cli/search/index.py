@@ -1,4 +1,4 @@
-"""`lycosa index build | stats`: index the items in files, and show the size of an index."""
+"""`lycosa index build` and `lycosa index stats`: index the items in files; show the size of an index."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def command(ctx: click.Context) -> None:
 def build(files: Sequence[str], index_dir: str | None, fresh: bool) -> None:
     """Add the items in these files to an index, and create the index if it does not exist.
 
-    Continues in each file where it stopped before. An item replaces an earlier one with the same key (fingerprint, or
-    URL).
+    Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
+    fingerprint, or its URL).
 
     \b
     lycosa index build --index index items.jsonl
@@ -104,7 +104,7 @@ def _summary(path: Path, documents: int, broken: int, took_s: float, left_bytes:
     if broken:
         lines.append(f"{path}: {progress.count(broken, 'line')} skipped: not a JSON object")
     if left_bytes:
-        lines.append(f"{path}: the last line is not complete yet: it is left for the next build")
+        lines.append(f"{path}: the last line is incomplete: the next build indexes it")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`lycosa search QUERY`: search an index. Colours on a terminal, plain lines into a pipe, or JSON."""
+"""`lycosa search QUERY`: search an index. Prints in colour to a terminal, plain lines to a pipe, or JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MARKS = re.compile(r"(</?b>)")
 @click.option("--limit", type=int, default=10, show_default=True, metavar="N", help="Maximum number of results.")
 @click.option("--offset", type=int, default=0, metavar="N", help="Skip this many results.")
 def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: int, offset: int) -> None:
-    """Search an index for pages with all the words. To use the query syntax, quote the whole query.
+    """Search an index for pages that contain all the words. To use the query syntax, quote the whole query.
 
     \b
     'word "these words" -without title:word site:example.org this OR that'
@@ -57,7 +57,7 @@ def _summary(query: str, page: SearchPage, offset: int) -> str:
         return f"nothing found for {one_line(query)}"
     first, last = offset + 1, offset + len(page.hits)
     shown = f"{first:,} to {last:,} of {page.total:,}" if page.hits else f"none beyond {page.total:,}"
-    note = "; no page has all of these words, these have most of them" if page.partial else ""
+    note = "; no page has all of the words, these pages have most of them" if page.partial else ""
     return f"{shown} in {page.took_ms:.1f} ms{note}"
 
 
@@ -88,7 +88,7 @@ def _show(hits: Sequence[Hit], offset: int) -> None:
 
 
 def _runs(marked: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of escaped HTML as plain text, and whether they are marked with `<b>`."""
+    """Yield (text, whether it is marked with `<b>`) for each piece of escaped HTML."""
     is_match = False
     for piece in _MARKS.split(marked):
         if piece in {"<b>", "</b>"}:

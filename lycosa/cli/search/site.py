@@ -1,4 +1,4 @@
-"""`lycosa site`: search an index in the browser, until SIGINT (exit code 130) or SIGTERM (0)."""
+"""`lycosa site`: serve a search site until SIGINT (exit code 130) or SIGTERM (exit code 0)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.search.folders import index_folder, index_option
 
 PORT = 8080
-"""The port that is tried first without --port."""
+"""The port to try first without --port."""
 
 
 @click.command("site")

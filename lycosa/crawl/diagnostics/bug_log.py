@@ -1,8 +1,8 @@
 """Logs each bug in the user's code once, and counts its repeats.
 
 A bug is a class of exception raised at one line of the user's code. The first occurrence is logged with a traceback
-that begins at the user's code. Later ones are counted; for each bug, one line at most every REPEAT_EVERY_S says how
-many. The summary of the crawl lists all bugs. So a callback that fails on every page does not bury the rest of the log.
+that begins at the user's code. Repeats are counted, and their number is logged at most every REPEAT_EVERY_S. The
+summary of the crawl lists all bugs. This way a callback that fails on every page does not flood the log.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from lycosa.crawl.diagnostics.tracebacks import user_frame, user_line, user_trac
 log = logging.getLogger(__name__)
 
 BUGS_MAX = 100
-"""Bugs told apart; those beyond are counted together."""
+"""Maximum number of separate bugs; further ones are counted together."""
 
 REPEAT_EVERY_S = 30.0
-"""The repeats of a bug are logged at most once in this time."""
+"""Minimum time between two log lines about the repeats of a bug."""
 
 DETAIL_MAX = 200
-"""Maximum characters kept of a message or a URL."""
+"""Maximum number of characters kept of a message or a URL."""
 
 TRACE_MAX = 20_000
-"""Maximum characters of a traceback that a worker process sends."""
+"""Maximum number of characters of a traceback that a worker process sends."""
 
 FURTHER = "further bugs"
 
@@ -37,9 +37,9 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 @dataclass(slots=True)
 class Bug:
-    """`function` failed `count` times at `place` (`quotes.py:12`, "" when no line of the user's code is involved).
+    """`function` failed `count` times at `place` (`quotes.py:12`, "" if no line of the user's code is involved).
 
-    `detail` and `url` ("" for none) belong to the first time. `key` is the same in all processes.
+    `detail` and `url` ("" if there is none) belong to the first failure. `key` is the same in all processes.
     """
 
     key: str
@@ -49,9 +49,9 @@ class Bug:
     url: str = ""
     count: int = 1
     reason: str = ""
-    """Why the page of the first time is dead, as the frontier stores it; "" if it is not."""
+    """Why the page of the first failure is dead, as the frontier stores it; "" if it is not dead."""
     trace: str = ""
-    """The formatted traceback, on its way from a worker process to the owner of the crawl."""
+    """The formatted traceback. Set only while a worker process sends the bug to the owner of the crawl."""
 
     def __str__(self) -> str:
         times = "once" if self.count == 1 else f"{self.count:,} times"
@@ -62,14 +62,14 @@ class Bug:
 
 @dataclass(slots=True)
 class _Repeats:
-    """Repeats since the last line about them."""
+    """The repeats of a bug since its last log line."""
 
     next_line_at: float
     count: int = 0
 
 
 class BugLog:
-    """The bugs of one run. `now` returns seconds of a monotonic clock."""
+    """The bugs of one run. `now` returns the seconds of a monotonic clock."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -86,19 +86,20 @@ class BugLog:
         *,
         with_traceback: bool = True,
     ) -> None:
-        """Log or count an exception that `function` raised, on the page of `url` (dead for `reason`) if there is one.
+        """Log or count an exception that `function` raised.
 
-        `detail` is the text to show. A mistake that it explains needs no traceback.
+        `url` is the page where it failed, and `reason` why that page is dead; "" if there is none. `detail` is the text
+        to log. It needs no traceback if it explains the mistake.
         """
         bug = Bug(_key_of(error, function), function, detail, user_line(error), url, reason=reason)
         self._add(bug, _exc_info(error) if with_traceback else None)
 
     def merge(self, bug: Bug) -> None:
-        """Log or count a bug that another process took."""
+        """Log or count a bug that a worker process returned from `take`."""
         self._add(bug, None)
 
     def take(self) -> list[Bug]:
-        """Return what the owner of the crawl is to merge: nothing, since these bugs are logged here."""
+        """Return the bugs that the owner of the crawl must merge: none, because this class logs them itself."""
         return []
 
     def most_frequent(self) -> list[Bug]:
@@ -134,14 +135,14 @@ class BugLog:
 
 
 class WorkerBugLog(BugLog):
-    """The bugs of a worker process. It logs nothing: the owner of the crawl merges what `take` returns."""
+    """The bugs of a worker process. Logs nothing: the owner of the crawl merges the bugs that `take` returns."""
 
     def __init__(self) -> None:
         super().__init__()
         self._pending: dict[str, Bug] = {}
 
     def take(self) -> list[Bug]:
-        """Return the bugs since the last call. The traceback comes with the first occurrence only."""
+        """Return the bugs since the last call. Only the first occurrence has a traceback."""
         taken, self._pending = list(self._pending.values()), {}
         return taken
 
@@ -159,7 +160,7 @@ def _exc_info(error: BaseException) -> ExcInfo:
 
 
 def _key_of(error: BaseException, function: str) -> str:
-    """Identify a bug by the class of the exception and the user's line, or else our line and the user's function."""
+    """Return the exception class with the user's line, or with our line and the user's function if there is none."""
     kind, place = type(error).__name__, user_frame(error)
     if place is not None:
         return f"{kind} {place[0]}:{place[1]}"

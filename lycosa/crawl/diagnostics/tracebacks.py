@@ -1,4 +1,4 @@
-"""Finds the user's own code in a traceback or stack: not ours, not the standard library, not an installed package."""
+"""Finds the user's code in a traceback or stack: not Lycosa, the standard library or an installed package."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 def is_user_file(file: str) -> bool:
-    """Return whether a file of code is the user's."""
+    """Return whether a source file belongs to the user."""
     return not file.startswith((PACKAGE_DIR, *LIBRARIES, "<frozen ")) and not any(name in file for name in PACKAGES)
 
 
 def user_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an exception from the first frame outside Lycosa on, or None if all frames are ours."""
+    """Return the traceback of an exception from the first frame outside Lycosa on, or None if there is none."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith((PACKAGE_DIR, "<")):
         trace = trace.tb_next
@@ -33,12 +33,12 @@ def user_function(error: BaseException, default: str) -> str:
 
 
 def user_line(error: BaseException) -> str:
-    """Return the innermost line of user code that an exception passed through, as `quotes.py:12`; "" if none."""
+    """Return the innermost line of user code that an exception passed through, like `quotes.py:12`, or ""."""
     frame = user_frame(error)
     return f"{Path(frame[0]).name}:{frame[1]}" if frame is not None else ""
 
 
 def user_frame(error: BaseException) -> tuple[str, int] | None:
-    """Return file and line of the innermost user code that an exception passed through, or None."""
+    """Return the file and line of the innermost user code that an exception passed through, or None."""
     places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     return next((place for place in reversed(places) if is_user_file(place[0])), None)

@@ -1,8 +1,8 @@
-"""One line for a mistake in the user's code: what is wrong, where, and what to write instead.
+"""Explains mistakes in the user's code, one line each: what is wrong, where, and what to write instead.
 
-Each `check_*` looks at one thing and returns such a line, or "" when it finds nothing wrong. None of them raises or
-logs: the callers do, some as an error (a callback that cannot be found), some as a warning (a `return` with a value in
-a generator). They run after a failure, or once at the start, never for each page.
+Each `check_*` returns such a line, or "" if it finds no mistake. It neither raises nor logs. Its caller does: an error
+for a callback that cannot be found, for example, and a warning for a generator that returns a value. The checks run
+after a failure or once at the start, never for each page.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 SHOWN_MAX = 60
-"""Maximum characters shown of a wrong value."""
+"""Maximum number of characters shown of a wrong value."""
 
 DEPTH_MAX = 50
-"""Maximum levels of nested lists and dicts that are searched."""
+"""Maximum depth at which nested lists and dicts are searched."""
 
 SIMILARITY_MIN = 0.8
-"""Two names this similar (`difflib`) count as one and its misspelling."""
+"""A name at least this similar (`difflib`) to a known one counts as a misspelling of it."""
 
-AWAITED = "it has to be awaited"
+AWAITED = "await it"
 FETCHABLE = re.compile(r"(?:https?:)?//?\S+", re.IGNORECASE)
 
 RETURNS = {
@@ -46,16 +46,16 @@ RETURNS = {
     "process_results": "the Results",
     "process_item": "the item, or raise DropItem",
 }
-"""What each method of a middleware or pipeline may return."""
+"""The valid return values of each method of a middleware or pipeline."""
 
-ELSEWHERE = {
+MISPLACED_METHODS = {
     "process_item": "it is a method of pipelines: put the class into pipelines",
     "process_start_requests": "write async def process_start(self, start)",
     "process_spider_output_async": "process_spider_output may be an async generator itself",
 }
-"""Methods of other kinds of parts, or of old Scrapy versions, and what to do with them in a middleware."""
+"""Methods of other kinds of components or of old Scrapy versions, and what to do if a middleware has one."""
 
-SETTINGS_ELSEWHERE = {
+FORMER_ATTRIBUTES = {
     "download_delay": "DOWNLOAD_DELAY",
     "download_maxsize": "DOWNLOAD_MAXSIZE",
     "download_timeout": "DOWNLOAD_TIMEOUT",
@@ -74,16 +74,16 @@ def check_callback(value: object, spider: object, what: str = "callback") -> str
         near = _nearest(value, _methods(spider), 0.6)
         return f"{owner} has no method {value!r} for the {what}" + (f": did you mean {near!r}?" if near else "")
     if called := _coroutine_name(value):
-        return f"the {what} is what {called}() returned: write {what}=self.{called}, without the brackets"
+        return f"the {what} is the result of {called}(): write {what}=self.{called}, without the parentheses"
     if isinstance(value, partial):
         return f"the {what} is a functools.partial: give the method itself, and its arguments in cb_kwargs"
     if not callable(value):
-        return f"the {what} is {_shown(value)}: write {what}=self.method, without brackets"
+        return f"the {what} is {_shown(value)}: write {what}=self.method, without parentheses"
     name = getattr(value, "__name__", "")
     if callable(getattr(spider, name, None)):
         return ""
-    # A stored request names its callback, so a function that no attribute leads to is lost on a restart.
-    named = "a lambda" if name == "<lambda>" else f"{name or _kind(value)}, which is no method of {owner}"
+    # A request is stored with the name of its callback, so a function that is not an attribute is lost on a restart.
+    named = "a lambda" if name == "<lambda>" else f"{name or _kind(value)}, which is not a method of {owner}"
     return f"the {what} is {named}: it could not be found again after a restart, so make it a method of {owner}"
 
 
@@ -111,16 +111,16 @@ def check_arguments(function: Callable[..., Any], cb_kwargs: Mapping[str, Any]) 
 
 
 def usual_cause(error: BaseException) -> str:
-    """Return what to append to the text of an exception that is misleading about its usual cause."""
+    """Return a hint to append to the text of an exception that hides its usual cause, or ""."""
     if isinstance(error, (AttributeError, TypeError)) and str(error).startswith("'coroutine' object"):
-        return ": await what is async, such as self.fetch(...)"
+        return ": await async calls, such as self.fetch(...)"
     if isinstance(error, AttributeError) and str(error) == "'str' object has no attribute 'decode'":
-        return ": header fields are text already"
+        return ": header fields are already text"
     return ""
 
 
 def check_storable(where: str, value: object) -> str:
-    """Check that `value`, the whole of `meta` or `cb_kwargs` (`where`), can be stored."""
+    """Check that `value` can be stored: `meta` or `cb_kwargs`, as `where` says."""
     found = _unstorable(where, value, 0)
     if found is None:
         return ""
@@ -129,12 +129,12 @@ def check_storable(where: str, value: object) -> str:
 
 
 def check_result(value: object, name: str) -> str:
-    """Explain what the callback `name` yielded: something that is neither an item nor a request."""
+    """Explain a value yielded by the callback `name` that is neither an item nor a request."""
     return f"{name} yielded {_shown(value)}: {_yield_advice(value)}"
 
 
 def check_lost_return(function: Callable[..., Any]) -> str:
-    """Check that a generator does not return a value: it would be lost."""
+    """Check that a generator does not return a value, which would be lost."""
     function = inspect.unwrap(function)
     if not inspect.isgeneratorfunction(function):
         return ""
@@ -148,12 +148,13 @@ def check_lost_return(function: Callable[..., Any]) -> str:
         if isinstance(node, ast.Return) and not _is_nothing(node.value):
             line = function.__code__.co_firstlineno + node.lineno - 1
             what = ast.unparse(node)[:SHOWN_MAX]
-            return f"{function.__qualname__} yields, so that `{what}` in line {line} is lost: yield it, then return"
+            name = function.__qualname__
+            return f"{name} is a generator, so `{what}` in line {line} is lost: yield the value, then return"
     return ""
 
 
 def check_lost_returns(spider: object) -> Iterator[str]:
-    """Yield a line for each generator method of a spider whose return value is lost: no `yield from` takes it."""
+    """Yield a line for each generator method of a spider whose return value is lost. `yield from` would use it."""
     for owner in type(spider).__mro__:
         if owner.__module__.partition(".")[0] == "lycosa":
             continue
@@ -170,7 +171,7 @@ def _is_delegated_to(owner: type, name: str) -> bool:
 
 
 def check_missing_method(spider: object, name: str, advice: str = "write it") -> str:
-    """Explain that the spider lacks a method; suggest a method of the user's that looks like a misspelling of it."""
+    """Explain that the spider lacks a method. If one of the user's methods looks like a misspelling of it, name it."""
     owner = type(spider)
     methods = {method for each in _user_classes(owner) for method, value in vars(each).items() if callable(value)}
     near = _nearest(name, sorted(methods), SIMILARITY_MIN)
@@ -178,7 +179,7 @@ def check_missing_method(spider: object, name: str, advice: str = "write it") ->
 
 
 def check_start(spider: object) -> str:
-    """Check that `start` is an async generator, and that `start_requests` is not there without it."""
+    """Check that `start` is an async generator, and that there is no `start_requests` without a `start`."""
     owner = type(spider)
     if never_called := check_start_requests(spider):
         return never_called
@@ -190,9 +191,9 @@ def check_start(spider: object) -> str:
 
 
 def check_start_requests(spider: object) -> str:
-    """Check that a `start_requests` has a `start` beside it: alone it is never called, and a login in it is skipped."""
+    """Check that no `start_requests` is defined without `start`. It is never called, so a login in it is skipped."""
     owner = type(spider)
-    # Only the class nearest in the MRO counts: a subclass with its own `start` overrides an inherited `start_requests`.
+    # Only the first class in the MRO with either counts: its `start` overrides an inherited `start_requests`.
     defined: Mapping[str, Any] = next(
         (vars(each) for each in owner.__mro__ if {"start", "start_requests"} & set(vars(each))), {}
     )
@@ -204,12 +205,12 @@ def check_start_requests(spider: object) -> str:
 def check_start_urls(urls: object, owner: str) -> str:
     """Check that `start_urls` is a list of URLs. `owner` is the name of the spider's class."""
     if isinstance(urls, str):
-        return f"start_urls of {owner} is text: write a list, [{urls!r}]"
+        return f"start_urls of {owner} is a string: write a list, [{urls!r}]"
     if not isinstance(urls, Iterable):
         return f"start_urls of {owner} is {_shown(urls)}: write a list of URLs"
     for number, url in enumerate(urls if isinstance(urls, (list, tuple)) else ()):
         if not isinstance(url, str):
-            return f"start_urls[{number}] of {owner} is {_shown(url)}: write a URL, as text"
+            return f"start_urls[{number}] of {owner} is {_shown(url)}: write a URL as a string"
         if not re.match(r"[a-z][a-z0-9+.-]*://", url.strip(), re.IGNORECASE):
             return f"start_urls[{number}] of {owner} is {url!r:.60}: write 'https://{url.strip().lstrip('/'):.60}'"
     return ""
@@ -218,14 +219,14 @@ def check_start_urls(urls: object, owner: str) -> str:
 def check_allowed_domains(domains: object, owner: str) -> str:
     """Check that `allowed_domains` is a list of domains. `owner` is the name of the spider's class."""
     if isinstance(domains, str):
-        return f"allowed_domains of {owner} is text: write a list, [{domains!r}]"
+        return f"allowed_domains of {owner} is a string: write a list, [{domains!r}]"
     if not isinstance(domains, Iterable):
         return f"allowed_domains of {owner} is {_shown(domains)}: write a list of domains"
     for domain in domains:
         if domain is None:  # as in Scrapy it does not count
             continue
         if not isinstance(domain, str):
-            return f"allowed_domains of {owner} has {_shown(domain)}: write domains as text, 'example.com'"
+            return f"allowed_domains of {owner} has {_shown(domain)}: write domains as strings, 'example.com'"
         plain = re.sub(r"^[a-z][a-z0-9+.-]*://|^\*?\.", "", domain.strip(), flags=re.IGNORECASE)
         plain = plain.rpartition("@")[2] if "@" in plain.partition("/")[0] else plain
         bare = re.split(r"[/?#]", plain)[0]
@@ -236,12 +237,12 @@ def check_allowed_domains(domains: object, owner: str) -> str:
 
 
 def check_attributes(spider: object) -> str:
-    """Find a class attribute that looks like a misspelled or former option and that the spider's code never uses."""
+    """Find an attribute that looks like a misspelled or former option and that the spider's code never uses."""
     known = ("start_urls", "allowed_domains", "custom_settings")
     owner = type(spider)
     for name in vars(owner):
-        if name in SETTINGS_ELSEWHERE and not _is_used(owner, name):
-            setting = f"custom_settings = {{{SETTINGS_ELSEWHERE[name]!r}: {vars(owner)[name]!r:.60}}}"
+        if name in FORMER_ATTRIBUTES and not _is_used(owner, name):
+            setting = f"custom_settings = {{{FORMER_ATTRIBUTES[name]!r}: {vars(owner)[name]!r:.60}}}"
             return f"{owner.__name__}.{name} has no effect: write {setting}"
         near = _nearest(name, known, 0.9)
         if near and name not in known and not _has_own(owner, near) and not _is_used(owner, name):
@@ -250,14 +251,14 @@ def check_attributes(spider: object) -> str:
 
 
 def check_methods(part: object, known: Iterable[str]) -> str:
-    """Find a method of a middleware or pipeline that is never called although its name looks like one that is."""
+    """Find a method of a middleware or pipeline that looks like a misspelled or former one and is never called."""
     known = list(known)
     owner = part if isinstance(part, type) else type(part)
     for name in dir(owner):
         if name.startswith("_") or name in known or not callable(getattr(owner, name, None)):
             continue
-        if name in ELSEWHERE:
-            return f"{owner.__name__}.{name} is never called: {ELSEWHERE[name]}"
+        if name in MISPLACED_METHODS:
+            return f"{owner.__name__}.{name} is never called: {MISPLACED_METHODS[name]}"
         near = _nearest(name, known, SIMILARITY_MIN)
         if near:
             return f"{owner.__name__}.{name} is never called: did you mean {near}?"
@@ -267,11 +268,11 @@ def check_methods(part: object, known: Iterable[str]) -> str:
 def check_returned(where: str, value: object) -> str:
     """Explain a wrong return value of a middleware or pipeline method; `where` is `Class.method`."""
     method = where.rpartition(".")[2]
-    right = RETURNS.get(method, "what it is asked for")
+    right = RETURNS.get(method, "a valid value")
     if _coroutine_name(value):
         right += " (a plain method that calls an async one has to be async too, and await it)"
     elif value is None and method == "process_response":
-        right += " (most end with return response)"
+        right += " (it usually ends with return response)"
     return f"{where} returned {'None' if value is None else _shown(value)}: return {right}"
 
 
@@ -283,13 +284,13 @@ def _kind(value: object) -> str:
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  the __repr__ is not ours
+    except Exception:  # noqa: BLE001  the user's __repr__ may raise anything
         return _kind(value)
     return f"{_kind(value)} ({text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + '...'})"
 
 
 def _coroutine_name(value: object) -> str:
-    """Return the name of the function that made this generator or coroutine; "" for any other value."""
+    """Return the name of the function that created this generator or coroutine; "" for any other value."""
     is_running = inspect.isgenerator(value) or inspect.iscoroutine(value) or inspect.isasyncgen(value)
     return str(getattr(value, "__name__", "")) if is_running else ""
 
@@ -303,21 +304,21 @@ def _methods(spider: object) -> list[str]:
 
 
 def _user_classes(owner: type) -> list[type]:
-    """Return the class and its bases, without ours and Python's."""
+    """Return the class and its bases, except those of Lycosa and the built-in ones."""
     return [each for each in owner.__mro__ if each.__module__.partition(".")[0] not in {"lycosa", "builtins"}]
 
 
 def _has_own(owner: type, name: str) -> bool:
-    """Tell whether the user's classes define this attribute, or a `start` that replaces `start_urls`."""
+    """Return whether the user's classes define this attribute, or a `start` that replaces `start_urls`."""
     accepted = {name, "start"} if name == "start_urls" else {name}
     return any(accepted & vars(each).keys() for each in _user_classes(owner))
 
 
 def _is_used(owner: type, name: str) -> bool:
-    """Tell whether the source of the user's classes mentions an attribute apart from where it is set."""
+    """Return whether the source of the user's classes mentions an attribute again after its definition."""
     mentions = 0
     for each in _user_classes(owner):
-        with suppress(OSError, TypeError):  # no source: made by a call, or typed into a shell
+        with suppress(OSError, TypeError):  # no source: created by a call, or typed into a shell
             mentions += len(re.findall(rf"\b{name}\b", inspect.getsource(each)))
     return mentions > 1
 
@@ -327,11 +328,11 @@ def _is_variadic(parameter: inspect.Parameter) -> bool:
 
 
 def _unstorable(path: str, value: object, depth: int) -> tuple[str, object] | None:
-    """Return the path to the innermost value that cannot be stored, and that value; None when all can."""
+    """Return the path to the innermost value that cannot be stored, and the value; None if all can be stored."""
     try:
         msgspec.msgpack.encode(value)
     except Exception as error:  # noqa: BLE001  any failure means that it cannot be stored
-        # Deeper down a RecursionError means that the value contains itself: looking further would not end.
+        # Below the top level, a RecursionError means that the value contains itself, so the search would not end.
         endless = depth and isinstance(error, RecursionError)
         for key, inner in _children(value) if depth < DEPTH_MAX and not endless else ():
             found = _unstorable(f"{path}[{key!r}]", inner, depth + 1)
@@ -350,17 +351,17 @@ def _children(value: object) -> Iterable[tuple[object, object]]:
 def _storage_advice(value: object) -> str:
     """Return what to store instead of a value."""
     if isinstance(value, Response):
-        return "keep what you need of it, response.url or response.text"
+        return "keep what you need from it, response.url or response.text"
     if _is_selector(value):
         return "keep its text, with .get() or .getall()"
     if isinstance(value, Request):
         return "keep its url"
     if _coroutine_name(value):
-        return "keep what it yields, list(...)" if inspect.isgenerator(value) else f"{AWAITED} before"
+        return "keep what it yields, list(...)" if inspect.isgenerator(value) else f"{AWAITED} first"
     if isinstance(value, io.IOBase):
         return "keep the path, and open the file in the callback"
     if isinstance(value, int):
-        return "a number this large is kept as text, str(...)"
+        return "keep a number this large as text, str(...)"
     if isinstance(value, (dict, list)):
         return "it contains itself, or has too many levels"
     if callable(value):
@@ -374,7 +375,7 @@ def _yield_advice(value: object) -> str:
         follow = f"yield response.follow({value[:SHOWN_MAX]!r}) to fetch it, or "
         return (follow if FETCHABLE.fullmatch(value) else "") + "yield an item, {'text': ...}"
     if isinstance(value, Response):
-        return "yield an item made of it, or response.follow(...) to fetch another page"
+        return "yield an item made from it, or response.follow(...) to fetch another page"
     if _is_selector(value):
         return "yield an item with its text, {'text': selected.get()}"
     if isinstance(value, (list, tuple, set, frozenset)) or inspect.isgenerator(value):
@@ -382,11 +383,11 @@ def _yield_advice(value: object) -> str:
     if inspect.isasyncgen(value):
         return "write async for each in ...: yield each"
     if inspect.iscoroutine(value):
-        return f"{AWAITED}, yield await ..."
+        return f"{AWAITED}, as in yield await ..."
     if isinstance(value, BaseException):
         return "raise it"
     if isinstance(value, type):
-        return f"yield an object of it, {value.__name__}(...)"
+        return f"yield an instance of it, {value.__name__}(...)"
     if type(value).__module__.partition(".")[0] == "scrapy":
         return f"write from lycosa import {type(value).__name__}"
     return "yield items (a dict, a dataclass...) or Requests"
@@ -399,7 +400,7 @@ def _is_selector(value: object) -> bool:
 
 
 def _own_nodes(function: ast.FunctionDef) -> Iterable[ast.AST]:
-    """Yield the nodes of a function without those of nested functions and classes."""
+    """Yield the nodes of a function, except those inside nested functions and classes."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop(0)

@@ -1,13 +1,13 @@
-"""Finds what blocks the event loop: a call in a callback, middleware or pipeline that waits without `await`.
+"""Finds code that blocks the event loop: a call in a callback, middleware or pipeline that waits without `await`.
 
-The loop records the time five times a second, and a thread checks that it does. After `blocked_after_s` without a
-record, the thread takes the stack of the loop's thread and reports the innermost line of the user's code:
+The loop records the time every BEAT_S or more often, and a thread checks it. After `blocked_after_s` without a new
+record, the thread inspects the stack of the loop's thread and reports the innermost line of the user's code:
 
     Quotes.parse has blocked the crawl for 1.1 s at quotes.py:12 (time.sleep): use await asyncio.sleep(...)
 
-There is one warning per line of code, and another one with the duration when the call has ended. A call that does not
-release the interpreter (a regular expression that backtracks) is noticed when it ends, at its line or the next one.
-Works with any event loop.
+There is one warning per line of code, and a second one with the duration when the call has ended. A call that does not
+release the interpreter (a regular expression that backtracks) is reported only when it ends, at its line or the next
+one. Works with any event loop.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 
 BLOCKED_AFTER_S = 1.0
 BEAT_S = 0.2
-"""How often the loop records the time."""
+"""Maximum interval at which the loop records the time."""
 
 WARNINGS_MAX = 20
 """Maximum number of reported lines of code."""
 
 CALL_MAX = 60
-"""Maximum characters shown of a call."""
+"""Maximum number of characters shown of a call."""
 
 NETWORK = frozenset({"socket", "ssl", "http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp"})
 DEBUGGERS = frozenset({"pdb", "bdb", "IPython", "debugpy", "pydevd"})
@@ -45,7 +45,7 @@ USE_THREAD = "run it in a thread, with callback_mode = 'thread'"
 
 
 class CodeLocation(NamedTuple):
-    """Where a thread is: function, file and line, the call it waits for (or ""), and what to do about it."""
+    """The code that a thread runs: function, file, line, the call it waits for (or ""), and advice to the user."""
 
     function: str
     file: str
@@ -58,16 +58,16 @@ class CodeLocation(NamedTuple):
 
 
 class Watchdog:
-    """Watches the running loop inside `async with`. With `blocked_after_s` 0 it does nothing.
+    """Watches the running loop inside `async with`. Does nothing if `blocked_after_s` is 0.
 
-    `blocked_s` is the longest time for which the loop was found blocked.
+    `blocked_s` is the longest time for which the loop was blocked.
     """
 
     def __init__(self, blocked_after_s: float = BLOCKED_AFTER_S) -> None:
         self._blocked_after_s = blocked_after_s
         self._beat = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._below: set[FrameType] = set()
+        self._loop_frames: set[FrameType] = set()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._warned: set[tuple[str, int]] = set()
@@ -79,7 +79,7 @@ class Watchdog:
             beat_s = min(BEAT_S, self._blocked_after_s / 4)
             ready: asyncio.Future[None] = loop.create_future()
             loop.call_soon(self._begin, loop, beat_s, ready)
-            await ready  # from here on the frames of the loop are known
+            await ready  # now the frames of the loop are known
             self._thread = threading.Thread(
                 target=self._watch, args=(threading.get_ident(), beat_s), name="lycosa-watchdog", daemon=True
             )
@@ -89,15 +89,15 @@ class Watchdog:
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._beat = time.monotonic()  # or a thread that waits for the end of a blocking call would wait for ever
+        self._beat = time.monotonic()  # otherwise a thread that waits for a blocking call to end would wait forever
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-        self._below.clear()
+        self._loop_frames.clear()
 
     def _begin(self, loop: asyncio.AbstractEventLoop, beat_s: float, ready: asyncio.Future[None]) -> None:
-        # The stack below this callback runs the loop. It is cut off, or it would count as code of the crawl.
-        self._below = set(_outwards(sys._getframe(1)))  # noqa: SLF001
+        # The frames below this callback run the loop. They are ignored, so that they do not count as user code.
+        self._loop_frames = set(_outwards(sys._getframe(1)))  # noqa: SLF001
         self._record_time(loop, beat_s)
         ready.set_result(None)
 
@@ -116,7 +116,7 @@ class Watchdog:
                 self._on_unblocked(location, self._beat - beat)
 
     def _warn(self, thread_id: int, blocked_s: float) -> CodeLocation | None:
-        """Warn of the call that blocks the loop, unless its line was reported before."""
+        """Log the call that blocks the loop, unless its line was reported before. Return its location if logged."""
         stack = self._stack(thread_id)
         location = blocking_location(stack)
         if location is None:
@@ -132,10 +132,10 @@ class Watchdog:
         return location
 
     def _stack(self, thread_id: int) -> list[FrameType]:
-        """Return the frames above the loop's own, innermost first."""
+        """Return the frames above those of the loop, innermost first."""
         stack = []
         for frame in _outwards(sys._current_frames().get(thread_id)):  # noqa: SLF001
-            if frame in self._below:
+            if frame in self._loop_frames:
                 break
             stack.append(frame)
         return stack
@@ -147,7 +147,7 @@ class Watchdog:
 
 
 def blocking_location(stack: list[FrameType]) -> CodeLocation | None:
-    """Return the innermost location in the user's code of a stack (innermost first), or None."""
+    """Return the innermost location in the user's code, or None. `stack` has the innermost frame first."""
     if _is_debugged(stack):
         return None
     for depth, frame in enumerate(stack):
@@ -162,7 +162,7 @@ def _location_of(frame: FrameType) -> CodeLocation:
 
 
 def _call_at(frame: FrameType) -> str:
-    """Return what the frame is calling, as written in its source; "" if it is no call."""
+    """Return the function that the frame is calling, as written in the source; "" if it is not calling one."""
     line, end_line, column, end_column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     if line is None or end_line is None or column is None or end_column is None:
         return ""
@@ -179,7 +179,7 @@ def _call_at(frame: FrameType) -> str:
 
 
 def _advice(call: str, inner: list[FrameType]) -> str:
-    """Return what to do instead of a call that leads to these frames."""
+    """Return what to write instead of a call; `inner` are the frames that it led to."""
     if call.rpartition(".")[2] == "sleep":
         return "use await asyncio.sleep(...)"
     if not NETWORK.isdisjoint(str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in inner):

@@ -72,7 +72,7 @@ class FreeSpace:
     shortage: Shortage | str | None = field(init=False, default=None)
 
     def recheck(self) -> None:
-        """Check if there is a shortage, or if `other_shortage` reports one. Cheap otherwise."""
+        """Check the devices, but only during a shortage or if `other_shortage` reports one."""
         if self.shortage or self.other_shortage():
             self.check()
 

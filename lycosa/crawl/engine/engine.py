@@ -1,4 +1,4 @@
-"""The engine: lease -> visit -> settle, many at a time, until the frontier has nothing left.
+"""The engine: lease -> visit -> settle, many records at a time, until the frontier has nothing left.
 
 1. The frontier leases records whose hosts may be contacted now.
 2. Each lease is visited in a separate task: robots.txt, fetch, callback, pipelines (`visit.py`).
@@ -50,7 +50,7 @@ LEASE_EXPIRED = "lease expired"
 """The reason of a record whose visit exceeded `lease_max_s`. Frontiers use the same text for expired leases."""
 
 CANCELLED_ITSELF = "the callback, or what it called, cancelled its own task"
-"""The reason of such a record. It is not retried, because it would cancel itself every time."""
+"""The reason of a record whose visit cancelled its own task. It is not retried, because it would do so every time."""
 
 IDLE_AFTER_S = 60.0
 """With `exit_when_idle`, the crawl still waits if a record is due within this time."""
@@ -85,7 +85,7 @@ ACTIVE = IdleStatus()
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Maximum `concurrency` (leases at a time), `lease_max_s` (seconds per visit) and `max_pages` (per segment).
+    """At most `concurrency` leases at a time, `lease_max_s` seconds per visit, and `max_pages` per segment (None: any).
 
     `callback_bytes_max` bounds the bodies of pages in callbacks. `exit_when_idle` ends the run when all remaining
     records are due later (see `Engine.idle_until`). `shared`: whether other workers fetch pages of the same crawl.
@@ -219,7 +219,7 @@ class Engine:
         return snapshot._replace(waiting_until=self.idle_status.until, paused=self.idle_status.paused)
 
     async def wait_for_activity(self, seen: Snapshot) -> None:
-        """Wait while the crawl is idle or paused exactly as in the snapshot `seen`. Return at once if it was active."""
+        """Wait while the crawl is idle or paused exactly as in `seen`. Return at once if it was active in `seen`."""
         while self.idle_status == (seen.waiting_until, seen.paused) != ACTIVE:
             self._activity.clear()
             await self._activity.wait()

@@ -23,7 +23,7 @@ from lycosa.http.core.request import Request
 
 PRIORITY_MAX = 2**62
 NOT_BEFORE_MAX = 1e11
-"""Unix seconds: in the year 5138."""
+"""Unix seconds (the year 5138)."""
 
 
 class Naming(NamedTuple):
@@ -121,7 +121,10 @@ def replacement_record(
 
 
 def resolve_callback(spider: object, callback: Any, default: str = "parse") -> Callable[..., Any]:
-    """Return the spider's method of that name, or `callback` itself if it is a function. Raises `BadSpider`."""
+    """Return the spider's method named `callback` or else `default`, or `callback` if it is a function.
+
+    Raises `BadSpider`.
+    """
     if callback is not None and not isinstance(callback, str):
         return callback  # type: ignore[no-any-return]
     found = getattr(spider, callback or default, None)

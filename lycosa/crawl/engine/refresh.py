@@ -53,9 +53,9 @@ async def retry_dead(frontier: Frontier, operations: FrontierOperations, segment
 async def _expire_unreachable_robots(
     frontier: Frontier, operations: FrontierOperations, requeued: Selection, now: float
 ) -> None:
-    """Expire the robots.txt of the hosts of these URLs where it was unreachable, so that it is fetched again.
+    """Expire each robots.txt that was unreachable for these URLs, so that it is fetched again.
 
-    The stored one forbids everything and may be valid for hours: the requeued URLs would die at once.
+    It forbids everything and may be valid for hours, so the requeued URLs would die at once.
     """
     dead = replace(requeued, states=(State.DEAD,), reason=UNREACHABLE_REASONS)
     cursor: str | None = ""

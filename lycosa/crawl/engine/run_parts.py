@@ -32,7 +32,7 @@ class RunStorage:
 
 @dataclass(frozen=True, slots=True)
 class HostLookups:
-    """Look up the robots.txt and the address of a host, which the frontier needs before it leases its pages."""
+    """Look up the robots.txt and the address of a host, which the frontier needs before it leases the host's pages."""
 
     robots: RobotsGate
     addresses: HostAddresses

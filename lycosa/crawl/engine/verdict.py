@@ -14,7 +14,7 @@ from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
 
 REASON_MAX = 120
-"""Maximum characters of a stored reason."""
+"""Maximum number of characters of a stored reason."""
 
 
 class Failed(NamedTuple):
@@ -93,7 +93,7 @@ def exception_of(verdict: Verdict) -> Exception:
     if isinstance(verdict, CloseCrawl):
         return CloseSpider(verdict.reason)
     if isinstance(verdict, AnsweredWithItem):
-        return BadSpider("a middleware answered an inline request with an item: return a Response there")
+        return BadSpider("a middleware answered an inline request with an item: return a Response instead")
     if isinstance(verdict, Ignored):
         return IgnoreRequest(verdict.reason)
     return FetchError(verdict.reason if isinstance(verdict, (Failed, Replace)) else "no response", retry=False)

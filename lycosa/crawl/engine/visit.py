@@ -231,7 +231,7 @@ class Visitor:
         if isinstance(verdict, Failed):
             return verdict
         if record.depth == 0 and verdict.reason == "robots":
-            self.stats.note(f"robots.txt forbids the start URL {record.url}; --no-robots ignores it, if you may")
+            self.stats.note(f"robots.txt forbids the start URL {record.url}; if you may, ignore it with --no-robots")
         return Completed(verdict.reason, bytes=verdict.bytes, contacted=verdict.contacted)
 
     async def _complete(

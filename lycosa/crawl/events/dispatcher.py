@@ -1,6 +1,7 @@
 """Sends the engine's signals to the spiders of a crawl.
 
-Each spider receives signals about its own requests and about the whole crawl. Without receivers this costs one check.
+Each spider receives signals about its own requests and about the whole crawl. Without receivers this costs only a
+check.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lycosa.frontier.ports import Frontier
 
 
 class SpiderListener(NamedTuple):
-    """A spider with its signals. `tag` is the spider name in its records, "" in a crawl of one spider."""
+    """A spider and its signals. `tag` is the spider name in its records, "" in a crawl with one spider."""
 
     tag: str
     spider: Any
@@ -24,7 +25,7 @@ class SpiderListener(NamedTuple):
 
     @property
     def has_request_handlers(self) -> bool:
-        """Whether there are receivers for single requests."""
+        """Whether there are receivers of `request_scheduled` or `request_dropped`."""
         return bool(self.signals.on_request_scheduled or self.signals.on_request_dropped)
 
 
@@ -37,7 +38,7 @@ class EventDispatcher:
 
     @property
     def has_request_handlers(self) -> bool:
-        """Whether any spider has receivers for single requests."""
+        """Whether any spider has receivers of `request_scheduled` or `request_dropped`."""
         return any(each.has_request_handlers for each in self._all)
 
     @property
@@ -46,11 +47,11 @@ class EventDispatcher:
         return any(each.signals.on_spider_idle for each in self._all)
 
     async def push(self, frontier: Frontier, records: Sequence[UrlRecord]) -> int:
-        """Queue the records, with a signal for each. Return how many were new."""
+        """Queue the records, and send the signals for each. Return how many were new."""
         if not self.has_request_handlers:
             return await frontier.push(records)
         pushed = 0
-        # One by one: `request_dropped` needs to know of each record whether it was new.
+        # One by one, because `request_dropped` depends on whether each record was new.
         for record in records:
             pushed += await self._push_one(frontier, record)
         return pushed

@@ -1,6 +1,6 @@
 """The reports of a worker to the other workers of a shared crawl: counters, state, memory and CPU time.
 
-A report only reads, so any thread can make one, even while a callback blocks the event loop.
+Making a report only reads state, so any thread can do it, even while a callback blocks the event loop.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lycosa.frontier.core import telemetry
 log = logging.getLogger(__name__)
 
 WAITING_AFTER_S = 2.5
-"""A worker without a new lease for this time counts as waiting."""
+"""A worker without running visits is waiting if it has had no new lease for this time."""
 
 
 class WorkerReporter:
-    """Makes the reports of one run. `concurrency` is its maximum of leases at a time."""
+    """Makes the reports of one run. `concurrency` is its maximum number of leases at a time."""
 
     def __init__(self, engine: Engine, stats: RunStats, counted: StatsCollector, concurrency: int) -> None:
         self._engine = engine
@@ -36,7 +36,7 @@ class WorkerReporter:
         self._leased, self._leased_at = 0, -WAITING_AFTER_S
 
     def report(self, *, ended: bool = False) -> telemetry.WorkerReport:
-        """Return the report for now, or with `ended` the last one."""
+        """Return the current report; with `ended`, the last one of the run."""
         state, why = self._state(ended=ended)
         return telemetry.WorkerReport(
             socket.gethostname(),
@@ -52,7 +52,7 @@ class WorkerReporter:
         )
 
     def encode(self, *, ended: bool = False) -> bytes:
-        """Return the encoded report, empty if it fails: that must not keep a worker from working or leaving."""
+        """Return the encoded report, or b"" if that fails, because a failure must not stop the worker or its exit."""
         try:
             return telemetry.encode(self.report(ended=ended))
         except Exception:
@@ -70,7 +70,7 @@ class WorkerReporter:
         return telemetry.CRAWLING if engine.active_count or self._was_busy() else telemetry.WAITING, ""
 
     def _was_busy(self) -> bool:
-        """Whether there was a lease lately. With crawl delays, a worker has none in work most of the time."""
+        """Whether there was a lease recently. With crawl delays, a worker has no running visit most of the time."""
         now = time.monotonic()
         if self._stats.leased != self._leased:
             self._leased, self._leased_at = self._stats.leased, now
@@ -78,7 +78,7 @@ class WorkerReporter:
 
     def _counts(self) -> dict[str, int]:
         stats = self._stats
-        # The stats are copied: this may run in another thread while callbacks add names.
+        # The stats are copied, because this may run in another thread while callbacks add names.
         return {
             "pages": stats.pages,
             "unchanged": stats.unchanged,

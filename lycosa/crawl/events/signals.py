@@ -1,19 +1,19 @@
-"""Signals: functions of the user that are called on events of a crawl. Names and arguments are Scrapy's.
+"""Signals: call the user's functions (receivers) on events of a crawl. Names and arguments are Scrapy's.
 
     crawler.signals.connect(self.on_item, signals.item_scraped)
 
 A receiver takes the arguments it needs, by name; `signal` (the event) and `sender` (the crawler) are available too. It
-may be async: if the signal is sent with `send`, the crawl waits for it; with `post`, it runs as a task beside the
-crawl, and `settle` waits for it at the end.
+may be async. If the signal is sent with `send`, the crawl waits for it. With `post`, it runs as a separate task, and
+`settle` waits for it at the end of the crawl.
 
     a receiver raises        meaning
     CloseSpider(reason)      close the crawl with this reason; any signal
-    DontCloseSpider          do not end yet, more is to come; `spider_idle` only, overrides CloseSpider
+    DontCloseSpider          keep the crawl open, more requests will come; `spider_idle` only, overrides CloseSpider
     StopDownload             stop this download; `headers_received` and `bytes_received` only
     anything else            a bug: it is logged with the receiver's name, and the crawl continues
 
-Receivers are referenced until they are disconnected or the crawl ends, so a lambda works, and so does a method of an
-object without other references. A signal without receivers costs one check of a list:
+Signals keep strong references to receivers until they are disconnected or the crawl ends, so lambdas work, and so do
+methods of objects without other references. A signal without receivers costs only the check of a list:
 
     if signals.on_item_scraped:
         await signals.send(item_scraped, item=item, response=response, spider=spider)
@@ -36,17 +36,17 @@ from lycosa.crawl.diagnostics.bug_log import BugLog
 log = logging.getLogger(__name__)
 
 TASKS_MAX = 1000
-"""Maximum async receivers of `post` at a time. Further calls are dropped, which is logged once."""
+"""Maximum number of async receivers of `post` that run at a time. Further calls are dropped; the first is logged."""
 
 SETTLE_GRACE_S = 5.0
-"""Time for async receivers to finish at the end."""
+"""Time for async receivers to finish at the end of the crawl."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signal:
-    """A kind of event: its name, its arguments, and the exceptions with which a receiver may answer.
+    """A kind of event: its name, its arguments, and the exceptions (`answers`) that receivers may raise to respond.
 
-    Projects may define signals of their own.
+    Projects may define further signals.
     """
 
     name: str
@@ -98,10 +98,10 @@ Hooks = list[Hook]
 
 
 class Signals:
-    """The receivers of one crawl. `close` is called with the reason of a `CloseSpider`; `sender` goes to receivers.
+    """The receivers of one crawl. `close` gets the reason of a `CloseSpider`; `sender` is passed to receivers.
 
-    The lists `on_<signal>`, one for each of SIGNALS, stay the same objects for the whole crawl, so callers may keep
-    them. Declared are those that callers look at before they make the arguments of a signal.
+    There is a list `on_<signal>` for each of SIGNALS. It stays the same object for the whole crawl, so callers may keep
+    it. The class declares only the lists that callers check before they create the arguments of a signal.
     """
 
     on_scheduler_empty: Hooks
@@ -127,12 +127,12 @@ class Signals:
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropped = 0
         self.bugs = BugLog()
-        """Where failures of receivers are logged; the run sets its own."""
+        """Logs the failures of receivers. The run replaces it with its own log."""
 
     def connect(self, receiver: Callable[..., Any], signal: Signal | str, *, weak: bool = False) -> None:
         """Call the receiver whenever the signal is sent. Connecting it twice has no effect. Raises `BadSpider`.
 
-        `weak` is ignored; it is there for Scrapy's signature.
+        `weak` is ignored; it exists for compatibility with Scrapy.
         """
         signal = _signal_of(signal)
         hooks = self._hooks.setdefault(signal, [])
@@ -153,17 +153,17 @@ class Signals:
         self._hooks.get(_signal_of(signal), []).clear()
 
     async def send(self, signal: Signal, **values: Any) -> None:
-        """Call all receivers and wait for the async ones, which run concurrently. Raises only the signal's answers."""
+        """Call all receivers and wait for the async ones, which run concurrently. Raises only their `answers`."""
         answers: list[Exception] = []
         awaited = list(self._call_all(signal, values, answers))
-        if len(awaited) == 1:  # spares a task for the most frequent case
+        if len(awaited) == 1:  # the most frequent case needs no task
             await self._finish(*awaited[0], answers, signal)
         elif awaited:
             await asyncio.gather(*(self._finish(*each, answers, signal) for each in awaited))
         self._answer(answers)
 
     def post(self, signal: Signal, **values: Any) -> None:
-        """Call all receivers without waiting for async ones. Raises only the signal's answers, from plain functions."""
+        """Call all receivers without waiting for async ones. Raises only `answers` of receivers that are not async."""
         answers: list[Exception] = []
         for hook, awaitable in self._call_all(signal, values, answers):
             if len(self._tasks) < TASKS_MAX:
@@ -175,16 +175,14 @@ class Signals:
         self._answer(answers)
 
     async def settle(self) -> None:
-        """Wait for async receivers that still run; cancel them after SETTLE_GRACE_S."""
+        """Wait for async receivers that are still running; cancel them after SETTLE_GRACE_S."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=SETTLE_GRACE_S)
         for task in late:
             task.cancel()
         if late:
-            log.warning(
-                "cancelled %d signal receivers that took longer than %g s at the end", len(late), SETTLE_GRACE_S
-            )
+            log.warning("cancelled %d signal receivers still running %g s after the end", len(late), SETTLE_GRACE_S)
             await asyncio.gather(*late, return_exceptions=True)
 
     def _call_all(
@@ -222,7 +220,7 @@ class Signals:
             self.bugs.record(error, f"{_name_of(hook.receiver)}, a receiver of {signal.name},", repr(error))
 
     def _answer(self, answers: list[Exception]) -> None:
-        """Apply the answers of receivers; those that are specific to the signal come before CloseSpider."""
+        """Apply the answers of receivers. Those specific to the signal take precedence over CloseSpider."""
         for error in answers:
             if not isinstance(error, CloseSpider):
                 raise error
@@ -239,14 +237,14 @@ class Signals:
 
 
 def _signal_of(signal: Signal | str) -> Signal:
-    """Return a signal, given itself or its name. Raises `BadSpider`."""
+    """Return the signal, or the signal of that name. Raises `BadSpider`."""
     if isinstance(signal, Signal):
         return signal
     found = SIGNALS.get(str(signal))
     if found is not None:
         return found
     near = get_close_matches(str(signal), SIGNALS, n=1)
-    meant = f"did you mean {near[0]}?" if near else "write one of lycosa.signals, or a Signal of your own"
+    meant = f"did you mean {near[0]}?" if near else "write one of lycosa.signals, or your own Signal"
     raise BadSpider(f"there is no signal {signal!r}: {meant}")
 
 

@@ -1,4 +1,4 @@
-"""The counters of a run, and what is shown of them: snapshots while it runs, a summary at the end."""
+"""The counters of a run, its snapshots while it runs, and its summary at the end."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lycosa.crawl.diagnostics.bug_log import Bug, BugLog
 from lycosa.frontier.core.model import FrontierStats
 
 RATE_WINDOW_S = 5.0
-"""The rate is the mean over this time."""
+"""The rate is the average over this time."""
 
 NOTES_MAX = 10
-"""Maximum number of hints."""
+"""Maximum number of hints in a summary."""
 
 
 @public
 class Snapshot(NamedTuple):
     """The state of a crawl at one time.
 
-    `pages`, `unchanged` (pages that are not in `pages`), `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (both
-    kinds of pages per second) count this run, the others the whole crawl. Nothing is due before `waiting_until` (unix
-    seconds, 0 if something is). `paused` is why the crawl is paused, or "".
+    `pages`, `unchanged` (pages that are not counted in `pages`), `items`, `dropped`, `bytes`, `elapsed_s` and `rate`
+    (pages and unchanged pages per second) are for this run, the others for the whole crawl. If the crawl is idle,
+    nothing is due before `waiting_until` (unix seconds; else 0). `paused` is why the crawl is paused, or "".
     """
 
     pages: int = 0
@@ -56,11 +56,11 @@ class RunStats:
     bytes: int = 0
     retries: int = 0
     failures: int = 0
-    """Failed visits, with or without a retry."""
+    """Failed visits, whether they are retried or not."""
     leased: int = 0
     """Pages leased for a visit."""
     known_links: int = 0
-    """Links that were already known, by a look at memory only."""
+    """Links that were already known; only those found in memory are counted."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     bugs: BugLog = field(default_factory=BugLog)
@@ -71,7 +71,7 @@ class RunStats:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def note(self, line: str) -> None:
-        """Keep a hint for the summary, once."""
+        """Add a hint to the summary, unless it has the same one or NOTES_MAX hints."""
         if line not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(line)
 
@@ -105,16 +105,17 @@ class RunStats:
 @public
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a run ended.
+    """How a run ended, and its counts.
 
-    `resumed`: the crawl had earlier runs. `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links
-    of this run that were not followed. `dead` lists the first dead URLs with their reasons, `notes` one-line hints, and
-    `bugs` what failed in the user's code in this run, the most frequent first.
+    `resumed`: whether the crawl had earlier runs. `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped`
+    the links of this run that were not followed. `dead` lists the first dead URLs with their reasons, `notes` has
+    one-line hints, and `bugs` the failures in the user's code in this run, the most frequent first.
 
-    `idle_until` is when the rest is due, if the run ended at `ended_at` because it was idle, else 0 (unix seconds).
-    `overwritten`: the run started afresh (-O), and would again. `closed` says why the segment of the run takes no more
-    URLs, `closing` why a spider or a condition closed the crawl; both are "" by default. `stats` are those of this run
-    under Scrapy's names (`stats_collector.py`). `shared` counts what all workers of a shared crawl did.
+    If the run ended because it was idle, `idle_until` is when the next record is due, else 0. Like `ended_at` it is in
+    unix seconds. `overwritten`: whether the run started afresh (-O), as the next run with the same options will.
+    `closed` says why the segment of the run accepts no more URLs, `closing` why a spider or a condition closed the
+    crawl; both are "" by default. `stats` has the stats of this run under Scrapy's names (`stats_collector.py`).
+    `shared` has the counts of all workers of a shared crawl.
     """
 
     finished: bool

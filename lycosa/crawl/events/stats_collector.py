@@ -1,9 +1,9 @@
 """The stats of one run, under Scrapy's names: `crawler.stats`.
 
 `STAT_NAMES` lists every name that Lycosa sets; spiders, middlewares and pipelines may add their own. A part of a name
-in angle brackets is a placeholder: `retry/reason_count/<reason>`. The numbers count this run only, even if it resumes a
-crawl; those of the whole crawl are in `Summary.reasons` and `lycosa frontier status`. Callbacks in threads may count
-too.
+in angle brackets is a placeholder: `retry/reason_count/<reason>`. The stats are for this run only, even if it resumes a
+crawl. The counts of the whole crawl are in `Summary.reasons` and `lycosa frontier status`. Callbacks in threads may
+also change stats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from lycosa.core.public import public
 
 NAMES_MAX = 10_000
-"""Maximum number of names: parts of them may come from the network. Counts under further ones go to `LEFT_OUT`."""
+"""Maximum number of names, because parts of names may come from the network. Further names count as `LEFT_OUT`."""
 
 LEFT_OUT = "stats/left_out"
 
@@ -27,64 +27,64 @@ STAT_NAMES = {
     "finish_time": "when it ended (datetime, UTC)",
     "finish_reason": "why it ended: `finished`, `shutdown`..., or the reason of CloseSpider",
     "elapsed_time_seconds": "from start to finish",
-    "items_per_minute": "mean of the run; not set when no time passed",
-    "responses_per_minute": "mean of the run; not set when no time passed",
+    "items_per_minute": "average over the run; not set if no time passed",
+    "responses_per_minute": "average over the run; not set if no time passed",
     "item_scraped_count": "items that passed all pipelines",
     "item_dropped_count": "items that a pipeline dropped",
-    "item_dropped_reasons_count/<exception>": "the same, by class of the exception",
+    "item_dropped_reasons_count/<exception>": "the same, by exception class",
     "item_error_count": "items that a pipeline failed to process",
     "response_received_count": "responses that reached the spider or a caller of fetch",
     "log_count/<level>": "lines logged, by level: DEBUG, INFO, WARNING, ERROR, CRITICAL",
     "scheduler/enqueued": "requests that entered the frontier",
     "scheduler/dequeued": "requests that the frontier leased",
-    "dupefilter/filtered": "requests that were known to the frontier",
-    "downloader/request_count": "requests sent, including retries and redirects",
+    "dupefilter/filtered": "requests that the frontier already knew",
+    "downloader/request_count": "requests to the HTTP cache or a host, including retries and redirects",
     "downloader/request_method_count/<method>": "the same, by method",
     "downloader/request_bytes": "their size: request line, header and body",
-    "downloader/response_count": "responses that came back, before middlewares",
+    "downloader/response_count": "responses, including those from the HTTP cache",
     "downloader/response_status_count/<status>": "the same, by HTTP status",
     "downloader/response_bytes": "their size as transferred",
     "downloader/exception_count": "requests that ended without a response",
-    "downloader/exception_type_count/<exception>": "the same, by class",
-    "retry/count": "requests to be retried",
+    "downloader/exception_type_count/<exception>": "the same, by exception class",
+    "retry/count": "retries that were scheduled",
     "retry/reason_count/<reason>": "the same, by reason",
-    "retry/max_reached": "requests that failed in all tries",
-    "request_depth_max": "depth of the deepest request; start URLs have 0",
+    "retry/max_reached": "requests that failed after the last retry",
+    "request_depth_max": "depth of the deepest request; start URLs have depth 0",
     "request_depth_count/<depth>": "requests by depth",
     "depth/request_ignored_count": "requests dropped because they are too deep",
     "offsite/filtered": "requests dropped because they leave allowed_domains or the scope",
-    "offsite/domains": "number of their domains",
+    "offsite/domains": "number of different hosts of these requests",
     "urllength/request_ignored_count": "requests dropped because their URL is too long",
     "httperror/response_ignored_count": "responses that did not reach the spider because of their status",
     "httperror/response_ignored_status_count/<status>": "the same, by HTTP status",
     "robotstxt/request_count": "robots.txt files requested",
     "robotstxt/response_count": "robots.txt responses",
     "robotstxt/response_status_count/<status>": "the same, by HTTP status",
-    "robotstxt/exception_count/<exception>": "robots.txt requests without a response, by class of the exception",
+    "robotstxt/exception_count/<exception>": "robots.txt requests without a response, by exception class",
     "robotstxt/forbidden": "requests that robots.txt forbids",
     "httpcache/hit": "responses from the HTTP cache",
-    "httpcache/miss": "requests without a usable response in the HTTP cache",
-    "httpcache/ignore": "misses that were not fetched (HTTPCACHE_IGNORE_MISSING)",
+    "httpcache/miss": "requests without a response in the HTTP cache",
+    "httpcache/ignore": "requests not fetched because no stored response could be used (HTTPCACHE_IGNORE_MISSING)",
     "httpcache/store": "responses stored",
-    "httpcache/uncacheable": "responses that may not be stored",
+    "httpcache/uncacheable": "responses that could not be stored",
     "httpcache/firsthand": "responses that were not in the cache before",
     "httpcache/revalidate": "stored responses that the host confirmed",
     "httpcache/invalidate": "stored responses that the host replaced",
     "httpcache/errorrecovery": "stored responses used because the host failed",
-    "httpcache/retrieve_error": "stored responses that could not be read",
+    "httpcache/retrieve_error": "reads of the HTTP cache that failed",
     "httpcompression/response_count": "responses that were compressed",
     "httpcompression/response_bytes": "their size when decompressed",
     "spider_exceptions/count": "callbacks that failed",
-    "spider_exceptions/<exception>": "the same, by class",
+    "spider_exceptions/<exception>": "the same, by exception class",
     "memusage/startup": "resident memory at the start, in bytes",
     "memusage/max": "highest resident memory seen, in bytes",
     "memusage/limit_reached": "1 if the memory limit ended the run",
     "memusage/warning_reached": "1 if the memory passed the warning level",
     "file_count": "files of the files and images pipelines",
-    "file_status_count/<status>": "the same: downloaded, cached, uptodate",
+    "file_status_count/<status>": "the same, by status: downloaded, cached, uptodate",
     "feedexport/success_count/<kind>": "outputs written",
     "feedexport/failed_count/<kind>": "outputs that failed",
-    LEFT_OUT: f"counts under more than {NAMES_MAX} names",
+    LEFT_OUT: f"counts that were dropped because there were {NAMES_MAX} names already",
 }
 """Every stat that Lycosa sets, and what it means."""
 
@@ -99,7 +99,7 @@ class StatsCollector:
         self._stats: dict[str, Any] = {}
 
     def get_value(self, key: str, default: Any = None, spider: Any = None) -> Any:
-        """Return the value, or `default` when it is not set."""
+        """Return the value, or `default` if it is not set."""
         return self._stats.get(key, default)
 
     def set_value(self, key: str, value: Any, spider: Any = None) -> None:
@@ -107,18 +107,18 @@ class StatsCollector:
         self._set(key, value)
 
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
-        """Add `count`, to `start` when the value is not set."""
-        try:  # several times per page: a look-up of the default each time would cost more
+        """Add `count` to the value, or to `start` if it is not set."""
+        try:  # called several times per page: looking up a default each time would cost more
             self._stats[key] += count
         except KeyError:
             self._set(key, start + count)
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value if it is larger than the one there, or the first."""
+        """Set the value if it is larger than the current one, or if there is none."""
         self._set(key, max(self._stats.get(key, value), value))
 
     def min_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value if it is smaller than the one there, or the first."""
+        """Set the value if it is smaller than the current one, or if there is none."""
         self._set(key, min(self._stats.get(key, value), value))
 
     def get_stats(self, spider: Any = None) -> dict[str, Any]:
@@ -130,15 +130,15 @@ class StatsCollector:
         self._stats = stats
 
     def clear_stats(self, spider: Any = None) -> None:
-        """Forget all stats."""
+        """Remove all stats."""
         self._stats.clear()
 
     def begin(self, now: float) -> None:
-        """Record the start of the run, at `now` in unix seconds."""
+        """Record the start of the run at `now` (unix seconds)."""
         self.set_value("start_time", datetime.fromtimestamp(now, UTC))
 
     def end(self, now: float, reason: str) -> None:
-        """Record how and when (unix seconds) the run ended, and its means."""
+        """Record how and when (unix seconds) the run ended, and the averages per minute."""
         finished = datetime.fromtimestamp(now, UTC)
         elapsed_s = (finished - self._stats.get("start_time", finished)).total_seconds()
         self.set_value("finish_time", finished)
@@ -168,7 +168,7 @@ class LogCounter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._stats.inc_value(f"log_count/{record.levelname}")
-        # logging shows warnings through `lastResort` if there is no handler. This one must not switch that off.
+        # Without handlers, logging shows warnings through `lastResort`. This handler must not disable that.
         handlers = logging.getLogger().handlers
         alone = handlers[0] is self and all(isinstance(each, LogCounter) for each in handlers)
         if alone and logging.lastResort is not None and record.levelno >= logging.lastResort.level:
@@ -177,7 +177,7 @@ class LogCounter(logging.Handler):
 
 @contextmanager
 def counting_logs(stats: StatsCollector, level: int | str = logging.NOTSET) -> Iterator[None]:
-    """Count what is logged in the process at `level` or above, within the block."""
+    """Count the log records of the process at `level` or above while the block runs."""
     counter = LogCounter(stats, level)
     logging.getLogger().addHandler(counter)
     try:

@@ -1,9 +1,9 @@
-"""Looks up the addresses of hosts, when the frontier has limits per IP address.
+"""Looks up the addresses of hosts if the frontier has limits per IP address.
 
-The frontier leases a look-up (`RecordKind.RESOLVE`) before the pages of a host, counts the host under the address it
-gets, and adds the address to each lease, so that the fetcher connects to no other one. A host that cannot be resolved
-has no address for UNRESOLVED_S: its requests fail with the cause, and the retry policy decides as for any host that
-cannot be reached. The fetcher must not resolve such a host by itself: its address would not be counted.
+Before the pages of a host, the frontier leases a look-up (`RecordKind.RESOLVE`). It counts the host under the resulting
+address and adds the address to each lease, so that the fetcher connects to no other one. A host that cannot be resolved
+has no address for UNRESOLVED_S. Its requests fail with the error of the look-up, and the retry policy applies as for
+any unreachable host. The fetcher must not resolve such a host, because its address would not be counted.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 UNRESOLVED_S = 1.0
-"""After this time a host is looked up again: about when the retries come."""
+"""A host that could not be resolved is looked up again after this time, which is about when its retries are due."""
 
 TTL_MIN_S = 10.0
-"""Shortest use of an address: with a TTL of 0 there would be a look-up before every page."""
+"""Minimum time for which an address is used. With a TTL of 0 there would be a look-up before every page."""
 
 ERRORS_MAX = 10_000
-"""Hosts whose look-up error is remembered."""
+"""Maximum number of hosts whose look-up error is remembered."""
 
 
 class HostLookup(Protocol):
-    """Resolves hosts for fetches: `HostAddresses`, or in a worker process what the owner resolved."""
+    """Resolves hosts for fetches: `HostAddresses`, or `RemoteAddresses` in a worker process."""
 
     def lookup_error(self, url: str) -> str:
-        """Return why the host of a URL could not be resolved; "" when it was, or was never looked up."""
+        """Return why the host of a URL could not be resolved; "" if it was, or was never looked up."""
 
     async def update(self, host: str) -> None:
-        """Resolve a host and give the frontier its address, or none if that fails."""
+        """Resolve a host and set its address in the frontier, or no address if that fails."""
 
 
 class HostAddresses:
-    """Resolves hosts for the frontier. See `HostLookup` for the methods."""
+    """Resolves hosts for the frontier. Implements `HostLookup`."""
 
     def __init__(self, frontier: Frontier, resolver: Resolver, clock: Clock) -> None:
         self._frontier = frontier
@@ -59,7 +59,6 @@ class HostAddresses:
         await self._frontier.ack(lease, "resolved", (), self._clock.now(), contacted=False)
 
     async def update(self, host: str) -> None:
-        """Resolve a host and give the frontier its address, or none if that fails."""
         try:
             addresses, ttl_s = await self._resolver.resolve(host_name(host))
         except ConnectFailed as error:
@@ -73,12 +72,11 @@ class HostAddresses:
         await self._frontier.set_address(host, address, now + ttl_s, now)
 
     def lookup_error(self, url: str) -> str:
-        """Return why the host of a URL could not be resolved; "" when it was, or was never looked up."""
         return self._errors.get(host_key(url), "") if self._errors else ""
 
 
 class ResolvedHostFetcher(FetcherWrapper):
-    """Fails for a host that could not be resolved, unless a proxy is used: proxies resolve hosts themselves."""
+    """Fails for a host that could not be resolved, unless the request uses a proxy, which resolves hosts itself."""
 
     def __init__(self, fetcher: Fetcher, addresses: HostLookup) -> None:
         super().__init__(fetcher)
@@ -101,7 +99,7 @@ class ResolvedHostFetcher(FetcherWrapper):
             through = request.get_meta("proxy") if proxy is None else proxy
             if not through:
                 raise ConnectFailed(why)
-        return await self._fetcher.fetch(  # no **options: a dict for every page would cost more
+        return await self._fetcher.fetch(  # no **options, which would cost a dict for every page
             request,
             accept=accept,
             max_body=max_body,

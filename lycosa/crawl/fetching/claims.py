@@ -1,4 +1,4 @@
-"""Claims a slot of a host for a transfer that has no record (an inline fetch), without polling."""
+"""Claims a slot of a host, without polling, for a transfer that has no record (an inline fetch)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ async def claim_host(
 ) -> AsyncIterator[str]:
     """Wait for a slot of the host and hold it for one transfer. Yields the address to connect to, "" for any.
 
-    `holder` is the lease under which the caller works. `resolve` is `HostAddresses.update`, for a frontier that has
-    limits per address. `changed` is called when `frontier.next_ready` may have changed: the slot of the holder is free
-    while the claim waits, and that of the claim after it. See `VisitFrontier.claim`.
+    `holder` is the lease under which the caller works. `resolve` is `HostAddresses.update`, for a frontier with limits
+    per address. `changed` is called when `frontier.next_ready` may have changed: the slot of the holder is free while
+    the claim waits, and the slot of the claim is free after it ends. See `VisitFrontier.claim`.
     """
     if resolve is not None and frontier.needs_address(host, clock.now()):
         await resolve(host)
@@ -33,7 +33,7 @@ async def claim_host(
     claim = await frontier.claim(host, woken.set, clock.now(), holder)
     try:
         changed()
-        # 0: the claim has its slot. Otherwise the time to try again, infinity if the frontier will wake the claim.
+        # 0: the claim has its slot. Otherwise the time to try again; infinity means that the frontier calls `wake`.
         while at := await frontier.try_start(claim, now := clock.now()):
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if isinf(at) else max(at - now, 0.0)):

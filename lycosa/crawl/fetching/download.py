@@ -1,14 +1,14 @@
 """One download: a request passes the downloader middlewares on its way out, the response on its way back.
 
-    process_request of each, in order     a Response, Request, item or verdict ends the way out
+    process_request of each, in order     a Response, Request, item or verdict ends this step
     the fetcher                           returns a Response, or raises
     process_exception, in reverse order   for an exception of a process_request or of the fetcher
-    process_response, in reverse order    for every Response, wherever it came from
+    process_response, in reverse order    for every Response, whether from the fetcher or a middleware
 
-The result is a `Response` or a verdict (`engine/verdict.py`); an exception that no middleware handled becomes a verdict
-too. After a `Failed` without retry the remaining middlewares are still called: they may return a replacement.
-`RetryRequest`, `CloseSpider` and `NoProxyYet` are requests to the engine, not failures: no `process_exception` sees
-them. `docs/middlewares.md` has the full table.
+The result is a `Response` or a verdict (`engine/verdict.py`). An exception that no middleware handles becomes a verdict
+too. After a `Failed` without retry the remaining middlewares are still called, because they may return a replacement.
+`RetryRequest`, `CloseSpider` and `NoProxyYet` are requests to the engine, not failures, so they do not go to
+`process_exception`. `docs/middlewares.md` has the full table.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ BlockHost = Callable[[str, float], Awaitable[None]]
 class Downloader:
     """Downloads for one spider.
 
-    `accept` decides by status and headers whether the fetcher reads the body. `headers` are what the fetcher sends with
-    every request. `block_host(host, until)` blocks a host in the frontier, for `download_delay` in meta.
+    `accept` decides by status and headers whether the fetcher reads the body. `headers` are those that the fetcher
+    sends with every request. `block_host(host, until)` blocks a host in the frontier, for `download_delay` in meta.
     """
 
     fetcher: Fetcher
@@ -87,9 +87,9 @@ class Downloader:
     _delays: RequestDelays = field(init=False, default_factory=RequestDelays)
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> DownloadResult:
-        """Return the response, or the verdict on a request without one. Raises only to cancel the task or the crawl.
+        """Return the response, or the verdict on a request without one. Raises only to end the task or the crawl.
 
-        `into` receives the body piece by piece; the response then has none.
+        `into` receives the body piece by piece; the body of the response is empty then.
         """
         contacted = False
         try:
@@ -102,8 +102,8 @@ class Downloader:
                     result = await self._fetch(request, address, into)
             except (RetryRequest, CloseSpider, NoProxyYet, StateError):
                 raise
-            except Exception as error:  # noqa: BLE001  for the middlewares, or it becomes a verdict
-                if isinstance(error, StopDownload):  # it has a response: the page was read
+            except Exception as error:  # noqa: BLE001  a middleware handles it, or it becomes a verdict
+                if isinstance(error, StopDownload):  # a part of the page was read, so it counts as a response
                     self.guard.note_response(request.record, "")
                 result = await self._on_exception(request, error)
             if isinstance(result, Response):
@@ -128,7 +128,7 @@ class Downloader:
         return None
 
     async def _on_exception(self, request: Request, error: Exception) -> DownloadResult:
-        """Return what the middlewares make of an exception. Raises it if none of them handles it."""
+        """Return the response or verdict of the middlewares for an exception. Raises it if none handles it."""
         failure = None
         for method in self.chain.exceptions:
             found: Any = method(request, error)
@@ -140,7 +140,7 @@ class Downloader:
                     return verdict
         if failure is not None:
             return failure
-        if isinstance(error, FetchError):  # no retry middleware, so it is final
+        if isinstance(error, FetchError):  # there is no retry middleware, so the failure is final
             return Failed(reason_text(str(error)), cause=error)
         raise error
 
@@ -155,7 +155,7 @@ class Downloader:
         accept = self.accept if into is None else None
         raw = await self.fetcher.fetch(sent, accept=accept, address=address, public_only=guarded, into=into)
         if not isinstance(raw, model.HttpResponse):
-            raise BadMiddleware(f"the fetcher returned {raw!r:.60}: write a model.HttpResponse, or raise FetchError")
+            raise BadMiddleware(f"the fetcher returned {raw!r:.60}: return a model.HttpResponse, or raise FetchError")
         now = self.clock.now()
         if sent is not request and raw.status == 304:
             return Unchanged(update_validators(record.validators, raw.headers, now), raw.size_bytes)
@@ -169,7 +169,7 @@ class Downloader:
                 verdict = await _to_verdict(method, request, found)
                 if verdict is None:
                     raise BadMiddleware(_wrong_return(method, None))
-                # A status that is not retried any more: the rest still see the response, and may return a replacement.
+                # The status is not retried again. The other middlewares still get the response, and may replace it.
                 if _is_final(verdict) and verdict.cause is response:
                     failure = failure or verdict
                     continue
@@ -181,7 +181,7 @@ class Downloader:
         if failure is not None:
             return failure
         if response.request is not request and response.request.record is None:
-            response.request = request  # a middleware made the response for a request that the frontier does not know
+            response.request = request  # a middleware made the response with a request that has no record
         return response
 
     def _verdict_on(self, request: Request, error: BaseException) -> Verdict:
@@ -194,7 +194,7 @@ class Downloader:
             return Ignored(reason_text(str(error)), cause=error)
         if isinstance(error, NoProxyYet):
             return Deferred(error.until)
-        # A middleware may await a task of its own that is cancelled: that is a bug of the middleware, no cancellation.
+        # If a middleware awaits a task that is cancelled, that is a bug of the middleware, not our cancellation.
         is_inner = isinstance(error, asyncio.CancelledError) and not is_being_cancelled()
         if isinstance(error, StateError) or not (is_inner or isinstance(error, (Exception, SystemExit))):
             raise error
@@ -206,12 +206,12 @@ class Downloader:
 
 
 def _is_final(verdict: DownloadResult | None) -> TypeGuard[Failed]:
-    """Return whether a request failed for good; later middlewares may still return a replacement."""
+    """Return whether this is a failure without retry. Later middlewares may still return a replacement."""
     return isinstance(verdict, Failed) and verdict.retry_at is None
 
 
 async def _to_verdict(method: Method, request: Request, found: Any) -> DownloadResult | None:
-    """Return what a middleware returned as a Response or verdict. Raises `BadMiddleware` for anything else."""
+    """Convert the return value of a middleware to a Response or verdict. Raises `BadMiddleware` if it is invalid."""
     if hasattr(found, "__await__"):
         found = await found
     if found is None or isinstance(found, (Response, *VERDICTS)):
@@ -230,7 +230,7 @@ def _wrong_return(method: Method, found: object) -> str:
 
 
 def content_type_filter(types: Sequence[str] | frozenset[str]) -> Accept | None:
-    """Return a filter that skips the bodies of 2xx responses with other content types; None without types."""
+    """Return a filter that skips the bodies of 2xx responses with other content types, or None without `types`."""
     if not types:
         return None
 
@@ -244,5 +244,5 @@ def content_type_filter(types: Sequence[str] | frozenset[str]) -> Accept | None:
 
 
 def looks_like_page(raw: model.HttpResponse) -> bool:
-    """Return whether this is no binary file. Without a Content-Type, guess by markup near the start, as browsers do."""
+    """Return whether a response has a Content-Type or, as browsers guess, markup near the start and no NUL bytes."""
     return "content-type" in raw.headers or (b"<" in raw.body[:512] and b"\x00" not in raw.body[:512])

@@ -1,7 +1,7 @@
 """Inline fetches: requests that a callback or pipeline awaits with `await self.fetch(request)`.
 
 They pass the same downloader middlewares as pages, wait for a slot of their host, are retried, and follow redirects.
-But they have no record: the frontier does not remember them, and after a crash they are repeated with their page.
+The frontier does not store them. After a crash they are repeated with their page.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 
 WAIT_MAX_S = 600.0
-"""Longest wait for a retry; a later one is given up, since the page that waits has to keep its lease."""
+"""Maximum wait for a retry. A later retry is dropped, because the waiting page has to keep its lease."""
 
 
 class BodyWriter(Protocol):
-    """Takes the body of a response as it comes."""
+    """Receives the body of a response piece by piece."""
 
     def __call__(self, piece: bytes, /) -> None:
-        """Take the next piece."""
+        """Write the next piece."""
 
     def restart(self) -> None:
-        """Forget all pieces: a transfer begins, the first one or another."""
+        """Discard all pieces. Called at the start of each transfer, including the first one."""
 
 
 @dataclass(eq=False, repr=False)
 class InlineFetcher:
-    """Fetches for the callbacks of one spider. `wake` is called when the frontier may have something to lease again."""
+    """Fetches for the callbacks of one spider. `wake` is called when the frontier may have leases again."""
 
     frontier: VisitFrontier
     downloader: Downloader
@@ -59,8 +59,8 @@ class InlineFetcher:
     async def fetch(self, request: Request | str, into: BodyWriter | None = None) -> Response:
         """Return the response, whatever its status.
 
-        With `into`, the pieces of the body go there, and the response has none.
-        Raises `FetchError`, `IgnoreRequest`, or what a middleware raised.
+        With `into`, the pieces of the body go there, and the body of the response is empty.
+        Raises `FetchError`, `IgnoreRequest`, or the exception of a middleware.
         """
         if current_work.get() is not None:
             return await self._follow(self._prepare(request), into)
@@ -76,7 +76,7 @@ class InlineFetcher:
             if isinstance(result, Response):
                 return result
             if isinstance(result, Failed) and isinstance(result.cause, Response):
-                return result.cause  # an error status, still there after the last try
+                return result.cause  # the response of the last try has an error status
             if not isinstance(result, Replace):
                 raise _mark_inline(exception_of(result))
             record = replacement_record(request.record, result.request, self.spider, self.naming, guarded=is_guarded())
@@ -92,9 +92,9 @@ class InlineFetcher:
         lease = _lease()
         parent = lease.record if lease is not None else None
         copy = request.copy()
-        plain = request.replace(callback=None, errback=None)  # they are not stored, so they need not be methods
+        plain = request.replace(callback=None, errback=None)  # not stored, so they need not be methods
         record = to_record(plain, self.spider, parent, self.naming, guarded=is_guarded())
-        if parent is not None:  # it is part of the page, not a link on it
+        if parent is not None:  # it is part of the page, not a link, so it gets the depth of the page
             record = msgspec.structs.replace(record, depth=max(1, parent.depth))
         copy.record = record
         copy.url = copy.record.url
@@ -106,7 +106,7 @@ class InlineFetcher:
         while True:
             try:
                 result = await self._fetch_once(request, into)
-            except NoProxyYet as later:  # raised while fetching robots.txt
+            except NoProxyYet as later:  # from the fetch of robots.txt
                 result = Deferred(later.until)
             if isinstance(result, Deferred):
                 await self.frontier.block_host(request.record.host, result.until)

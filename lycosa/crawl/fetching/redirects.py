@@ -1,4 +1,4 @@
-"""Builds the request that replaces another one: after a redirect or meta refresh, or from a middleware."""
+"""Builds the request that replaces another one after a redirect or meta refresh."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from lycosa.http.core.referrer import referrer
 from lycosa.http.core.request import HeaderMap, Request
 
 SECRETS = frozenset({"authorization", "cookie"})
-"""Header fields that another host must not receive. Proxy-Authorization only goes to the proxy, which stays."""
+"""Header fields that another host must not receive. Proxy-Authorization is kept, because only the proxy gets it."""
 
 REDIRECT_URLS = "redirect_urls"
-"""The key of `meta` for the URLs that were redirected to this one, oldest first (as in Scrapy)."""
+"""The key of `meta` for the URLs of the redirects that led to this request, oldest first (as in Scrapy)."""
 
 REDIRECT_REASONS = "redirect_reasons"
-"""The key of `meta` for the statuses of these redirects."""
+"""The key of `meta` for the statuses of these redirects, or "meta refresh"."""
 
 REPLACEMENTS_MAX = 20
-"""How many times in a row middlewares may replace a request."""
+"""Maximum number of consecutive replacements of a request by middlewares."""
 
 
 def replacement_count(request: Request) -> int:
-    """Return how many requests this one has replaced, one after the other."""
+    """Return the number of replacements that led to this request."""
     return request.record.redirects if request.record is not None else len(request.get_meta(REDIRECT_URLS, ()))
 
 
 def redirect_request(request: Request, target: str, status: int | str) -> Request:
-    """Return the request for the target of a redirect: same callback, GET where RFC 9110 §15.4 says so.
+    """Return the request for the target of a redirect: same callback, with GET if RFC 9110 §15.4 says so.
 
-    `target` is canonical; `status` is "meta refresh" for one of those. A target on another host gets no credentials or
-    cookies, and only the origin of a Referer: a redirect must not reveal what the referrer policy withheld.
+    `target` is a canonical URL. `status` is "meta refresh" for a meta refresh. A target on another host gets no
+    credentials or cookies, and only the origin of a Referer: a redirect must not reveal what the referrer policy hid.
     """
     keep = request.method in {"GET", "HEAD"} or (status in {301, 302} and request.method != "POST")
     keep = keep or status in {307, 308}
@@ -49,7 +49,10 @@ def redirect_request(request: Request, target: str, status: int | str) -> Reques
 
 
 def _headers_after(request: Request, elsewhere: str, *, body_gone: bool) -> HeaderMap:
-    """Drop what another host, that of `elsewhere`, must not receive, and with `body_gone` what described the body."""
+    """Return the header fields without those that the host of `elsewhere` (a URL, or "") must not receive.
+
+    With `body_gone` the fields that describe the body are dropped too.
+    """
     headers = HeaderMap(
         {
             name: value

@@ -1,8 +1,8 @@
-"""Delays that single requests ask for (`download_delay` in meta).
+"""Delays set by single requests (`download_delay` in meta).
 
 A request reserves the delay of its host before its download, so that other requests of the same batch are deferred:
-they go back to the frontier unchanged, and the host is blocked there. A request that does not reach the host after all
-cancels its reservation.
+they go back to the frontier unchanged, and the host is blocked there. A request that does not reach the host cancels
+its reservation.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from lycosa.crawl.engine.records import host_of
 from lycosa.http.core.request import Request
 
 DELAY_MAX_S = 86_400.0
-"""Longest delay that a request may ask for."""
+"""Maximum delay of a request."""
 
 HOSTS_MAX = 10_000
-"""Hosts with a reservation. Beyond this the longest ones are dropped here; the frontier still blocks those hosts."""
+"""Maximum number of reservations. Beyond it the longest ones are dropped; the frontier still blocks their hosts."""
 
 
 class RequestDelays:
-    """Until when hosts are delayed, by host key, in unix seconds."""
+    """The time until which each host is delayed (unix seconds), by host key."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def reserve(self, request: Request, now: Callable[[], float]) -> float:
-        """Reserve the delay of a request. Return until when the request itself is deferred, or 0.
+        """Reserve the delay of a request. Return the time until which the request itself is deferred, or 0.
 
-        `now` returns unix seconds; it is called only when delays are in use. Raises `BadSpider` for a bad delay.
+        `now` returns unix seconds; it is called only if delays are in use. Raises `BadSpider` for an invalid delay.
         """
         delay = request.get_meta("download_delay")
         if delay is None and not self._until:
@@ -46,7 +46,7 @@ class RequestDelays:
         return 0.0
 
     def started(self, request: Request, now: float) -> float:
-        """Start the delay of a request that is sent now. Return until when its host is delayed."""
+        """Start the delay of a request that is sent `now`. Return the time until which its host is delayed."""
         until = self._until[host_of(request)] = now + _seconds(request.get_meta("download_delay"))
         return until
 

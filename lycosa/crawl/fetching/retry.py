@@ -1,4 +1,4 @@
-"""Decides when a request is retried: by the retry policy of the crawl and the `meta` of the request."""
+"""Decides whether and when a request is retried, by the retry policy of the crawl and the `meta` of the request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lycosa.infra.clock import Clock
 
 
 class RetryDecider:
-    """Decides by `policy`, unless `max_retry_times` or `dont_retry` of a request overrides it.
+    """Decides by `policy`, unless `max_retry_times` or `dont_retry` in the request's meta overrides it.
 
-    `chance` returns a random number from 0 to 1, for the jitter of the backoff.
+    `chance` returns a random number from 0 to 1, for the jitter of the back-off.
     """
 
     def __init__(self, policy: RetryPolicy, clock: Clock, chance: Callable[[], float], stats: StatsCollector) -> None:
@@ -67,5 +67,5 @@ class RetryDecider:
 
 
 def attempts_of(request: Request) -> int:
-    """Return how often the request has failed so far."""
+    """Return the number of failed attempts of the request so far."""
     return request.record.attempts if request.record is not None else 0

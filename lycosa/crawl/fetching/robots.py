@@ -1,7 +1,7 @@
-"""robots.txt for a crawl: fetched once per host under a lease of its own, stored in the frontier, parsed in memory.
+"""robots.txt for a crawl: fetched once per host under a separate lease, stored in the frontier, parsed in memory.
 
-RFC 9309: 2xx is parsed, 4xx allows everything. A host that cannot be reached or answers 5xx forbids everything
-(§2.3.1.4): its pages are dead with that reason and can be requeued when the host is back.
+RFC 9309: 2xx is parsed, 4xx allows everything. If the host cannot be reached or responds with 5xx, everything is
+forbidden (§2.3.1.4): its pages are dead with that reason, and can be requeued when the host is reachable again.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from lycosa.http.ports import Fetcher
 log = logging.getLogger(__name__)
 
 BODY_MAX = 500 * 1024
-"""Bytes read of a robots.txt (RFC 9309 §2.5)."""
+"""Maximum number of bytes read of a robots.txt (RFC 9309 §2.5)."""
 
 REDIRECTS_MAX = 5
 REFETCH_AFTER_ERROR_S = 3600.0
-"""An old robots.txt that is used because the host cannot be reached is fetched again after this time."""
+"""If the host cannot be reached, its old robots.txt stays valid, and is fetched again after this time."""
 
 REREAD_S = 3600.0
-"""An expired robots.txt is read from the frontier again at most this often: another worker may have refetched it."""
+"""Minimum time between two reads of an expired robots.txt from the frontier. Another worker may have refetched it."""
 
 PARSED_MAX = 2000
-"""Parsed robots.txt files kept in memory."""
+"""Maximum number of parsed robots.txt files kept in memory."""
 
 NOT_FETCHED = b"# not asked: a public page led there"
-"""Stored for a private host that only guarded requests needed so far. Forbids nothing: they cannot connect anyway."""
+"""Stored for a private host that only guarded requests have needed so far. Allows all: they cannot connect anyway."""
 
 UNREACHABLE_REASONS = "cannot fetch *"
 """A glob for the reasons of `RobotsGate.why_unreachable`."""
 
 WithClaim = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
-"""(host, transfer): waits for a slot of the host, then awaits `transfer(address)`."""
+"""Takes a host and `transfer`: waits for a slot of the host, then awaits `transfer(address)`."""
 
 
 class HostFactsListener(Protocol):
     """Receives new facts about hosts."""
 
     def apply(self, host: str, facts: HostFacts) -> float:
-        """Take new facts about a host. Return the crawl delay that it asks for, in seconds."""
+        """Use new facts about a host. Return the Crawl-delay of its robots.txt, in seconds."""
 
 
 @dataclass(eq=False, repr=False)
 class RobotsGate:
     """Fetches and applies the robots.txt of hosts, for one user agent.
 
-    `chance` returns a random number from 0 to 1, `now` unix seconds.
+    `chance` returns a random number from 0 to 1, `now` the time in unix seconds.
     """
 
     frontier: VisitFrontier
@@ -78,12 +78,12 @@ class RobotsGate:
     def __post_init__(self) -> None:
         self._parsed: RecentDict[str, tuple[Robots, float]] = RecentDict(PARSED_MAX)
         self.peers: Sequence[HostFactsListener] = ()
-        """Others that receive what this gate fetches: the gates of spiders with other user agents, for example."""
+        """Others that receive the facts that this gate fetches, such as gates of spiders with other user agents."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
-        """Called with every robots.txt that was parsed."""
+        """Called with the rules of every new robots.txt, and its request."""
 
     async def rules(self, host: str, *, guarded: bool = False) -> Robots:
-        """Return the rules of a host for a request. A host whose robots.txt was never fetched allows everything."""
+        """Return the rules of a host. If its robots.txt was never fetched, they allow everything."""
         rules, until = self._parsed.get(host, (None, 0.0))
         if rules is not None and self.now() < until:
             return rules
@@ -96,7 +96,7 @@ class RobotsGate:
         return self._parse(host, facts)
 
     async def fetch_if_unknown(self, host: str, with_claim: WithClaim, *, guarded: bool = False) -> None:
-        """Fetch the robots.txt of a host that is not known yet, within its crawl delay."""
+        """Fetch the robots.txt of a host if it is not known yet. Keeps the crawl delay of the host."""
         if host in self._parsed or await self.frontier.host_facts(host) is not None:
             return
 
@@ -107,12 +107,12 @@ class RobotsGate:
 
     def _one_shot_lease(self, host: str, address: str = "", *, guarded: bool) -> Lease:
         """Return a lease to fetch the robots.txt of a host now, without retries."""
-        # With all attempts used up, a failure is final.
+        # All retries are used up, so a failure is final.
         url, tries = f"{host}/robots.txt", self.retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
     async def resolve(self, lease: Lease, now: float) -> RetryDecision | Deferred | CloseCrawl | None:
-        """Fetch the robots.txt for a lease of the frontier. Return why it has to be leased again, or None."""
+        """Fetch the robots.txt for a lease of the frontier. Return why it must be leased again, or None."""
         try:
             retry = await self.fetch(lease, now)
         except NoProxyYet as later:
@@ -124,19 +124,19 @@ class RobotsGate:
         return retry
 
     async def fetch(self, lease: Lease, now: float) -> RetryDecision | None:
-        """Fetch the host's robots.txt and store it. Return a decision to retry, or None when it is known now."""
+        """Fetch the host's robots.txt and store the result. Return a decision to retry, or None if it was stored."""
         host, attempts = lease.record.host, lease.record.attempts
         decision: RetryDecision | None
         self._inc("request_count")
         try:
             status, body, retry_after = await self._fetch(lease)
-        except PrivateAddress:  # only a guarded request led here, and it will fail by itself
+        except PrivateAddress:  # only raised for guarded requests, and their pages will fail in the same way
             await self.store(host, HostFacts(NOT_FETCHED, 404, now - ROBOTS_TTL_S + REFETCH_AFTER_ERROR_S), now)
             return None
         except FetchError as error:
             self._inc(f"exception_count/{type(error).__name__}")
             decision = decide_error(self.retry, attempts, error, now, self.chance())
-            status, body = 0, str(error).encode()  # nothing to parse: the error is stored instead
+            status, body = 0, str(error).encode()  # store the error instead of a file
         else:
             self._inc("response_count")
             self._inc(f"response_status_count/{status}")
@@ -159,7 +159,7 @@ class RobotsGate:
         return msgspec.structs.replace(facts, robots_at=now - ROBOTS_TTL_S + REFETCH_AFTER_ERROR_S)
 
     async def why_unreachable(self, host: str) -> str:
-        """Return the reason of a page whose host has no robots.txt that can be fetched."""
+        """Return the reason of dead pages on a host whose robots.txt cannot be fetched."""
         facts = await self.frontier.host_facts(host) or HostFacts()
         why = facts.robots_status or facts.robots.decode("utf-8", "replace")
         return reason_text(f"cannot fetch {canonicalize(f'{host}/robots.txt')}: {why}")
@@ -176,8 +176,8 @@ class RobotsGate:
             except PrivateAddress:
                 if url == lease.record.url:
                     raise
-                break  # it redirects to a private address: it has none for us
-            guarded = guarded or self.guard.leads_guarded(lease.record, response.ip)
+                break  # a redirect to a private address counts as unavailable
+            guarded = guarded or self.guard.guards_requests_of(lease.record, response.ip)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
             target = redirect_target(url, location)
             if target is None:
@@ -187,20 +187,20 @@ class RobotsGate:
 
     async def store(self, host: str, facts: HostFacts, now: float) -> None:
         """Store new facts about a host, and pass them to the peers."""
-        # All gates share the host, so the longest delay that it asks any of them for holds.
+        # All gates share the host, so use the longest Crawl-delay that applies to any of their user agents.
         delay_s = max(gate.apply(host, facts) for gate in (self, *self.peers))
         known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, delay_s)
         await self.frontier.set_host_facts(host, known, now)
 
     def apply(self, host: str, facts: HostFacts) -> float:
-        """Take new facts about a host. Return the crawl delay that it asks for, in seconds."""
+        """Use new facts about a host. Return the Crawl-delay of its robots.txt, in seconds."""
         rules = self._parse(host, facts)
         if facts.robots != NOT_FETCHED and self.on_parsed is not None:
             self.on_parsed(rules, Request(f"{host}/robots.txt"))
         return rules.crawl_delay_s
 
     def forget(self, host: str) -> None:
-        """Drop the parsed rules: the frontier has newer ones."""
+        """Drop the parsed rules, because the frontier has newer ones."""
         self._parsed.pop(host, None)
 
     def _inc(self, name: str) -> None:
@@ -209,8 +209,8 @@ class RobotsGate:
 
     def _parse(self, host: str, facts: HostFacts) -> Robots:
         rules = robots_from_response(facts.robots, facts.robots_status, self.user_agent)
-        # Not cached: a request that is not guarded may fetch what was not, and when dead URLs are queued again, another
-        # worker may have fetched what was unreachable.
+        # Do not cache these: an unguarded request may fetch a file that was NOT_FETCHED, and when dead URLs are
+        # requeued, another worker may have fetched a file that was unreachable.
         if facts.robots == NOT_FETCHED or rules.unreachable:
             self._parsed.pop(host, None)
             return rules

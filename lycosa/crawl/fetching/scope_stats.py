@@ -6,7 +6,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.scope import Scope
 
 DOMAINS_MAX = 10_000
-"""Maximum value of `offsite/domains`: hosts that are remembered."""
+"""Maximum number of remembered hosts, and so of `offsite/domains`."""
 
 
 class CountingScope(Scope):

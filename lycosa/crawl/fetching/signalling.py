@@ -1,6 +1,6 @@
-"""Sends signals while a response arrives: one for its header fields, one for each piece of its body.
+"""Sends signals while a response arrives: one for its header fields, and one for each piece of its body.
 
-Receivers may raise `StopDownload`. Without receivers, only compressed responses are counted.
+Receivers may raise `StopDownload`. The fetcher also counts compressed responses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SignallingFetcher(FetcherWrapper):
     async def fetch(
         self, request: Request, *, accept: Accept | None = None, into: Into | None = None, **options: Any
     ) -> Raw:
-        """Do one transfer, as the port says. Raises `StopDownload` with the partial response, if that is a failure."""
+        """Do one transfer, as the port says. Raises `StopDownload`, with the partial response, if it has `fail`."""
         if self._signals.on_headers_received or self._signals.on_bytes_received:
             raw = await _SignalledTransfer(self._signals, self._spider, request, accept, into).run(
                 self._fetcher, options
@@ -45,7 +45,7 @@ class SignallingFetcher(FetcherWrapper):
 
 
 class _SignalledTransfer:
-    """One transfer with receivers. If the fetcher starts it again on another connection, the pieces start again too."""
+    """One transfer with receivers. If the fetcher restarts it on another connection, the pieces start over too."""
 
     def __init__(
         self, signals: Signals, spider: Any, request: Request, accept: Accept | None, into: Into | None
@@ -73,7 +73,7 @@ class _SignalledTransfer:
 
     def _accept(self, status: int, headers: Headers) -> bool:
         self._status, self._headers = status, headers
-        self._pieces.clear()  # of an earlier attempt
+        self._pieces.clear()  # drop the pieces of an earlier attempt
         length = headers.get("content-length")
         body_length = int(length) if length.isascii() and length.isdigit() else -1
         try:

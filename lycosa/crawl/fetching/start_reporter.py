@@ -1,7 +1,7 @@
-"""Reports when requests start to a frontier in another process, which counts crawl delays from there.
+"""Reports request starts to a frontier in another process, which counts crawl delays from the reported times.
 
-Each start is reported twice: before the transfer, so that other workers need not wait for its end, and after it with
-the time that libcurl measured, since a busy event loop sends a request late.
+Each start is reported twice. The first report comes before the transfer, so that other workers need not wait for its
+end. The second one comes after it, with the time that libcurl measured, because a busy event loop sends requests late.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class OwnerStarts(Protocol):
     def is_paced(self, host: str) -> bool:
         """Return whether the owner needs the starts of this host, because it has a delay."""
 
-    def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
-        """Report a request to the host that started `ago_s` ago; `again` corrects the previous report."""
+    def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
+        """Report a request to the host that started `ago_s` ago, or correct the previous report."""
 
 
 class StartReportingFetcher(FetcherWrapper):
-    """Reports starts to a frontier shared with other workers. Starts nothing once they have expelled this one."""
+    """Reports starts to a frontier shared with other workers. Starts no transfer once this worker was removed."""
 
     def __init__(self, fetcher: Fetcher, frontier: SharedFrontier, clock: Clock) -> None:
         super().__init__(fetcher)
@@ -46,7 +46,7 @@ class StartReportingFetcher(FetcherWrapper):
 
 
 class OwnerReportingFetcher(FetcherWrapper):
-    """Reports starts from a worker process to the owner, for the hosts of which the owner needs them."""
+    """Reports starts from a worker process to the owner, for the hosts where the owner needs them."""
 
     def __init__(self, fetcher: Fetcher, frontier: OwnerStarts) -> None:
         super().__init__(fetcher)
@@ -58,11 +58,11 @@ class OwnerReportingFetcher(FetcherWrapper):
             return await self._fetcher.fetch(request, **options)
         self._frontier.report_start(host)
         response = await self._fetcher.fetch(request, **options)
-        self._frontier.report_start(host, _sent_ago_s(response), again=True)
+        self._frontier.report_start(host, _sent_ago_s(response), is_correction=True)
         return response
 
 
 def _sent_ago_s(response: HttpResponse) -> float:
-    """Return how long ago the request was sent: when the connection, with TLS, was established."""
+    """Return how long ago the request was sent, which is when the connection (with TLS) was established."""
     timings = response.timings
     return timings.total_s - max(timings.connect_s, timings.tls_s)

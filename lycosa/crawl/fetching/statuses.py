@@ -1,7 +1,7 @@
-"""Which HTTP statuses besides 2xx go to the callback: as in Scrapy.
+"""Which HTTP statuses besides 2xx go to the callback, as in Scrapy.
 
-`handle_httpstatus_list` of a request overrides that of the spider, which overrides the settings. A redirect status that
-a spider or request lists is not followed; one that only the settings allow is.
+`handle_httpstatus_list` of a request overrides that of the spider, which overrides the settings. A redirect is not
+followed if the spider or the request lists its status. It is followed if only the settings allow the status.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lycosa.http.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class HandledStatuses:
-    """`listed` is the list of the spider, if any; the settings allow `allowed`, or `all` statuses."""
+    """`listed` is the list of the spider, or None. The settings allow the statuses in `allowed`, or `all` of them."""
 
     listed: Collection[int] | None = None
     allowed: Collection[int] = ()

@@ -1,7 +1,7 @@
 """Conditional requests (RFC 9110 §13): reads the validators of a response, and adds them to the next request.
 
-Pure. The values come from the network and are sent back, so one that is not a plain entity tag or date, or is too long,
-is dropped.
+The values come from the network and are sent back, so a value that is too long or is not a plain entity tag or date is
+dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lycosa.http.core.request import Request
 
 
 def make_conditional(request: Request, record: UrlRecord, defaults: Mapping[str, str]) -> Request:
-    """Return the request with the conditions of the record's validators, or the request itself without any.
+    """Return the request with conditions made from the record's validators, or the request itself if none apply.
 
     `defaults` are the headers sent with every request.
     """
@@ -39,6 +39,6 @@ def validators_of(headers: Headers, fetched_at: float) -> Validators | None:
 
 
 def update_validators(known: Validators | None, headers: Headers, fetched_at: float) -> Validators:
-    """Return the validators after a 304, which may bring newer ones (§15.4.5)."""
+    """Return the validators after a 304, which may contain newer ones (RFC 9110 §15.4.5)."""
     old, new = known or Validators(), validators_of(headers, fetched_at) or Validators()
     return Validators(new.etag or old.etag, new.modified or old.modified, fetched_at)

@@ -1,6 +1,6 @@
-"""The base of fetcher wrappers. Each is a `http.ports.Fetcher` that adds something to the `fetch` of another one.
+"""The base class of fetcher wrappers: each is an `http.ports.Fetcher` that extends the `fetch` of another fetcher.
 
-A wrapper passes on the options that it does not use. `app/crawl/fetchers.py` has the order of the wrappers.
+A wrapper passes on the options that it does not use. `app/crawl/fetchers.py` defines the order of the wrappers.
 """
 
 from __future__ import annotations

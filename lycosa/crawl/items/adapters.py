@@ -1,7 +1,7 @@
 """Registers two more kinds of items with itemadapter: msgspec structs and `lycosa.Item`.
 
-They work with every `ItemAdapter` from then on, also in ItemLoader and in pipelines written for Scrapy. The import is
-slow if Scrapy is installed, because itemadapter imports it: so nothing imports this module before it is needed.
+After the import they work with every `ItemAdapter`, also in ItemLoader and in pipelines written for Scrapy. The import
+is slow if Scrapy is installed, because itemadapter imports Scrapy. So this module is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ItemAdapter"]
 
 
 class LycosaItemAdapter(AdapterInterface):
-    """For `lycosa.Item`, which is a mapping already."""
+    """The adapter for `lycosa.Item`, which is a mapping already."""
 
     @classmethod
     def is_item_class(cls, item_class: type) -> bool:
@@ -57,9 +57,9 @@ class LycosaItemAdapter(AdapterInterface):
 
 
 class StructAdapter(AdapterInterface):
-    """For msgspec structs. A field that is `UNSET` is absent, as in JSON.
+    """The adapter for msgspec structs. A field that is `UNSET` is absent, as in JSON.
 
-    The metadata of a field are the `extra` of its annotation: `title: Annotated[str, Meta(extra={...})]`.
+    The metadata of a field is the `extra` of its annotation: `title: Annotated[str, Meta(extra={...})]`.
     """
 
     @classmethod

@@ -5,10 +5,10 @@
 
 The thread reads whole lines from the position committed in the index up to the limit, which is the committed position
 of the crawl's output. It commits documents and position in one step, so index and items agree after any crash: lines
-whose documents were not committed are indexed again. A page is searchable at most `COMMIT_S` and the time of one batch
+whose documents were not committed are indexed again. A page is searchable within `COMMIT_S` plus the time of one batch
 after `advance`.
 
-An error ends the thread, not the crawl: it is in `error` at once, and `close` raises it.
+An error ends the thread, not the crawl: `error` is set at once, and `close` raises it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMMIT_S = 1.0
 BATCH_DOCS = 200
 BATCH_BYTES = 8 * 1024**2
 LINE_MAX = 64 * 1024**2
-"""Maximum bytes of one item; longer lines count as broken."""
+"""Maximum bytes of one item; a longer line counts as broken."""
 
 
 class Batch(NamedTuple):
@@ -50,8 +50,8 @@ def source_name(path: str | Path) -> str:
 def read_batch(path: Path, position: int, limit_bytes: int) -> Batch:
     """Read at most one batch of items between `position` and `limit_bytes`.
 
-    A last line without newline counts if it is a complete item. Raises `IndexFailure` if the file was replaced, so that
-    `position` means nothing in it.
+    A last line without a newline is read if it is a complete item. Raises `IndexFailure` if the file was replaced, so
+    `position` is invalid.
     """
     documents: list[Document] = []
     broken = 0
@@ -78,11 +78,11 @@ class Indexer:
     def __init__(self, index: Index, path: Path, source: str) -> None:
         self.source = source
         self.position = 0
-        """Bytes of the file that are indexed and committed."""
+        """Number of bytes of the file that are indexed and committed."""
         self.documents = 0
-        """Items indexed by this indexer."""
+        """Number of items indexed by this indexer."""
         self.broken = 0
-        """Lines that are not JSON objects."""
+        """Number of lines that are not JSON objects."""
         self.error: LycosaError | None = None
         """The error that ended the thread."""
         self._index = index
@@ -95,7 +95,7 @@ class Indexer:
         self._thread = threading.Thread(target=self._run, name=f"indexer {path.name}", daemon=True)
 
     def start(self) -> None:
-        """Start at the committed position. Raises `IndexFailure` if the file was replaced since."""
+        """Start the thread at the committed position. Raises `IndexFailure` if the file was replaced since."""
         self.position = self._read = self._limit = self._index.positions().get(self.source, 0)
         if self.position:
             _open_at(self._path, self.position).close()
@@ -103,7 +103,7 @@ class Indexer:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the limit is not reached yet."""
+        """Whether the thread is alive and has not reached the limit."""
         return self._thread.is_alive() and self._read < self._limit
 
     def advance(self, limit_bytes: int) -> None:
@@ -113,9 +113,9 @@ class Indexer:
             self._changed.notify()
 
     def close(self, *, drain: bool = True) -> None:
-        """End the thread and wait for it: index up to the limit, or without `drain` drop what is not committed.
+        """End the thread and wait for it. With `drain` it first indexes up to the limit.
 
-        Raises the error that ended the thread.
+        Without `drain`, documents that are not committed are dropped. Raises the error that ended the thread.
         """
         with self._changed:
             self._closing = True
@@ -131,7 +131,7 @@ class Indexer:
             self._follow()
         except LycosaError as error:
             self.error = error
-        except BaseException as error:  # noqa: BLE001  a panic of tantivy is no Exception
+        except BaseException as error:  # noqa: BLE001  a panic of tantivy is not an Exception
             self.error = IndexFailure(f"indexing {self._path} stopped: {error!r}")
             self.error.__cause__ = error
 
@@ -164,7 +164,7 @@ class Indexer:
             self._index.add(batch.documents)
         if batch.position == self._read:
             with self._changed:
-                if self._limit == limit:  # it is inside a line: wait for the rest of the line
+                if self._limit == limit:  # the limit is inside a line: wait for the rest of the line
                     self._limit = self._read
         self._read = batch.position
         self.documents += len(batch.documents)
@@ -187,7 +187,7 @@ def _document(line: bytes) -> Document | None:
 
 
 def _skip_line(file: BinaryIO, limit_bytes: int) -> int:
-    """Skip the rest of a line that is too long for memory. Return its size."""
+    """Skip the rest of a line that is too long. Return the number of bytes skipped."""
     skipped = 0
     while skipped < limit_bytes:
         piece = file.readline(min(LINE_MAX, limit_bytes - skipped))
@@ -198,12 +198,12 @@ def _skip_line(file: BinaryIO, limit_bytes: int) -> int:
 
 
 def _open_at(path: Path, position: int) -> BinaryIO:
-    """Open the file at `position`. Raises `IndexFailure` unless a line ends there: then the file was replaced."""
+    """Open the file at `position`. Raises `IndexFailure` if no line ends there, because the file was replaced."""
     try:
         file = path.open("rb")
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, position - 1))
-        # The newline is before `position`, or after it if the last line was read before its newline was written.
+        # The newline is before `position`; or after it, if the last line was read before its newline was written.
         around = file.read(2) if position else b"\n"
         file.seek(position)
     except OSError as error:

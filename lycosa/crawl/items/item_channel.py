@@ -1,7 +1,8 @@
-"""Passes items page by page to a loop: `async for item in crawl.stream()`. A page is done once its items are received.
+"""Passes items page by page to a loop: `async for item in crawl.stream()`. A page is done when its items are received.
 
-An item counts as received when the next one is requested, so the crawl runs no faster than the loop. If the loop ends
-in the middle of a page, the next run of a durable crawl yields that page again: at least once, and nothing is lost.
+An item counts as received when the next one is requested, so the crawl is no faster than the loop. If the loop ends in
+the middle of a page, the next run of a durable crawl yields the items of that page again. So each item is delivered at
+least once, and none is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class ItemChannel:
         self._closed = False
 
     async def send(self, items: Sequence[Any]) -> None:
-        """Return when all of the items were received; other pages wait until then."""
+        """Send the items of one page. Return when all of them were received; other pages wait until then."""
         async with self._page_lock:
             self._all_received.clear()
             self._items.extend(items)
@@ -35,7 +36,7 @@ class ItemChannel:
                 self._items.clear()
 
     async def receive(self) -> Any:
-        """Return the next item and confirm the previous one. Raises `StopAsyncIteration` at the end."""
+        """Confirm the previous item, and return the next one. Raises `StopAsyncIteration` at the end."""
         if self._has_unconfirmed and not self._items:
             self._all_received.set()
         self._has_unconfirmed = False
@@ -48,6 +49,6 @@ class ItemChannel:
         return self._items.popleft()
 
     def close(self) -> None:
-        """End `receive` once no items are left."""
+        """Make `receive` raise `StopAsyncIteration` when no items are left."""
         self._closed = True
         self._changed.set()

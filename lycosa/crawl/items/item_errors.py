@@ -16,10 +16,10 @@ import msgspec
 from lycosa.core.errors import BadItem
 
 SHOWN_MAX = 40
-"""Maximum characters shown of a value."""
+"""Maximum number of characters shown of a value."""
 
 PROBLEMS_MAX = 3
-"""Maximum problems listed for one item; of the others only the number."""
+"""Maximum number of problems listed for one item; the rest are only counted."""
 
 QUOTED_TYPE = re.compile(r"`([^`]*)`")
 ITEM_CLASS_AT_END = re.compile(r"(.*) \(([^\W\d][\w.<>]*)\)", re.DOTALL)
@@ -28,7 +28,7 @@ MSGSPEC_ERROR = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 
 
 def explain(error: BaseException, url: str = "") -> str | None:
-    """Return the line about an item, with the URL of its page; None if the error is not about an item."""
+    """Return a line that explains the error, with the URL of the page; None if the error is not about an item."""
     if (problems := _problems(error)) is not None:
         item_class, text = problems[0], _join(problems[1])
     elif isinstance(error, BadItem):
@@ -62,7 +62,7 @@ def _join(problems: Sequence[str]) -> str:
 
 
 def _problems(error: BaseException, values: Mapping[str, Any] | None = None) -> tuple[str, list[str]] | None:
-    """Return the item class, if the error names it, and what is wrong with each field."""
+    """Return the name of the item class ("" if unknown) and what is wrong with each field; None for other errors."""
     if isinstance(error, msgspec.ValidationError):
         return "", [_msgspec_problem(str(error), values)]
     module = type(error).__module__.partition(".")[0]
@@ -123,7 +123,7 @@ def _argument_problem(text: str) -> str:
     text = re.sub(r"^\S*__init__\(\) ", "", text)
     name = re.search(r"'([^']*)'", text)
     if name and "unexpected" in text:
-        return f"{name[1]}: is no field"
+        return f"{name[1]}: is not a field"
     if name and "missing" in text:
         return f"{name[1]}: is missing"
     return text

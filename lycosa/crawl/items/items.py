@@ -1,8 +1,8 @@
-"""The kinds of items, and one interface to all of them.
+"""The kinds of items, and one interface for all of them.
 
 Items are dicts, `lycosa.Item`, msgspec structs, dataclasses, attrs classes, pydantic models and Scrapy's items.
-`is_item` imports no library: if a library is not loaded yet, the object cannot be one of its items. `adapt` returns a
-mutable mapping for any item; `lycosa.ItemAdapter`, the class of itemadapter, can do more.
+`is_item` imports no library: if a library is not loaded, the object cannot be one of its items. `adapt` returns a
+mutable mapping for any item; `lycosa.ItemAdapter`, the class of itemadapter, has more methods.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Field(dict[str, Any]):
 
 @public
 class Item(MutableMapping[str, Any]):
-    """A dict of declared fields: `class Book(Item): title = Field()`. Raises `KeyError` for any other field."""
+    """A dict with declared fields: `class Book(Item): title = Field()`. Raises `KeyError` for other fields."""
 
     fields: ClassVar[dict[str, Field]] = {}
     _own_fields: ClassVar[dict[str, Field]] = {}
@@ -41,7 +41,7 @@ class Item(MutableMapping[str, Any]):
         super().__init_subclass__(**options)
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
         for name in own:
-            delattr(cls, name)  # so that item.title is an error; item["title"] is right
+            delattr(cls, name)  # makes item.title an error; item["title"] is right
         cls._own_fields = {**vars(cls).get("fields", {}), **own}
         declared = [vars(base).get("_own_fields", {}) for base in reversed(cls.__mro__)]
         cls.fields = {name: field for fields in declared for name, field in fields.items()}
@@ -110,7 +110,7 @@ def is_item(value: object) -> bool:
 
 
 def validates(item_class: Any) -> bool:
-    """Return whether an item class needs all values when it is created; other items are created empty and filled."""
+    """Return whether items of this class need all values when they are created. Others are created empty and filled."""
     if not isinstance(item_class, type):
         return False
     models = [base for module, name in MODELS if (base := _loaded(module, name))]
@@ -125,7 +125,7 @@ def _loaded(module: str, name: str) -> Any:
 
 
 def adapt(item: Any) -> MutableMapping[str, Any]:
-    """Return a mapping that reads and changes the item. Raises `TypeError` for anything but an item."""
+    """Return a mapping that reads and changes the item. Raises `TypeError` if `item` is not an item."""
     if isinstance(item, (dict, Item)):
         return item
     from lycosa.crawl.items.adapters import ItemAdapter

@@ -9,7 +9,7 @@
     loader.add_css("title", "h1::text")
     return loader.load_item()
 
-A subclass of itemloaders' class with two differences. An item class that validates (msgspec, pydantic, attrs,
+This is a subclass of itemloaders' class with two differences. An item class that validates (msgspec, pydantic, attrs,
 dataclass) gets all values at once in `load_item`, so its fields need no defaults. A validation error becomes a
 `BadItem` that names the field.
 """
@@ -32,7 +32,7 @@ from lycosa.crawl.items.items import validates
 class ItemLoader(itemloaders.ItemLoader):
     """Loads one item from a response, a selector, or values. `item` is an existing item to fill.
 
-    `item_class` is the class of an item that `load_item` creates, else None.
+    `item_class` is the class that `load_item` instantiates; None if the item exists from the start.
     """
 
     default_item_class: Any = dict
@@ -66,5 +66,5 @@ class ItemLoader(itemloaders.ItemLoader):
         if self.item_class is None:
             return super()._get_item_field_attr(field_name, key, default)
         if field_name not in (ItemAdapter.get_field_names_from_class(self.item_class) or ()):
-            raise BadItem(f"{field_name}: is no field ({self.item_class.__name__})")
+            raise BadItem(f"{field_name}: is not a field ({self.item_class.__name__})")
         return ItemAdapter.get_field_meta_from_class(self.item_class, field_name).get(key, default)

@@ -1,4 +1,4 @@
-"""The item of a crawl without a spider."""
+"""The item that a crawl of URLs, without a user's spider, writes for each page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from lycosa.core.public import public
 
 @public
 class PageItem(msgspec.Struct):
-    """One item for each 2xx response of an allowed content type. `out_links` is a count, `fetched_at` ISO 8601 in UTC,
-    `fingerprint` 16 hexadecimal digits."""
+    """The item of a 2xx response with an allowed content type.
+
+    `out_links` is the number of links, `fetched_at` is in ISO 8601 in UTC, `fingerprint` has 16 hexadecimal digits.
+    """
 
     url: str
     final_url: str

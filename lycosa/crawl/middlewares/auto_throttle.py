@@ -1,6 +1,6 @@
 """Auto-throttle: adapts the crawl delay of each host to its latency and errors (`frontier.core.auto_throttle`).
 
-The delay never falls below what the host asks for. Responses that did not come from the host (cached, made by a
+The delay is never shorter than the host's Crawl-delay. Responses that did not come from the host (from the cache or a
 middleware) are ignored, and so are requests with `autothrottle_dont_adjust_delay` in their meta.
 """
 
@@ -19,13 +19,13 @@ from lycosa.http.core.request import Request
 log = logging.getLogger(__name__)
 
 SetDelay = Callable[[str, float], Awaitable[None] | None]
-"""(host key, delay in seconds)."""
+"""Takes a host key and the delay in seconds."""
 
 
 class Throttle:
     """Feeds responses and failures to `throttle`, and passes its delays to `set_delay`.
 
-    `now` returns unix seconds. With `debug` every change is logged.
+    `now` returns unix seconds. `debug`: whether to log every change.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Throttle:
 
     def process_response(self, request: Request, response: Response) -> Response | Awaitable[Response]:
         timings = response.raw.timings
-        # Without a time to the first byte, the response did not come from the host.
+        # A response without a time to the first byte did not come from the host.
         if not timings.first_byte_s or request.get_meta("autothrottle_dont_adjust_delay"):
             return response
         host, now, status = host_of(request), response.fetched_at, response.status

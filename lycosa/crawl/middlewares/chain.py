@@ -1,9 +1,8 @@
 """Middlewares: downloader middlewares between engine and fetcher, spider middlewares between engine and spider.
 
-A middleware is any object with one or more of these methods; each may be `async`. A class is created by its
-`from_crawler(crawler)`, or without arguments. Methods for requests and for the input of a spider are called in
-ascending order of the middlewares' numbers, those for responses, exceptions and the output of a spider in descending
-order.
+A middleware is any object with one or more of these methods; each may be `async`. A class is instantiated with its
+`from_crawler(crawler)`, or without arguments. The methods for requests and for the input of a spider are called in
+ascending order of the middlewares' numbers, the others in descending order.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ class ProcessesSpiderInput(Protocol):
     """A spider middleware that receives responses before their callback."""
 
     def process_spider_input(self, response: Response) -> Any:
-        """Return None; an exception goes to the errback."""
+        """Return None to continue, or raise an exception, which goes to the errback."""
 
 
 @runtime_checkable
 class ProcessesSpiderOutput(Protocol):
-    """A spider middleware that receives what callbacks yield."""
+    """A spider middleware that receives the items and requests of callbacks."""
 
     def process_spider_output(self, response: Response, result: Any) -> Iterable[Any] | AsyncIterable[Any]:
         """Yield items and requests."""
@@ -73,7 +72,7 @@ class ProcessesSpiderOutput(Protocol):
 
 @runtime_checkable
 class ProcessesSpiderExceptions(Protocol):
-    """A spider middleware that receives what callbacks raise."""
+    """A spider middleware that receives the exceptions of callbacks."""
 
     def process_spider_exception(self, response: Response, exception: Exception) -> Any:
         """Return None to pass the exception on, or items and requests to use as the result of the callback."""
@@ -81,7 +80,7 @@ class ProcessesSpiderExceptions(Protocol):
 
 @runtime_checkable
 class ProcessesResults(Protocol):
-    """The fast form of a spider middleware: it receives all results of a page at once, sorted by kind."""
+    """The fast kind of spider middleware: it receives all results of a page at once, grouped by type."""
 
     def process_results(self, response: Response, results: Results) -> Results:
         """Return the results to continue with."""
@@ -110,7 +109,7 @@ class PlacedMiddleware(NamedTuple):
 
 
 class DownloaderChain:
-    """The downloader middlewares in order, as lists of methods to call. Raises `BadMiddleware`."""
+    """The downloader middlewares, as ordered lists of the methods to call. Raises `BadMiddleware`."""
 
     def __init__(self, placed: Sequence[PlacedMiddleware], spider: object) -> None:
         parts = [each.part for each in sorted(placed, key=lambda each: each.order)]
@@ -121,11 +120,11 @@ class DownloaderChain:
 
 
 class SpiderChain:
-    """The spider middlewares in order, as lists of methods to call. Raises `BadMiddleware`.
+    """The spider middlewares, as ordered lists of the methods to call. Raises `BadMiddleware`.
 
-    The entries of `outputs` and `exceptions` begin with the place of their middleware, 0 for the one nearest to the
-    spider: what one of them returns goes to those of higher places. `outputs` has `process_results` (marked True) or
-    else `process_spider_output` of each middleware.
+    The entries of `outputs` and `exceptions` begin with the place of their middleware, which is 0 for the one nearest
+    to the spider. Results of one middleware go to those at higher places. For each middleware, `outputs` has its
+    `process_results` (marked True) or, without one, its `process_spider_output`.
     """
 
     def __init__(self, placed: Sequence[PlacedMiddleware], spider: object) -> None:
@@ -143,26 +142,26 @@ class SpiderChain:
 
 
 def methods(parts: Iterable[Any], name: str, spider: object) -> list[Method]:
-    """Return this method of each part that has it, bound to the spider if it takes one."""
+    """Return this method of each middleware that has it. The spider is passed to methods that take it."""
     found = (getattr(part, name, None) for part in parts)
     return [with_spider(method, METHODS[name], spider) for method in found if method is not None]
 
 
 def with_spider(method: Method, count: int, spider: object) -> Method:
-    """Return the method as a function of `count` arguments. Raises `BadMiddleware`."""
+    """Return a function of `count` arguments that also passes the spider if needed. Raises `BadMiddleware`."""
     try:
         signature = inspect.signature(method)
-    except (TypeError, ValueError):  # built into C: without a signature, it is called as documented
+    except (TypeError, ValueError):  # written in C, without a signature: call it without the spider
         return method
     arguments = [None] * count
-    # By name first: a method may have optional arguments before `spider`.
+    # Try by name first, because a method may have optional arguments before `spider`.
     if "spider" in signature.parameters and _takes(signature, arguments, spider=spider):
         return wraps(method)(lambda *args: method(*args, spider=spider))
     if _takes(signature, arguments):
         return method
     if _takes(signature, [*arguments, spider]):
         return wraps(method)(lambda *args: method(*args, spider))
-    raise BadMiddleware(f"{method.__qualname__}{signature} does not take what it is called with")
+    raise BadMiddleware(f"{method.__qualname__}{signature} cannot be called with its arguments")
 
 
 def _takes(signature: inspect.Signature, arguments: Sequence[object], **named: object) -> bool:

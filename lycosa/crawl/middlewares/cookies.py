@@ -2,16 +2,16 @@
 
 | in `meta`               | meaning                                                                   |
 |-------------------------|---------------------------------------------------------------------------|
-| `cookiejar`             | the jar of this request: a text or a number; without it, the default jar  |
+| `cookiejar`             | the jar of this request: a string or number; without it, the default jar  |
 | `proxy_session`         | without a `cookiejar`, each session of a proxy pool has its own jar       |
 | `dont_merge_cookies`    | send no cookies of the jar, and store none in it                          |
 
-`Request.cookies` go into the jar, and from there into every later request they match. The `Cookie` header is made from
-the jar alone: one written by hand is sent only with `dont_merge_cookies` (as in Scrapy).
+`Request.cookies` are stored in the jar and sent with every later request that they match. The `Cookie` header is made
+only from the jar. A `Cookie` header set by the user is sent only with `dont_merge_cookies` (as in Scrapy).
 
-Changed jars are saved before each commit, session cookies too: a crawl that resumes continues its sessions. The least
-recently used jars leave the memory, and are read back from the store when needed. Jars may be `shared` with the other
-workers of a crawl.
+Changed jars are saved before each commit, including session cookies, so a crawl that resumes continues its sessions.
+The least recently used jars are evicted from memory, and loaded from the store when needed. Jars may be `shared` with
+the other workers of a crawl.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from lycosa.storage.ports import KeyStore
 log = logging.getLogger(__name__)
 
 TABLE = "cookies"
-"""The table of the key store. Its keys are JSON: the owner of a jar and its `cookiejar`."""
+"""The table of the key store. A key is JSON: the owner of the jar and its `cookiejar`."""
 
 WARNINGS_MAX = 20
 """Maximum number of warnings about invalid cookies of requests."""
 
 
 class Cookies:
-    """The cookie jars of one spider, the `owner`, in `store`. `debug` logs what is sent and received.
+    """The cookie jars of one spider, the `owner`, in `store`. `debug` logs the cookies sent and received.
 
     Raises `StorageError`.
     """
@@ -73,13 +73,13 @@ class Cookies:
             shared.subscribe(self._on_shared)
 
     def process_request(self, request: Request) -> None:
-        """Store the cookies of the request in its jar, and send those of the jar."""
+        """Store the request's cookies in its jar, and set its `Cookie` header from the jar."""
         if request.get_meta("dont_merge_cookies"):
             return
         jar = self._jar(request)
         if request.cookies:
             self._warn(jar.set(request.url, request.cookies, self._clock.now()))
-        # Most jars have no cookies for most hosts; finding that out is much cheaper than building a header.
+        # Most jars have no cookies for most hosts, and checking that is much cheaper than building a header.
         header = jar.header(request.url, self._clock.now()) if jar.of_host(request.url) else ""
         if header:
             request.headers["Cookie"] = header
@@ -89,7 +89,7 @@ class Cookies:
             del request.headers["Cookie"]
 
     def process_response(self, request: Request, response: Response) -> Response:
-        """Store what the response sets in the jar of its request."""
+        """Store the cookies of the response in the jar of its request."""
         headers = response.raw.headers
         if not headers.may_have(b"set-cookie") or request.get_meta("dont_merge_cookies"):
             return response
@@ -101,15 +101,15 @@ class Cookies:
         return response
 
     def reset(self, request: Request) -> None:
-        """Clear the jar of this request, which belongs to a previous proxy, unless the user chose the jar."""
+        """Clear the jar of this request, unless the user chose it, because its cookies belong to another proxy."""
         if request.get_meta("cookiejar") is None and not request.get_meta("dont_merge_cookies"):
             self._jar(request).clear()
             self.process_request(request)
 
     def save(self) -> None:
-        """Put the changed jars into the store; its next flush makes them durable."""
+        """Put the changed jars into the store, whose next flush makes them durable."""
         changed = self._jars.changed()
-        if self._default.changed:  # the default jar is not among the others, so that it is never evicted
+        if self._default.changed:  # the default jar is not in `_jars`, so that it is never evicted
             self._default.changed = False
             changed.append((self._name(None), self._default))
         for name, jar in changed:
@@ -132,7 +132,7 @@ class Cookies:
         try:
             return msgspec.json.encode((self._owner, key)).decode()
         except (TypeError, ValueError, OverflowError) as error:
-            raise BadSpider(f"the cookiejar in meta is a {type(key).__name__}: write a text or a number") from error
+            raise BadSpider(f"the cookiejar in meta is a {type(key).__name__}: write a string or a number") from error
 
     def _load(self, name: str) -> CookieJar:
         data = self._store.get(TABLE, name)

@@ -1,4 +1,4 @@
-"""Counts requests to the fetcher and their responses, and sends the signals about them."""
+"""Counts the requests to the HTTP cache and the fetcher and their responses, and sends the signals about them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DownloaderStats:
         count = self._count
         count("downloader/request_count")
         count("downloader/request_method_count/" + request.method)
-        # 12 bytes of the request line are neither method nor URL: a space, and ` HTTP/1.1` with its line end.
+        # The request line has 12 more bytes than method and URL: a space, ` HTTP/1.1` and the line end.
         count("downloader/request_bytes", len(request.method) + len(request.url) + len(request.body) + 12)
         if self._signals.on_request_reached_downloader:
             self._signals.post(request_reached_downloader, request=request, spider=self._spider)
@@ -52,5 +52,5 @@ class DownloaderStats:
             self._signals.post(request_left_downloader, request=request, spider=self._spider)
 
 
-# Made once: formatting the name for each response would cost more than counting.
+# Created once, because formatting the name for each response would cost more than counting.
 _STATUS = [f"downloader/response_status_count/{status}" for status in range(600)]

@@ -1,4 +1,4 @@
-"""Counts requests by depth, and lowers their priority with it. The scope enforces the depth limit."""
+"""Counts requests by depth, and lowers their priority by depth. The scope enforces the depth limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lycosa.crawl.spiders.results import Results
 
 
 class Depth:
-    """Subtracts `priority` from the priority of a request for each link between it and a start URL."""
+    """Subtracts `priority` times the depth of a request from its priority."""
 
     def __init__(self, priority: int, stats: StatsCollector) -> None:
         self._priority = priority

@@ -1,12 +1,12 @@
-"""Sends user name and password (HTTP Basic, RFC 7617) to one domain and its subdomains only.
+"""Sends a user name and password (HTTP Basic, RFC 7617) only to one domain and its subdomains.
 
     class Intranet(Spider):
         http_user = "ann"
         http_pass = "secret"
         http_auth_domain = "example.com"    # None: to every host
 
-or the settings of these names. A request that has an `Authorization` header keeps it. A redirect to another domain does
-not get the password.
+The settings of these names work too. A request that has an `Authorization` header keeps it. A redirect to another
+domain does not receive the password.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DOMAIN_ADVICE = "write http_auth_domain = 'example.com' too, so that no other si
 
 
 class HttpAuth:
-    """Authorizes requests to `domain` (None: all). Raises `BadSpider`."""
+    """Adds the `Authorization` header to requests to `domain` (None: to all hosts). Raises `BadSpider`."""
 
     def __init__(self, user: str, password: str, domain: str | None) -> None:
         if ":" in user:
@@ -33,9 +33,9 @@ class HttpAuth:
 
     @classmethod
     def of(cls, spider: Spider, user: str = "", password: str = "", domain: str = "") -> HttpAuth | None:
-        """Return the middleware for the spider's attributes, or else for the given settings; None without either.
+        """Return the middleware for the spider's attributes, else for the given settings; None if neither is set.
 
-        Raises `BadSpider` or `BadSetting` if no domain is given.
+        Raises `BadSpider` or `BadSetting` if there is no domain.
         """
         name, secret = getattr(spider, "http_user", ""), getattr(spider, "http_pass", "")
         if name or secret:
@@ -47,24 +47,24 @@ class HttpAuth:
         return cls(user, password, domain) if user or password else None
 
     def process_request(self, request: Request) -> None:
-        begin = url_prefix(request.url)
-        covered = self._covered.get(begin)
+        prefix = url_prefix(request.url)
+        covered = self._covered.get(prefix)
         if covered is None:
-            covered = self._covers(begin)
+            covered = self._covers(prefix)
         if covered and not request.has_header("Authorization"):
             request.headers["Authorization"] = self._header
 
-    def _covers(self, begin: str) -> bool:
-        origin = origin_of(begin)
+    def _covers(self, prefix: str) -> bool:
+        origin = origin_of(prefix)
         covers = origin is not None and (not self._domain or self._domain in origin.names())
         if len(self._covered) >= ORIGINS_MAX:
             self._covered.clear()
-        self._covered[begin] = covers
+        self._covered[prefix] = covers
         return covers
 
 
 def basic(user: str, password: str) -> str:
-    """Return the value of the header: in Latin-1, as servers traditionally read it, or UTF-8 for other characters."""
+    """Return the value of the header, encoded in Latin-1 as most servers expect, or in UTF-8 if that is impossible."""
     pair = f"{user}:{password}"
     try:
         octets = pair.encode("latin-1")

@@ -1,11 +1,12 @@
-"""The HTTP cache: serves stored responses and stores new ones. `http.core.cache_rules` decides, this module acts.
+"""The HTTP cache: serves stored responses and stores new ones, by the decisions of `http.core.cache_rules`.
 
 It is the middleware nearest to the fetcher (order 900). A response from the cache has the flag "cached". If the host
-was contacted, it has a second flag: "revalidated" (a 304 confirmed it) or "stale" (the host failed, and the stored
+was contacted, it has a second flag: "revalidated" (a 304 confirmed it) or "stale" (the host failed, so the stored
 response is used instead).
 
-A request that the engine makes conditional, because its page was fetched before (`crawl.fetching.validators`), bypasses
-the cache: its 304 must reach the engine. If the store fails, this is logged once, and the crawl continues without it.
+A page that was fetched before is requested conditionally by the engine (`crawl.fetching.validators`). Such a request
+bypasses the cache, because its 304 must reach the engine. If the store fails, this is logged once, and the crawl
+continues without a cache.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class _Pending(NamedTuple):
 class HttpCache:
     """The cache of one spider.
 
-    `defaults` are the header fields sent with every request, by lower-case name: Vary may refer to them. `accept` is
-    the filter of bodies that the fetcher has too. `count` is called with the name of a stat, without "httpcache/".
-    `owner` is the name of the spider; other spiders may use the same store.
+    `defaults` are the header fields sent with every request, by lower-case name, because Vary may refer to them.
+    `accept` is the body filter of the fetcher. `count` is called with the name of a stat, without "httpcache/". `owner`
+    is the name of the spider, if other spiders use the same store.
     """
 
     store: HttpCacheStore
@@ -64,10 +65,10 @@ class HttpCache:
 
     _disabled: bool = field(init=False, default=False)
     _pending: dict[int, _Pending] = field(init=False, default_factory=dict)
-    """By the id of the request, as long as the request lives."""
+    """By the id of the request, for as long as the request object exists."""
 
     async def process_request(self, request: Request) -> Response | Ignored | None:
-        """Return the stored response if it may be served; else make the request conditional if possible."""
+        """Return the stored response if it may be served, else make the request conditional if possible."""
         query = self._query(request)
         if self._bypasses(request, query):
             return None
@@ -90,11 +91,11 @@ class HttpCache:
         return None
 
     async def process_response(self, request: Request, response: Response) -> Response:
-        """Store the response if that is allowed. Return the stored one if the host confirms it with a 304."""
+        """Store the response if allowed. Return the stored one if the host confirmed it with a 304, or failed."""
         if CACHED in response.flags:
             return response
         pending = self._take_pending(request)
-        if response.raw.refused:  # it depends on the proxy, so it is not for the cache
+        if response.raw.refused:  # the response depends on the proxy, so it is not cached
             return response
         query = self._query(request)
         if request.get_meta(DONT_CACHE) or not self.rules.applies_to(query):
@@ -114,7 +115,7 @@ class HttpCache:
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> Response | None:
-        """Return the stored response, although stale, if it may replace one of a host that cannot be reached."""
+        """Return the stored response, although stale, if it may be used when the host cannot be reached."""
         pending = self._take_pending(request)
         if pending is None or not pending.decision.serve_on_error:
             return None
@@ -130,7 +131,7 @@ class HttpCache:
         return is_refetch and not isinstance(self.rules, ReplayRules)
 
     def _query(self, request: Request) -> CacheQuery:
-        if isinstance(self.rules, ReplayRules):  # ignores headers: tokens differ from run to run
+        if isinstance(self.rules, ReplayRules):  # ignores headers, because tokens in them differ from run to run
             return CacheQuery(request.method, request.url)
         fields = {name.lower(): value for name, value in request.headers.items()} if not request.is_plain else {}
         return CacheQuery(request.method, request.url, {**self.defaults, **fields})
@@ -147,7 +148,7 @@ class HttpCache:
             await self._delete(self._key(query, request))
 
     async def _invalidate(self, query: CacheQuery, request: Request, raw: model.HttpResponse) -> None:
-        # Another method may have changed the resource (RFC 9111 §4.4).
+        # A method that is not safe may have changed the resource (RFC 9111 §4.4).
         for url in cache_rules.urls_to_invalidate(query, raw):
             for method in ("GET", "HEAD"):
                 await self._delete(self._key(query._replace(method=method, url=url), request, body=b""))
@@ -160,7 +161,7 @@ class HttpCache:
         latest: model.HttpResponse | None = None,
         *flags: str,
     ) -> Response:
-        """Return the stored response, with the cookies of `latest`, the response that the host has just sent."""
+        """Return the stored response, with the cookies of `latest`, the new response of the host if there is one."""
         headers = cache_rules.headers_to_serve(stored, now)
         if latest is not None and "set-cookie" in latest.headers:
             cookies = (("set-cookie", value) for value in latest.headers.getlist("set-cookie"))
@@ -170,14 +171,14 @@ class HttpCache:
         )
         if latest is not None:
             raw.timings, raw.size_bytes = latest.timings, latest.size_bytes
-        # The crawl that stored the body may have accepted other content types than this one.
+        # The crawl that stored the body may have accepted content types that this crawl does not.
         raw.skipped = self.accept is not None and not self.accept(raw.status, headers)
         response = Response.of(raw, request, stored.received_at)
         response.flags = [CACHED, *flags]
         return response
 
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """Return the key of a response. What one spider gets for its cookies is not served to another one."""
+        """Return the key of a response: with the jar and, for a request with cookies unless replaying, the spider."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):
@@ -208,16 +209,16 @@ class HttpCache:
 
     def _disable(self, error: StateError) -> None:
         if not self._disabled:
-            log.warning("the HTTP cache is not used any more: %s", error)
+            log.warning("the HTTP cache is no longer used: %s", error)
         self._disabled = True
 
     def _add_pending(self, request: Request, stored: StoredResponse, decision: CacheDecision) -> None:
         number = id(request)
-        # Not every request is answered: a middleware nearer to the fetcher may replace it.
+        # The weak reference removes the entry of a request that never gets a response, because it was replaced.
         self._pending[number] = _Pending(ref(request, lambda _: self._pending.pop(number, None)), stored, decision)
 
     def _take_pending(self, request: Request) -> _Pending | None:
-        """Return what waited for revalidation, and restore the request as the spider made it."""
+        """Return the pending revalidation, if any, and remove the conditions that it added to the request."""
         pending = self._pending.pop(id(request), None)
         if pending is not None:
             for name in pending.decision.conditions:

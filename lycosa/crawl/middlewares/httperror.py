@@ -1,4 +1,4 @@
-"""Passes 2xx responses and the handled statuses to the callbacks; for other responses the errback is called."""
+"""Passes responses with 2xx or a handled status to the callback, and other responses to the errback."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from lycosa.crawl.spiders.response import Response
 
 
 class HttpErrors:
-    """Rejects responses whose status is not handled."""
+    """Raises `HttpError` for responses whose status is neither 2xx nor handled."""
 
     def __init__(self, statuses: HandledStatuses, stats: StatsCollector) -> None:
         self._statuses = statuses
         self._stats = stats
 
     def process_spider_input(self, response: Response) -> None:
-        """Raise `HttpError` for a status that is not handled."""
         status = response.raw.status
         if not 200 <= status < 300 and not self._statuses.is_handled(response.request, status):
             self._stats.inc_value("httperror/response_ignored_count")

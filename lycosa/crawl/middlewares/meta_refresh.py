@@ -1,8 +1,8 @@
-"""Follows meta refreshes like redirects: the record is done, its target is queued at the same depth (order 580).
+"""Follows meta refreshes like redirects: the record is done, and its target is queued at the same depth (order 580).
 
-A page that reloads itself, leads back to an earlier URL, or refreshes too often in a row (a slide show) goes to the
-callback. Exception: it set a cookie and reloads almost at once, to check that cookies come back; then it is followed.
-`dont_redirect` in meta passes every response on.
+A page that reloads itself, leads back to an earlier URL, or comes after `max_redirects` redirects in a row (a slide
+show) goes to the callback. Exception: the refresh is followed if the page set a cookie and reloads within
+COOKIE_CHECK_MAX_S, to check whether cookies come back. With `dont_redirect` in meta no refresh is followed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ HTML = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xht
 
 
 class MetaRefresh:
-    """Follows refreshes with a delay of up to `delay_max_s`, at most `max_redirects` in a row.
+    """Follows refreshes with a delay of at most `delay_max_s`, and at most `max_redirects` in a row.
 
-    Those inside one of `ignore_tags` (noscript, for example) are ignored.
+    Refreshes inside one of `ignore_tags` (noscript, for example) are ignored.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Drops queued requests that are out of scope, for example because the settings have changed since they were queued.
 
-Links are checked when they are found; start requests are always in scope. `allow_offsite` in meta allows any host, but
-the depth limit and the URL patterns still apply.
+Links are also checked when they are found. Start requests are always in scope. `allow_offsite` in meta allows any host,
+but the depth limit and the URL patterns still apply.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ALLOW_OFFSITE = "allow_offsite"
 
 
 class Offsite:
-    """Ignores requests out of `scope`."""
+    """Drops requests out of `scope`."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope

@@ -1,7 +1,7 @@
 """Retries pages that were refused through several proxies of the pool, like other failures.
 
-The fetcher leases the proxies (`fetching/proxying/pooled_fetcher.py`), behind the cache, which needs none. After the
-last retry the response (a 403, a captcha) goes to the errback, or to a callback that handles its status.
+The fetcher leases the proxies (`fetching/proxying/pooled_fetcher.py`), so a response from the cache needs none. After
+the last retry the response (a 403 or a captcha) goes to the errback, or to a callback that handles its status.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lycosa.http.core.request import Request
 
 
 class ProxyRefusals:
-    """Retries refused responses."""
+    """Retries responses that were refused through every proxy tried."""
 
     def __init__(self, retrying: RetryDecider, statuses: HandledStatuses) -> None:
         self._retrying = retrying

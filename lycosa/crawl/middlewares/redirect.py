@@ -1,6 +1,7 @@
-"""Follows redirects (RFC 9110 §15.4): the record is done; its target is queued at the same depth, checked like a link.
+"""Follows redirects (RFC 9110 §15.4): the record is done, and its target is queued at the same depth.
 
-`dont_redirect` in meta, or a status that the spider or the request handles, passes the response on.
+The target is checked like a link. A redirect is not followed with `dont_redirect` in meta, or if the spider or the
+request handles its status.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 COOKIES_CHANGED = "cookies changed"
-"""The flag of a response that changed a cookie jar: the same URL may now get another response."""
+"""The flag of a response that changed a cookie jar, so that the same URL may now get a different response."""
 
 
 class Redirect:
@@ -37,7 +38,7 @@ class Redirect:
         if self._is_loop(request, replacement):
             if COOKIES_CHANGED not in response.flags:
                 return Failed("redirect loop", cause=response)
-            replacement.dont_filter = True  # known, but with the new cookie the response may differ
+            replacement.dont_filter = True  # the URL is known, but with the new cookie the response may differ
         if replacement_count(request) >= self._max:
             return Failed(f"more than {self._max} redirects", cause=response)
         return Replace(replacement, "redirect", size)

@@ -1,7 +1,7 @@
-"""Sets the `Referer` header of requests that a page yields, by a referrer policy (`http/core/referrer.py`).
+"""Sets the `Referer` header of the requests found on a page, by a referrer policy (`http/core/referrer.py`).
 
 The policy is `referrer_policy` in the meta of the request, else the page's `Referrer-Policy` header, else the setting.
-A request that has the header keeps it. Start requests and plain links get none.
+A request that has a `Referer` header keeps it. Start requests and plain links get none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WARNINGS_MAX = 20
 
 
 class Referer:
-    """`policy` applies to pages without one. Raises `BadSetting`."""
+    """Sets the header. `policy` is the default for pages without a policy. Raises `BadSetting`."""
 
     def __init__(self, policy: str = "scrapy-default") -> None:
         known = policy_of(policy)
@@ -30,7 +30,7 @@ class Referer:
         self._unknown: set[str] = set()
 
     def process_results(self, response: Response, results: Results) -> Results:
-        if not results.requests or not response.raw.status:  # status 0: no page, an errback handled a failure
+        if not results.requests or not response.raw.status:  # status 0: an errback handled a failure without a page
             return results
         page = self._of_page(response)
         for request in results.requests:

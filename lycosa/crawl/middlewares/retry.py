@@ -1,8 +1,8 @@
-"""Retries failed requests: statuses of the retry list, and broken transfers. The last failure goes to the errback.
+"""Retries failed requests: statuses of the retry list, and failed transfers. The last failure goes to the errback.
 
-`dont_retry` and `max_retry_times` in meta override the settings. A status that the callback handles
-(`handle_httpstatus_list`) is retried as often, then goes to the callback. A host that asked for a pause (Retry-After)
-gets it after the last try too.
+`dont_retry` and `max_retry_times` in meta override the settings. If the callback handles the status
+(`handle_httpstatus_list`), the request is retried too, but the last response goes to the callback. The host is blocked
+for its Retry-After even after the last try.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Returned = Response | Failed | Awaitable[Response | Failed]
 
 
 class Retry:
-    """Retries by `retrying`. `block_host(host, until)` blocks a host in the frontier."""
+    """Retries as `retrying` decides. `block_host(host, until)` blocks a host in the frontier."""
 
     def __init__(self, retrying: RetryDecider, statuses: HandledStatuses, block_host: BlockHost | None = None) -> None:
         self._retrying = retrying
@@ -32,7 +32,7 @@ class Retry:
 
     def process_response(self, request: Request, response: Response) -> Returned:
         if response.raw.status not in self._list:
-            return response  # no coroutine: this is the path of nearly all responses
+            return response  # nearly all responses take this path, so it needs no coroutine
         verdict = self._retrying.after_status(request, response)
         handled = verdict.retry_at is None and self._statuses.is_handled(request, response.status)
         return self._with_block(request, verdict, response if handled else verdict)
@@ -45,7 +45,7 @@ class Retry:
         return self._with_block(request, verdict, verdict)
 
     def _with_block(self, request: Request, verdict: Failed, result: Response | Failed) -> Returned:
-        """Return the result once the host is blocked. A verdict with a retry carries the block itself."""
+        """Block the host if needed, and return the result. With a retry, the engine applies the block."""
         if self._block_host is None or verdict.retry_at is not None or not verdict.block_until:
             return result
         return _after(self._block_host(host_of(request), verdict.block_until), result)

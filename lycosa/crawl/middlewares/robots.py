@@ -1,7 +1,7 @@
-"""robots.txt (RFC 9309): a page that it forbids is done with that reason, and its host is not contacted.
+"""Obeys robots.txt (RFC 9309): a forbidden page is done with the reason "robots", and its host is not contacted.
 
-A host whose robots.txt cannot be fetched forbids everything: its pages are dead, and can be requeued when it is back.
-`dont_obey_robotstxt` in meta exempts a request.
+A host whose robots.txt cannot be fetched forbids everything. Its pages are dead, and can be requeued when the host is
+reachable again. `dont_obey_robotstxt` in meta exempts a request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lycosa.http.core.request import Request
 
 
 class ObeyRobots:
-    """Ignores forbidden requests."""
+    """Drops forbidden requests."""
 
     def __init__(self, gate: RobotsGate, stats: StatsCollector) -> None:
         self._gate = gate

@@ -1,4 +1,4 @@
-"""Drops requests with very long URLs, which are traps more often than pages."""
+"""Drops requests with very long URLs, which are more often crawler traps than pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class UrlLength:
-    """Allows at most `length_max` characters."""
+    """Drops requests with URLs of more than `length_max` characters."""
 
     def __init__(self, length_max: int, stats: StatsCollector) -> None:
         self._max = length_max
@@ -20,7 +20,7 @@ class UrlLength:
 
     def process_results(self, response: Response, results: Results) -> Results:
         length_max = self._max
-        # Nearly always true, and then nothing is copied.
+        # Nearly always true, so avoid the copy.
         if all(len(request.url) <= length_max for request in results.requests):
             return results
         kept = [request for request in results.requests if len(request.url) <= length_max]

@@ -11,8 +11,8 @@
         def parse_book(self, response):
             yield {"title": response.css("h1::text").get()}
 
-A link belongs to the first rule that extracts it. The request stores the number of the rule (`meta["rule"]`), which a
-resumed crawl needs, and the text of the link (`meta["link_text"]`).
+A link belongs to the first rule that extracts it. The request stores the number of the rule (`meta["rule"]`), by which
+a resumed crawl finds the rule again, and the text of the link (`meta["link_text"]`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lycosa.crawl.spiders.spider import Spider
 from lycosa.http.core.request import Request
 
 LINK_TEXT_MAX = 500
-"""Maximum characters of a link's text that are stored with its request."""
+"""Maximum number of characters of a link's text stored with its request."""
 
 PAGES = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"})
 """Content types of responses that are searched for links."""
@@ -43,12 +43,12 @@ PAGES = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xh
 @public
 @dataclass(eq=False)
 class Rule:
-    """Which links to follow, and how to handle their pages. Methods are names or functions.
+    """Selects the links to follow, and says how to handle their pages. Methods are given by name or as functions.
 
-    `callback(response, **cb_kwargs)` returns items and requests of a page. `follow`: whether its links are followed
-    too; by default only without a callback. `process_links(links)` returns the links to keep. `process_request(request,
-    response)` returns the request for a link on that response, or None to skip it. `errback(failure)` is the errback of
-    the requests.
+    `callback(response, **cb_kwargs)` returns items and requests of a page. `follow`: whether the links of that page are
+    followed too; by default only without a callback. `process_links(links)` returns the links to keep.
+    `process_request(request, response)` returns the request for a link on that response, or None to skip it.
+    `errback(failure)` is the errback of the requests.
     """
 
     link_extractor: Any = None
@@ -67,7 +67,7 @@ class Rule:
 
 @public
 class CrawlSpider(Spider):
-    """Follows links by `rules`, starting at `start_urls`. Raises `BadSpider` for rules that cannot work."""
+    """Follows links by `rules`, starting at `start_urls`. Raises `BadSpider` for invalid rules."""
 
     rules: Sequence[Rule] = ()
 
@@ -85,11 +85,11 @@ class CrawlSpider(Spider):
         return self.parse_with_rules(response, self.parse_start_url, cb_kwargs)
 
     def parse_start_url(self, response: Response, **cb_kwargs: Any) -> Any:
-        """Return the items and requests of a page that no rule led to. Override it for start pages."""
+        """Return the items and requests of a page that no rule led to. Override this for start pages."""
         return ()
 
     def process_results(self, response: Response, results: list[Any]) -> Iterable[Any]:
-        """Return the results of a page, without the links to follow. Override it to change them."""
+        """Return the results of a page, without the links to follow. Override this to change them."""
         return results
 
     def parse_with_rules(

@@ -1,4 +1,4 @@
-"""The argument of an errback: why a request failed. The methods are those that Scrapy users know.
+"""The argument of an errback: says why a request failed. It has the methods of Scrapy's failures.
 
     def on_error(self, failure):
         if failure.check("TimeoutError", "DNSLookupError"):
@@ -6,8 +6,8 @@
         elif failure.check(HttpError):
             self.logger.info("%s: %d", failure.request.url, failure.response.status)
 
-`check` and `trap` take exception classes of Lycosa, any other exception classes, and the names that Scrapy users write:
-as text, or as the classes of Twisted and Python with these names. `EXCEPTION_ALIASES` maps the names to our classes.
+`check` and `trap` take exception classes, and the names of the exceptions that Scrapy raises: as text, or as classes of
+Twisted or Python with these names. `EXCEPTION_ALIASES` maps the names to Lycosa's classes.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ EXCEPTION_ALIASES: dict[str, tuple[type[Exception], ...]] = {
     "TunnelError": (ConnectFailed,),
     "HttpError": (HttpError,),
 }
-"""Exceptions of Scrapy, Twisted and Python by name, and ours for the same. A failed DNS lookup and a refused connection
-are both `ConnectFailed`: the text of the exception tells which."""
+"""Names of exceptions of Scrapy, Twisted and Python, with Lycosa's classes for the same errors. A failed DNS lookup and
+a refused connection are both `ConnectFailed`; the text of the exception distinguishes them."""
 
 LOOKUP_FAILED_PREFIX = "host not found"
 LOOKUP_ERRORS = frozenset({"DNSLookupError", "CannotResolveHostError"})
@@ -84,7 +84,7 @@ class Failure:
         return next((kind for kind in kinds if _matches(self.value, kind)), None)
 
     def trap(self, *kinds: Any) -> Any:
-        """Do the same as `check`, but raise the exception if none matches."""
+        """Return what `check` returns, but raise the exception if nothing matches."""
         kind = self.check(*kinds)
         if kind is None:
             self.raiseException()

@@ -8,8 +8,8 @@
         def parse_node(self, response, node):                   def parse_row(self, response, row):
             yield {"title": node.xpath("title/text()").get()}       yield {"sku": row["sku"]}
 
-A broken feed yields the nodes before the error, and a warning is logged. External references of a document are never
-fetched, and `iternodes` expands no entities that it defines.
+A broken feed yields the nodes before the error, and a warning is logged. External references in a document are never
+fetched, and `iternodes` does not expand entities that the document defines.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ ITERATORS = ("iternodes", "xml", "html")
 
 
 class _FeedSpider(Spider):
-    """Calls a method of the user's with each part of a response."""
+    """Calls a user's method with each part of a response."""
 
     def adapt_response(self, response: Response) -> Response:
-        """Return the response to parse. Override it to repair a feed first."""
+        """Return the response to parse. Override this to repair a feed first."""
         return response
 
     def process_results(self, response: Response, results: list[Any]) -> Iterable[Any]:
-        """Return the results of one part. Override it to change them."""
+        """Return the results of one part. Override this to change them."""
         return results
 
     def _parse_parts(self, response: Response, method: Any, parts: Iterable[Any]) -> Iterator[Any] | AsyncIterator[Any]:
-        # Not always the async way: only plain generators can run in threads (`callback_mode = "thread"`).
+        # The sync way is needed too: only plain generators can run in threads (`callback_mode = "thread"`).
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             return self._parse_parts_async(response, method, parts)
         return self._parse_parts_sync(response, method, parts)
@@ -72,8 +72,9 @@ class _FeedSpider(Spider):
 class XMLFeedSpider(_FeedSpider):
     """Calls `parse_node` with a parsel selector for each element called `itertag`.
 
-    `itertag` is a name as the document writes it, or has a prefix of `namespaces`: (prefix, URI) pairs, which the
-    selectors know too. `iterator`: "iternodes" parses incrementally, "xml" and "html" parse the document first.
+    `itertag` is a name as written in the document, or a name with a prefix of `namespaces`. `namespaces` are (prefix,
+    URI) pairs, which are also registered with the selectors. `iterator`: "iternodes" parses incrementally, "xml" and
+    "html" parse the whole document first.
     """
 
     iterator: str = "iternodes"
@@ -133,8 +134,8 @@ class XMLFeedSpider(_FeedSpider):
 class CSVFeedSpider(_FeedSpider):
     """Calls `parse_row` with each row, as a dictionary.
 
-    `headers` are the names of the columns; without them the first row has the names. Rows of another length are
-    skipped with a warning.
+    `headers` are the names of the columns; by default the first row has the names. Rows with another number of fields
+    are skipped with a warning.
     """
 
     delimiter: str | None = None
@@ -172,7 +173,7 @@ class CSVFeedSpider(_FeedSpider):
 
 
 def _free(element: Any) -> None:
-    """Free the memory of an element and of everything before it."""
+    """Free the memory of an element and of its preceding siblings."""
     element.clear()
     parent = element.getparent()
     while parent is not None and element.getprevious() is not None:

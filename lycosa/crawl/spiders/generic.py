@@ -1,4 +1,4 @@
-"""The spider of a crawl without one: yields a `PageItem` for each page, and all of its links."""
+"""The built-in spider for crawls of URLs: yields a `PageItem` for each page, and the page's links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lycosa.html.page import extract_page, parse_html
 
 
 class SiteSpider(Spider):
-    """Crawls whole sites. With `nofollow` links with rel=nofollow are not followed."""
+    """Crawls whole sites. With `nofollow`, links marked rel=nofollow are not followed."""
 
     name = "site"
 
@@ -25,7 +25,7 @@ class SiteSpider(Spider):
         self._nofollow = nofollow
 
     def parse(self, response: Response) -> Results:
-        """Return the item and the links of the page."""
+        """Return the item of the page, and the links to follow."""
         raw, record = response.raw, response.record
         assert record is not None, "a page of a crawl has a frontier record"
         encoding = detect_encoding(raw.body, raw.headers.get("content-type"))
@@ -53,5 +53,5 @@ class SiteSpider(Spider):
 
 @lru_cache(maxsize=8)
 def iso_utc(second: int) -> str:
-    """Format a unix time as ISO 8601. Cached, because many pages share a second."""
+    """Format a unix time as ISO 8601 in UTC. Cached, because many pages are fetched in the same second."""
     return datetime.fromtimestamp(second, UTC).isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""JsonRequest: a request with a JSON body. It is stored, and comes back, as a plain Request."""
+"""JsonRequest: a request with a JSON body. The frontier stores it as a plain Request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ACCEPTED = "application/json, text/javascript, */*; q=0.01"
 
 @public
 class JsonRequest(Request):
-    """A request whose body is `data` as JSON. The default `method` is POST; `body` takes precedence over `data`.
+    """A request whose body is `data` as JSON. With `data` the default method is POST. `body` overrides `data`.
 
-    `dumps_kwargs` are arguments of `json.dumps`. Keys are sorted, so that equal data make equal requests.
+    `dumps_kwargs` are arguments of `json.dumps`. Keys are sorted, so equal data give equal requests.
     """
 
     __slots__ = ("_dumps_kwargs",)

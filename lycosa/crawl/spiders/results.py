@@ -3,10 +3,10 @@
 | the callback is or returns          | results                         |
 |-------------------------------------|---------------------------------|
 | None                                | none                            |
-| a `Request`, a link or an item      | that one                        |
+| a `Request`, a link or an item      | that value                      |
 | a list, tuple, generator, iterator  | each of its elements            |
 | an async generator                  | each of its elements            |
-| a coroutine                         | as above, of what it returns    |
+| a coroutine                         | as above, for its return value  |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lycosa.html.links import PageLink
 from lycosa.http.core.request import Request
 
 RESULTS_MAX = 1_000_000
-"""Maximum results of one callback: they are held in memory until it ends."""
+"""Maximum number of results of one callback. They are held in memory until it ends."""
 
 
 class Results(NamedTuple):
@@ -39,7 +39,7 @@ class Results(NamedTuple):
 
 
 async def collect(returned: Any, name: str) -> Results:
-    """Sort the return value of the callback `name`. Raises `BadSpider` for anything but items and requests."""
+    """Sort the return value of the callback `name`. Raises `BadSpider` for anything but items, requests and links."""
     if type(returned) is Results:
         return returned
     results = Results([], [], [])
@@ -58,7 +58,7 @@ async def collect(returned: Any, name: str) -> Results:
 
 
 def collect_now(call: Callable[[], Any], name: str) -> Any:
-    """Call a plain function and sort what it returns, all in this thread. An awaitable is returned unchanged."""
+    """Call a plain function and sort its results, in this thread. Return an awaitable or async iterable unchanged."""
     results = Results([], [], [])
     try:
         returned = call()
@@ -79,7 +79,7 @@ def name_of(callback: object) -> str:
 def _elements(returned: Any) -> Iterable[Any]:
     if returned is None:
         return ()
-    if isinstance(returned, (list, tuple, Iterator)) and not isinstance(returned, PageLink):  # which is a tuple, too
+    if isinstance(returned, (list, tuple, Iterator)) and not isinstance(returned, PageLink):  # a PageLink is a tuple
         return returned
     return (returned,)
 
@@ -94,4 +94,4 @@ def _add(result: Any, results: Results, name: str) -> None:
     elif result is not None:
         raise BadSpider(user_errors.check_result(result, name))
     if len(results.items) + len(results.requests) > RESULTS_MAX:
-        raise BadSpider(f"{name} yielded more than {RESULTS_MAX} results for one page; yield requests for parts of it")
+        raise BadSpider(f"{name} yielded more than {RESULTS_MAX} results for one page: yield requests for its parts")

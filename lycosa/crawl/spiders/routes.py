@@ -30,7 +30,7 @@ class Routes:
         return bool(self.named)
 
     def add(self, name: str | None, match: str | None) -> Callable[[Handler], Handler]:
-        """Return the decorator of `Crawl.route`. It raises `BadSpider` for a name that exists already."""
+        """Return the decorator for `Crawl.route`. The decorator raises `BadSpider` for a name that is already taken."""
 
         def register(handler: Handler) -> Handler:
             for each in {name, handler.__name__} - {None}:

@@ -3,11 +3,11 @@
     process_spider_input, upwards          an exception goes to the errback, if the request has one
     callback, on the loop or in a thread   or the errback, for an earlier failure
     process_results / process_spider_output, downwards
-    process_spider_exception, downwards    for an exception of any of these: the first method to return results handles
-                                           it, and its results go on through the middlewares below it
+    process_spider_exception, downwards    for an exception in any of these: the first method to return results handles
+                                           it, and its results continue through the middlewares below it
 
-`RetryRequest` is a command, not a failure: no `process_spider_exception` sees it. `CloseSpider` ends the results where
-it is raised; before the callback it ends the visit. `docs/middlewares.md` has all of this as a table.
+`RetryRequest` is a command, not a failure: it is not passed to `process_spider_exception`. `CloseSpider` ends the
+results where it is raised; before the callback it ends the visit. `docs/middlewares.md` has a table of all cases.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Scraper:
-    """Runs the callbacks of one spider. With `in_thread`, plain functions run there."""
+    """Runs the callbacks of one spider. With `in_thread`, plain functions run in a thread."""
 
     def __init__(self, spider: Spider, chain: SpiderChain, in_thread: InThread | None = None) -> None:
         self._spider = spider
@@ -81,7 +81,7 @@ class Scraper:
         return await self._process_output(response, results) if self._chain.outputs else results
 
     async def _handle_exception(self, response: Response, error: Exception, after: int = -1) -> Results:
-        """Return the results of the first middleware behind the place `after` that handles it, else raise it."""
+        """Return the results of the first middleware after place `after` that handles the error, else raise it."""
         for place, method in self._chain.exceptions:
             if place > after:
                 try:
@@ -116,7 +116,7 @@ class Scraper:
 async def _collect_call(function: Method, /, *args: Any, **kwargs: Any) -> Results:
     try:
         return await collect(function(*args, **kwargs), name_of(function))
-    except CloseSpider as close:  # raised by the call itself: the function is no generator
+    except CloseSpider as close:  # raised by the call itself: the function is not a generator
         return Results([], [], [], close.reason)
 
 

@@ -2,15 +2,15 @@
 
     class Shop(SitemapSpider):
         name = "shop"
-        sitemap_urls = ["https://shop.example/robots.txt"]   # or sitemaps, or nothing where start_urls name the site
+        sitemap_urls = ["https://shop.example/robots.txt"]   # or sitemaps; not needed if start_urls name the site
         sitemap_rules = [("/product/", "parse_product")]
         sitemap_since = "2026-01-01"
 
         def parse_product(self, response):
             yield {"name": response.css("h1::text").get()}
 
-robots.txt names sitemaps, an index lists further sitemaps, and those list pages; RSS and Atom feeds and plain lists of
-URLs count as sitemaps too. Each page is fetched once, however many sitemaps list it.
+robots.txt names sitemaps, a sitemap index lists further sitemaps, and sitemaps list pages. RSS and Atom feeds and plain
+lists of URLs count as sitemaps too. Each page is fetched once, even if several sitemaps list it.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from lycosa.http.core.request import Request
 from lycosa.http.core.sitemap import SitemapEntry, parse_sitemap, sitemaps_in_robots, timestamp
 
 NESTED_MAX = 10
-"""Maximum levels of indexes inside indexes."""
+"""Maximum depth of sitemap indexes inside indexes."""
 
 SITEMAP_TRANSFER_MAX = 64 * 2**20
-"""Maximum bytes of a sitemap: more than of a page."""
+"""Maximum size of a sitemap in bytes, larger than that of a page."""
 
 NO_ROBOTS = [401, 403, 404, 410]
-"""Statuses of a missing or forbidden robots.txt: `/sitemap.xml` is tried all the same."""
+"""Statuses of a missing or forbidden robots.txt. `/sitemap.xml` is tried then."""
 
 Since = str | float | date | None
 
 
 @public
 class SitemapSpider(Spider):
-    """Fetches the pages that sitemaps list. Raises `BadSpider` for rules and dates that cannot work.
+    """Fetches the pages that sitemaps list. Raises `BadSpider` for invalid rules and dates.
 
-    `sitemap_urls`: sitemaps and robots.txt files. Default: the robots.txt of each site in `start_urls`, or else in
-    `allowed_domains`, and `/sitemap.xml` if that names none. `sitemap_rules`: (regular expression, callback) pairs; the
-    first expression found in a URL counts, other URLs are skipped. `sitemap_follow`: regular expressions for the
-    sitemaps of an index to read. `sitemap_alternate_links`: also fetch the other languages of a page. `sitemap_since`:
-    skip pages last modified before that time (UTC); pages without a date are fetched.
+    `sitemap_urls`: sitemaps and robots.txt files. By default, the robots.txt of each site in `start_urls`, else in
+    `allowed_domains`; if it names no sitemap, `/sitemap.xml`. `sitemap_rules`: (regular expression, callback) pairs.
+    The first expression found in a URL decides; URLs without a match are skipped. `sitemap_follow`: regular expressions
+    that select sitemaps from an index. `sitemap_alternate_links`: whether to fetch a page in its other languages too.
+    `sitemap_since`: skip pages last modified before this time (UTC); pages without a date are fetched.
     """
 
     sitemap_urls: Sequence[str] = ()
@@ -65,7 +65,7 @@ class SitemapSpider(Spider):
         super().__init__(**arguments)
         owner = type(self).__name__
         if isinstance(self.sitemap_urls, str):
-            raise BadSpider(f"sitemap_urls of {owner} is text: write a list, [{self.sitemap_urls!r}]")
+            raise BadSpider(f"sitemap_urls of {owner} is a string: write a list, [{self.sitemap_urls!r}]")
         self._since = _unix(self.sitemap_since, owner)
         self._follow = [compile_regex(regex, f"sitemap_follow of {owner}").search for regex in self.sitemap_follow]
         self._callbacks = list(self._compile_rules(f"sitemap_rules of {owner}"))
@@ -90,7 +90,7 @@ class SitemapSpider(Spider):
                 yield _sitemap_request(url, handle_httpstatus_list=NO_ROBOTS)
 
     def sitemap_filter(self, entries: Iterable[SitemapEntry]) -> Iterable[SitemapEntry]:
-        """Return the entries of a sitemap or of an index to use. Override it to skip some."""
+        """Return the entries of a sitemap or index that are used. Override this to skip some."""
         return entries
 
     def _parse_sitemap(self, response: Response) -> Iterable[Request]:
@@ -100,7 +100,7 @@ class SitemapSpider(Spider):
             return map(_sitemap_request, sitemaps or [response.urljoin("/sitemap.xml")])
         sitemap = parse_sitemap(response.body)
         if not sitemap.kind:
-            self.logger.warning("%s is no sitemap: it is skipped", response.url)
+            self.logger.warning("%s is not a sitemap: it is skipped", response.url)
         if sitemap.cut:
             self.logger.warning(
                 "%s is too large: only its first %d entries are read", response.url, len(sitemap.entries)
@@ -110,7 +110,7 @@ class SitemapSpider(Spider):
 
     def _sitemaps(self, urls: Iterable[str], response: Response) -> Iterator[Request]:
         if response.depth >= NESTED_MAX:
-            self.logger.warning("%s is an index inside %d others: it is skipped", response.url, NESTED_MAX)
+            self.logger.warning("%s is an index inside %d other indexes: it is skipped", response.url, NESTED_MAX)
             return
         for url in urls:
             if any(search(url) for search in self._follow):
@@ -124,7 +124,7 @@ class SitemapSpider(Spider):
                     break
 
     def _urls(self, sitemap_url: str, entries: Iterable[SitemapEntry]) -> Iterator[str]:
-        """Yield the canonical URLs of entries, each once."""
+        """Yield the canonical URLs of entries, without duplicates."""
         seen: set[str] = set()
         for entry in entries:
             for loc in (entry.loc, *(entry.alternates if self.sitemap_alternate_links else ())):
@@ -136,7 +136,7 @@ class SitemapSpider(Spider):
     def _is_recent(self, entry: SitemapEntry) -> bool:
         if self._since is None or entry.lastmod is None:
             return True
-        # Midnight stands for a date without a time of day: the page may have changed at any time that day.
+        # Midnight means a date without a time of day: the page may have changed at any time of that day.
         return entry.lastmod >= self._since or (entry.lastmod % DAY_S == 0 and entry.lastmod + DAY_S > self._since)
 
     def _robots_urls(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The base class of spiders: where to start, and what to extract from a page.
+"""The base class of spiders, which define where to start and what to extract from a page.
 
     class Quotes(Spider):
         name = "quotes"
@@ -10,7 +10,7 @@
             yield from response.follow_all(response.css("a.next::attr(href)").getall())
 
 A callback may be a generator, an async generator, a coroutine, or a function that returns one result, a list or None.
-It yields items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. Results count only if the callback ends
+Its results are items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. They count only if the callback ends
 without an exception: then the items are written and the requests are queued in one step.
 """
 
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 @public
 class Spider:
-    """Base class. Arguments given with `-a` become attributes. Raises `BadSpider` if it has no name.
+    """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` if it has no name.
 
-    A subclass may define two methods: `key_resolver` returns what identifies a request, `segment_resolver` the segment
-    of a run.
+    A subclass may define two methods: `key_resolver` returns the value that identifies a request, `segment_resolver`
+    the name of a run's segment.
     """
 
     name: str = ""
@@ -50,11 +50,11 @@ class Spider:
     key_resolver: KeyResolver | None = None
     segment_resolver: SegmentResolver | None = None
     crawler: Any = None
-    """The crawl: settings, stats, signals."""
+    """The `Crawler`, with settings, stats and signals of the crawl."""
     settings: Mapping[str, Any] = {}
     """The settings of the crawl, by Lycosa's and by Scrapy's names."""
     state: dict[str, Any]
-    """Plain data that is kept from run to run."""
+    """Plain data that is saved between runs."""
 
     def __init__(self, **arguments: str) -> None:
         self.__dict__.update(arguments)
@@ -76,7 +76,7 @@ class Spider:
 
     @classmethod
     def from_crawler(cls, crawler: Any, **arguments: Any) -> Self:
-        """Create the spider of a crawl. Override it to connect receivers to `crawler.signals`."""
+        """Create the spider of a crawl. Override this to connect receivers to `crawler.signals`."""
         spider = cls(**arguments)
         spider.set_crawler(crawler)
         return spider
@@ -92,16 +92,16 @@ class Spider:
         return logging.getLogger(self.name)
 
     async def fetch(self, request: Request | str) -> Response:
-        """Fetch a response now: through the middlewares, with the delays of its host, retries and redirects.
+        """Fetch a response inside a callback: through the middlewares, with the host's delays, retries and redirects.
 
-        Raises `FetchError` or `IgnoreRequest`, or `BadSpider` if no crawl runs.
+        Raises `FetchError` or `IgnoreRequest`, or `BadSpider` if no crawl is running.
         """
         if self.crawler is None or self.crawler.download is None:
-            raise BadSpider("fetch works only while a crawl runs: in callbacks, errbacks and pipelines")
+            raise BadSpider("fetch works only while a crawl is running: in callbacks, errbacks and pipelines")
         return await self.crawler.download(request)  # type: ignore[no-any-return]
 
     def fetch_sync(self, request: Request | str) -> Response:
-        """Do the same as `fetch`, in a callback that runs in a thread (`callback_mode = "thread"`)."""
+        """Fetch like `fetch`, from a callback that runs in a thread (`callback_mode = "thread"`)."""
         return on_loop(self.fetch(request))
 
     async def start(self) -> AsyncIterator[Request]:
@@ -110,11 +110,11 @@ class Spider:
             yield Request(url)
 
     def parse(self, response: Response) -> Any:
-        """Return the items and requests of a page. The default callback."""
+        """Return the items and requests of a page. This is the default callback."""
         raise BadSpider(user_errors.check_missing_method(self, "parse", "write it, or give each Request a callback"))
 
     def closed(self, reason: str) -> Any:
-        """Handle the end. `reason`: "finished", "shutdown" (interrupted), "failed", or that of `CloseSpider`."""
+        """Handle the end of the crawl. `reason`: "finished", "shutdown" (interrupted), "failed", or a close reason."""
 
 
 def domains_as_urls(domains: Iterable[str | None], scheme: str = "http") -> list[str]:
@@ -154,7 +154,7 @@ async def start_requests(spider: Spider, process_start: Sequence[Callable[..., A
 
 @contextmanager
 def wrap_user_errors(name: str) -> Iterator[None]:
-    """Turn an exception of the user's code `name` into a `BadSpider` that says where; the log has the traceback."""
+    """Turn an exception in the user's code `name` into a `BadSpider` that says where. Log the traceback."""
     try:
         yield
     except (LycosaError, StopAsyncIteration):

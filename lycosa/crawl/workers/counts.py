@@ -1,4 +1,4 @@
-"""What a worker process counts, in a form that its owner can add up."""
+"""The counts of a worker process, in a form that its owner can add up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.workers.messages import WorkerStats
 
 
-class SharedStats(StatsCollector):
-    """The stats of one process. It remembers how each value came about: the owner has to do the same to its own."""
+class WorkerStatsCollector(StatsCollector):
+    """The stats of one process. Remembers how each value was changed, so that the owner can repeat the changes."""
 
     __slots__ = ("maxima", "minima", "sums", "values")
 
@@ -42,16 +42,18 @@ class SharedStats(StatsCollector):
 
 
 class WorkerCounts:
-    """All that is counted in one process."""
+    """All counts of one process."""
 
-    def __init__(self, collector: SharedStats, stats: RunStats, memory: Callable[[], int] = resident_bytes) -> None:
+    def __init__(
+        self, collector: WorkerStatsCollector, stats: RunStats, memory: Callable[[], int] = resident_bytes
+    ) -> None:
         self._collector = collector
         self._stats = stats
         self._memory = memory
         self._notes_sent = 0
 
     def take(self) -> WorkerStats:
-        """Return what was counted since the last call."""
+        """Return the counts since the last call."""
         collector, stats = self._collector, self._stats
         new = WorkerStats(
             collector.sums,
@@ -72,7 +74,7 @@ class WorkerCounts:
 
 
 def add_stats(new: WorkerStats, collector: StatsCollector, stats: RunStats) -> None:
-    """Add what a worker counted to the stats of the crawl."""
+    """Add the counts of a worker to the stats of the crawl."""
     parts = (
         (new.sums, collector.inc_value),
         (new.maxima, collector.max_value),
@@ -81,7 +83,7 @@ def add_stats(new: WorkerStats, collector: StatsCollector, stats: RunStats) -> N
     )
     for values, add in parts:
         for name, value in values.items():
-            with suppress(TypeError):  # of a user who puts numbers and texts under one name
+            with suppress(TypeError):  # the user's code mixes numbers and strings under one name
                 add(name, value)
     for reason, number in new.skipped.items():
         stats.skipped[reason] = stats.skipped.get(reason, 0) + number

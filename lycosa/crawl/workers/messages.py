@@ -1,16 +1,16 @@
-"""What the owner of a crawl and its worker processes send each other, over an `infra.rpc.connection.Connection`.
+"""The messages between the owner of a crawl and its worker processes, over an `infra.rpc.connection.Connection`.
 
     owner                                              worker
-    VisitRequest(token, record)   ------------------>            a lease, and what is needed to fetch it
-                                  <------------------  RequestStarted        where the host has a delay
-                                  <------------------  TransferEnded         where the callback takes long
+    VisitRequest(token, record)   ------------------>            a leased record, and how to reach its host
+                                  <------------------  RequestStarted        if the host has a delay
+                                  <------------------  TransferEnded         if the callback takes long
                                   <------------------  VisitCompleted, VisitFailed, VisitDeferred or VisitClosedCrawl
     VisitSettled(token)           ------------------>            its links are queued; they need not be sent again
     CancelVisit(token)            ------------------>  VisitCancelled
-    CookieUpdate, HostFactsInvalidated   <---------->  CookieUpdate, HostFactsUpdate    news for all processes
+    CookieUpdate, HostFactsInvalidated   <---------->  CookieUpdate, HostFactsUpdate    changes for all processes
                                   <------------------  HostBlocked, HostDelay, KeyStored, WorkerStats, LogLine
     CloseCrawlRequest(reason)     <----------------->  CloseCrawlRequest     requested by a worker, decided by the owner
-                                  <------------------  WorkerReady at the start; WorkerFailed if it cannot go on
+                                  <------------------  WorkerReady at the start; WorkerFailed if it cannot continue
 
 The worker calls the methods of `OwnerCalls`, and ends a claim with ClaimReleased.
 """
@@ -28,16 +28,19 @@ from lycosa.infra.rpc.connection import Connection, Message, RpcLimits
 from lycosa.infra.rpc.methods import methods_of
 
 LIMITS = RpcLimits(frame_max=256 << 20, unread_max=512 << 20, calls_max=1_000_000)
-"""A page with longer results is dead. A process that has left so much unread hangs. The frontier bounds claims."""
+"""A page whose results exceed `frame_max` is dead. A process that leaves `unread_max` bytes unread has hung.
+
+`calls_max` is high because the frontier already limits claims.
+"""
 
 LOG_TEXT_MAX = 100_000
-"""Characters of a log message that are sent."""
+"""Maximum number of characters of a log message or traceback that are sent."""
 
 
 class HostAccess(NamedTuple):
-    """How to reach a host: at `address`, "" for any. `error` says why its address could not be looked up.
+    """How to reach a host: at `address` ("" for any). `error` says why the look-up of its address failed, or "".
 
-    If `is_paced`, the owner waits for RequestStarted before the next request to the host may start.
+    If `is_paced`, the owner waits for RequestStarted before it lets the next request to the host start.
     """
 
     address: str = ""
@@ -46,13 +49,16 @@ class HostAccess(NamedTuple):
 
 
 class OwnerCalls(Protocol):
-    """The methods of the owner that a worker calls."""
+    """The methods of the owner that workers call."""
 
     async def claim(self, claim: int, host: str, token: int) -> HostAccess:
-        """Wait for a slot of a host, under the lease `token`, 0 for none. The slot is held until ClaimReleased."""
+        """Wait for a slot of a host, and hold it until ClaimReleased.
+
+        `claim` is the number of the claim. `token` is the caller's lease, 0 if there is none.
+        """
 
     async def host_facts(self, host: str) -> HostFacts | None:
-        """Return what the frontier knows of a host."""
+        """Return the facts that the frontier stores about a host."""
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue records. Return how many were new."""
@@ -62,7 +68,7 @@ OWNER_METHODS = methods_of(OwnerCalls)
 
 
 class VisitRequest(Message):
-    """Visit the record of the lease `token`."""
+    """Visit the record leased under `token`."""
 
     token: int
     record: UrlRecord
@@ -76,13 +82,13 @@ class VisitSettled(Message):
 
 
 class CancelVisit(Message):
-    """Give up this visit."""
+    """Cancel this visit."""
 
     token: int
 
 
 class VisitCancelled(Message):
-    """This visit was given up."""
+    """This visit was cancelled."""
 
     token: int
 
@@ -95,21 +101,21 @@ class VisitCompleted(Message):
 
 
 class VisitFailed(Message):
-    """The visit failed: again later, or never."""
+    """The visit failed; the outcome says whether it is retried."""
 
     token: int
     outcome: Failed
 
 
 class VisitDeferred(Message):
-    """The record stays as it was, and its host is blocked for a while."""
+    """The record stays queued, and its host is blocked for a while."""
 
     token: int
     outcome: Deferred
 
 
 class VisitClosedCrawl(Message):
-    """The record stays as it was, and the crawl is to end."""
+    """The record stays queued, and the crawl must close."""
 
     token: int
     outcome: CloseCrawl
@@ -119,7 +125,7 @@ VisitEnded = VisitCompleted | VisitFailed | VisitDeferred | VisitClosedCrawl
 
 
 class RequestStarted(Message):
-    """A request to the host started so many seconds ago; with `is_correction` it is one that was reported before."""
+    """A request to the host started `ago_s` seconds ago. `is_correction`: whether this corrects an earlier report."""
 
     host: str
     ago_s: float
@@ -135,47 +141,47 @@ class TransferEnded(Message):
 
 
 class ClaimReleased(Message):
-    """The claim with this number is over, or no longer wanted."""
+    """The worker no longer needs the claim with this number."""
 
     claim: int
 
 
 class HostFactsUpdate(Message):
-    """What was learned of the host."""
+    """New facts about the host."""
 
     host: str
     facts: HostFacts
 
 
 class HostFactsInvalidated(Message):
-    """What is known of the host has changed: read it again."""
+    """The facts about the host have changed: read them again."""
 
     host: str
 
 
 class CookieUpdate(Message):
-    """This cookie of a jar has changed or ended."""
+    """A cookie in this jar has changed, expired or been removed."""
 
     jar: str
     cookie: bytes
 
 
 class HostBlocked(Message):
-    """The host may not be contacted until then (unix seconds)."""
+    """Do not contact the host before `until` (unix seconds)."""
 
     host: str
     until: float
 
 
 class HostDelay(Message):
-    """The delay of the host is set to this."""
+    """Set the delay of the host."""
 
     host: str
     delay_s: float
 
 
 class KeyStored(Message):
-    """Store this beside the frontier; None deletes the key."""
+    """Store this value in the key store; None deletes the key."""
 
     table: str
     key: str
@@ -183,14 +189,14 @@ class KeyStored(Message):
 
 
 class CloseCrawlRequest(Message):
-    """The crawl ends for this reason; with `fast` without waiting for any server."""
+    """Close the crawl for this reason. `fast`: whether to end without waiting for servers."""
 
     reason: str
     fast: bool = False
 
 
 class WorkerStats(Message):
-    """What was counted since the last time. Users choose the keys of stats: anything that can be hashed."""
+    """The counts since the last message. The keys of stats may be any hashable, because users choose them."""
 
     sums: dict[Any, Any] = {}
     maxima: dict[Any, Any] = {}
@@ -214,18 +220,18 @@ class LogLine(Message):
 
 
 class WorkerReady(Message):
-    """Visits may be sent."""
+    """The worker accepts visits."""
 
 
 class WorkerFailed(Message):
-    """The worker cannot go on; `kind` is a class of `core.errors`, "" for a bug."""
+    """The worker cannot continue. `kind` is the name of a class in `core.errors`, or "" for a bug."""
 
     kind: str
     text: str
 
 
 def send_outcome(connection: Connection, token: int, outcome: Outcome) -> None:
-    """Send the outcome of a visit. If that is impossible, for its size or what is in it, the visit has failed."""
+    """Send the outcome of a visit. If it is too large or cannot be encoded, send a failure instead."""
     try:
         if isinstance(outcome, Completed):
             connection.send(VisitCompleted(token, outcome))
@@ -236,5 +242,5 @@ def send_outcome(connection: Connection, token: int, outcome: Outcome) -> None:
         else:
             connection.send(VisitDeferred(token, outcome))
     except (TypeError, ValueError, OverflowError) as error:
-        text = reason_text(f"its results cannot be handed to the process that writes them: {error}")
+        text = reason_text(f"its results cannot be sent to the process that writes them: {error}")
         connection.send(VisitFailed(token, Failed(text)))

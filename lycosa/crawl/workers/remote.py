@@ -1,4 +1,4 @@
-"""What a worker process has in place of the frontier, addresses, key store, cookies and log, which the owner has.
+"""Worker-side stand-ins for the owner's frontier, addresses, key store, cookies and log.
 
 They send changes to the owner as messages (`messages`), and call the owner when they need an answer.
 """
@@ -24,13 +24,13 @@ from lycosa.infra.rpc.methods import remote
 from lycosa.storage.ports import KeyStore
 
 HOSTS_MAX = 10_000
-"""Hosts with a delay, or without an address, that are remembered."""
+"""Maximum number of remembered hosts, both of those with a delay and of those without an address."""
 
 LOG_LINES_MAX = 10_000
-"""Lines that wait while the event loop is blocked. Further ones are left out, and counted."""
+"""Maximum number of lines that wait while the event loop is blocked. Further lines are dropped and counted."""
 
 VALUES_MAX = 10_000
-"""Values that were put last, and are read from memory: the owner has committed a value long before it is forgotten."""
+"""Maximum number of recently put values kept in memory. A value is committed by the owner long before it is evicted."""
 
 Send = Callable[[Message], None]
 
@@ -62,7 +62,7 @@ class RemoteFrontier:
         self._connection.send(messages.HostDelay(host, delay_s))
 
     def needs_address(self, host: str, now: float) -> bool:
-        return False  # the owner looks it up
+        return False  # the owner looks up addresses
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         claim = Claim(Host(key=host), wake, next(self._claim_numbers))
@@ -83,18 +83,18 @@ class RemoteFrontier:
 
     async def release_claim(self, claim: Claim, now: float) -> None:
         granted = self._claims.pop(claim.number, None)
-        # Cancelled, if it was not granted yet; of a claim that was refused the owner knows nothing any more.
+        # `cancel` succeeds if the claim was not granted yet. A claim that failed is already released at the owner.
         if granted is not None and (granted.cancel() or not granted.exception()):
             self._connection.send(messages.ClaimReleased(claim.number))
 
     def is_paced(self, host: str) -> bool:
-        """Return whether the owner waits for the starts of requests to the host."""
+        """Return whether the owner needs the starts of this host, because it has a delay."""
         return host in self._paced
 
-    def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
-        """Report at once that a request to the host started so long ago."""
-        self._connection.send(messages.RequestStarted(host, ago_s, again))
-        self._connection.flush()  # the next request to the host may be waiting for it
+    def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
+        """Report at once a request to the host that started `ago_s` ago, or correct the previous report."""
+        self._connection.send(messages.RequestStarted(host, ago_s, is_correction))
+        self._connection.flush()  # another process may be waiting to send the next request to the host
 
     def end_transfer(self, lease: Lease, contacted: bool, size: int) -> None:
         """Report at once that the transfer of a visit is over, and its callback goes on."""
@@ -102,27 +102,27 @@ class RemoteFrontier:
         self._connection.flush()
 
     def set_access(self, host: str, access: HostAccess) -> None:
-        """Remember what the owner says of the host."""
+        """Remember how the owner says that the host can be reached."""
         self._addresses.set_error(host, access.error)
         if access.is_paced:
             self._paced[host] = None
 
 
 class RemoteAddresses:
-    """See `crawl.fetching.addresses.HostLookup`: the owner looks up addresses, and says which it could not find."""
+    """See `crawl.fetching.addresses.HostLookup`. The owner looks up addresses, and reports look-ups that failed."""
 
     def __init__(self) -> None:
         self._errors: RecentDict[str, str] = RecentDict(HOSTS_MAX)
 
     def lookup_error(self, url: str) -> str:
-        """Return why the host of a URL has no address, "" if it has one."""
+        """Return why the host of a URL has no address, or "" if the owner reported no failure."""
         return self._errors.get(host_key(url), "") if self._errors else ""
 
     async def update(self, host: str) -> None:
-        """Do nothing: the owner looks it up."""
+        """Do nothing: the owner looks up addresses."""
 
     def set_error(self, host: str, error: str) -> None:
-        """Remember why the host has no address, "" if it has one."""
+        """Remember why the host has no address; "" clears an earlier error."""
         if error:
             self._errors[host] = error
         elif self._errors:
@@ -130,7 +130,7 @@ class RemoteAddresses:
 
 
 class RemoteStore:
-    """See `storage.ports.KeyStore`: the owner writes and commits what is put; `committed` reads what it has."""
+    """See `storage.ports.KeyStore`. The owner writes and commits the values; `committed` reads the committed ones."""
 
     def __init__(self, committed: KeyStore, send: Send) -> None:
         self._committed = committed
@@ -159,7 +159,7 @@ class RemoteStore:
 
 
 class CookieBroadcast:
-    """See `frontier.ports.SharedCookies`: sends the changes of one process to the others. Both ends have one."""
+    """See `frontier.ports.SharedCookies`. Sends the changes of one process to the others; each process has one."""
 
     def __init__(self, send: Send = lambda _: None) -> None:
         self.send = send
@@ -172,7 +172,7 @@ class CookieBroadcast:
         self._listeners.append(on_change)
 
     def receive(self, update: CookieUpdate) -> None:
-        """Apply a change of another process."""
+        """Apply a change from another process."""
         for on_change in self._listeners:
             on_change(update.jar, update.cookie)
 
@@ -184,11 +184,11 @@ class RemoteLogHandler(logging.Handler):
         super().__init__()
         self._send = send
         self._loop = asyncio.get_running_loop()
-        self._waiting = self._left_out = 0
+        self._waiting = self._dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._waiting >= LOG_LINES_MAX:
-            self._left_out += 1
+            self._dropped += 1
             return
         try:
             text, traceback = record.getMessage(), ""
@@ -203,11 +203,11 @@ class RemoteLogHandler(logging.Handler):
     def _pass_on(self, line: LogLine) -> None:
         self._waiting -= 1
         self._send(line)
-        if self._left_out and not self._waiting:
-            self._send(LogLine(__name__, logging.WARNING, f"{self._left_out} lines of the log were left out"))
-            self._left_out = 0
+        if self._dropped and not self._waiting:
+            self._send(LogLine(__name__, logging.WARNING, f"{self._dropped} log lines were dropped"))
+            self._dropped = 0
 
 
 def _sendable(text: str) -> str:
-    """Return the start of a text, without halves of surrogate pairs, which msgpack cannot encode."""
+    """Return the first LOG_TEXT_MAX characters of a text, without lone surrogates, which msgpack cannot encode."""
     return text[:LOG_TEXT_MAX].encode("utf-8", "replace").decode()

@@ -1,9 +1,9 @@
-"""Keeps the delay between the request starts of a host, where several processes send them.
+"""Keeps the delay between the request starts of a host when several processes send its requests.
 
-The frontier counts the delay from when it leases a record. A busy process sends the request later than that, and then
-another one may send the next request of the host too early. So a lease of a host with a delay waits here until the
-process with the lease before it has reported when its request started. Keys are hosts, and IP addresses if those have
-a delay too.
+The frontier counts the delay from the time when it leases a record. A busy process sends its request later, so another
+process could send the next request to the host too early. To prevent that, a lease of a host with a delay waits here
+until the process with the previous lease has reported the start of its request. Keys are hosts, and IP addresses if
+they have a delay too.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 REPORT_TIMEOUT_S = 30.0
-"""A start that was not reported within this time no longer holds up the next one."""
+"""A start that is not reported within this time no longer blocks the next one."""
 
 KEYS_MAX = 10_000
-"""Keys that are remembered; of those without a pending start the one used longest ago is forgotten."""
+"""Maximum number of remembered keys. Beyond it, the least recently used key without a pending start is forgotten."""
 
 
 class StartInterval(NamedTuple):
-    """Minimum seconds between two starts."""
+    """The minimum time between two starts with the same key."""
 
     key: str
     delay_s: float
@@ -36,7 +36,7 @@ class _Key:
 
 
 class PendingStart:
-    """A request that may start now. The next one of its keys waits for `report` or `release`."""
+    """A request that may start now. The next requests with its keys wait for `report` or `release`."""
 
     def __init__(self) -> None:
         self.keys: list[_Key] = []
@@ -44,17 +44,17 @@ class PendingStart:
         self._timer: asyncio.TimerHandle | None = None
 
     def expire_after(self, seconds: float) -> None:
-        """Release it after that time."""
+        """Call `release` after this time."""
         self._timer = asyncio.get_running_loop().call_later(seconds, self.release)
 
     def report(self, at: float) -> None:
-        """The request started then (unix seconds)."""
+        """Record that the request started at this time (unix seconds), and release it."""
         for key in self.keys:
             key.last_start = max(key.last_start, at)
         self.release()
 
     def release(self) -> None:
-        """Let the next request start; does nothing the second time."""
+        """Let the next request start. A second call does nothing."""
         if not self._is_released:
             self._is_released = True
             if self._timer is not None:
@@ -71,15 +71,15 @@ class RequestPacer:
         self._keys: OrderedDict[str, _Key] = OrderedDict()
 
     async def acquire(self, intervals: Sequence[StartInterval]) -> PendingStart:
-        """Wait until a request that has to keep these intervals may start."""
+        """Wait until a request that must keep these intervals may start."""
         start = PendingStart()
         try:
-            for interval in intervals:  # always a host before its address, so that no two requests wait for each other
+            for interval in intervals:  # lock order: a host before its address, so that requests cannot deadlock
                 key = self._key(interval.key)
                 await key.lock.acquire()
                 start.keys.append(key)
-                while (wait_s := key.last_start + interval.delay_s - self._now()) > 0:  # noqa: ASYNC110  for a time
-                    await asyncio.sleep(min(wait_s, interval.delay_s))  # not longer, if the clock was set back
+                while (wait_s := key.last_start + interval.delay_s - self._now()) > 0:  # noqa: ASYNC110
+                    await asyncio.sleep(min(wait_s, interval.delay_s))  # never longer, even if the clock was set back
         except BaseException:
             start.release()
             raise
@@ -87,7 +87,7 @@ class RequestPacer:
         return start
 
     def correct(self, intervals: Sequence[StartInterval], at: float) -> None:
-        """A request that had to keep these intervals started then (unix seconds), later than was reported."""
+        """Record that a request with these intervals started at this time (unix seconds), later than reported."""
         for interval in intervals:
             key = self._key(interval.key)
             key.last_start = max(key.last_start, at)

@@ -1,16 +1,16 @@
-"""Threads for callbacks that block (`callback_mode = "thread"`): at most `count` of them, started when they are needed.
+"""Threads for blocking callbacks (`callback_mode = "thread"`): at most `count`, started when needed.
 
     threads = CallbackThreads(8)
     results = await threads.run(lambda: collect_now(call, name))
 
-A call runs with the context variables of its caller, and `run` raises what it raises. The call should exhaust the
-callback's generator, too, so that no code of the user is left to run on the loop.
+A call runs with the context variables of its caller, and `run` raises the exceptions of the call. The call must also
+exhaust the callback's generator, so that no user code runs on the loop.
 
-A call that is cancelled before a thread was free never begins. One that has begun cannot be stopped: `run` ends at
-once, the result of the call is dropped, and its thread is free when it ends. `close` waits CLOSE_GRACE_S for such
-calls; the threads are daemons, so a call that never ends does not keep the process alive.
+A call that is cancelled before a thread is free never starts. A call that has started cannot be stopped: `run` ends at
+once, the result of the call is dropped, and its thread is busy until the call ends. `close` waits CLOSE_GRACE_S for
+such calls. The threads are daemons, so a call that never ends does not keep the process alive.
 
-In such a thread, `on_loop(self.fetch(request))` runs a coroutine on the loop, and waits for it.
+In such a thread, `on_loop(self.fetch(request))` runs a coroutine on the loop and waits for its result.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ T = TypeVar("T")
 THREADS_DEFAULT = 8
 
 CLOSE_GRACE_S = 5.0
-"""How long the end of a crawl waits for callbacks under way; then it leaves their threads behind."""
+"""How long the end of a crawl waits for running callbacks. After that their threads are abandoned."""
 
 
 class _ThreadCall:
-    """One call for a thread. `inner` is what `on_loop` waits for; it is cancelled with the call."""
+    """One call for a thread. `inner` is the future that `on_loop` waits for; it is cancelled with the call."""
 
     def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.call = call
@@ -55,7 +55,7 @@ class _ThreadCall:
 
 
 _current = threading.local()
-"""`call`: the one that this thread runs."""
+"""`call` is the `_ThreadCall` that the current thread runs, or None."""
 
 
 class CallbackThreads:
@@ -71,29 +71,29 @@ class CallbackThreads:
         self._all_done.set()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Return what the call returns in a thread. Raises what it raises."""
-        await self._free.acquire()  # released when the thread is free, so that no more than `count` calls are queued
-        one = _ThreadCall(call, asyncio.get_running_loop())
-        self._running.add(one)
+        """Run the call in a thread. Return its result, or raise its exception."""
+        await self._free.acquire()  # released when the thread is free, so at most `count` calls are queued
+        thread_call = _ThreadCall(call, asyncio.get_running_loop())
+        self._running.add(thread_call)
         self._all_done.clear()
         self._ensure_thread()
-        self._calls.put(one)
+        self._calls.put(thread_call)
         try:
-            return await one.outcome  # type: ignore[no-any-return]
+            return await thread_call.outcome  # type: ignore[no-any-return]
         finally:
-            one.cancel()
+            thread_call.cancel()
 
     async def close(self) -> None:
-        """End the threads. Calls that take longer than CLOSE_GRACE_S are logged, and left behind."""
-        for one in self._running:
-            one.cancel()
+        """End the threads. Calls that take longer than CLOSE_GRACE_S are logged and abandoned."""
+        for thread_call in self._running:
+            thread_call.cancel()
         for _ in self._threads:
             self._calls.put(None)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_GRACE_S):
                 await self._all_done.wait()
         if self._running:
-            log.warning("%d callbacks in threads have not ended; they are left behind", len(self._running))
+            log.warning("%d callbacks in threads have not ended and are abandoned", len(self._running))
             return
         for thread in self._threads:
             thread.join()
@@ -108,51 +108,52 @@ class CallbackThreads:
         thread.start()
 
     def _work(self) -> None:
-        while (one := self._calls.get()) is not None:
+        while (thread_call := self._calls.get()) is not None:
             result, error = None, None
-            _current.call = one
+            _current.call = thread_call
             try:
-                result = one.context.run(one.call)
+                result = thread_call.context.run(thread_call.call)
             except BaseException as raised:  # noqa: BLE001  raised again on the loop
                 error = raised
             finally:
                 _current.call = None
             with suppress(RuntimeError):  # the loop is closed
-                one.loop.call_soon_threadsafe(self._on_done, one, result, error)
-            del one, result, error  # or an idle thread would keep a response in memory
+                thread_call.loop.call_soon_threadsafe(self._on_done, thread_call, result, error)
+            del thread_call, result, error  # otherwise an idle thread would keep a response in memory
 
-    def _on_done(self, one: _ThreadCall, result: Any, error: BaseException | None) -> None:
+    def _on_done(self, thread_call: _ThreadCall, result: Any, error: BaseException | None) -> None:
         self._idle += 1
         self._free.release()
-        self._running.discard(one)
+        self._running.discard(thread_call)
         if not self._running:
             self._all_done.set()
-        if one.outcome.done():  # cancelled
+        if thread_call.outcome.done():  # cancelled
             return
         if isinstance(error, StopIteration):  # a future does not accept it
             error = RuntimeError(f"a callback raised StopIteration({error.value!r})")
         if error is None:
-            one.outcome.set_result(result)
+            thread_call.outcome.set_result(result)
         else:
-            one.outcome.set_exception(error)
+            thread_call.outcome.set_exception(error)
 
 
 def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the crawl's loop, from a callback in a thread, and return its result.
+    """From a callback in a thread, run a coroutine on the crawl's loop and return its result.
 
-    Raises what it raises, `CancelledError` if the page of the callback was given up, and `BadSpider` outside a thread.
+    Raises the coroutine's exception, `CancelledError` if the visit of the page was cancelled, and `BadSpider` outside a
+    thread.
     """
-    one: _ThreadCall | None = getattr(_current, "call", None)
-    if one is None:
+    thread_call: _ThreadCall | None = getattr(_current, "call", None)
+    if thread_call is None:
         coroutine.close()
         raise BadSpider(
-            "this works in callbacks that run in a thread (callback_mode = 'thread'); elsewhere, write await"
+            "this works only in callbacks that run in a thread (callback_mode = 'thread'); elsewhere, write await"
         )
-    inner = asyncio.run_coroutine_threadsafe(coroutine, one.loop)
-    one.inner = inner
-    if one.cancelled:  # between the two lines above
+    inner = asyncio.run_coroutine_threadsafe(coroutine, thread_call.loop)
+    thread_call.inner = inner
+    if thread_call.cancelled:  # maybe before `inner` was set
         inner.cancel()
     try:
         return inner.result()
     finally:
-        one.inner = None
+        thread_call.inner = None

@@ -1,4 +1,4 @@
-"""The visits of a worker process: runs them as its owner requests, and reports their outcomes."""
+"""Runs the visits of a worker process as its owner requests them, and reports the outcomes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPORT_INTERVAL_S = 0.25
 
 
 class VisitRunner:
-    """Runs visits, from `begin` on: messages that come before are kept until then."""
+    """Runs visits. Messages that arrive before `begin` are kept until then."""
 
     def __init__(
         self,
@@ -57,31 +57,31 @@ class VisitRunner:
         self._early: list[Message] = []
         connection.handle(dict.fromkeys(self._handlers, self._early.append))
         self.closing: asyncio.Future[messages.CloseCrawlRequest] = asyncio.get_running_loop().create_future()
-        """Done when the crawl ends."""
+        """Resolved when the owner closes the crawl."""
 
     def begin(self, visitor: Visitor | Visitors, gates: Sequence[RobotsGate], counts: WorkerCounts) -> None:
-        """Start: all parts are there."""
+        """Set the remaining parts, and handle messages from now on."""
         self._visitor, self._gates, self._counts = visitor, gates, counts
         self._connection.handle(self._handlers)
         for message in self._early:
             self._handlers[type(message)](message)
 
     async def end(self) -> None:
-        """Give up the visits under way."""
+        """Cancel the running visits."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def report_counts(self) -> None:
-        """Send what was counted."""
+        """Send the counts since the last report."""
         self._is_reporting = False
         try:
             self._connection.send(self._counts.take())
-        except (TypeError, ValueError, OverflowError) as error:  # values and keys are the user's
+        except (TypeError, ValueError, OverflowError) as error:  # users choose the keys and values
             log.warning("these stats cannot be sent to the owner of the crawl, and are lost: %s", error)
 
     def fail(self, error: BaseException) -> None:
-        """Report that the crawl cannot go on."""
+        """Report that the crawl cannot continue."""
         if isinstance(error, LycosaError):
             self._connection.send(messages.WorkerFailed(type(error).__name__, str(error)))
         else:
@@ -97,13 +97,13 @@ class VisitRunner:
     async def _visit(self, lease: Lease) -> None:
         outcome = await self._visitor.visit(lease)
         if isinstance(outcome, Completed) and outcome.children:
-            # They count as known when the owner has queued them, and not before: it may refuse the ack of a lost lease.
+            # They are known only once the owner has queued them: it may refuse the ack because the lease was lost.
             outcome = outcome._replace(children=self._without_known(outcome.children))
             self._unsettled[lease.token] = outcome.children
         send_outcome(self._connection, lease.token, outcome)
 
     def _without_known(self, children: Sequence[UrlRecord]) -> list[UrlRecord]:
-        """Leave out those that were certainly queued before."""
+        """Return the children without those that were certainly queued before."""
         known = {
             segment: self._known.contained(segment, [each.fingerprint for each in children if each.segment == segment])
             for segment in {each.segment for each in children}
@@ -125,7 +125,7 @@ class VisitRunner:
 
     def _on_cancel(self, cancel: messages.CancelVisit) -> None:
         task = self._tasks.get(cancel.token)
-        if task is None:  # it has just ended: its outcome and the cancellation crossed on their way
+        if task is None:  # the visit has just ended: its outcome and the cancellation crossed
             self._unsettled.pop(cancel.token, None)
             self._connection.send(messages.VisitCancelled(cancel.token))
         else:

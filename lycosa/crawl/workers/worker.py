@@ -1,7 +1,7 @@
-"""A worker process as the owner of the crawl sees it: sends it visits, and applies what it reports.
+"""The owner's handle of a worker process: sends visits to it, and applies the changes that it reports.
 
 The outcome of a visit is settled as if the owner had visited the page itself: one commit holds the ack, the links and
-the items. When a worker dies, its visits end at once, and their records stay as they were.
+the items. When a worker dies, its visits end at once, and their records stay unchanged.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from lycosa.storage.ports import KeyStore
 log = logging.getLogger(__name__)
 
 CANCEL_TIMEOUT_S = 10.0
-"""A worker that has not given up a visit after so long hangs, and is killed."""
+"""A worker that has not confirmed the cancellation of a visit within this time is killed."""
 
 
 @dataclass(slots=True)
 class CrawlParts:
-    """The parts of the crawl that workers use and change. `engine` is set when there is one."""
+    """The parts of the crawl that workers use and change. `engine` is set once the engine exists."""
 
     frontier: Frontier
     addresses: HostAddresses
@@ -49,43 +49,43 @@ class CrawlParts:
     collector: StatsCollector
     store: KeyStore
     intervals: Callable[[str], Sequence[StartInterval]]
-    """Returns the delays that a request to this host has to keep."""
+    """Returns the intervals that requests to a host must keep."""
     remember_facts: Callable[[str, HostFacts], Awaitable[None]]
     cookies: CookieBroadcast
     engine: Engine = field(init=False)
 
 
 class WorkerEvents(Protocol):
-    """What a worker reports to the pool of all workers."""
+    """The events that a worker reports to the worker pool."""
 
     def on_ready(self, worker: WorkerHandle) -> None:
-        """The worker takes visits."""
+        """The worker accepts visits."""
 
     def on_lost(self, worker: WorkerHandle) -> None:
-        """The worker has ended, and all of its visits."""
+        """The worker and all its visits have ended."""
 
     def on_change(self) -> None:
-        """A worker may be free now."""
+        """A worker may have become free."""
 
     def broadcast(self, message: Message, source: WorkerHandle | None = None) -> None:
-        """Send a message to all workers but its source."""
+        """Send a message to all workers except its source."""
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
-        """Return the outcome of a visit that was under way when its worker died."""
+        """Return the outcome of a visit whose worker died. `alone`: whether the page was alone in the worker."""
 
     def fail(self, error: BaseException) -> None:
-        """The crawl cannot go on."""
+        """End the crawl with this error."""
 
 
 class _RunningVisit(NamedTuple):
     lease: Lease
     outcome: asyncio.Future[Outcome | None]
-    """None: it was cancelled."""
+    """None if the owner cancelled the visit."""
     start: PendingStart | None
 
 
 class WorkerHandle:
-    """One worker process, at the other end of `connection`. `kill` ends it."""
+    """One worker process at the other end of `connection`. `kill` ends the process."""
 
     def __init__(self, crawl: CrawlParts, pacer: RequestPacer, events: WorkerEvents, kill: Callable[[], None]) -> None:
         self._crawl = crawl
@@ -98,10 +98,10 @@ class WorkerHandle:
         self._cancelled: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.disconnected = asyncio.Event()
-        self.useful = False
-        """Whether it has ended any visit."""
+        self.has_finished_visit = False
+        """Whether it has finished any visit."""
         self.alone = False
-        """Whether it is reserved for a page that may kill it."""
+        """Whether it is reserved for one suspect page."""
         self.memory_bytes = 0
         self.connection = Connection(
             limits=LIMITS, service=Service(OWNER_METHODS, self), on_disconnect=self._on_disconnect
@@ -134,11 +134,11 @@ class WorkerHandle:
 
     @property
     def is_free(self) -> bool:
-        """Whether it may get a visit: not while it is reserved, or has not given up a visit that was cancelled."""
+        """Whether it may get a visit: it is not reserved, and no cancellation is waiting for its confirmation."""
         return not self.alone and not self._cancelled
 
     async def visit(self, lease: Lease, start: PendingStart | None) -> Outcome:
-        """Have a page visited."""
+        """Have the worker visit a page, and return the outcome."""
         crawl, token, record = self._crawl, lease.token, lease.record
         visit = self._visits[token] = _RunningVisit(lease, asyncio.get_running_loop().create_future(), start)
         if start is not None:
@@ -151,7 +151,7 @@ class WorkerHandle:
             assert outcome is not None
             return outcome
         except asyncio.CancelledError:
-            if self.disconnected.is_set():  # it died in this moment, and cannot confirm the cancellation any more
+            if self.disconnected.is_set():  # the worker has just died, so it cannot confirm the cancellation
                 raise
             self.connection.send(messages.CancelVisit(token))
             self._cancelled[token] = asyncio.get_running_loop().call_later(CANCEL_TIMEOUT_S, self._on_hang)
@@ -164,12 +164,12 @@ class WorkerHandle:
                 self._release_start(record.host, start)
 
     async def _await_cancellation(self, lease: Lease) -> Outcome | None:
-        """Wait until the worker has given up a visit. Return None, or an outcome that came before that."""
+        """Wait until the worker has cancelled a visit. Return the outcome if the visit ended before that, else None."""
         visit = self._visits[lease.token] = _RunningVisit(lease, asyncio.get_running_loop().create_future(), None)
         outcome = await visit.outcome
         task = asyncio.current_task()
         while task is not None and outcome is not None and task.cancelling():
-            task.uncancel()  # there is an outcome: the cancellation that led here is of no effect
+            task.uncancel()  # the outcome came first, so the cancellation has no effect
         return outcome
 
     def settle(self, token: int) -> None:
@@ -177,7 +177,7 @@ class WorkerHandle:
         self.connection.send(messages.VisitSettled(token))
 
     def lose(self) -> None:
-        """End what was under way in the process, which has ended."""
+        """End the visits, claims and other tasks of the process after it has ended."""
         self.disconnected.set()
         for timer in self._cancelled.values():
             timer.cancel()
@@ -194,13 +194,13 @@ class WorkerHandle:
         self._events.on_lost(self)
 
     def _on_hang(self) -> None:
-        log.error("a worker process hangs: it has not given up a page for %g s, and is killed", CANCEL_TIMEOUT_S)
+        log.error("a worker process hangs and is killed: it has not cancelled a page within %g s", CANCEL_TIMEOUT_S)
         self._kill()
 
     # ----------------------------------------------------------------------------------------------------------- visits
 
     def _on_visit_ended(self, ended: VisitEnded) -> None:
-        self.useful = True
+        self.has_finished_visit = True
         visit = self._visits.get(ended.token)
         if visit is not None and not visit.outcome.done():
             visit.outcome.set_result(ended.outcome)
@@ -255,11 +255,11 @@ class WorkerHandle:
         return await granted
 
     async def _hold_claim(self, host: str, token: int, granted: asyncio.Future[HostAccess]) -> None:
-        """Wait for a slot of a host, and hold it until this task is cancelled."""
+        """Wait for a slot of a host, then hold it until this task is cancelled."""
         crawl, holder = self._crawl, self._visits.get(token)
         lease = holder.lease if holder is not None else None
         if holder is not None and holder.start is not None:
-            # The start of its own page may never be reported (a response of the cache): the claim does not wait for it.
+            # The page that makes the claim may come from the cache. Then no start is reported, so do not wait for it.
             self._release_start(holder.lease.record.host, holder.start)
         try:
             claim = claim_host(host, crawl.frontier, crawl.clock, lease, crawl.addresses.update, crawl.engine.wake)
@@ -269,7 +269,7 @@ class WorkerHandle:
             if not granted.done():
                 granted.set_exception(error)
         finally:
-            granted.cancel()  # does nothing if it was granted
+            granted.cancel()  # does nothing if the claim was granted
 
     async def _grant(self, host: str, address: str, granted: asyncio.Future[HostAccess]) -> None:
         intervals = self._crawl.intervals(host)
@@ -300,7 +300,7 @@ class WorkerHandle:
         self._apply(self._crawl.frontier.set_delay(delay.host, delay.delay_s, self._crawl.clock.now()))
 
     def _apply(self, change: Awaitable[None]) -> None:
-        """Carry out a change that the worker reported. An error ends the crawl."""
+        """Apply a change that the worker reported. An error ends the crawl."""
 
         async def apply() -> None:
             try:
@@ -314,7 +314,7 @@ class WorkerHandle:
         task.add_done_callback(self._tasks.discard)
 
     def _on_key_stored(self, stored: messages.KeyStored) -> None:
-        if stored.table != COOKIES:  # the owner stores those of its own jars, which all workers share
+        if stored.table != COOKIES:  # all workers share the owner's jars, and the owner stores those
             self._crawl.store.put(stored.table, stored.key, stored.value)
 
     def _on_cookie(self, update: messages.CookieUpdate) -> None:

@@ -1,8 +1,8 @@
-"""All worker processes of a crawl; to the engine they are one visitor.
+"""The worker processes of a crawl. The engine uses the pool as one visitor.
 
-A visit goes to the worker with the fewest. When a worker dies, each page that it was visiting is suspect. A page that
-has been suspect DEATHS_MAX times is visited alone in its worker, so that no other page becomes suspect with it; when
-ALONE_DEATHS_MAX of these workers have died, too, the page is dead.
+A visit goes to the worker with the fewest visits. When a worker dies, each page that it was visiting is suspect. A page
+that has been suspect DEATHS_MAX times is visited alone in a worker, so that no other page becomes suspect with it. If
+ALONE_DEATHS_MAX of these workers die too, the page is dead.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from lycosa.frontier.core.model import Lease
 from lycosa.infra.rpc.connection import Message
 
 DEATHS_MAX = 3
-"""Workers that may die during the visit of a page before it is visited alone."""
+"""Number of workers that must die while visiting a page before the page is visited alone."""
 
 ALONE_DEATHS_MAX = 2
-"""Workers that may die during the visit of a page that is alone before it is dead."""
+"""Number of workers that must die while visiting a page alone before the page is dead."""
 
 SUSPECTS_MAX = 10_000
-"""Suspect pages that are remembered."""
+"""Maximum number of remembered suspect pages."""
 
 KILLS_ITS_PROCESS = "its process died again and again"
 
@@ -44,7 +44,7 @@ class WorkerPool:
         crawl.cookies.send = self.broadcast
 
     def add(self, kill: Callable[[], None]) -> WorkerHandle:
-        """Return a new worker. From now on it gets what is broadcast."""
+        """Return a new worker, which receives broadcasts from now on."""
         worker = WorkerHandle(self._crawl, self._pacer, self, kill)
         self._workers.append(worker)
         return worker
@@ -63,23 +63,23 @@ class WorkerPool:
         self._changed.set()
 
     def broadcast(self, message: Message, source: WorkerHandle | None = None) -> None:
-        """Send a message to all workers but its source."""
+        """Send a message to all workers except its source."""
         for worker in self._workers:
             if worker is not source:
                 worker.connection.send(message)
 
     @property
     def memory_bytes(self) -> int:
-        """The memory of all workers, as of their last reports."""
+        """The total memory of all workers, by their last reports."""
         return sum(worker.memory_bytes for worker in self._workers)
 
     async def visit(self, lease: Lease) -> Outcome:
-        """Have a page visited. See `Visitor.visit`."""
+        """Have a worker visit a page. See `Visitor.visit`."""
         intervals = self._crawl.intervals(lease.record.host)
         start = await self._pacer.acquire(intervals) if intervals else None
         try:
             if self._deaths.get(lease.record.fingerprint, 0) >= DEATHS_MAX:
-                async with self._isolation:  # one at a time, or all workers would be reserved for suspects
+                async with self._isolation:  # one at a time, otherwise suspects could reserve all workers
                     return await self._visit_alone(lease, start)
             return await self._visit(await self._least_loaded(), lease, start)
         finally:
@@ -88,14 +88,14 @@ class WorkerPool:
             self._changed.set()
 
     async def wait_ready(self, count: int) -> None:
-        """Wait until so many workers take visits."""
+        """Wait until `count` workers accept visits."""
         while len(self._ready) < count:
             await self._wait_for_change()
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
-        """Return the outcome of a visit whose worker died: the page is visited again, unless it was alone too often."""
+        """Return the outcome of a visit whose worker died: the page is deferred, or dead after too many deaths."""
         page = lease.record.fingerprint
-        deaths = self._deaths[page] = self._deaths.pop(page, 0) + 1  # popped: the latest suspect goes to the end
+        deaths = self._deaths[page] = self._deaths.pop(page, 0) + 1  # `pop` moves the page to the end
         if len(self._deaths) > SUSPECTS_MAX:
             del self._deaths[next(iter(self._deaths))]
         if alone and deaths >= DEATHS_MAX + ALONE_DEATHS_MAX:
@@ -104,7 +104,7 @@ class WorkerPool:
 
     async def _visit(self, worker: WorkerHandle, lease: Lease, start: PendingStart | None) -> Outcome:
         outcome = await worker.visit(lease, start)
-        task = asyncio.current_task()  # of the engine, which settles the lease before the task ends
+        task = asyncio.current_task()  # a task of the engine, which settles the lease before the task ends
         assert task is not None
         task.add_done_callback(lambda done: _settle(worker, lease, done))
         return outcome

@@ -2,13 +2,13 @@
 
 Two rules; the larger delay applies:
 
-- By latency, as in Scrapy: with N requests wanted in flight the target delay is latency / N. The delay moves to the
-  mean of the old delay and the target, at once to a larger target, and never down for a status other than 200.
-- By errors: 429, 503 and unreachable hosts double the delay, once for all requests in flight at that time. Each good
-  response takes off a sixteenth. A Retry-After applies once, as a pause.
+- By latency, as in Scrapy: with N requests wanted in flight, the target delay is latency / N. The new delay is the mean
+  of the old delay and the target, but at least the target. Only a response with status 200 can lower the delay.
+- By errors: 429, 503 and unreachable hosts double the delay, once for all requests in flight at that time. Each later
+  response with a status below 500 other than 429 lowers it by a sixteenth. A Retry-After applies once, as a pause.
 
-Pure: `now` is in unix seconds. The state of HOSTS_MAX hosts is kept; the host that was updated least recently is
-dropped. The frontier keeps the Crawl-delay as the minimum.
+`now` is in unix seconds. The state of at most HOSTS_MAX hosts is kept; beyond that the least recently updated host is
+dropped. The frontier enforces the Crawl-delay as the minimum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lycosa.core.recent_dict import RecentDict
 HOSTS_MAX = 20_000
 OVERLOADED = frozenset({429, 503})
 BACKOFF_MIN_S = 0.1
-"""The smallest delay after an error."""
+"""Minimum delay after an error."""
 
 RECOVERY = 15 / 16
 SMALLEST_S = 0.001
@@ -35,7 +35,7 @@ REPORT_AGAIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ThrottleSettings:
-    """The settings; `target_concurrency` is the wanted average of requests in flight to a host."""
+    """The settings; `target_concurrency` is the wanted average number of requests in flight to a host."""
 
     start_delay_s: float = 5.0
     max_delay_s: float = 60.0
@@ -45,7 +45,7 @@ class ThrottleSettings:
 
 @dataclass(slots=True)
 class HostThrottle:
-    """The delays of a host by latency and by errors; the last delay reported."""
+    """The delays of a host by latency and by errors, and the last delay reported."""
 
     latency_delay_s: float
     reported_s: float
@@ -56,7 +56,7 @@ class HostThrottle:
 
 
 class AutoThrottle:
-    """The throttles of many hosts. Its methods return the new delay in seconds, or None if it stays."""
+    """The throttles of many hosts. The methods return the new delay in seconds, or None if there is nothing new."""
 
     def __init__(self, settings: ThrottleSettings) -> None:
         self._settings = settings
@@ -78,7 +78,7 @@ class AutoThrottle:
     def record_failure(self, host: str, now: float) -> float | None:
         """Update the delay after a host could not be reached."""
         throttle = self._throttle(host)
-        # The start of the request is unknown: let failures count once within the current delay.
+        # The start of the request is unknown: count at most one failure within the current delay.
         started_at = now - max(throttle.latency_delay_s, throttle.backoff_s)
         return self._back_off(throttle, started_at, now, 0.0)
 

@@ -1,14 +1,14 @@
 """Grants turns to transfers that have no record: fetches inside a callback, files of a pipeline.
 
 The claims of a host wait in one queue, first come, first served, and go before its leases: while a claim waits, its
-host is hidden from leases (and its address group too, if only the group holds the claim up). After CLAIMS_IN_ROW_MAX
+host is hidden from leases (and so is its address group, if only the group delays the claim). After CLAIMS_IN_ROW_MAX
 claims in a row the next turn is for a lease, if leases are requested; if none is taken within YIELD_S, the claims go
-on. So neither side starves the other.
+on. Neither side can starve the other.
 
-A caller never waits for a slot while it holds one: the lease of a callback has had its transfer, and frees its slot
-when the callback claims. So claims cannot deadlock, not even across hosts. Nothing is polled: `try_start` returns when
-to ask again, or that `wake` will be called. A claim takes its slot only in `try_start`, so a block, a longer delay or a
-new address in the meantime applies to it.
+A caller never waits for a slot while it holds one: the transfer of a callback's lease is over, so its slot becomes free
+when the callback claims. Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns
+when to ask again, or that `wake` will be called. A claim takes its slot only in `try_start`, so a block, a longer delay
+or a new address in the meantime applies to it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from lycosa.frontier.core.scheduler import (
 )
 
 YIELD_S = 1.0
-"""How long claims wait for a lease to take its turn."""
+"""Maximum time that claims wait for a lease to take its turn."""
 
 WAITING_MAX = 100_000
-"""Waiting claims on all hosts together."""
+"""Maximum number of waiting claims on all hosts together."""
 
 WHEN_WOKEN = NO_WORK
-"""The answer of `try_start` that `wake` will be called."""
+"""The answer of `try_start` that means: ask again when `wake` is called."""
 
 
 class ClaimQueue:
@@ -92,7 +92,7 @@ class ClaimQueue:
             wake_claims(host, host.group)
 
     def _next_start(self, host: Host) -> float:
-        """Return when the first claim of the host may start: a time up to now means at once."""
+        """Return when the first claim of the host may start; a time in the past means at once."""
         scheduler, group = self._scheduler, host.group
         at = host.ready_at
         if host.in_flight >= scheduler.concurrency:
@@ -111,7 +111,7 @@ class ClaimQueue:
         return at
 
     def _yield_until(self, entity: Host | AddressGroup) -> float:
-        """Return until when the claims let a lease go first, 0 if they do not."""
+        """Return until when the claims wait for a lease to go first, 0 if they do not wait."""
         if not yields_to_leases(self._scheduler, entity):
             return 0.0
         if not entity.yields_until:

@@ -25,11 +25,11 @@ COUNTED = {
 }
 
 WORKER_GAUGES: Sequence[tuple[str, str, Callable[[WorkerView, WorkerReport], float]]] = (
-    ("lycosa_worker_leases", "URLs leased to it.", lambda worker, _: worker.leased),
+    ("lycosa_worker_leases", "URLs leased to the worker.", lambda worker, _: worker.leased),
     ("lycosa_worker_requests", "Requests being processed.", lambda _, report: report.under_way),
     ("lycosa_worker_resident_memory_bytes", "Resident memory.", lambda _, report: report.memory_bytes),
-    ("lycosa_worker_uptime_seconds", "Time since its start.", lambda _, report: report.uptime_s),
-    ("lycosa_worker_silent_seconds", "Time since its last sign of life.", lambda worker, _: worker.silent_s),
+    ("lycosa_worker_uptime_seconds", "Time since the worker started.", lambda _, report: report.uptime_s),
+    ("lycosa_worker_silent_seconds", "Time since the worker was last heard from.", lambda worker, _: worker.silent_s),
 )
 
 
@@ -76,7 +76,7 @@ def _of_workers(crawl: Mapping[str, str], workers: Sequence[WorkerView]) -> list
     reported = [(_labels(crawl, each), each, each.report) for each in workers if each.report]
     info = [({**labels, "machine": report.machine, "version": report.version}, 1.0) for labels, _, report in reported]
     return [
-        Metric("lycosa_worker_info", "gauge", "Where it runs, and its version.", info),
+        Metric("lycosa_worker_info", "gauge", "Machine and version of the worker.", info),
         *(
             Metric(name, "gauge", text, [(labels, value(each, report)) for labels, each, report in reported])
             for name, text, value in WORKER_GAUGES

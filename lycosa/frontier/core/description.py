@@ -1,4 +1,4 @@
-"""The description of a crawl: `crawl.json` in its state folder, or the same on a server."""
+"""The description of a crawl, stored as `crawl.json` in its state folder or on a server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 FORMAT = "lycosa-crawl"
 VERSION = 3
-"""3 has levels of fingerprints (`lsm.levels`); states of versions 1 and 2 cannot be read."""
+"""Since version 3 fingerprints are stored in levels (`lsm.levels`). States of versions 1 and 2 cannot be read."""
 
 
 class SpiderDescription(msgspec.Struct):
@@ -22,12 +22,12 @@ class SpiderDescription(msgspec.Struct):
 
 
 class Description(msgspec.Struct):
-    """What is stored of a crawl besides its records.
+    """The stored data of a crawl other than its records.
 
-    `seeds` are the canonical start URLs of all runs, in order. `spider` is its name, "" without one; `key` holds the
-    `--fingerprint-rules`, none for the default. `imported` marks a state that an import created and no crawl has used
-    yet, so it has no name. The other fields are the options of the last run, for `explain`; with several spiders,
-    `members` has those of each.
+    `seeds` are the canonical start URLs of all runs, in order. `spider` is the name of the spider, "" without one;
+    `key` holds the `--fingerprint-rules`, empty for the default. `imported` marks a state that an import created and no
+    crawl has used yet, so it has no name. The other fields are the options of the last run, for `explain`; with several
+    spiders, `members` has those of each.
     """
 
     format: str = FORMAT

@@ -48,7 +48,7 @@ class CrawlBounds(NamedTuple):
 
 
 class UrlFacts(NamedTuple):
-    """What is known of a canonical URL, its host and the segments.
+    """The data about a canonical URL, its host and the segments.
 
     `halted` is why nothing at all is fetched, or "". While the crawl is `stopped`, the limits of hosts are unknown.
     """
@@ -148,7 +148,7 @@ def _host(host: HostView, now: float, when: FormatTime, *, stopped: bool) -> Ite
     if host.blocked_until > now:
         yield f"{name} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {load}"
     elif host.preparing:
-        yield f"{name} comes later: its robots.txt or IP address is being fetched now; {load}"
+        yield f"{name} is contacted later: its robots.txt or IP address is being fetched now; {load}"
     elif 0 < host.concurrency <= host.in_flight:
         yield f"{name} is busy: at most {host.concurrency:,} transfers at a time; {load}"
     elif host.ready_at > now:

@@ -2,9 +2,9 @@
 
 A partition reports how many of its URLs are `live` (queued, leased, uncommitted, delayed, or on the way to another
 partition) and how many have `arrived` so far (from other partitions or from outside). Partitions are read in any order
-or at once, while work moves between them. A partition without live URLs gets work only by arrivals. So two rounds in
-which nothing was live anywhere, and between which nothing arrived, enclose an instant at which nothing was live at all:
-the crawl is finished for good.
+or concurrently, while work moves between them. A partition without live URLs gets work only by arrivals. If two
+successive rounds find nothing live anywhere, and nothing arrived between them, then there was an instant between them
+at which nothing was live at all: the crawl is finished for good.
 
 `docs/models/finish.pml` is the proof, by exhaustive search within its bounds.
 """
@@ -24,7 +24,7 @@ class PartitionStatus(NamedTuple):
 
 
 class RoundResult(Enum):
-    """What follows from a round: the crawl goes on, the partitions are read once more, or it is finished."""
+    """WORK: the crawl goes on. AGAIN: read the partitions once more. FINISHED: the crawl is finished."""
 
     WORK = "work"
     AGAIN = "again"
@@ -32,7 +32,7 @@ class RoundResult(Enum):
 
 
 class TerminationDetector:
-    """What one worker knows about the end of a crawl with this many partitions, numbered from 0."""
+    """Detects in one worker the end of a crawl with this many partitions, numbered from 0."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = frozenset(range(partitions))

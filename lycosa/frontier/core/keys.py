@@ -1,14 +1,14 @@
-"""What identifies a request: its key, of which the fingerprint is the 64-bit hash.
+"""Identifies requests: a request has a key, and its fingerprint is the 64-bit hash of the key.
 
 By default the key is method, canonical URL and body (`core.url.fingerprint`). `FingerprintRules` can leave out query
-parameters that do not select the page, sort the others, and call a resolver of the user. The request is always fetched
-at its own URL.
+parameters that do not select the page, sort the others, and call a user's resolver. The request is always fetched at
+its full URL.
 
 A parameter is the text between two `&` (WHATWG). Its name is decoded once to compare it with the rules; parameters that
 remain are compared as written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the
-query, empty parameters do not count. A parameter with a bare `;` is never left out: old servers read several parameters
-there. The method always counts. Nothing here raises, whatever the canonical URL, except a resolver. The time is linear
-in the length of the URL.
+query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read several parameters
+there. The method is always part of the key. For a canonical URL nothing here raises except a resolver. The time is
+linear in the length of the URL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.core.url import fingerprint
 
 KeyResolver = Callable[[str, str, bytes], str | bytes | int]
-"""(method in upper case, canonical URL, body) -> the key of the request, besides its method.
+"""(method in upper case, canonical URL, body) -> the key of the request, without its method.
 
 It must return the same key for the same request in every run, so it must not use time, randomness or counters.
 """
@@ -37,8 +37,8 @@ Fingerprint = Callable[[str, str, bytes], int]
 RESOLVED_KEY = 0x4C79_636F_7361_0003
 """Seed of the hash of resolved keys. A state with a resolver does not match any other seed."""
 
-SHIPPED = ("tracking", "sort", "jsonp", "slash")
-WORDS = (*SHIPPED, "drop:NAME,...", "keep:NAME,...", "module:function")
+BUILT_IN = ("tracking", "sort", "jsonp", "slash")
+WORDS = (*BUILT_IN, "drop:NAME,...", "keep:NAME,...", "module:function")
 
 TRACKING_PREFIXES = ("utm_", "hsa_")
 # fmt: off
@@ -62,7 +62,7 @@ TRACKING = frozenset({
 """Parameters that tell where a visitor came from, in lower case: from the lists of AdGuard (TrackParamFilter,
 general_url) and Brave (query-filter), and from the documentation of the services named beside them. Names that some
 sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). After adding a name, URLs that have
-it count as new once; existing states remain valid."""
+it count as new once; existing states stay valid."""
 
 CALLBACKS = frozenset({"callback", "jsonp", "jsoncallback", "jsonpcallback", "jsonp_callback", "json_callback"})
 BUSTERS = frozenset(
@@ -76,7 +76,7 @@ _GENERATED = re.compile(
     r"|(?=(?:[a-z_$.]*\d){5})[a-z_$][\w$.]*",
     re.ASCII | re.IGNORECASE,
 )
-"""A generated function name: a known prefix with a counter, or any name with five digits."""
+"""A generated function name: a known prefix with a counter, or any name with at least five digits."""
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
 """A time since 1970 in seconds or finer, or a random number; small numbers may select pages."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
@@ -119,7 +119,7 @@ class FingerprintRules:
         return _hash(verb, key)
 
     def reduce(self, url: str) -> str:
-        """Return the part of a canonical URL that counts."""
+        """Return the part of a canonical URL that goes into the key."""
         address, mark, query = url.partition("?")
         if self.slash:
             origin = address.index("/", 8) + 1
@@ -137,7 +137,7 @@ class FingerprintRules:
 
 
 def split_rules(texts: Iterable[str]) -> list[str]:
-    """Split a setting into words at commas; everything after `drop:` or `keep:` is one word with it."""
+    """Split a setting into words at commas; `drop:` or `keep:` and everything after it are one word."""
     found = []
     for text in texts:
         rest = text
@@ -150,18 +150,18 @@ def split_rules(texts: Iterable[str]) -> list[str]:
 
 
 def is_function(word: str) -> bool:
-    """Whether a word names a resolver of the user: `module:function`."""
+    """Whether a word names a user's resolver: `module:function`."""
     return _FUNCTION.fullmatch(word) is not None and not _NAMES.match(word)
 
 
 def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> FingerprintRules:
-    """Return the rules that these words mean, in any order. Raises `BadSetting`.
+    """Parse words, in any order, into rules. Raises `BadSetting`.
 
     The resolver, called `name`, gets the URLs that the other rules have reduced.
     """
     plain = sorted({word for word in words if not _NAMES.match(word)})
     for word in plain:
-        if word not in SHIPPED:
+        if word not in BUILT_IN:
             raise BadSetting(_unknown(word))
     drop, keep = _names("drop", words), _names("keep", words)
     rules: list[DropRule] = [_is_tracking] if "tracking" in plain else []
@@ -206,7 +206,7 @@ def _is_tracking(name: str, _: str) -> bool:
 
 
 def _is_cache_buster(name: str, value: str) -> bool:
-    """Whether it is the callback of a JSONP request, or has a new value each time to bypass caches."""
+    """Whether a parameter is the callback of a JSONP request, or has a new value each time to bypass caches."""
     lower = name.lower()
     if lower in CALLBACKS:
         return _GENERATED.fullmatch(value) is not None
@@ -221,7 +221,7 @@ def _decode(parameter: str) -> tuple[str, str]:
 
 
 def _hash(verb: str, key: str | bytes | int) -> int:
-    """Return the hash of a key. Type and lengths are part of it, so different keys are never the same bytes."""
+    """Return the hash of a key, its type and the method with its length, so no two keys hash the same bytes."""
     if isinstance(key, str):
         kind, data = "s", key.encode("utf-8", "surrogatepass")
     elif isinstance(key, bytes):
@@ -235,7 +235,7 @@ def _hash(verb: str, key: str | bytes | int) -> int:
 def _unknown(word: str) -> str:
     """Return the error message for an unknown word."""
     begin, _, rest = word.partition(":")
-    near = next(iter(get_close_matches(begin.lower(), [*SHIPPED, "drop", "keep"], n=1)), "")
+    near = next(iter(get_close_matches(begin.lower(), [*BUILT_IN, "drop", "keep"], n=1)), "")
     if near in {"drop", "keep"}:
         near += f":{rest or 'NAME,...'}"
     return f"fingerprint_rules: {word!r} is unknown: " + (

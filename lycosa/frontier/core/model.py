@@ -85,7 +85,7 @@ class Lease(NamedTuple):
 
 
 class HostFacts(msgspec.Struct, array_like=True, frozen=True):
-    """What a crawl stores of a host: the bytes of its robots.txt and the Crawl-delay for our user agent (0: none).
+    """The stored facts of a host: the bytes of its robots.txt and the Crawl-delay for our user agent (0: none).
 
     `robots_status` is the HTTP status of the last response, 0 if the host could not be reached. `robots_at` is when
     it was fetched (unix seconds).
@@ -102,9 +102,9 @@ class FrontierStats(NamedTuple):
 
     `delayed` counts the states DELAYED and RETRY; URLs in a segment that has not started count as `queued`.
 
-    The rest is about this process: `lookups` fingerprints were looked up, `lookups_settled` of them by the Bloom filter
-    alone; `offered` records were pushed, `added` of them were new. `paused` is why a running crawl leases nothing, or
-    "".
+    The other fields describe this process: `lookups` fingerprints were looked up, `lookups_settled` of them by the
+    Bloom filter alone; `offered` records were pushed, `added` of them were new. `paused` is why a running crawl leases
+    nothing, or "".
     """
 
     queued: int = 0
@@ -155,7 +155,7 @@ class SegmentView(msgspec.Struct, frozen=True):
 
 
 class AddressView(msgspec.Struct, frozen=True):
-    """An IP address with its limits and its use. `hosts` active hosts share it; `concurrency` is 0 for no limit.
+    """An IP address with its limits and their use. `hosts` active hosts share it; `concurrency` is 0 for no limit.
 
     `address` is "" while unknown. It must be looked up again from `until` on (unix seconds).
     """
@@ -172,8 +172,8 @@ class AddressView(msgspec.Struct, frozen=True):
 class HostView(msgspec.Struct, frozen=True):
     """A host as operators see it. Times are unix seconds, 0 for never; `robots_status` is -1 if never fetched.
 
-    `concurrency` is how many transfers may be in flight, 0 if unknown. `preparing` means that its robots.txt or address
-    is being fetched. `shared` is its IP address, if the crawl has limits per address.
+    `concurrency` is the maximum number of transfers in flight, 0 if unknown. `preparing` means that its robots.txt or
+    address is being fetched. `shared` is its IP address, if the crawl has limits per address.
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""Recently pushed fingerprints, as many as fit, so that duplicates need not be sent to the server again.
+"""A bounded set of recently pushed fingerprints, so that duplicates need not be sent to the server again.
 
 A fixed hash table with one fingerprint (8 bytes) per slot; a newer one replaces the older one in its slot. Unlike a
 Bloom filter it gives no false positives: a fingerprint that it contains was certainly pushed.
@@ -31,7 +31,7 @@ class RecentFingerprints:
             self._slots[mixed & self._mask] = mixed
 
     def contained(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that are in the table."""
+        """Return the fingerprints that are in the table."""
         salt, slots, mask = _salt(segment), self._slots, self._mask
         # Empty slots hold 0, so the value 0 never counts as contained.
         return {each for each in fingerprints if slots[(each ^ salt) & mask] == each ^ salt != 0}

@@ -1,4 +1,4 @@
-"""Stored URLs as text: selecting them, and the lines that `export` writes and `import` reads.
+"""Selects stored URLs, and converts them to and from the lines that `export` writes and `import` reads.
 
 A line is a JSON object. Only `url` is required; other fields default to the value after the semicolon.
 
@@ -14,7 +14,7 @@ A line is a JSON object. Only `url` is required; other fields default to the val
     meta cb_kwargs       objects; what JSON cannot represent: msgpack in base64, as meta_packed and kwargs_packed
     etag modified fetched_at       the validators of the last fetch
     errback cookies encoding flags       as in a Request, the errback by name; none
-    spider               the spider of the request, in a crawl of several
+    spider               the spider of the request, in a crawl with several spiders
     guarded              true if it was found on a page with a public address; false
     dont_filter fingerprint        informative: an import always drops duplicates, by the fingerprints of its own crawl
 """
@@ -38,7 +38,7 @@ from lycosa.frontier.core.states import State
 from lycosa.http.core.model import Validators
 
 NOT_BEFORE_MAX = 1e11
-"""Unix seconds; the year 5138."""
+"""Maximum time in unix seconds: the year 5138."""
 
 PRIORITY_MAX = 1 << 31
 DEPTH_MAX = 1 << 31
@@ -203,7 +203,7 @@ def from_text(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
 
 
 def _plain_or_packed(values: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Return the values if JSON represents them without loss; else packed, as the second element."""
+    """Return (values, b"") if JSON represents the values without loss, else ({}, packed values)."""
     if not values:
         return {}, b""
     try:

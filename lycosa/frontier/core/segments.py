@@ -1,12 +1,12 @@
 """Segments: which part of a crawl a request belongs to, and when that part begins.
 
-A time segment is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`. So every back end
-knows from the name alone from when on it may be served, and in which order. A segment with any other name starts at
-once. "" is the segment of a crawl without segments; it comes before all others.
+A time segment is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`. Every back end can
+therefore tell from the name alone when a segment may be served, and in which order. A segment with any other name
+starts at once. "" is the segment of a crawl without segments; it comes before all others.
 
-A run has one segment, that of its first seed at its start, and all its requests inherit it: a crawl that passes
-midnight does not start over. Only a request that is due later goes into the segment of that time, if segments are time
-segments. Multiples are counted from one fixed moment, weeks from a Monday, so `3d` means the same in every run.
+A run has one segment, that of its first seed at its start. All its requests inherit it, so a crawl that runs past
+midnight does not start over. With time segments, a request that is due later goes into the segment of that time
+instead. Multiples such as `3d` are counted from a fixed time (weeks from a Monday), so they mean the same in every run.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lycosa.frontier.core.model import FrontierStats, SegmentState, SegmentView
 from lycosa.http.core.request import Request
 
 NAME_MAX = 100
-"""Characters of a segment's name."""
+"""Maximum number of characters of a segment's name."""
 
 SHOWN_MAX = 60
-"""Characters of an invalid name that are shown."""
+"""Maximum number of characters of an invalid name that a message shows."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
 """Valid segment names: they appear in commands, paths and database keys."""
@@ -128,7 +128,7 @@ def validate_name(text: str) -> str:
 
 
 def find_segment(name: str, views: Iterable[SegmentView]) -> SegmentView:
-    """Return the segment of this name. Raises `UsageError`, with the nearest name if there is none of this name."""
+    """Return the segment with this name. Raises `UsageError`, with the nearest name, if it is missing or dropped."""
     live = {view.name: view for view in views if view.state is not SegmentState.DROPPED or view.name == name}
     found = live.get(name)
     if found is None:
@@ -189,7 +189,7 @@ def segment_order(name: str) -> tuple[float, str]:
 
 
 def total_stats(views: Sequence[SegmentView], leased: int) -> FrontierStats:
-    """Return the counts of all segments together, of whose queued URLs `leased` are leased."""
+    """Return the total counts of all segments. `leased` is how many of their queued URLs are leased."""
     reasons: Counter[str] = Counter()
     dead_reasons: Counter[str] = Counter()
     for view in views:

@@ -1,8 +1,8 @@
 """What the workers of a crawl report, and what is computed from it: sums, rates, remaining time.
 
-A worker reports its counters since its start about once a second (`WorkerReport`). The server adds what is new in each
-report to the totals of the crawl, so these include all workers that ever took part; for a killed worker, what it had
-reported. Readers compute rates from two reports of a worker, by the worker's own clock.
+A worker reports its counters since its start about once a second (`WorkerReport`). The server adds the increase since
+the previous report to the totals of the crawl, so these include all workers that ever took part. For a killed worker
+they include its last report. Readers compute rates from two reports of a worker, by the worker's own clock.
 
 A page that is fetched again because its worker died before the commit counts twice here, but once among the URLs that
 the frontier counts as done.
@@ -30,10 +30,10 @@ STAT_PREFIX = "stats/"
 """The prefix of stats (`crawler.stats`) among the counters."""
 
 STATS_MAX = 200
-"""Stats in a report; the first ones are kept. Their number is bounded since names may come from the network."""
+"""Maximum number of stats in a report; the first ones are kept. It is limited since names may come from the network."""
 
 NAME_MAX = 100
-"""Characters in the name of a reported stat."""
+"""Maximum number of characters in the name of a reported stat."""
 
 NOT_SUMMED = frozenset(
     {"request_depth_max", "memusage/startup", "memusage/max", "memusage/limit_reached", "memusage/warning_reached"}
@@ -64,9 +64,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """A worker as others see it: last heard from `silent_s` ago, with `leased` URLs. `report` is None before the first
-    one.
-    """
+    """A worker as others see it. It was last heard from `silent_s` ago; `report` is None before its first report."""
 
     name: str
     state: str
@@ -75,7 +73,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     report: WorkerReport | None = None
 
     def has_count(self, name: str) -> bool:
-        """Whether it reports this counter, as far as known."""
+        """Whether the worker reports this counter. True before its first report."""
         return self.report is None or name in self.report.counts
 
 
@@ -119,7 +117,7 @@ def summable_stats(stats: Mapping[Any, Any]) -> dict[str, int]:
     """Return the stats of a run that can be summed (integers), at most the first STATS_MAX."""
     found: dict[str, int] = {}
     for name, value in stats.items():
-        if not isinstance(name, str):  # users count under whatever can be a key
+        if not isinstance(name, str):  # users may count under any hashable key
             continue
         if type(value) is int and name not in NOT_SUMMED and len(name) <= NAME_MAX and abs(value) < 1 << 53:
             found[STAT_PREFIX + name] = value

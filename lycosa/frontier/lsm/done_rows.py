@@ -1,4 +1,4 @@
-"""Converts the record of a URL to the row of a done one, and back."""
+"""Converts the record of a URL to the row of a done URL, and back."""
 
 from __future__ import annotations
 

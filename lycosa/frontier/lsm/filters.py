@@ -1,4 +1,4 @@
-"""The Bloom filters of a state on disk: whole layers now and then, and in between only what was added.
+"""The Bloom filters of a state on disk: complete layers, rewritten rarely, and frames with what was added since.
 
     filter.S.N   layer N of segment S, as written by `core.bloom.Layer.dump`
     filter.S     frames of [length, checksum, payload]: what each checkpoint added since the layers were written
@@ -26,20 +26,23 @@ from lycosa.infra.frames import HEAD, encode_frame, frame_at
 log = logging.getLogger(__name__)
 
 ADDED_MAX = 1_000_000
-"""Fingerprints in frames before the layers are rewritten."""
+"""Number of fingerprints in frames at which the layers are rewritten."""
 
 ADDED_SHARE = 32
 """Frames may also hold 1/ADDED_SHARE of the fingerprints of the layers, if that is more than ADDED_MAX."""
 
 WARN_MIN = 100_000
-"""URLs from which on rebuilding a filter takes long enough for a warning."""
+"""Minimum number of URLs for which rebuilding a filter logs a warning, because it takes long."""
 
 FINGERPRINT_BYTES = 9
 """The size of a fingerprint in a frame."""
 
 
 class Frame(NamedTuple):
-    """What the generations after `before` up to `last` added. The first frame of a file adds nothing."""
+    """The fingerprints that the generations after `before` up to `last` added.
+
+    The first frame of a file has none; its `layers` is the number of layer files.
+    """
 
     before: int
     last: int
@@ -57,7 +60,7 @@ class FilterFile:
         self._path = folder / f"filter.{segment}"
         self._sync = sync
         self._saved: dict[int, int] = {}
-        """By layer, its number of fingerprints when it was written."""
+        """The number of fingerprints in each layer when it was written."""
 
     def load(self, generation: int, expected: int) -> Filter | None:
         """Return the filter, or None if it is not complete up to this generation."""
@@ -75,7 +78,7 @@ class FilterFile:
         return found
 
     def append(self, before: int, last: int, added: list[int]) -> None:
-        """Write a frame with what the generations after `before` up to `last` added."""
+        """Write a frame with the fingerprints that the generations after `before` up to `last` added."""
         with storage_errors(self._path):
             with self._path.open("ab") as stream:
                 stream.write(_encode(Frame(before, last, 0, added)))
@@ -147,7 +150,7 @@ def _encode(frame: Frame) -> bytes:
 
 
 def append_to_all(folder: Path, before: int, last: int, added: dict[int, list[int]], *, sync: bool) -> None:
-    """Write a frame for every segment, also if it has nothing new: each file must reach the last generation."""
+    """Write a frame for every segment, even one with nothing new: each file must reach the last generation."""
     for path in folder.glob("filter.*"):
         segment = path.name.removeprefix("filter.")
         if segment.isascii() and segment.isdigit():

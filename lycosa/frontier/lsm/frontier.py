@@ -31,7 +31,7 @@ from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier
 from lycosa.frontier.lsm.done_rows import record_of
 from lycosa.frontier.lsm.lmdb import DATA, DEAD, DELAYED, DELAYED_KEY, DONE, KINDS, QUEUE, QUEUE_KEY, table_number
 from lycosa.frontier.lsm.open_segment import OTHER, OpenSegment, count, view
-from lycosa.frontier.lsm.rows import ARRIVAL, SegmentRow, decode_dead, decode_done, decode_record
+from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, SegmentRow, decode_dead, decode_done, decode_record
 from lycosa.frontier.lsm.store import DELAYED_TABLE, LmdbCrawlStore, ignore
 from lycosa.frontier.lsm.verify import find_problems
 from lycosa.frontier.lsm.window import Window
@@ -183,7 +183,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         mark = self.memtable.get(segment.seen, fingerprint, bytes)
         if mark is None:
             return None
-        if mark[:1] == b"s" and len(mark) > ARRIVAL:
+        if mark[:1] == b"s" and len(mark) > ARRIVAL_BYTES:
             delayed = self.memtable.get(DELAYED_TABLE, mark[1:], decode_record)
             return self._row(DELAYED_TABLE, mark[1:], delayed) if delayed else None
         for table, decode in ((segment.done, decode_done), (segment.dead, decode_dead)):

@@ -1,13 +1,13 @@
-"""The fingerprints in LMDB, in two levels, so that a new one does not cost a page write of its own.
+"""The fingerprints in LMDB, in two levels, so that several new ones share a page write.
 
 Fingerprints are random keys: with ten million in one table, a checkpoint of 100,000 rewrites nearly as many pages. So
 checkpoints write to a small table (L0), where many fingerprints share a page. When it is full, a second L0 table takes
 its place, and the first is compacted into the large table SEEN_L1: in key order, some rows with each commit, until it
 is empty. A look-up prefers the newest level. (A log-structured merge tree with two levels: O'Neil et al., 1996.)
 
-The step before this, from memory to disk, is the checkpoint in `memtable.py`.
+The checkpoint in `memtable.py` writes fingerprints from memory to L0.
 
-Compacting a row twice has the same result, so a crash leaves nothing to repair: the next process starts again.
+Compacting a row twice has the same result, so nothing needs repair after a crash: the next process starts again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from lycosa.frontier.lsm.lmdb import FINGERPRINT, KINDS, META, SEEN_L0A, SEEN_L0B, SEEN_L1, Database, table_number
 
 L0_MAX = 1_000_000
-"""Rows with which L0 is full."""
+"""Number of rows at which L0 is full."""
 
 L0_SHARE = 32
 """L0 may also hold 1/L0_SHARE of the rows of L1, if that is more than L0_MAX."""
@@ -28,7 +28,7 @@ META_TABLE = table_number(META)
 
 
 class Levels:
-    """The levels of all segments, which rotate together. A segment is given by the number of its table SEEN_L1."""
+    """The levels of all segments, which rotate together. A segment is identified by the number of its SEEN_L1 table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -70,7 +70,7 @@ class Levels:
             self._rotate()
 
     def compact(self, rows: int) -> None:
-        """Move this many rows to L1, and clear tables that are done. The caller commits."""
+        """Move at most this many rows to L1, and clear the L0 tables that have been moved. The caller must commit."""
         while self._compacting and rows > 0:
             seen = self._compacting[-1]
             level = seen + self._older - SEEN_L1

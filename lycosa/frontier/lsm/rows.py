@@ -13,13 +13,13 @@ from lycosa.frontier.core.model import Extras, HostFacts, SegmentState, UrlRecor
 from lycosa.http.core.model import Validators
 
 HOST_KEY_MAX = 400
-"""Bytes of a host key that are stored as they are; an LMDB key has at most 511."""
+"""Bytes of a host key that are stored unchanged; an LMDB key has at most 511 bytes."""
 
-ARRIVAL = 6
-"""Bytes of a arrival number: the key of a URL in DONE and DEAD, and the end of the keys of QUEUE and DELAYED."""
+ARRIVAL_BYTES = 6
+"""Bytes of an arrival number. It is the key of a URL in DONE and DEAD, and the end of the keys in QUEUE and DELAYED."""
 
 CODES = {str(status): status for status in range(100, 600)}
-"""Reasons that are HTTP statuses, which are stored as numbers."""
+"""The reasons that are HTTP statuses. They are stored as numbers."""
 
 
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
@@ -43,7 +43,7 @@ class DoneRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DeadRow(msgspec.Struct, array_like=True, frozen=True):
-    """A URL that is dead since `at` (unix seconds)."""
+    """A URL that was marked dead at `at` (unix seconds)."""
 
     record: UrlRecord
     reason: str
@@ -51,7 +51,7 @@ class DeadRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HostRow(msgspec.Struct, array_like=True):
-    """A host without its robots.txt. `queued` is an estimate, kept for hosts with many queued URLs."""
+    """A stored host, without its robots.txt. `queued` is an estimate, kept for hosts with many queued URLs."""
 
     id: int
     started_at: float = 0.0
@@ -62,7 +62,7 @@ class HostRow(msgspec.Struct, array_like=True):
 
 
 class Counters(msgspec.Struct):
-    """Counters of the whole crawl. `segments` includes the dropped ones; `epoch` counts how often it was opened."""
+    """Counters of the whole crawl. `segments` includes the dropped ones; `epoch` is how often the state was opened."""
 
     arrivals: int = 0
     hosts: int = 0

@@ -27,7 +27,7 @@ from lycosa.frontier.lsm.hosts import HostTable
 from lycosa.frontier.lsm.lmdb import DELAYED, DELAYED_KEY, KINDS, META, SEEN_L1, table_number
 from lycosa.frontier.lsm.memtable import Memtable, Writes
 from lycosa.frontier.lsm.open_segment import OpenSegment, count, totals
-from lycosa.frontier.lsm.rows import ARRIVAL, Counters, DeadRow, decode_counters, decode_record, encode
+from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, Counters, DeadRow, decode_counters, decode_record, encode
 from lycosa.frontier.lsm.segments import SegmentRegistry
 from lycosa.frontier.lsm.window import Window
 from lycosa.http.core.model import Validators
@@ -106,7 +106,7 @@ class LmdbCrawlStore:
         self.arrivals = arrival = self.arrivals + 1
         window = segment.windows.get(record.host) or self._window(segment, record.host)
         key = window.key(record.priority, arrival)
-        known[fingerprint] = mark = key[-ARRIVAL:]
+        known[fingerprint] = mark = key[-ARRIVAL_BYTES:]
         active[queue][key] = record
         memtable.writes += (queue, key, record, seen, fingerprint, mark)
         heappush(window.heap, (key, record))
@@ -156,20 +156,20 @@ class LmdbCrawlStore:
         if segment is None:
             return
         row = done_row(record, int.from_bytes(key[:4], "big"), reason, now, validators)
-        self.memtable.put(segment.done, key[-ARRIVAL:], row)
+        self.memtable.put(segment.done, key[-ARRIVAL_BYTES:], row)
         count(segment.row.reasons, reason)
 
     def mark_retry(self, key: bytes, record: UrlRecord) -> None:
         segment = self._dequeue(key, record)
         if segment is not None:
-            arrival = int.from_bytes(key[-ARRIVAL:], "big")
+            arrival = int.from_bytes(key[-ARRIVAL_BYTES:], "big")
             self._delay(segment, record, arrival)
 
     def mark_dead(self, key: bytes, record: UrlRecord, reason: str, now: float) -> None:
         segment = self._dequeue(key, record)
         if segment is None:
             return
-        self.memtable.put(segment.dead, key[-ARRIVAL:], DeadRow(record, reason, now))
+        self.memtable.put(segment.dead, key[-ARRIVAL_BYTES:], DeadRow(record, reason, now))
         segment.row.dead += 1
         count(segment.row.dead_reasons, reason)
 
@@ -227,7 +227,7 @@ class LmdbCrawlStore:
         key = window.key(record.priority, arrival)
         self.memtable.put(segment.queue, key, record)
         if not record.dont_filter:
-            self.memtable.put(segment.seen, record.fingerprint, key[-ARRIVAL:])
+            self.memtable.put(segment.seen, record.fingerprint, key[-ARRIVAL_BYTES:])
         window.put(key, record)
         segment.pending += 1
         segment.changed = True
@@ -250,7 +250,7 @@ class LmdbCrawlStore:
         memtable, queue = self.memtable, segment.queue
         rows = memtable.active[queue]
         # A row first written since the last freeze is not in LMDB; any other must be deleted there. A record with
-        # attempts may have been rewritten, so its row may be in both.
+        # attempts may have been rewritten, so its row may be in memory and in LMDB.
         if rows.pop(key, None) is None or record.attempts:
             rows[key] = None
         memtable.writes += (queue, key, None)

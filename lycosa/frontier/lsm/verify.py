@@ -2,7 +2,7 @@
 
 - Every row can be read, and SEEN has its fingerprint with its state (unless it is never filtered).
 - Every fingerprint in SEEN is in exactly one state, and in the Bloom filter.
-- The counts are those of the rows.
+- The counts match the rows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 from lycosa.frontier.lsm.lmdb import DELAYED, table_number
 from lycosa.frontier.lsm.memtable import Memtable
 from lycosa.frontier.lsm.open_segment import OpenSegment
-from lycosa.frontier.lsm.rows import ARRIVAL, decode_dead, decode_done, decode_record
+from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, decode_dead, decode_done, decode_record
 
 PROBLEMS_MAX = 1000
-"""Lines that are reported; more are of no use."""
+"""Maximum number of lines that are reported."""
 
 SCAN_ROWS = 10_000
 REPORT_EVERY = 1_000_000
@@ -69,7 +69,7 @@ def _check_segment(
             if not record.dont_filter:
                 filtered += 1
                 url = getattr(record, "url", "") or record.path
-                yield from _check_mark(memtable, segment, record.fingerprint, key[-ARRIVAL:], url)
+                yield from _check_mark(memtable, segment, record.fingerprint, key[-ARRIVAL_BYTES:], url)
     yield from _check_count(row.name, "queued", counted["queued"], row.pending)
     yield from _check_count(row.name, "done", counted["done"], row.done)
     yield from _check_count(row.name, "dead", counted["dead"], row.dead)
@@ -81,7 +81,7 @@ def _check_segment(
             report(f"segment {row.name!r}: {seen:,} fingerprints")
         if segment.is_open and fingerprint not in segment.filter:
             yield f"segment {row.name!r}: fingerprint {fingerprint:016x} is not in the Bloom filter"
-    # Each row has its fingerprint in SEEN. With no more fingerprints than rows, none is without a row.
+    # Each row has its fingerprint in SEEN, as checked above. With more fingerprints than rows, some have no row.
     if seen > filtered:
         yield f"segment {row.name!r}: {seen - filtered} fingerprints are known, but in no state"
 
@@ -102,7 +102,7 @@ def _check_count(segment: str, state: str, found: int, counted: int) -> Iterator
 def _read(
     memtable: Memtable, table: int, decode: Callable[[bytes], Any], report: Callable[[str], None]
 ) -> Iterator[tuple[bytes, Any]]:
-    """Yield the rows of a table, decoded; for one that cannot be read a line that says so."""
+    """Yield the keys and decoded rows of a table; for a row that cannot be read, the error message instead."""
     after, read = b"", 0
     while rows := memtable.database.rows_after(table, after, b"", SCAN_ROWS):
         for key, value in rows:

@@ -1,9 +1,9 @@
 """The part of an ordered table that is in memory: its first rows, and rows that LMDB does not have yet.
 
 There is a window on the queue of each host, and one on the delayed records. All rows up to `horizon` are in memory or
-leased. Behind it there are rows that only LMDB has, unless the window is `complete`. So the first row of the heap is
-the first of the table if it lies before the horizon; otherwise the window reads ahead first. After a checkpoint LMDB
-has all rows, and `trim` drops those behind the horizon: memory depends on the number of windows, not of rows.
+leased. Beyond it there may be rows that only LMDB has, unless the window is `complete`. The first row of the heap is
+the first of the table if it is not beyond the horizon; otherwise the window must read ahead. After a checkpoint LMDB
+has all rows, and `trim` drops those beyond the horizon: memory use depends on the number of windows, not of rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lycosa.frontier.lsm.memtable import Memtable
 
 
 class Window:
-    """A window on the queue of one host (by number) in a table, or on the whole table if the host is None.
+    """A window on the queue of one host (given by its id) in a table, or on the whole table if the host is None.
 
     `count` is the approximate number of rows.
     """
@@ -51,13 +51,13 @@ class Window:
         return QUEUE_KEY.pack(self.host, rank, arrival)
 
     def put(self, key: bytes, record: UrlRecord) -> None:
-        """Add a row that was written."""
+        """Add a row that was just written to the memtable."""
         heappush(self.heap, (key, record))
         self.count += 1
 
     def put_back(self, key: bytes, record: UrlRecord, memtable: Memtable) -> None:
         """Add a row that is no longer leased."""
-        # A row behind the horizon is in LMDB, unless it changed: reading ahead will find it.
+        # A row beyond the horizon is in LMDB unless it changed, so reading ahead will find it.
         if self.complete or key <= self.horizon or memtable.is_changed(self.table, key):
             heappush(self.heap, (key, record))
         self.count += 1
@@ -65,7 +65,7 @@ class Window:
     def first(
         self, memtable: Memtable, leased: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
     ) -> tuple[bytes, UrlRecord] | None:
-        """Return the first row, reading ahead if needed."""
+        """Return the first row, reading ahead if needed; None if there are no rows."""
         heap = self.heap
         while not self.complete and not (heap and heap[0][0] <= self.horizon):
             self._read_ahead(memtable, leased, decode, limit)
@@ -75,7 +75,7 @@ class Window:
         return None
 
     def trim(self, memtable: Memtable, limit: int) -> None:
-        """After a checkpoint, keep about `limit` first rows and what has changed since."""
+        """Keep about `limit` first rows and the rows changed since the last checkpoint."""
         if self.complete:
             if len(self.heap) <= 2 * limit:
                 return

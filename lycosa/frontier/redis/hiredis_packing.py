@@ -1,6 +1,6 @@
-"""Commands packed by hiredis, in C: redis-py does it in Python for its asynchronous connections, argument by argument.
+"""Packs Redis commands in C, with hiredis. For asynchronous connections, redis-py packs them in Python.
 
-An exchange has about ten arguments for each URL. Connections of a cluster pack as redis-py does.
+An exchange has about ten arguments for each URL. Connections to a cluster still pack with redis-py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ except ImportError as error:
 
 
 def pack_in_c(client: Any) -> None:
-    """Let the connections that this client will open pack their commands in C."""
+    """Make the future connections of this client pack their commands in C."""
     pool = getattr(client, "connection_pool", None)
     if pool is not None:
         pool.connection_class = _packing_in_c(pool.connection_class)

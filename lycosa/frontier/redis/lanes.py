@@ -1,6 +1,6 @@
-"""The form in which records travel to Redis: their lane, their bytes, the rows of ended records. Pure.
+"""How records are encoded for Redis: their lane, their bytes, the rows of ended records. Pure.
 
-A lane is RANK|PRIORITY|SEGMENT. Lanes sorted by name are in the order in which they are served: the oldest segment
+A lane is RANK|PRIORITY|SEGMENT. Sorted by name, lanes are in the order in which they are served: the oldest segment
 first, then the best priority.
 """
 
@@ -16,18 +16,18 @@ from lycosa.http.core.model import Validators
 
 RANK_CHARS, PRIORITY_CHARS = 17, 20
 SEGMENT_START = RANK_CHARS + PRIORITY_CHARS + 3
-"""Where the segment begins in a lane, counted from 1 as in Lua."""
+"""Position of the segment in a lane, counted from 1 as in Lua."""
 
 PRIORITY_TOP = 5 * 10**18
-"""More than any priority, which has 63 bits."""
+"""A number above any priority: these are below 2**62."""
 
 FINGERPRINT_CHARS, STAMP_CHARS = 16, 14
 ROW_START = FINGERPRINT_CHARS + STAMP_CHARS
-"""Where the row begins in a member of the dead or done records: FINGERPRINT STAMP ROW."""
+"""Position of the row in a member of the dead or done records: FINGERPRINT STAMP ROW, without spaces."""
 
 
 class EndedRow(msgspec.Struct, array_like=True, frozen=True):
-    """A record that is done or dead, with its reason and when it ended (unix seconds)."""
+    """A record that is done or dead, with the reason, and the time at which it ended (unix seconds)."""
 
     record: UrlRecord
     reason: str
@@ -46,17 +46,17 @@ def lane_of(record: UrlRecord) -> str:
 
 
 def fingerprint_of(record: UrlRecord) -> str:
-    """Return the fingerprint as Redis stores it, "" for a record that is never a duplicate."""
+    """Return the fingerprint as Redis stores it; "" for a record with dont_filter, which is never a duplicate."""
     return "" if record.dont_filter else signed(record.fingerprint)
 
 
 def signed(fingerprint: int) -> str:
-    """Return a fingerprint as a signed number, which a set of Redis stores in 8 bytes."""
+    """Return a fingerprint as a signed number, which a Redis set stores in 8 bytes."""
     return str(fingerprint - (1 << 64) if fingerprint >> 63 else fingerprint)
 
 
 def ended_row(record: UrlRecord, reason: str, at: float) -> bytes:
-    """Return the row of a record that is done or dead, its fingerprint first; the script adds the stamp."""
+    """Return the row of a done or dead record, prefixed with its fingerprint. The script inserts the stamp."""
     return b"%016x" % record.fingerprint + encode(EndedRow(record, reason, at))
 
 
@@ -66,18 +66,18 @@ def done_row(record: UrlRecord, reason: str, at: float, validators: Validators |
 
 
 def row_of(state: str, member: bytes) -> Row:
-    """Return the row in a member of the dead or done records."""
+    """Decode a member of the dead or done records."""
     ended = decode_ended(memoryview(member)[ROW_START:])
     return Row(state, ended.record, ended.at, ended.reason)
 
 
 def needle_of(fingerprint: int) -> bytes:
-    """Return bytes that stand near the beginning of a record with this fingerprint."""
+    """Return bytes that occur near the beginning of each encoded record with this fingerprint."""
     return encode(RECORD_VERSION) + encode(fingerprint)
 
 
 def leased_record(kind: RecordKind, host: str, page: bytes, attempts: int) -> UrlRecord:
-    """Return a leased record: the page, or the prerequisite of a host. A robots.txt is guarded as its page is."""
+    """Return a leased record: the page, or a prerequisite of the host. A robots.txt is guarded if its page is."""
     if kind is RecordKind.PAGE:
         return decode(page)
     return prerequisite(host, kind, attempts, guarded=kind is RecordKind.ROBOTS and (not page or decode(page).guarded))

@@ -1,4 +1,4 @@
-"""Why a worker may not join a crawl that it found: one line that says what to do."""
+"""Errors of a worker that may not join the stored crawl: one line each, with advice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lycosa.core.errors import ForeignState, NewerState, StateError
 
 
 class StoredCrawl(NamedTuple):
-    """What a partition stores of its crawl, "" for what it does not know."""
+    """The properties of the crawl that a partition stores; "" for an unknown one."""
 
     crawl: str
     partitions: str
@@ -28,9 +28,9 @@ class ExpectedCrawl(NamedTuple):
 
 
 def refuse_other_crawl(expected: ExpectedCrawl, found: StoredCrawl, number: int, crawl: str, layout: str) -> None:
-    """Raise `StateError` if partition `number` is lost, or of a crawl that this worker cannot join.
+    """Raise `StateError` if partition `number` is lost, or belongs to a crawl that this worker cannot join.
 
-    `crawl` is the number of the expected crawl, "" for any; `layout` is ours.
+    `crawl` is the number of the expected crawl, or "" for any; `layout` is our layout.
     """
     name = f"the crawl {expected.name!r}"
     if crawl and found.crawl != crawl:
@@ -45,12 +45,12 @@ def refuse_other_crawl(expected: ExpectedCrawl, found: StoredCrawl, number: int,
     if found.layout != layout:
         stored = found.layout or "1"
         if int(stored) > int(layout):
-            begun = f"{name} was begun by a newer version of Lycosa (layout {stored}, this one has {layout})"
-            raise NewerState(f"{begun}: update this worker, or give another --crawl-name")
-        begun = f"{name} was begun by an older version of Lycosa (layout {stored}, this one has {layout})"
-        raise StateError(f"{begun}: let workers of that version finish it, or give another --crawl-name")
+            started = f"{name} was started by a newer version of Lycosa (layout {stored}, this one has {layout})"
+            raise NewerState(f"{started}: update this worker, or give another --crawl-name")
+        started = f"{name} was started by an older version of Lycosa (layout {stored}, this one has {layout})"
+        raise StateError(f"{started}: let workers of that version finish it, or give another --crawl-name")
     if found.spider != expected.spider:
-        raise ForeignState(f"{name} is one of {found.spider}, not of {expected.spider}: give another --crawl-name")
+        raise ForeignState(f"{name} belongs to {found.spider}, not to {expected.spider}: give another --crawl-name")
     if int(found.partitions) != expected.partitions:
         several = "" if found.partitions == "1" else "s"
         raise StateError(
@@ -58,5 +58,5 @@ def refuse_other_crawl(expected: ExpectedCrawl, found: StoredCrawl, number: int,
             f"set partitions={found.partitions}"
         )
     if found.keep_done != str(int(expected.keep_done)):
-        begun, value = ("with", "true") if found.keep_done == "1" else ("without", "false")
-        raise StateError(f"{name} was begun {begun} keep_done: set keep_done={value}")
+        how, value = ("with", "true") if found.keep_done == "1" else ("without", "false")
+        raise StateError(f"{name} was started {how} keep_done: set keep_done={value}")

@@ -1,4 +1,4 @@
-"""Waits until replicas have what was written, so that it survives a failover."""
+"""Waits until replicas have the last writes, so that these survive a failover."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.infra.redis.driver import driver_errors
 
 REPLICATED_MAX_S = 1.0
-"""How long a commit waits for replicas that are behind."""
+"""Maximum seconds for which a commit waits for replicas that are behind."""
 
 
 class Replicas:
-    """Waits for so many replicas; `client` blocks. `report` is called once when there are fewer."""
+    """Waits for `count` replicas. `client` is a blocking client. `report` is called once if fewer answer in time."""
 
     def __init__(self, client: Any, count: int, report: Callable[[str], None]) -> None:
         self._client = client
@@ -24,7 +24,7 @@ class Replicas:
         self._reported = False
 
     async def wait(self, partitions: Collection[Partition]) -> None:
-        """Return when the replicas of these partitions have all that was written there, or after REPLICATED_MAX_S."""
+        """Wait until the replicas of these partitions have all writes, but at most REPLICATED_MAX_S."""
         counts = await asyncio.gather(*(asyncio.to_thread(self._replicated, each.key) for each in partitions))
         fewest = min(counts, default=self._count)
         if fewest < self._count and not self._reported:
@@ -37,7 +37,7 @@ class Replicas:
         try:
             if hasattr(client, "get_node_from_key"):
                 client = client.get_redis_connection(client.get_node_from_key(prefix))
-            # WAIT counts replicas that have what its own connection wrote before: so this writes something first.
+            # WAIT counts replicas that have the earlier writes of the same connection, so this needs a write first.
             with client.pipeline(transaction=False) as pipeline:
                 pipeline.execute_command("HINCRBY", prefix + Key.META, "waits", 1)
                 pipeline.execute_command("WAIT", self._count, int(REPLICATED_MAX_S * 1000))

@@ -1,4 +1,4 @@
-"""What Redis stores of a crawl besides its records: see `frontier.ports.SharedCrawl`."""
+"""The data of a crawl in Redis besides its records: see `frontier.ports.SharedCrawl`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 class RedisCrawl:
-    """See `frontier.ports.SharedCrawl`. The session need not have joined."""
+    """See `frontier.ports.SharedCrawl`. The session need not be that of a worker."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -31,7 +31,7 @@ class RedisCrawl:
             raise NewerState(f"the description of the crawl {session.crawl!r} cannot be read here: {error}") from None
         return msgspec.structs.replace(description, seeds=[seed.decode() for seed in seeds])
 
-    async def describe(self, description: Description, *, begins: bool = False) -> None:
+    async def describe(self, description: Description, *, keep_existing: bool = False) -> None:
         session, seeds = self._session, description.seeds
         text = msgspec.json.encode(msgspec.structs.replace(description, seeds=[]))
-        await session.operate(session.partitions[0], "describe", int(begins), text, len(seeds), *seeds)
+        await session.operate(session.partitions[0], "describe", int(keep_existing), text, len(seeds), *seeds)

@@ -1,7 +1,7 @@
-"""Calls whose task is cancelled: some must end then, others must run to their end all the same.
+"""Cancellation of calls: `preserve_cancellation` makes sure that it is not lost, `ShieldedCalls` lets the call go on.
 
-`asyncio.wait_for` of Python 3.11, with which redis-py sends commands, returns the result if that arrives in the moment
-in which the task is cancelled: the cancellation is lost, and a task that makes call after call never ends.
+redis-py sends commands with `asyncio.wait_for`. In Python 3.11 this returns the result if the result arrives just when
+the task is cancelled: the cancellation is lost, and a task that makes one call after another never ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def preserve_cancellation(retry: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
-    """Return `retry`, which makes a call; if its task is cancelled meanwhile it raises `CancelledError` in any case."""
+    """Wrap `retry`, which makes a call. The wrapper always raises `CancelledError` if its task was cancelled."""
 
     async def preserving(call: Call) -> Any:
         task = asyncio.current_task()
@@ -31,9 +31,9 @@ def preserve_cancellation(retry: Callable[[Call], Awaitable[Any]]) -> Callable[[
 
 
 class ShieldedCalls:
-    """Runs calls that change something on both sides, and are half done without their answer.
+    """Runs calls that change state both on the server and here, so each must run until its answer is processed.
 
-    They go on when the caller is cancelled. If such a call fails, the next one raises its error.
+    If the caller is cancelled, its call goes on. If that call fails, the next call raises its error.
     """
 
     def __init__(self) -> None:

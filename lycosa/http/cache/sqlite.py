@@ -1,13 +1,13 @@
 """An HTTP cache in one SQLite file, DIR/httpcache.sqlite, which several crawls may share.
 
-    responses   key -> last use (a counter), size in the file, head, body
+    responses   key -> last use (a counter), size in the file, length of a body before compression, head, body
 
 The head is a `StoredResponse` without its body; text bodies are compressed. Each `put` is a transaction (WAL,
-synchronous NORMAL: it survives the death of the process). Above `bytes_max` the least recently used responses leave;
-uses are written with the next `put`, so that a hit writes nothing.
+synchronous NORMAL: it survives a crash of the process). Above `bytes_max` the least recently used responses are
+evicted. Uses are written with the next `put` or after USED_MAX hits, so that a hit usually writes nothing.
 
-All work is done in one thread: a page of 30 kB takes 0.2 ms to read and 0.45 ms to write, mostly for (de)compression,
-which would block the loop.
+All work is done in one thread, since it would block the loop: a page of 30 kB takes 0.2 ms to read and 0.45 ms to
+write, mostly for (de)compression.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from lycosa.infra.sqlite import DatabaseHeader, open_database, storage_error, tr
 FILE = "httpcache.sqlite"
 CACHE_BYTES_MAX = 1 << 30
 BODY_MAX = 1 << 30
-"""Bytes of a body, decompressed, that are stored or read."""
+"""Maximum size of a body that is stored or read, in bytes after decompression."""
 
 KEPT_PART = 0.99
-"""The part of `bytes_max` that remains after an eviction."""
+"""The part of `bytes_max` to which an eviction reduces the size."""
 
 USED_MAX = 1000
-"""Uses in memory before they are written."""
+"""Maximum number of uses in memory before they are written."""
 
 NOT_COMPRESSED = -1
-"""In the column `length`: the body is stored as it is."""
+"""Value of the column `length` if the body is stored without compression."""
 
 FORMAT = int.from_bytes(b"LyHC")
 TABLE = (
@@ -56,7 +56,7 @@ _decode = msgspec.msgpack.Decoder(StoredResponse).decode
 
 
 class SqliteCache:
-    """The `HttpCacheStore` port in a SQLite file of at most `bytes_max` bytes (0: no bound), created on first use.
+    """The `HttpCacheStore` port in a SQLite file of at most `bytes_max` bytes (0: no limit), created on first use.
 
     Raises `StorageError` for a file that is damaged or not a cache, and `StorageFull`.
     """
@@ -129,7 +129,7 @@ class SqliteCache:
         self._change(replace)
         self._size += size
         if self._bytes_max and self._size > self._bytes_max:
-            self._change(self._evict)  # a transaction of its own: the response is stored even if this one fails
+            self._change(self._evict)  # a separate transaction: the response is stored even if the eviction fails
 
     def _delete(self, key: str) -> None:
         sizes = self._open().execute("DELETE FROM responses WHERE key = ? RETURNING size", (key,)).fetchall()
@@ -148,7 +148,7 @@ class SqliteCache:
         database.executemany("DELETE FROM responses WHERE key = ?", evicted)
 
     def _change(self, work: Callable[[], object]) -> None:
-        """Do the work and write the uses in one transaction."""
+        """Do the work and write the pending uses in one transaction."""
         database = self._open()
         with transaction(database):
             uses = [(use, key) for key, use in self._used.items()]

@@ -3,11 +3,11 @@
 Pure: values in, a decision out; `now` is in unix seconds. Header fields of a request are a mapping of lower-case names.
 Responses are hostile input: an invalid field counts as missing, or makes the response stale.
 
-    storable             request, response    -> may it be stored, and is that of use (§3)
-    decide               request, stored one  -> serve it, revalidate it, or fetch (§4); and may it be served when the
-                                                 host fails (§4.2.4, RFC 5861)
-    freshen              stored one and a 304 -> the response to store from now on (§4.3.4)
-    urls_to_invalidate   an unsafe request    -> the URLs whose responses must be deleted (§4.4)
+    storable             request, response         -> whether it may be stored (§3) and could be served later
+    decide               request, stored response  -> serve it, revalidate it, or fetch (§4); and whether it may be
+                                                      served if the host fails (§4.2.4, RFC 5861)
+    freshen              stored response, 304      -> the response to store instead (§4.3.4)
+    urls_to_invalidate   unsafe request, response  -> the URLs whose stored responses must be deleted (§4.4)
 
 `ReplayRules` are for development: everything is stored and served again, whatever its header fields say.
 """
@@ -30,25 +30,25 @@ from lycosa.core.url import host_key, join
 from lycosa.http.core.model import HttpResponse
 
 HEURISTIC = 0.1
-"""Without an explicit lifetime a response is fresh for this part of its age since Last-Modified (§4.2.2)."""
+"""A response without an explicit lifetime is fresh for this part of the time since Last-Modified (§4.2.2)."""
 
 HEURISTIC_MAX_S = DAY_S
-"""Longest heuristic lifetime, in seconds, and that of permanent redirects without an explicit one."""
+"""Maximum heuristic lifetime, in seconds. Permanent redirects without a lifetime or Last-Modified get all of it."""
 
 SECONDS_MAX = 2**31
-"""A larger number of seconds counts as this (§1.2.2)."""
+"""Larger numbers of seconds are reduced to this (§1.2.2)."""
 
 DIRECTIVES_MAX_CHARS = 4096
-"""Characters of Cache-Control that are parsed."""
+"""Maximum number of characters of Cache-Control that are parsed."""
 
 MEMBER = re.compile(r'(?:[^,"]++|"(?:[^"\\]|\\.)*+\\?"?)+', re.DOTALL)
 """A member of a list; a comma in quotes does not end it."""
 
 ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,1000}"')
-"""An entity tag, strong or weak (RFC 9110 §8.8.3), in ASCII and of a bounded length."""
+"""An entity tag, strong or weak (RFC 9110 §8.8.3), of at most 1000 ASCII characters between the quotes."""
 
 CONDITIONS = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range", "range"})
-"""A request with one of these fields has a condition of its own: the cache does not serve it."""
+"""A request with one of these fields is already conditional: the cache does not answer it."""
 
 UNDERSTOOD = frozenset(
     {200, 203, 204, 300, 301, 302, 303, 305, 307, 308, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410}
@@ -57,7 +57,7 @@ UNDERSTOOD = frozenset(
 """Final statuses whose caching requirements are implemented here, for `must-understand` (§5.2.2.3)."""
 
 PARTIAL = frozenset({206, 304, 412, 416})
-"""Responses to a condition or a range of a request: they are incomplete and never stored."""
+"""Statuses of responses to conditional and range requests. These responses are incomplete and never stored."""
 
 HEURISTIC_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
 """Statuses that are cacheable by default (RFC 9110 §15.1)."""
@@ -80,9 +80,8 @@ BODY_FIELDS = frozenset({"content-encoding", "content-length", "content-md5", "c
 class StoredResponse(msgspec.Struct, array_like=True, frozen=True):
     """A response as a cache stores it: the body decompressed, the header fields in order, with lower-case names.
 
-    `requested_at` and `received_at` (unix seconds) are when the request was sent, and when the response was received or
-    last confirmed by a 304. `vary` holds the values of the request's fields that Vary names. New struct fields may only
-    be appended.
+    `requested_at` and `received_at` (unix seconds) are the times of the request and of the response; a 304 updates
+    both. `vary` holds the request's values of the fields that Vary names. New struct fields may only be appended.
     """
 
     url: str
@@ -99,7 +98,7 @@ class StoredResponse(msgspec.Struct, array_like=True, frozen=True):
 class CacheAction(Enum):
     """SERVE the stored response; REVALIDATE it with a conditional request; FETCH, ignoring the cache.
 
-    NOT_CACHED: nothing suitable is stored, and nothing may be fetched (`only-if-cached`, `ignore_missing`).
+    NOT_CACHED: no usable response is stored, and fetching is not allowed (`only-if-cached`, `ignore_missing`).
     """
 
     SERVE = "serve"
@@ -109,9 +108,9 @@ class CacheAction(Enum):
 
 
 class CacheDecision(NamedTuple):
-    """What to do. `conditions` are the fields that make the request conditional.
+    """How to answer a request. `conditions` are the fields that make the request conditional.
 
-    `serve_on_error`: the stored response may be served when the host fails.
+    `serve_on_error`: whether the stored response may be served if the host fails.
     """
 
     action: CacheAction
@@ -130,8 +129,8 @@ class CacheQuery(NamedTuple):
 class ReplayRules(NamedTuple):
     """Store everything, and serve it until it is older than `expiration_s` (0: forever). Like Scrapy's DummyPolicy.
 
-    Responses with `ignore_http_codes`, by default those that are retried, are not stored. With `ignore_missing` nothing
-    is fetched.
+    Responses with a status in `ignore_http_codes` (by default those that are retried) are not stored. With
+    `ignore_missing` nothing is fetched.
     """
 
     expiration_s: float = 0.0
@@ -139,7 +138,7 @@ class ReplayRules(NamedTuple):
     ignore_missing: bool = False
 
     def applies_to(self, query: CacheQuery) -> bool:
-        """Return whether the cache handles such a request."""
+        """Return whether the cache handles the request."""
         return True
 
     def storable(self, query: CacheQuery, response: HttpResponse, received_at: float) -> bool:
@@ -155,15 +154,15 @@ class ReplayRules(NamedTuple):
 
 
 class PrivateRules(NamedTuple):
-    """Store what RFC 9111 lets a private cache store, and serve it for as long as it allows.
+    """Store and serve responses as RFC 9111 allows for a private cache.
 
-    With `ignore_missing` only stale responses are revalidated; nothing else is fetched.
+    With `ignore_missing` stale responses are revalidated, but nothing else is fetched.
     """
 
     ignore_missing: bool = False
 
     def applies_to(self, query: CacheQuery) -> bool:
-        """Return whether the cache handles such a request."""
+        """Return whether the cache handles the request."""
         return query.method in {"GET", "HEAD"} and "no-store" not in _request_directives(query)
 
     def storable(self, query: CacheQuery, response: HttpResponse, received_at: float) -> bool:
@@ -213,7 +212,7 @@ def cache_key(query: CacheQuery, body: bytes = b"", jar: str = "") -> str:
 
 
 def to_stored(query: CacheQuery, response: HttpResponse, received_at: float) -> StoredResponse:
-    """Return the response as it is stored."""
+    """Return the response in the form in which it is stored."""
     return StoredResponse(
         response.url,
         response.status,
@@ -228,7 +227,7 @@ def to_stored(query: CacheQuery, response: HttpResponse, received_at: float) -> 
 
 
 def headers_to_serve(stored: StoredResponse, now: float) -> Headers:
-    """Return the header fields to serve a response with: the stored ones, and its age (§5.1)."""
+    """Return the header fields of a response served from the cache: the stored ones and its current Age (§5.1)."""
     age = ("age", str(int(age_s(stored, Headers.of(stored.headers), now))))
     return Headers.of([*(field for field in stored.headers if field[0] != "age"), age])
 
@@ -239,7 +238,7 @@ def matches_vary(stored: StoredResponse, query: CacheQuery) -> bool:
 
 
 def conditions_of(headers: Headers) -> dict[str, str]:
-    """Return the fields of a request that revalidates a response (§4.3.1); {} if it cannot be revalidated."""
+    """Return the request fields that revalidate a response (§4.3.1); {} if it cannot be revalidated."""
     etag, modified = headers.get("etag"), headers.get("last-modified")
     conditions = {"If-None-Match": etag} if ETAG.fullmatch(etag) else {}
     return {**conditions, "If-Modified-Since": modified} if HTTP_DATE.fullmatch(modified) else conditions
@@ -248,13 +247,13 @@ def conditions_of(headers: Headers) -> dict[str, str]:
 def freshen(stored: StoredResponse, response: HttpResponse, received_at: float) -> StoredResponse:
     """Return the response to store after a 304 (§4.3.4): the fields of the 304 replace the old ones.
 
-    A 304 with another entity tag is about another response: the stored one does not change.
+    A 304 with a different entity tag refers to another response, so the stored one is returned unchanged.
     """
     old, new = dict(stored.headers).get("etag", ""), response.headers.get("etag")
     if new and old and new.removeprefix("W/") != old.removeprefix("W/"):
         return stored
     fields = [field for field in _stored_fields(response.headers) if field[0] not in BODY_FIELDS]
-    names = {name for name, _ in fields} | {"age"}  # the old Age is wrong now, even if the 304 has none
+    names = {name for name, _ in fields} | {"age"}  # the old Age is outdated, even if the 304 has none
     return msgspec.structs.replace(
         stored,
         headers=[*(field for field in stored.headers if field[0] not in names), *fields],
@@ -264,7 +263,7 @@ def freshen(stored: StoredResponse, response: HttpResponse, received_at: float) 
 
 
 def urls_to_invalidate(query: CacheQuery, response: HttpResponse) -> list[str]:
-    """Return the URLs whose stored responses an unsafe request makes invalid (§4.4); [] if it failed."""
+    """Return the URLs whose stored responses an unsafe request invalidates (§4.4); [] if the request failed."""
     if query.method in SAFE or not 200 <= response.status < 400:
         return []
     named = (join(query.url, response.headers.get(name)) for name in ("location", "content-location"))
@@ -273,7 +272,7 @@ def urls_to_invalidate(query: CacheQuery, response: HttpResponse) -> list[str]:
 
 
 def directives(values: Iterable[str]) -> dict[str, str]:
-    """Parse Cache-Control (§5.2): lower-case names, "" without an argument. The first of equal names counts."""
+    """Parse Cache-Control (§5.2) into lower-case names and arguments ("" if none). The first of equal names counts."""
     found: dict[str, str] = {}
     for member in MEMBER.findall(",".join(values)[:DIRECTIVES_MAX_CHARS]):
         name, _, value = member.partition("=")
@@ -282,7 +281,7 @@ def directives(values: Iterable[str]) -> dict[str, str]:
 
 
 def lifetime_s(status: int, headers: Headers, response_cc: Mapping[str, str], received_at: float) -> float:
-    """Return for how long a response is fresh (§4.2.1). `s-maxage` is for shared caches and ignored."""
+    """Return how many seconds a response is fresh (§4.2.1). `s-maxage` is for shared caches, so it is ignored."""
     if "max-age" in response_cc:
         return float(_seconds(response_cc["max-age"]))
     date = http_date(headers.get("date"), received_at)
@@ -300,7 +299,7 @@ def lifetime_s(status: int, headers: Headers, response_cc: Mapping[str, str], re
 
 
 def age_s(stored: StoredResponse, headers: Headers, now: float) -> float:
-    """Return the age of a response (§4.2.3)."""
+    """Return the age of a response in seconds (§4.2.3)."""
     date = http_date(headers.get("date"), stored.received_at)
     apparent_s = 0.0 if date is None else max(0.0, stored.received_at - date)
     upstream_s = _seconds(",".join(headers.getlist("age")).partition(",")[0].strip())
@@ -309,8 +308,10 @@ def age_s(stored: StoredResponse, headers: Headers, now: float) -> float:
 
 
 def _may_serve(response_cc: Mapping[str, str], request_cc: Mapping[str, str], age: float, stale_s: float) -> bool:
-    """Decide by the directives of both sides. `stale_s` is the time since it became stale, negative while it is
-    fresh."""
+    """Return whether the directives of both sides allow serving the stored response.
+
+    `stale_s` is the time since it became stale, in seconds; negative while it is fresh.
+    """
     if "no-cache" in response_cc or "no-cache" in request_cc:
         return False
     if "max-age" in request_cc and age > _seconds(request_cc["max-age"]):
@@ -325,7 +326,10 @@ def _may_serve(response_cc: Mapping[str, str], request_cc: Mapping[str, str], ag
 
 
 def _may_serve_on_error(response_cc: Mapping[str, str], request_cc: Mapping[str, str], stale_s: float) -> bool:
-    """Decide by `stale-if-error` of either side (RFC 5861 §4); without it serving on an error is allowed."""
+    """Return whether the stored response may be served on an error. It may if no side sets `stale-if-error`.
+
+    The `stale-if-error` of the request overrides that of the response (RFC 5861 §4).
+    """
     if "must-revalidate" in response_cc or "no-cache" in response_cc or "no-cache" in request_cc:
         return False
     bound = request_cc.get("stale-if-error", response_cc.get("stale-if-error"))

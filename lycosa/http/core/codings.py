@@ -1,7 +1,7 @@
 """Decode bodies whose Content-Encoding (RFC 9110 §8.4.1) is wrong or damaged, as leniently as browsers do.
 
 libcurl decodes correct bodies. This module handles the rest: a page labelled gzip that is not compressed, an unknown
-coding, junk behind the compressed part, several gzip members, a wrong checksum. The size of the result is bounded.
+coding, junk after the compressed part, several gzip members, a wrong checksum. The size of the result is limited.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Iterable
 
 CODINGS_MAX = 5
-"""Nested codings that are decoded (as in libcurl)."""
+"""Maximum number of nested codings that are decoded (as in libcurl)."""
 
 SNIFFED_BYTES = 512
-"""Bytes at the start of a body that distinguish text from binary data."""
+"""Number of bytes at the start of a body by which text is distinguished from binary data."""
 
 MEMBERS_MAX = 50
-"""Gzip members that are read; each costs a copy of the rest of the body."""
+"""Maximum number of gzip members; each costs a copy of the rest of the body."""
 
 GZIP = b"\x1f\x8b"
 BINARY = bytes({*range(0x20)} - {*b"\t\n\f\r\x1b"})
@@ -24,10 +24,10 @@ UNKNOWN = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
 
 
 def decode_body(body: bytes, values: Iterable[str], limit: int, *, text: bool) -> bytes | None:
-    """Decode a body by the `values` of its Content-Encoding fields, as far as these codings were really applied.
+    """Decode a body by the `values` of its Content-Encoding fields. Codings that were not applied are ignored.
 
-    Return at most `limit` + 1 bytes; None if the body is damaged or has a coding that is unknown here. `text`: the
-    Content-Type says that the result is text.
+    Return at most `limit` + 1 bytes; None if the body is damaged or has a coding that is not supported here. `text`:
+    whether the result is text, according to the Content-Type.
     """
     codings = [name for value in values for each in value.split(",") if (name := each.strip().lower())]
     decoded: bytes | None = body
@@ -49,7 +49,7 @@ def _gunzip(body: bytes, size: int) -> bytes | None:
     while body.startswith(GZIP) and size > 0:
         if len(found) == MEMBERS_MAX:
             return None
-        # Without its last 8 bytes a member has no checksum, so that a wrong one does not lose the page.
+        # The last 8 bytes of a member are its checksum and length: try without them, in case they are wrong.
         member = _decompress(body, zlib.MAX_WBITS | 16, size) or _decompress(body[:-8], zlib.MAX_WBITS | 16, size)
         if member is None:
             break
@@ -66,7 +66,7 @@ def _inflate(body: bytes, size: int) -> bytes | None:
 
 
 def _decompress(body: bytes, window: int, size: int) -> tuple[bytes, bytes] | None:
-    """Return at most `size` decompressed bytes, and the bytes behind the stream; None if it is damaged."""
+    """Return at most `size` decompressed bytes, and the bytes after the stream; None if it is damaged."""
     stream = zlib.decompressobj(window)
     try:
         found = stream.decompress(body, size)

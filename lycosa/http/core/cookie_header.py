@@ -1,8 +1,8 @@
-"""Parse a `Set-Cookie` line as browsers do (RFC 6265 §5.1 and §5.2, and of its revision, RFC 6265bis: the limits, the
-refusal of control characters, nameless cookies, the cap on lifetimes).
+"""Parse a `Set-Cookie` line as browsers do.
 
-Nothing raises: a line that a browser would ignore is None. Whether the server may set the cookie (its domain, its
-prefix, `Secure`) is decided in `http.core.cookies`.
+The rules are RFC 6265 §5.1 and §5.2. Its revision, RFC 6265bis, adds the limits, the refusal of control characters,
+nameless cookies and the maximum lifetime. No input raises: the result for a line that a browser would ignore is None.
+Whether the server may set the cookie (its domain, its prefix, `Secure`) is decided in `http.core.cookies`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 from lycosa.core.dates import cookie_date
 
 PAIR_MAX = 4096
-"""Octets of name and value together; a longer cookie is ignored."""
+"""Maximum length of name and value together, in octets; a longer cookie is ignored."""
 
 ATTRIBUTE_MAX = 1024
-"""Octets of an attribute's value; a longer one is ignored."""
+"""Maximum length of an attribute's value, in octets; a longer one is ignored."""
 
 ATTRIBUTES_MAX = 64
-"""Attributes of one line that are parsed."""
+"""Maximum number of attributes of one line that are parsed."""
 
 LIFETIME_MAX_S = 400 * 86400.0
-"""Longest lifetime of a cookie, in seconds; a longer one is cut."""
+"""Maximum lifetime of a cookie, in seconds; a longer one is cut."""
 
 SESSION = math.inf
 """The expiry of a session cookie; the session is the crawl."""
@@ -89,7 +89,7 @@ def _attributes(parts: list[str]) -> dict[str, str]:
 
 
 def _expiry(attributes: dict[str, str], now: float) -> float:
-    """Return when the cookie expires. Max-Age wins over Expires; an invalid value counts as missing."""
+    """Return when the cookie expires. Max-Age overrides Expires; an invalid value counts as missing."""
     age = attributes.get("max-age", "")
     if SECONDS.fullmatch(age):
         seconds = min(int(age), LIFETIME_MAX_S)
@@ -99,7 +99,7 @@ def _expiry(attributes: dict[str, str], now: float) -> float:
 
 
 def _decode(text: str) -> str:
-    """Decode octets (given as Latin-1) as UTF-8, in which header fields are sent; as Latin-1 if they are not UTF-8."""
+    """Decode octets (given as Latin-1) as UTF-8, the usual encoding; as Latin-1 if they are not valid UTF-8."""
     if text.isascii():
         return text
     try:

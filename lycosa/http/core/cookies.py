@@ -1,13 +1,14 @@
-"""Cookies by RFC 6265 and its revision (6265bis): a jar takes `Set-Cookie` lines and returns `Cookie` headers.
+"""Cookies by RFC 6265 and its revision (6265bis): a jar parses `Set-Cookie` lines and returns `Cookie` headers.
 
-    jar.set_from(url, lines, now)    cookies of a response, if browsers would accept them
-    jar.set(url, cookies, now)       cookies that the user gives with a request
+    jar.set_from(url, lines, now)    store the cookies of a response that browsers would accept
+    jar.set(url, cookies, now)       store the cookies that the user gives with a request
     jar.header(url, now)             "" or "name=value; name=value": longer paths first, then older cookies
 
-A cookie is sent to the host that set it, or, with a domain that is not a public suffix, to the domain and its
-subdomains. `Secure` cookies are sent over https only, and over http to the loopback host, as in browsers: nobody can
-listen there, and a site under test behaves as in production. When a bound is reached, expired cookies leave first, then
-the least recently used. No server input raises. Session cookies are stored: a resumed crawl is the same session.
+A cookie without a domain is sent to the host that set it. A cookie with a domain that is not a public suffix is sent to
+the domain and its subdomains. `Secure` cookies are sent over https and, as in browsers, over http to the loopback host:
+nobody can listen there, and a site under test behaves as in production. When a limit is reached, expired cookies are
+removed first, then the least recently used ones; within a domain insecure cookies are removed before secure ones.
+Server input never raises. Session cookies are stored too: a resumed crawl continues the same session.
 """
 
 from __future__ import annotations
@@ -24,31 +25,32 @@ from lycosa.http.core.cookie_header import CONTROL, PAIR_MAX, SESSION, SetCookie
 from lycosa.http.core.origin import ORIGINS_MAX, Origin, origin_of, path_of
 
 DOMAIN_MAX = 50
-"""Cookies of one domain."""
+"""Maximum number of cookies per domain."""
 
 JAR_MAX = 3000
-"""Cookies of one jar."""
+"""Maximum number of cookies per jar."""
 
 JAR_PURGE = 300
-"""Cookies that leave a full jar at once, so that not every new one has to search for the oldest."""
+"""Number of cookies removed from a full jar at once, so that not every new cookie needs a search for the oldest."""
 
 LINES_MAX = 200
-"""`Set-Cookie` lines of one response that are parsed."""
+"""Maximum number of `Set-Cookie` lines of one response that are parsed."""
 
 ONE_AFTER_ANOTHER_S = 1e-6
 """Between the creation times of two cookies of one response: they are sent in the order of their lines."""
 
 JARS_MAX = 256
-"""Jars in memory."""
+"""Maximum number of jars in memory."""
 
 JAR_VERSION = 1
 PREFIXES = ("__secure-", "__host-")
 
 
 class Cookie(msgspec.Struct, array_like=True, gc=False):
-    """One cookie. Times are unix seconds: `set_at` of its first value, `used_at` of the last time it was set or sent.
+    """One cookie. Times are unix seconds: `set_at` is when it was first set, `used_at` when it was last set or sent.
 
-    `host_only`: not for subdomains. `same_site` is stored but has no effect: no other site can make a crawler fetch.
+    `host_only` cookies are not sent to subdomains. `same_site` is stored but has no effect: no other site can make a
+    crawler send a request.
     """
 
     name: str
@@ -65,11 +67,11 @@ class Cookie(msgspec.Struct, array_like=True, gc=False):
 
 
 class CookieJar:
-    """The cookies of one session. `is_suffix` returns whether a domain is a public suffix (`co.uk`).
+    """The cookies of one session. `is_suffix(domain)` returns whether a domain is a public suffix (`co.uk`).
 
     `changed` becomes True when cookies are added, replaced or removed; the owner resets it when the jar is stored.
-    `on_change` is called with each cookie that is set or has expired, for the `merge` of another jar; not with cookies
-    that leave a full jar.
+    `on_change` is called with each cookie that is set, or deleted by an expiry in the past; pass it to `merge` of
+    another jar. It is not called for cookies that are removed from a full jar.
     """
 
     __slots__ = ("_count", "_domains", "_is_suffix", "_sendable", "changed", "on_change")
@@ -98,7 +100,7 @@ class CookieJar:
             self.changed = True
 
     def header(self, url: str, now: float) -> str:
-        """Return the value of the `Cookie` header for a URL, "" without cookies."""
+        """Return the value of the `Cookie` header for a URL; "" if no cookie matches."""
         cookies = self.of_host(url)
         return self._format(cookies, path_of(url), now) if cookies else ""
 
@@ -112,7 +114,7 @@ class CookieJar:
         return self._gather(prefix) if cookies is None else cookies
 
     def set_from(self, url: str, lines: Iterable[str], now: float) -> bool:
-        """Take the `Set-Cookie` lines of a response from `url`. Return whether the jar has changed."""
+        """Store the cookies in the `Set-Cookie` lines of a response from `url`. Return whether the jar has changed."""
         origin = origin_of(url)
         if origin is None:
             return False
@@ -128,10 +130,10 @@ class CookieJar:
         return changed
 
     def set(self, url: str, cookies: Mapping[Any, Any] | Sequence[Mapping[str, Any]], now: float) -> list[str]:
-        """Take the cookies that the user gives with a request for `url`.
+        """Store the cookies that the user gives with a request for `url`. Return a message for each refused cookie.
 
-        They are {name: value}, or dicts with name, value and perhaps domain, path and secure (as in Scrapy; by default
-        a cookie for https is secure). Return a line for each cookie that is refused.
+        They are {name: value}, or dicts with name, value and optionally domain, path and secure (as in Scrapy). By
+        default the cookies of an https URL are secure.
         """
         origin = origin_of(url)
         if origin is None:
@@ -150,8 +152,8 @@ class CookieJar:
         return complaints
 
     def merge(self, cookie: Cookie, now: float) -> None:
-        """Take a cookie that `on_change` of another jar of the same session reported."""
-        on_change, self.on_change = self.on_change, None  # else two jars would report to each other forever
+        """Apply a change that `on_change` of another jar of the same session reported."""
+        on_change, self.on_change = self.on_change, None  # otherwise two jars would report to each other forever
         self._put(cookie, now)
         self.on_change = on_change
 
@@ -166,7 +168,7 @@ class CookieJar:
         except msgspec.MsgspecError as error:
             raise StorageError(f"the stored cookies cannot be read: {error}") from error
         if version != JAR_VERSION:
-            raise StorageError(f"the stored cookies are of version {version}, this Lycosa reads {JAR_VERSION}")
+            raise StorageError(f"the stored cookies have version {version}; this Lycosa reads version {JAR_VERSION}")
         jar = cls(is_suffix)
         for cookie in cookies:
             jar._domains.setdefault(cookie.domain, {})[cookie.name, cookie.path, cookie.host_only] = cookie
@@ -174,7 +176,7 @@ class CookieJar:
         return jar
 
     def _gather(self, prefix: str) -> Sequence[Cookie]:
-        """Return, and cache, the cookies for URLs with this prefix, in the order of sending."""
+        """Return the cookies for URLs with this prefix in the order of sending, and cache the result."""
         origin = origin_of(prefix)
         found = [] if origin is None else [each for each in self._at_or_above(origin) if _matches(origin, each)]
         found.sort(key=lambda cookie: (-len(cookie.path), cookie.set_at))
@@ -208,7 +210,7 @@ class CookieJar:
         )
 
     def _cookie(self, parsed: SetCookie, origin: Origin, url: str, now: float) -> tuple[Cookie, str]:
-        """Return the cookie to store, and why it is refused, "" if it is accepted."""
+        """Return the cookie to store, and why it is refused ("" if it is accepted)."""
         domain, problem = self._domain(parsed.domain, origin)
         cookie = Cookie(
             parsed.name,
@@ -226,12 +228,12 @@ class CookieJar:
         return cookie, problem or _broken_prefix(parsed, cookie)
 
     def _domain(self, domain: str, origin: Origin) -> tuple[str, str]:
-        """Return the domain of the cookie ("" for the host alone), and why it is refused, "" if it is accepted."""
+        """Return the domain of the cookie ("" for the host alone), and why it is refused ("" if it is accepted)."""
         if not domain or (origin.is_ip and domain == origin.host):
             return "", ""
         if domain != origin.host and (origin.is_ip or not origin.host.endswith("." + domain)):
-            return "", f"its domain {domain:.100} is not {origin.host} nor above it"
-        if "." not in domain or self._is_suffix(domain):  # the list's default rule makes every single label a suffix
+            return "", f"its domain {domain:.100} is neither {origin.host} nor a parent of it"
+        if "." not in domain or self._is_suffix(domain):  # by default every single label is a public suffix
             return "", "" if domain == origin.host else f"its domain {domain:.100} is a public suffix"
         return domain, ""
 
@@ -253,14 +255,14 @@ class CookieJar:
             if msgspec.structs.replace(known, used_at=now) == cookie:
                 return False
             cookies[key] = cookie
-        self._sendable.clear()  # cheap: cookies change seldom, compared with requests
+        self._sendable.clear()  # cheap: cookies change rarely compared with requests
         self.changed = True
         if self.on_change is not None:
             self.on_change(cookie)
         return True
 
     def _make_room(self, cookies: Mapping[tuple[str, str, bool], Cookie], now: float) -> None:
-        """Remove one cookie of a full domain, or several of a full jar."""
+        """Remove one cookie from a full domain, and several from a full jar."""
         if len(cookies) > DOMAIN_MAX:
             *others, _newest = cookies.values()  # the new cookie stays, even if it is the only insecure one
             self._remove(min(others, key=lambda each: (each.expires > now, each.secure, each.used_at)))
@@ -278,7 +280,7 @@ class CookieJar:
 
 
 class CookieJars:
-    """The `jars_max` most recently used jars, by name. The caller of `add` stores the jar that leaves."""
+    """The `jars_max` most recently used jars, by name. The caller of `add` must store the jar that it evicts."""
 
     def __init__(self, jars_max: int = JARS_MAX) -> None:
         self._jars: dict[str, CookieJar] = {}
@@ -293,12 +295,12 @@ class CookieJars:
         return jar
 
     def add(self, name: str, jar: CookieJar) -> tuple[str, CookieJar] | None:
-        """Add a jar. Return the name and the jar that leaves, None if there was room."""
-        left = next(iter(self._jars.items())) if len(self._jars) >= self._max else None
-        if left is not None:
-            del self._jars[left[0]]
+        """Add a jar. Return the name and the jar that it evicts; None if there was room."""
+        evicted = next(iter(self._jars.items())) if len(self._jars) >= self._max else None
+        if evicted is not None:
+            del self._jars[evicted[0]]
         self._jars[name] = jar
-        return left
+        return evicted
 
     def changed(self) -> list[tuple[str, CookieJar]]:
         """Return the jars that have changed since the last call, with their names."""
@@ -309,12 +311,12 @@ class CookieJars:
 
 
 def _matches(origin: Origin, cookie: Cookie) -> bool:
-    """Return whether a cookie of the host, or of a domain above it, may be sent there, regardless of the path."""
+    """Return whether a cookie of the host or of a parent domain may be sent to the host, regardless of the path."""
     return (origin.secure or not cookie.secure) and (not cookie.host_only or cookie.domain == origin.host)
 
 
 def default_path(url: str) -> str:
-    """Return the path of a cookie without a path: that of its URL up to the last slash (RFC 6265 §5.1.4)."""
+    """Return the path for a cookie that has none: the path of the URL up to the last slash (RFC 6265 §5.1.4)."""
     path = path_of(url)
     return path[: path.rfind("/")] or "/"
 
@@ -327,12 +329,12 @@ def path_matches(path: str, cookie_path: str) -> bool:
 
 
 def _broken_prefix(parsed: SetCookie, cookie: Cookie) -> str:
-    """Return which rule of its name's prefix (RFC 6265bis) a cookie breaks, "" if none."""
+    """Return which rule for the prefix of its name (RFC 6265bis) a cookie breaks; "" if none."""
     name = (parsed.name or parsed.value).lower()
     if not name.startswith(PREFIXES):
         return ""
     if not parsed.name:
-        return "it has no name, and a value with the prefix of a name"
+        return "it has no name, and its value begins with __Secure- or __Host-"
     if not cookie.secure:
         return "with this prefix it must be secure"
     if name.startswith("__host-") and (parsed.domain or parsed.path != "/"):
@@ -341,7 +343,7 @@ def _broken_prefix(parsed: SetCookie, cookie: Cookie) -> str:
 
 
 def _parse_given(given: object, *, secure: bool) -> tuple[SetCookie, str]:
-    """Parse a cookie of the user. Return it and what is wrong with it, "" if nothing."""
+    """Parse a cookie that the user gave. Return it and what is wrong with it ("" if nothing)."""
     if not isinstance(given, Mapping):
         return SetCookie("", ""), "write a dict with name and value"
     texts = {}
@@ -353,7 +355,7 @@ def _parse_given(given: object, *, secure: bool) -> tuple[SetCookie, str]:
     name, value, domain, path = texts.values()
     problem = ""
     if CONTROL.search(name + value + path) or ";" in name + value + path or "=" in name:
-        problem = "a name cannot contain '=', and no part ';' or a control character"
+        problem = "its name must not contain '=', and no part may contain ';' or a control character"
     elif len(name.encode("utf-8", "replace")) + len(value.encode("utf-8", "replace")) > PAIR_MAX:
         problem = f"it is longer than {PAIR_MAX} bytes"
     elif not (name or value):

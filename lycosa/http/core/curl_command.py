@@ -5,7 +5,7 @@ or the output (`--compressed`, `-L`, `-k`, `-s` ...) are ignored: the settings o
 command for bash with method, URL, headers, cookies, body, timeout and proxy.
 
 Options are split here and not by `argparse` or `getopt`: a value may begin with a dash (the boundary of a multipart
-body does), short options are combined as in `-sXPOST`, and unknown options must be skipped or named with a suggestion.
+body does), short options may be combined (`-sXPOST`), and unknown options are skipped or reported with a suggestion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lycosa.http.core.shell_words import bash_words, cmd_words
 
 FORM = "application/x-www-form-urlencoded"
 SHOWN_MAX = 60
-"""Characters of a bad argument that an error message repeats."""
+"""Maximum number of characters of a bad argument that an error message quotes."""
 
 LONG_NAMES = {
     "-A": "--user-agent", "-b": "--cookie", "-d": "--data", "-e": "--referer", "-G": "--get", "-H": "--header",
@@ -59,11 +59,11 @@ class Curlable(Protocol):
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """Return a mapping of which `download_timeout` and `proxy` are used."""
+        """Return the metadata; only `download_timeout` and `proxy` are used."""
 
 
 def from_curl(command: str, *, ignore_unknown_options: bool = False) -> dict[str, Any]:
-    """Return the arguments of Request for a curl command. Raises `BadCurl`.
+    """Return the arguments of `Request` for a curl command. Raises `BadCurl`.
 
     Always present: `url` and `method`. Present if the command has them: `headers`, `cookies` (dicts), `body` (bytes),
     `timeout` (seconds) and `proxy`.
@@ -75,7 +75,7 @@ def from_curl(command: str, *, ignore_unknown_options: bool = False) -> dict[str
         raise BadCurl(f"{error}: {_shown(command)}") from None
     program, *arguments = words or [""]
     if program not in {"curl", "curl.exe"}:
-        raise BadCurl(f"a curl command begins with curl, this one with {_shown(program)}")
+        raise BadCurl(f"a curl command begins with curl, not with {_shown(program)}")
     draft = _RequestDraft()
     for option, value in _options(arguments, ignore_unknown=ignore_unknown_options):
         APPLIED[option](draft, value)
@@ -94,9 +94,9 @@ def to_curl(request: Curlable) -> str:
 
 @dataclass(slots=True)
 class _RequestDraft:
-    """The request that the options have described so far.
+    """The request as described by the options read so far.
 
-    `headers` has lower-case names as keys; `implied` are headers of other options than -H, which always wins.
+    `headers` is keyed by lower-case name. `implied` holds headers from options other than -H; a -H overrides them.
     """
 
     url: str = ""
@@ -259,7 +259,7 @@ KNOWN = frozenset(APPLIED) | IGNORED | IGNORED_WITH_VALUE
 
 
 def _options(arguments: list[str], *, ignore_unknown: bool) -> Iterator[tuple[str, str]]:
-    """Yield the options to apply, by their long names, with their values; an argument without a name is --url."""
+    """Yield the options to apply as (long name, value). An argument that is not an option is a --url."""
     rest = iter(arguments)
     for word in rest:
         if not word.startswith("-") or word == "-":
@@ -333,7 +333,7 @@ def _arguments(request: Curlable) -> Iterator[str]:
     for name, value in request.headers.items():
         yield from ("-H", f"{name}: {value}" if value.strip() else f"{name};")
     if body and "content-type" not in {name.lower() for name in request.headers}:
-        yield from ("-H", "Content-Type:")  # without it curl adds one
+        yield from ("-H", "Content-Type:")  # otherwise curl adds its own
     if cookies := _cookies(request):
         yield from ("-b", cookies)
     if timeout := request.meta.get("download_timeout"):

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import ada_url
 
 ORIGINS_MAX = 4096
-"""Origins in the cache."""
+"""Maximum number of origins in the cache."""
 
 
 class Origin(NamedTuple):
-    """The origin of a URL. `text` is without the default port: `https://example.com`.
+    """The origin of a URL. `text` omits the default port: `https://example.com`.
 
-    `secure`: https or the loopback host, so that nobody can listen in between.
+    `secure`: whether it is https or the loopback host, so that nobody can eavesdrop.
     """
 
     text: str
@@ -38,17 +38,17 @@ class Origin(NamedTuple):
 
 def url_prefix(url: str) -> str:
     """Return the part of an absolute URL before its path, which determines the origin."""
-    end = url.find("/", 8)  # the slash behind the host
+    end = url.find("/", 8)  # the slash after the host
     return url[:end] if end > 0 else url
 
 
 def origin_of(url: str) -> Origin | None:
-    """Return the origin of an absolute http(s) URL, None for any other text."""
+    """Return the origin of an absolute http(s) URL; None for any other text."""
     return _parse(url_prefix(url))
 
 
 def path_and_query_of(url: str) -> str:
-    """Return path and query of an absolute URL, "/" if no slash follows the host."""
+    """Return path and query of an absolute URL; "/" if no slash follows the host."""
     prefix = url_prefix(url)
     if len(prefix) == len(url) or "?" in prefix or "#" in prefix:
         return "/"
@@ -74,7 +74,7 @@ def _parse(url: str) -> Origin | None:
 
 
 def is_loopback(host: str, *, is_ip: bool) -> bool:
-    """Return whether a host is this machine, without a look-up."""
+    """Return whether a host is certainly this machine. Names are not looked up."""
     if is_ip:
         return host.startswith("127.") or host == "[::1]"
     return host == "localhost" or host.endswith(".localhost")

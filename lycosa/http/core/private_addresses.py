@@ -1,4 +1,4 @@
-"""The setting `allow_private`: private hosts that links of public pages may lead to; and which pages are public."""
+"""The setting `allow_private`: private hosts to which links on public pages may lead. Also: which pages are public."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class AllowedPrivate:
                 self._names += (entry.lower().rstrip("."),)
 
     def may_connect(self, ip: str) -> bool:
-        """Return whether a link of a public page may lead to this IP address."""
+        """Return whether a link on a public page may lead to this IP address."""
         return self.everywhere or is_public(ip) or self._has(ip)
 
     def is_named(self, host: str) -> bool:
-        """Return whether a host, as written in a URL, is allowed by name: it needs no guard, whatever its address."""
+        """Return whether a host, as written in a URL, is allowed by name. Then its address is not checked."""
         name = host.lower().rstrip(".")
         return self.everywhere or name.endswith(tuple(f".{each}" for each in self._names)) or name in self._names
 
@@ -48,7 +48,7 @@ class AllowedPrivate:
 def is_public_page(ip: str, host: str) -> bool:
     """Return whether a page came from a public address, so that its links are guarded.
 
-    Without an address (through a proxy, or made by a middleware) every host counts as public that does not look
-    private.
+    Without an address (through a proxy, or made by a middleware) every host that does not look private counts as
+    public.
     """
     return is_public(ip) if ip else not looks_private(host)

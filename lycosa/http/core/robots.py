@@ -1,10 +1,11 @@
 """The rules of a robots.txt (RFC 9309), with Crawl-delay and Sitemap lines.
 
-This module selects the groups: whole product tokens are compared without case, all groups for our token are merged, and
-without one the groups for `*` apply. Protego then matches paths: longest match, `*`, `$`, escapes. Two of its
-deviations are kept: `Allow: /index.html` also allows `/`, and `$` at the end of a rule also matches a literal `$`.
+This module selects the groups: whole product tokens are compared case-insensitively, and all groups for our token are
+merged. If there are none, the groups for `*` apply. Protego then matches paths: longest match, `*`, `$`, escapes. Two
+of its deviations from the RFC are kept: `Allow: /index.html` also allows `/`, and `$` at the end of a rule also matches
+a literal `$`.
 
-Never raises, whatever the bytes.
+No input raises.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from lycosa.core.errors import BadUrl
 from lycosa.core.url import canonicalize
 
 ROBOTS_MAX = 512_000
-"""Bytes of a robots.txt that are read: RFC 9309 §2.5 asks for at least 500 KiB."""
+"""Maximum number of bytes of a robots.txt that are read: RFC 9309 §2.5 requires at least 500 KiB."""
 
 CRAWL_DELAY_MAX = 300.0
-"""Longest Crawl-delay that is respected, in seconds."""
+"""Maximum Crawl-delay, in seconds; a longer one is reduced to it."""
 
 RULES_MAX = 10_000
-"""Allow and Disallow lines that are kept."""
+"""Maximum number of lines that are kept of the groups for our token, and of those for `*`."""
 
 SITEMAPS_MAX = 1_000
-"""Sitemap lines that are kept."""
+"""Maximum number of Sitemap lines that are kept."""
 
 _LINE = re.compile(  # with the misspellings that Google's parser and protego also accept
     rb"(user[- ]?agent|disallow|dissallow|dissalow|disalow|diasllow|disallaw|allow|crawl[- ]delay|sitemap)"
@@ -61,7 +62,7 @@ class Robots:
         groups = _Groups(body, product_token(user_agent))
         robots.sitemaps = groups.sitemaps
         robots.crawl_delay_s = groups.crawl_delay_s
-        if any(line.startswith("Disallow") for line in groups.rules):  # else all is allowed, without a look-up
+        if any(line.startswith("Disallow") for line in groups.rules):  # otherwise all is allowed
             robots._protego = Protego.parse("\n".join(["User-agent: *", *groups.rules]))
         return robots
 
@@ -73,7 +74,7 @@ class Robots:
 
 
 def robots_from_response(body: bytes, status: int, user_agent: str = "Lycosa") -> Robots:
-    """Return the rules that follow from the response for /robots.txt; status 0 means that there was none.
+    """Return the rules that follow from the response for /robots.txt; status 0 means there was no response.
 
     2xx: the rules of the body. 429, 5xx and no response: nothing is allowed. Any other status (404, endless redirects):
     everything is allowed.
@@ -93,14 +94,14 @@ def forbidding_rule(body: bytes, status: int, url: str, user_agent: str = "Lycos
 
 
 def product_token(user_agent: str) -> str:
-    """Return the name by which a robots.txt knows us: `lycosa` for `Lycosa/1.0 (+https://...)`, "" without one."""
+    """Return our name in a robots.txt: `lycosa` for `Lycosa/1.0 (+https://...)`; "" if `user_agent` has none."""
     token = _TOKEN.match(user_agent.strip())
     named = _COMPATIBLE.search(user_agent) if token and token[0] == "Mozilla" else None
     return (named[1] if named else token[0] if token else "").lower()
 
 
 class _Groups:
-    """The rules, in one pass over the lines: those of the groups for `token`, else those for `*`."""
+    """Reads the rules in one pass over the lines: those of the groups for `token`, otherwise those for `*`."""
 
     def __init__(self, body: bytes, token: str) -> None:
         self.sitemaps: list[str] = []
@@ -111,10 +112,10 @@ class _Groups:
         agents_end = True
         for field, value in _lines(body):
             if field[0] in b"uU":
-                if agents_end:  # consecutive User-agent lines begin one group
+                if agents_end:  # consecutive User-agent lines start one group
                     current, agents_end = [], False
                 named_here = _agent(value)
-                named = named or (named_here == token and token != "")  # even an empty group hides that of `*`
+                named = named or (named_here == token and token != "")  # even an empty group overrides that of `*`
                 target = everybody if named_here == "*" else ours if named_here == token else None
                 if target is not None and not any(target is group for group in current):
                     current.append(target)

@@ -40,7 +40,7 @@ def bash_words(command: str) -> list[str]:
 
 
 class _Words:
-    """Words that are built piece by piece; an empty piece ('') makes a word, too."""
+    """Words that are built piece by piece. An empty piece ('') also makes a word."""
 
     def __init__(self) -> None:
         self._done: list[str] = []
@@ -103,7 +103,7 @@ def cmd_words(command: str) -> list[str]:
 
 
 def _without_carets(command: str) -> str:
-    """Return what cmd.exe passes on: outside of quotes a caret escapes the next character and joins lines."""
+    """Return what cmd.exe passes to the program: outside quotes a caret escapes the next character and joins lines."""
     quoted = False
 
     def plain(found: re.Match[str]) -> str:

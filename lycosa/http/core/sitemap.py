@@ -1,12 +1,12 @@
 """Parse sitemaps (sitemaps.org): bytes in, entries out. Also sitemap indexes, lists of URLs, RSS and Atom feeds.
 
 This is a lexer for the dozen elements that matter, not an XML parser: it expands no entities, and a sitemap that is not
-well-formed (a bare `&`, an end tag missing 50,000 times, a file cut short) still yields its entries. lxml's `iterparse`
+well-formed (a bare `&`, an end tag missing 50,000 times, a truncated file) still yields its entries. lxml's `iterparse`
 with `recover` takes 2 to 3 times as long for plain sitemaps and feeds (0.26 s instead of 0.08 s for 50,000 URLs),
 removes `&b=` from a URL with a bare `&`, stops at a nesting depth of 256, and returns half a URL at the end of a
 truncated file.
 
-Every step takes time linear in the bytes it reads. Never raises, whatever the bytes.
+Every step takes time linear in the bytes it reads. No input raises.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from lycosa.html.charset import detect_encoding
 from lycosa.html.links import join
 
 SITEMAP_BYTES_MAX = 52_428_800
-"""Bytes of a sitemap that are read, decompressed: the limit of sitemaps.org."""
+"""Maximum number of decompressed bytes of a sitemap that are read: the limit of sitemaps.org."""
 
 ENTRIES_MAX = 50_000
-"""Entries of a sitemap that are read: the limit of sitemaps.org."""
+"""Maximum number of entries of a sitemap that are read: the limit of sitemaps.org."""
 
 TAGS_MAX = 2_000_000
-"""Tags of a sitemap that are examined: this bounds the time to a few seconds."""
+"""Maximum number of tags of a sitemap that are examined: this limits the time to a few seconds."""
 
 ALTERNATES_MAX = 500
-"""Alternate URLs of an entry that are kept."""
+"""Maximum number of alternate URLs that are kept per entry."""
 
 ROBOTS_SITEMAPS_MAX = 1_000
-"""Sitemap lines of a robots.txt that are used."""
+"""Maximum number of Sitemap lines of a robots.txt that are used."""
 
 ROOT_WITHIN = 65_536
-"""Bytes in which the root element must begin."""
+"""The root element must begin within this many bytes."""
 
 VALUE_MAX = 100
-"""Characters in a date, a frequency or a priority."""
+"""Maximum length of a date, a frequency or a priority, in characters."""
 
 TEXT_BYTES_MAX = 6 * URL_MAX
-"""Bytes of an element's text, escaped."""
+"""Maximum length of an element's text, in bytes before unescaping."""
 
 Kind = Literal["urlset", "index", "feed", "text", ""]
 
@@ -70,9 +70,9 @@ class SitemapEntry(msgspec.Struct):
 
     @property
     def lastmod(self) -> float | None:
-        """Return when the page was changed, in unix seconds; None if that is not known to the day.
+        """Return when the page was changed, in unix seconds; None if no full date is known.
 
-        Without a time of day it is the start of the day (UTC).
+        A date without a time of day counts as the start of that day (UTC).
         """
         return timestamp(self.modified)
 
@@ -88,7 +88,7 @@ class SitemapEntry(msgspec.Struct):
         setattr(self, _KEYS[name], value)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a field by its name in Scrapy, `default` if the entry does not have it."""
+        """Return a field by its name in Scrapy; `default` if the entry does not have it."""
         try:
             return self[name]
         except KeyError:
@@ -105,7 +105,7 @@ _KEYS = {
 
 
 class Sitemap(NamedTuple):
-    """The entries of a sitemap. `kind` is "" for other content; `cut`: there was more than the limits allow."""
+    """The entries of a sitemap. `kind` is "" for other content; `cut`: whether the limits cut off something."""
 
     kind: Kind
     entries: list[SitemapEntry]
@@ -156,7 +156,10 @@ def sitemaps_in_robots(body: bytes, url: str) -> list[str]:
 
 
 def timestamp(date: str) -> float | None:
-    """Return the unix seconds of a W3C date (ISO 8601) or a mail date (RFC 5322), in UTC if it names no zone."""
+    """Return the unix seconds of a W3C date (ISO 8601) or a mail date (RFC 5322); None for other text.
+
+    A date without a time zone is in UTC.
+    """
     parse = datetime.fromisoformat if date[:4].isdigit() else parsedate_to_datetime
     try:
         when = parse(date)
@@ -175,7 +178,7 @@ _ROOT = re.compile(
 _KINDS: dict[bytes, Kind] = {b"urlset": "urlset", b"sitemapindex": "index"}
 _NAMES = rb"(url|sitemap|item|entry|loc|link|lastmod|updated|published|pubDate|date|changefreq|priority|guid)"
 _ELEMENT = re.compile(rb"<(?:" + _SKIPPED + rb"|(/?)" + _PREFIX + _NAMES + rb"((?:[\s/][^<>]*+)?)>)", re.DOTALL)
-_USUAL = re.compile(  # a complete entry of the usual form, at a quarter of the cost of lexing its tags
+_USUAL = re.compile(  # a complete entry of the usual form: four times faster than lexing its tags
     rb"\s*+<url>\s*+<loc>([^<\s]{1,%d}+)</loc>\s*+"
     rb"(?:<lastmod>([^<&\s]{1,99}+)</lastmod>\s*+)?(?:<changefreq>([^<&\s]{1,99}+)</changefreq>\s*+)?"
     rb"(?:<priority>([^<&\s]{1,99}+)</priority>\s*+)?</url>" % URL_MAX
@@ -244,7 +247,7 @@ def _usual_entry(found: re.Match[bytes]) -> SitemapEntry:
 
 
 class _EntryDraft:
-    """An entry that is being read. Its `own` elements have its prefix; others (`image:loc`) mostly do not count."""
+    """An entry that is being read. `own` elements have its prefix; most others (`image:loc`) are ignored."""
 
     __slots__ = ("alternates", "empty", "feed", "fields", "prefix")
 
@@ -256,7 +259,7 @@ class _EntryDraft:
         self.empty: set[str] = set()
 
     def add(self, name: bytes, own: bool, attributes: bytes, body: bytes, at: int) -> None:
-        """Add an element whose start tag ends at `at`. The first of each name counts."""
+        """Add an element whose start tag ends at `at`. Of several with the same name the first counts."""
         if name == b"link":
             self._add_link(own, attributes, body, at)
         elif name in _OTHER_DATES:

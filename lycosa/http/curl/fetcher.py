@@ -1,6 +1,6 @@
 """HTTP by libcurl's multi interface on the running loop: one future for each transfer, no threads, no tasks.
 
-libcurl tells which sockets to watch and when to call it again; this module does so and reports socket events back
+libcurl says which sockets to watch and when to call it. This module watches them and reports their events to libcurl
 (`socket_action`). Easy handles are pooled with their constant options set. libcurl does decompression, HTTP/2, TLS,
 proxies, the DNS cache and keep-alive. Redirects, cookies and retries are left to the caller.
 """
@@ -27,11 +27,11 @@ __all__ = ["CurlFetcher", "FetchSettings"]
 IDLE_HANDLES_MAX = 256
 IDLE_CONNECTIONS_MAX = 256
 ANSWERS_MAX = 4096
-"""Addresses in the cache of whether guarded transfers may connect to them."""
+"""Maximum number of addresses in the cache of `may_connect`, the check of guarded transfers."""
 
 
 class CurlFetcher:
-    """The `Fetcher` port by libcurl. Create and `close` it in a running loop. Raises `BadSetting`.
+    """The `Fetcher` port by libcurl. Create and `close` it in a running loop. Raises `BadSetting` when created.
 
     `request.meta` may hold, for one transfer: `proxy` (unless the argument is given), `download_timeout` (seconds),
     `download_maxsize` (bytes, unless `max_body` is given), `bindaddress` and `download_fail_on_dataloss`. The login in
@@ -119,10 +119,10 @@ class CurlFetcher:
             self._sockets.watch(fd, poll)
 
     def _set_timer(self, timeout_ms: int) -> None:
-        """Call libcurl in `timeout_ms`, or never for -1. A timer that fires earlier is kept and sets itself again."""
+        """Call libcurl in `timeout_ms`, or never for -1. A timer that fires earlier is kept, and re-armed then."""
         if self._closed:
             return
-        if timeout_ms == 0:  # from within a libcurl callback, where it must not be called
+        if timeout_ms == 0:  # libcurl must not be called from within its callback
             if self._kick is None:
                 self._kick = self._loop.call_soon(self._on_zero_timeout)
             return
@@ -152,7 +152,7 @@ class CurlFetcher:
         socket_action, running = self._multi.socket_action, 0
         for fd, events in ready:
             _, running = socket_action(fd, events)
-        if running < len(self._busy):  # else no transfer has ended
+        if running < len(self._busy):  # otherwise no transfer has ended
             self._read_results()
 
     def _read_results(self) -> None:

@@ -19,7 +19,7 @@ PER_REQUEST = frozenset({"proxy", "download_timeout", "bindaddress", "download_f
 
 
 def body_max(meta: object, default: int) -> int:
-    """Return the largest body for a `download_maxsize`: `default` for None; 0 is no limit, as in Scrapy."""
+    """Return the maximum body size in bytes for a `download_maxsize`: None is `default`, 0 no limit, as in Scrapy."""
     if meta is None:
         return default
     if not isinstance(meta, int) or isinstance(meta, bool) or meta < 0:
@@ -49,7 +49,7 @@ def set_bind_address(curl: pycurl.Curl, value: Any) -> None:
 
 
 def set_proxy(curl: pycurl.Curl, proxy: str, headers: Mapping[str, str]) -> None:
-    """Use this proxy, "" for none, and send the last Proxy-Authorization of `headers` to it, and to nobody else."""
+    """Use this proxy ("" for none). The last Proxy-Authorization of `headers` is sent to the proxy only."""
     curl.setopt(pycurl.PROXY, proxy)
     secrets = [value for name, value in headers.items() if name.lower() == PROXY_ONLY_FIELD] if proxy else []
     if any(char in "\r\n\0" for value in secrets for char in value):
@@ -66,7 +66,7 @@ def for_hosts(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 @lru_cache(1024)
 def to_address(address: str) -> str:
-    """Return a CURLOPT_CONNECT_TO entry: for any host and port connect to this address, on the same port."""
+    """Return a CURLOPT_CONNECT_TO entry: connect to this address for any host, on the same port."""
     try:
         ip = ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Clients of redis-py for an address. Their own retries are off: see `infra.redis.server`."""
+"""Creates redis-py clients for an address. Their retries are off: see `infra.redis.server`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lycosa.infra.redis.driver import hides_info, redis_package
 from lycosa.infra.redis.tls_check import refuse_missing_tls
 
 CONNECT_TIMEOUT_S = 3.0
-"""A server that does not accept a connection within this time is away; the call is made again."""
+"""A server that does not accept a connection within this time is away; the call is repeated."""
 
 
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
-    """Return a blocking client. One for a cluster connects at once, and raises `driver_errors`. Raises `UsageError`."""
+    """Return a blocking client. Raises `UsageError`. A cluster client connects at once: raises `driver_errors`, too."""
     package = redis_package()
     from redis.sentinel import Sentinel
 
@@ -25,7 +25,7 @@ def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
 
 
 def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
-    """Return a client for asyncio; it connects with its first call. Raises `UsageError`."""
+    """Return a client for asyncio. It connects with its first call. Raises `UsageError`."""
     redis_package()
     from redis import asyncio as package
     from redis.asyncio.cluster import ClusterNode
@@ -35,9 +35,9 @@ def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
 
 
 def resolve_mode(address: RedisAddress, timeout_s: float) -> RedisAddress:
-    """Return the address, as that of a cluster if the server is a node of one.
+    """Return the address, with the mode changed to cluster if the server is a node of one.
 
-    Raises `UsageError` for files that are missing and for TLS with a server that has none, and `driver_errors`.
+    Raises `UsageError` if files are missing, or if the address asks for TLS and the server has none; `driver_errors`.
     """
     _refuse_missing_files(address)
     refuse_missing_tls(address)
@@ -66,15 +66,15 @@ def _client(package: Any, cluster_node: Any, sentinel: Any, address: RedisAddres
 
 
 def all_masters(client: Any) -> dict[str, Any]:
-    """Return the options that send a command to all masters of a cluster; none for a single server."""
+    """Return the options that send a command to all masters of a cluster; {} for a single server."""
     return {"target_nodes": client.PRIMARIES} if hasattr(client, "PRIMARIES") else {}
 
 
 @cache
 def _resharding_client(client: type[Any]) -> type[Any]:
-    """Return a client of a cluster for which a redirect to a server it does not know yet is a `TryAgainError`.
+    """Return a subclass of a cluster client that raises `TryAgainError` for a redirect to an unknown server.
 
-    redis-py learns of a new server only when all keys have arrived there, and fails on redirects before that.
+    redis-py learns of a new server only when all keys have arrived there, and fails on earlier redirects.
     """
     try_again = redis_package().exceptions.TryAgainError
 
@@ -110,7 +110,7 @@ def _options(address: RedisAddress, timeout_s: float) -> dict[str, Any]:
 def _refuse_missing_files(address: RedisAddress) -> None:
     for name, file in address.files.items():
         if not Path(file).is_file():
-            raise UsageError(f"{address.text}: {name}={file} is no file")
+            raise UsageError(f"{address.text}: {name}={file} is not a file")
 
 
 def _location(address: RedisAddress) -> dict[str, Any]:
@@ -123,5 +123,5 @@ def _location(address: RedisAddress) -> dict[str, Any]:
 def _master_client(sentinel: Any, address: RedisAddress, options: Mapping[str, Any]) -> Any:
     user, password = address.sentinel_login
     sentinel_options = {**options, "username": user, "password": password}
-    watcher = sentinel(address.nodes, sentinel_kwargs=sentinel_options, **options)
-    return watcher.master_for(address.master, db=address.database)
+    client = sentinel(address.nodes, sentinel_kwargs=sentinel_options, **options)
+    return client.master_for(address.master, db=address.database)

@@ -1,4 +1,4 @@
-"""What redis-py raises, and what it means: worth another try, or one of our errors in one line."""
+"""Classifies the errors of redis-py, and translates them into our errors of one line."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any
 
 from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, UsageError
 
-MISSING = "a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'"
+MISSING = "Redis support needs the packages redis and hiredis: pip install 'lycosa[redis]'"
 
 WRONG_ADDRESS = {
     "CERTIFICATE_VERIFY_FAILED": "the certificate of the server is not trusted; name its authority with ca=FILE",
-    "Cluster mode is not enabled": "this server is no node of a cluster; write redis://",
-    "unknown command 'SENTINEL'": "this server is no Sentinel; write redis://",
-    "DB index is out of range": "the server has no database of this number; write a smaller one",
+    "Cluster mode is not enabled": "this server is not a node of a cluster; write redis://",
+    "unknown command 'SENTINEL'": "this server is not a Sentinel; write redis://",
+    "DB index is out of range": "the server has no database with this number; write a smaller one",
 }
-"""Parts of errors that another address avoids, and what to write instead."""
+"""Parts of errors about a wrong address -> our message with advice."""
 
 TLS_WORDS = ("SSL", "[TLS")
 
 
 def redis_package() -> Any:
-    """Return the package `redis`. Raises `UsageError` when it is not installed."""
+    """Return the package `redis`. Raises `UsageError` if it is not installed."""
     try:
         import redis
     except ImportError as error:
@@ -35,7 +35,7 @@ def driver_errors() -> tuple[type[Exception], ...]:
 
 
 def is_transient(error: Exception) -> bool:
-    """True when another try may succeed: the server is away, busy, or a replica is about to take over."""
+    """Return whether another try may succeed: the server is away or busy, or a replica is about to take over."""
     exceptions = redis_package().exceptions
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError | exceptions.DataError):
         return False
@@ -47,25 +47,25 @@ def is_transient(error: Exception) -> bool:
 
 
 def is_resharding(error: Exception) -> bool:
-    """True when a cluster is moving the keys of the call to another server."""
+    """Return whether a cluster is moving the keys of the call to another server."""
     return isinstance(error, redis_package().exceptions.TryAgainError) or "TTL exhausted" in str(error)
 
 
 def is_full(error: Exception) -> bool:
-    """True when the server refuses to write because it has reached its maxmemory."""
+    """Return whether the server refuses to write because it has reached its maxmemory."""
     prefixes = ("OOM", "command not allowed when used memory")
     return isinstance(error, redis_package().exceptions.OutOfMemoryError) or str(error).startswith(prefixes)
 
 
 def hides_info(error: Exception) -> bool:
-    """True when this user may not call INFO, as on some managed servers."""
+    """Return whether this user may not call INFO, as on some managed servers."""
     message = str(error).lower()
     refused = isinstance(error, redis_package().exceptions.NoPermissionError) or message.startswith("unknown command")
     return refused and "'info'" in message
 
 
 def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaError:
-    """Return our error for one of the driver's. `text` names the server, `option` is what renames the data on it."""
+    """Translate an error of the driver. `text` names the server; `option` is the option that names our data on it."""
     exceptions = redis_package().exceptions
     # uvloop raises RuntimeError for a write to a closed connection (see infra.connections).
     message = "the connection was closed" if isinstance(error, RuntimeError) else " ".join(str(error).split())
@@ -78,7 +78,7 @@ def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaE
     if is_full(error):
         return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost, raise it and continue")
     if is_resharding(error):
-        return StorageError(f"{text}: the cluster is moving keys of this to another server")
+        return StorageError(f"{text}: the cluster is moving keys to another server")
     if type(error).__name__ == "MasterNotFoundError":
         return StorageError(f"{text}: {_without_master(message)}")
     if message.startswith("WRONGTYPE"):
@@ -100,7 +100,7 @@ def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaE
 
 
 def _without_master(message: str) -> str:
-    # The driver lists its own Sentinel objects behind the colon.
+    # The driver lists its Sentinel objects after the colon.
     what, _, failures = message.partition(" : ")
     return "no answer from any of these Sentinels" if failures else f"these Sentinels say: {what[:1].lower()}{what[1:]}"
 

@@ -1,4 +1,4 @@
-"""Signs of life of a process, from a thread of their own: a main thread or loop that is blocked is not a death."""
+"""The heartbeat of a process, in a separate thread: it continues if the main thread or the event loop is blocked."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from threading import Event, Thread, current_thread
 
 
 class Heartbeat:
-    """Calls `beat` whenever `due_s` (seconds until the next beat) is 0 or less, until it is stopped.
+    """Calls `beat` whenever `due_s` (seconds until the next beat) returns 0 or less, until it is stopped.
 
-    `pause` sleeps until then, for at most the seconds it is given. All three are called in the thread of the heartbeat
-    and handle their own errors.
+    `pause` sleeps for at most the given seconds. All three are called in the thread of the heartbeat, and must not
+    raise.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop beating."""
         self._stopped.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for a beat that is under way."""
+        """Wait at most `timeout_s` for a beat in progress."""
         if self._thread is not current_thread():
             self._thread.join(timeout_s)
 

@@ -1,12 +1,12 @@
-"""Lua scripts that are files of a package, called by their checksum.
+"""Lua scripts, assembled from files of a package and called by their checksum.
 
     CLEAR = LuaScript("lycosa.queues.redis", ["common", "clear"], {"CHUNK": 1000})
     CLEAR.run(client, keys, arguments)                # with a blocking client
-    await CLEAR.run_async(client, keys, arguments)    # with one for asyncio
+    await CLEAR.run_async(client, keys, arguments)    # with a client for asyncio
 
-A script is made of the files PACKAGE/lua/NAME.lua, one behind the other, because Redis shares no code between scripts.
-In front of them stand the constants, as locals: a number, a text or a table that Python and Lua both need is written
-in Python only. A `#!lua` line of the last file becomes the first of the script.
+A script is the concatenation of the files PACKAGE/lua/NAME.lua, because Redis scripts cannot share code. Before them
+come the constants, as locals: a value that both Python and Lua need is defined in Python only. A `#!lua` line of the
+last file becomes the first line of the script.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ Constant = str | int | float | Sequence[str] | Mapping[str, str]
 
 @dataclass(eq=False, repr=False)
 class LuaScript:
-    """A script. `key_names` are locals for its KEYS.
+    """A script. `key_names` are the names of local variables for its KEYS.
 
-    The files in `blocks` are enclosed in do ... end: Lua has room for 200 locals in a block.
+    The files in `blocks` are enclosed in do ... end, because Lua allows only 200 local variables in a scope.
 
-    It replaces redis-py's `register_script`, which answers NOSCRIPT with SCRIPT LOAD and a second EVALSHA. On a cluster
-    SCRIPT LOAD goes to all masters, so one that is away fails the call though its own master is there; some managed
-    servers refuse the command; a failover between the two calls brings NOSCRIPT again; and a pipeline of a cluster
-    takes no registered scripts. EVAL goes where the keys are, and runs the script in the same round trip.
+    It replaces redis-py's `register_script`, which answers NOSCRIPT with SCRIPT LOAD and a second EVALSHA. This has
+    four problems. On a cluster SCRIPT LOAD goes to all masters, so the call fails if any of them is away. Some managed
+    servers refuse the command. After a failover between the two calls, the second one gets NOSCRIPT again. A pipeline
+    of a cluster does not accept registered scripts. EVAL goes to the server of the keys only, and runs the script in
+    the same round trip.
     """
 
     package: str
@@ -59,15 +60,15 @@ class LuaScript:
 
     @cached_property
     def checksum(self) -> str:
-        """What EVALSHA knows it by."""
+        """The SHA-1 of the source, which EVALSHA takes."""
         return sha1(self.text, usedforsecurity=False).hexdigest()
 
     def command(self, keys: Sequence[str], arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the words of the command that runs it, once the server knows it."""
+        """Return the command that runs it, and its arguments. The server must know the script."""
         return ("EVALSHA", self.checksum, len(keys), *keys, *arguments)
 
     def run(self, client: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run it in one round trip, in two if the server does not know it. Raises `driver_errors`."""
+        """Run it in one round trip; in two if the server does not know the script. Raises `driver_errors`."""
         command = self.command(keys, arguments)
         try:
             return client.execute_command(*command)
@@ -75,7 +76,7 @@ class LuaScript:
             return client.execute_command("EVAL", self.text, *command[2:])
 
     async def run_async(self, client: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run it likewise with a client for asyncio."""
+        """Like `run`, with a client for asyncio."""
         command = self.command(keys, arguments)
         try:
             return await client.execute_command(*command)

@@ -1,7 +1,7 @@
-"""A Redis server, cluster or group of Sentinels: connecting, waiting while it is away, errors in one line.
+"""Connects to a Redis server, cluster or group of Sentinels, waits while it is away, and translates its errors.
 
-redis-py's own retries are off, because a call that changes something may be made again only by a caller that knows how
-the script recognises a repetition. Such callers use `RedisServer.retry` on a loop and `retry_blocking` in threads.
+redis-py's retries are off: only the caller knows whether the script recognises a repeated call that changes data. A
+caller whose calls may be repeated uses `RedisServer.retry` on a loop and `retry_blocking` in threads.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from lycosa.infra.shutdown import current_deadline
 VERSION_MIN = (7, 0)
 
 CALL_TIMEOUT_S = 10.0
-"""How long a call on a loop waits for its answer, before it is made again."""
+"""Seconds to wait for the answer to a call on a loop, before it is repeated."""
 
 BLOCKING_TIMEOUT_S = 5.0
-"""The same for a call in a thread."""
+"""Seconds to wait for the answer to a call in a thread, before it is repeated."""
 
 RECONNECT_MAX_S = 60.0
-"""How long to wait for a server that is away: restarted, or a replica takes over."""
+"""Maximum seconds to wait for a server that is away: it restarts, or a replica takes over."""
 
 JOIN_MAX_S = 2.0
-"""The same when the process starts: the address may be wrong. Waits this short are not reported."""
+"""Maximum seconds to wait for it at the start: the address may be wrong. Waits this short are not reported."""
 
 FULL_MAX_S = 600.0
-"""How long a call that can wait is made again on a server that has reached its maxmemory."""
+"""Maximum seconds for which a call that can wait is repeated if the server has reached its maxmemory."""
 
 RESHARD_MAX_S = 600.0
-"""How long a cluster may take to move keys to another server."""
+"""Maximum seconds to wait while a cluster moves keys to another server."""
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 1.0
-"""Pause before a call is made again; it doubles with each failure."""
+"""Minimum and maximum pause before a call is repeated. The pause doubles with each failure."""
 
 Result = TypeVar("Result")
 Report = Callable[[str], None]
 
 
 class RetryLimits(NamedTuple):
-    """How long one call is made again, in seconds, by what is wrong with the server; 0: not at all."""
+    """Maximum seconds for which one call is repeated, by the problem of the server; 0: it is not repeated."""
 
     away_s: float
     full_s: float = 0.0
@@ -56,7 +56,7 @@ class RetryLimits(NamedTuple):
 
 
 class FailedCall(NamedTuple):
-    """A failed try: our error, and the pause before the next try, None when there is none."""
+    """A failed try: our error, and the pause before the next try (None: there is none)."""
 
     error: LycosaError
     is_transient: bool
@@ -64,17 +64,17 @@ class FailedCall(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """One for the loop, and one that blocks."""
+    """A client for the loop, and a blocking one."""
 
     loop: Any
     blocking: Any
 
 
 class RedisServer:
-    """The server behind an address. `report` is called with a line when a call waits for it, and when it is back.
+    """The server at an address. `report` is called with a message when a call waits for it, and when it answers again.
 
-    `subject` is what is kept there ("a crawl"), `option` keeps it apart from others of its kind ("--crawl-name"), and
-    `text` names it in messages; the default is the address without its secrets.
+    `subject` is our data there ("a crawl"), `option` the option that names the data ("--crawl-name"). `text` names the
+    server in messages; the default is the address without its secrets.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RedisServer:
         self._shutdown = current_deadline()
 
     async def clients(self, limits: RetryLimits | None = None) -> Clients:
-        """Connect. Raises `UsageError`, or `StateError` for a server that is away, too old, or may drop keys."""
+        """Connect. Raises `UsageError`; `StateError` if the server is away, is too old, or may drop keys."""
         limits = limits or RetryLimits(JOIN_MAX_S)
         clients = await self.retry(lambda: asyncio.to_thread(self._clients), limits)
         try:
@@ -100,11 +100,10 @@ class RedisServer:
         return clients
 
     def blocking_client(self, key: str, *, sync_option: str = "") -> Any:
-        """Return a connected blocking client; `key` names the server of a cluster that is meant.
+        """Return a connected blocking client. In a cluster, only the server of `key` is checked.
 
-        Raises `UsageError`, `StateError` for a server that is too old or may drop keys, and `driver_errors`.
-
-        With `sync_option` ("--sync") the server has to have each write on its disk before it answers.
+        With `sync_option` ("--sync"), the server must be configured to flush each write to its disk before it answers.
+        Raises `UsageError`; `StateError` if the server is too old or may drop keys; `driver_errors`.
         """
         self.address = resolve_mode(self.address, BLOCKING_TIMEOUT_S)
         client = blocking_client(self.address, BLOCKING_TIMEOUT_S)
@@ -121,9 +120,9 @@ class RedisServer:
         return client
 
     def refuse_unfit(self, info: Mapping[str, Any]) -> None:
-        """Raise `StorageError` for a server that is too old, or would drop keys when its memory is full.
+        """Raise `StorageError` if the server is too old, or would drop keys when its memory is full.
 
-        `info` is a part of its INFO; of a cluster, that of each node.
+        `info` is a section of its INFO; for a cluster, the section of each node.
         """
         for each in info_of_nodes(info):
             version = str(each.get("redis_version", "7.0"))
@@ -131,18 +130,18 @@ class RedisServer:
                 needs = f"{self._subject} needs 7.0 or later, or Valkey"
                 raise StorageError(f"{self.text}: the server is Redis {version}; {needs}")
             policy = each.get("maxmemory_policy", "noeviction")
-            if policy != "noeviction":  # even without a maxmemory: one may be set at any time
+            if policy != "noeviction":  # even without a maxmemory: it may be set at any time
                 drops = f"the server would drop parts of {self._subject}; set it to noeviction"
                 raise StorageError(f"{self.text}: with maxmemory-policy {policy} {drops}")
 
     def translate(self, error: Exception) -> LycosaError:
-        """Return our error for one of the driver's."""
+        """Return our error for an error of the driver."""
         return translate(self.text, error, tls=self.address.tls, option=self._option)
 
     async def retry(self, call: Callable[[], Awaitable[Result]], limits: RetryLimits | None = None) -> Result:
-        """Make a call, again and again while the server is away. Raises `LycosaError` when that takes too long.
+        """Make a call, and repeat it while the server is away. Raises `LycosaError` if that takes too long.
 
-        When the run shuts down fast, a failed call is not made again, and the server is not called any more.
+        During a fast shutdown, a failed call is not repeated, and the server is not called again.
         """
         loop = asyncio.get_running_loop()
         retries = _Retries(self, limits or RetryLimits(RECONNECT_MAX_S), loop.time())
@@ -157,7 +156,7 @@ class RedisServer:
             except failures as error:
                 if isinstance(error, RuntimeError) and not is_closed(error):
                     raise
-                cause = TimeoutError("none at once") if deadline.expired() else error
+                cause = TimeoutError("the shutdown does not wait for it") if deadline.expired() else error
                 failure = retries.failed(cause, loop.time(), gives_up=self._shutdown.is_started)
                 if self._shutdown.is_started and failure.is_transient:
                     self._shutdown.abandon(self.text, str(failure.error))
@@ -168,7 +167,7 @@ class RedisServer:
             await self._shutdown.sleep(failure.pause_s)
 
     def retry_blocking(self, call: Callable[[], Result], limits: RetryLimits, stop: Event | None = None) -> Result:
-        """Make a call likewise in a thread; when `stop` is set, a failed call is not made again."""
+        """Like `retry`, in a thread. Once `stop` is set, a failed call is not repeated."""
         stop = stop or Event()
         retries = _Retries(self, limits, monotonic())
         while True:
@@ -187,7 +186,7 @@ class RedisServer:
         address = resolve_mode(self.address, CALL_TIMEOUT_S)
         blocking = blocking_client(address, CALL_TIMEOUT_S)
         if not all_masters(blocking):
-            blocking.ping()  # one for a cluster has connected already
+            blocking.ping()  # a client for a cluster has connected already
         return Clients(asyncio_client(address, CALL_TIMEOUT_S), blocking)
 
     def _refuse_late_fsync(self, config: Mapping[str, Any], sync_option: str) -> None:
@@ -202,7 +201,7 @@ class RedisServer:
 
 
 class _Retries:
-    """Decides whether one call, begun at `now` (monotonic seconds), is made again, and reports the first failure."""
+    """Decides whether one call, begun at `now` (monotonic seconds), is repeated, and reports the first failure."""
 
     def __init__(self, server: RedisServer, limits: RetryLimits, now: float) -> None:
         self._server = server
@@ -215,7 +214,7 @@ class _Retries:
     def failed(self, error: Exception, now: float, *, gives_up: bool) -> FailedCall:
         ours, transient = self._server.translate(error), is_transient(error)
         limit = "full_s" if isinstance(ours, StorageFull) else "resharding_s" if is_resharding(error) else "away_s"
-        if self._last_limit not in {"", limit}:  # something else is wrong than before: its own time begins
+        if self._last_limit not in {"", limit}:  # a different problem than before: its time begins now
             self._since = now
         self._last_limit = limit
         max_s = getattr(self._limits, limit) if transient or limit == "full_s" else 0.0
@@ -233,14 +232,14 @@ class _Retries:
 
 
 def info_of_nodes(info: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """Return the INFO of each node that was asked; a single server answers with its own fields."""
+    """Return the INFO of each node in the reply. That of a single server consists of its fields."""
     is_cluster = all(isinstance(value, Mapping) for value in info.values())
     return info.values() if is_cluster else [info]
 
 
 @contextmanager
 def _hidden_info() -> Iterator[None]:
-    """Let a server be taken as it is when this user may not call INFO."""
+    """Skip the checks in the block if this user may not call INFO."""
     try:
         yield
     except driver_errors() as error:

@@ -1,4 +1,4 @@
-"""The client's end: the methods of a port that is implemented in another process."""
+"""The RPC client: calls the methods of a port that is implemented in another process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ R = TypeVar("R")
 
 
 class RpcClient:
-    """Calls the methods of a server. Whatever is wrong with the server becomes an error of one line.
+    """Calls the methods of a server. Every problem with the server becomes an error of one line.
 
-    A subclass has a `remote` for each method of its port, and the `call` that these await, which calls `call_within`.
-    `find_owner` returns the process id of the server, if that can be known before its greeting.
+    A subclass has a `remote` for each method of its port, and a `call` that these await, which calls `call_within`.
+    `find_owner` returns the process id of the server, or any other text if it is unknown before the greeting.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class RpcClient:
         self._find_owner = find_owner
         self._greeting: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self.pid = 0
-        """The process of the server, 0 before its greeting."""
+        """The process id of the server; 0 before its greeting."""
         self.connection = Connection(
             limits,
             methods,
@@ -49,8 +49,8 @@ class RpcClient:
     async def connect(self, timeout_s: float) -> None:
         """Connect, and wait for the greeting.
 
-        Raises OSError if nobody listens there, `NewerState` for a server of another version, the error with which it
-        refuses this client, and what `call_within` raises.
+        Raises OSError if nothing listens there, `NewerState` if the server has another version, the server's error if
+        it refuses this client, and the errors of `call_within`.
         """
         loop, address = asyncio.get_running_loop(), self.address
         if isinstance(address, Path):
@@ -66,11 +66,11 @@ class RpcClient:
         self.pid = hello.pid
 
     async def call_within(self, timeout_s: float, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the result. Raises the method's error, or `StateError`: the server is gone, or does not answer."""
+        """Return the result. Raises the method's error; `StateError` if the server has ended or does not answer."""
         return await self._wait_for(self.connection.call(name, self._methods[name].bind(args, kwargs)), timeout_s)
 
     def on_abandoned(self, name: str, result: Any) -> None:
-        """Take the result of a call that was cancelled or timed out before."""
+        """Called with the result of a call that was cancelled or timed out before the result came."""
 
     def ended_error(self) -> LycosaError:
         """Return the error for a server that has ended."""
@@ -78,7 +78,7 @@ class RpcClient:
 
     @property
     def owner(self) -> str:
-        """How messages name the server."""
+        """The name of the server in messages."""
         pid = str(self.pid or self._find_owner())
         return f"process {pid}" if pid.isdecimal() else "the owner"
 
@@ -87,7 +87,7 @@ class RpcClient:
             raise error_of(hello.kind, hello.text)
         if hello.version != self._version:
             other = f"process {hello.pid} runs another version of Lycosa"
-            raise NewerState(f"{self.address}: {other}: use that one here too")
+            raise NewerState(f"{self.address}: {other}: use the same version here")
 
     async def _wait_for(self, answer: Awaitable[R], timeout_s: float) -> R:
         try:
@@ -95,7 +95,7 @@ class RpcClient:
                 return await answer
         except TimeoutError:
             pid = self.owner.removeprefix("process ")
-            advice = f"; kill -CONT {pid} lets a stopped one go on" if pid.isdecimal() else ""
+            advice = f"; kill -CONT {pid} resumes a stopped process" if pid.isdecimal() else ""
             silent = f"{self.owner} has not answered for {timeout_s:g} s: it hangs or was stopped{advice}"
             raise StateLocked(f"{self.address}: {silent}") from None
         except FrameTooLong as error:

@@ -1,16 +1,16 @@
-"""One end of a connection between two processes: calls and one-way messages, both ways, over a stream socket.
+"""One end of a connection between two processes: calls and one-way messages in both directions, over a stream socket.
 
-A frame is its length in four bytes, big endian, and as many bytes of msgpack.
+A frame is a length in four bytes, big endian, and that many bytes of msgpack.
 
     RpcCall(number, method, arguments)  ---->                                 many at a time; each end numbers its own
                                         <----  RpcResult(number, value)       in any order; a long list in several parts
                                         <----  RpcError(number, kind, text)   the exception that the method raised
     RpcCancel(number)                   ---->                                 the caller no longer waits
-    other classes of `Message`          <--->                                 as both ends agree; are not answered
+    other classes of `Message`          <--->                                 agreed on by both ends; not answered
 
 A server begins with Hello(version, pid): see `server` and `client`. All messages that are sent in one iteration of the
-event loop go out in one write. A peer is not trusted: `RpcLimits` bounds what it may send, call and leave unread, and
-whatever is not of this form ends its connection and nothing else.
+event loop go out in one write. A peer is not trusted: `RpcLimits` limits what it may send, call and leave unread, and
+invalid data closes its connection but has no other effect.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ log = logging.getLogger(__name__)
 
 LENGTH = struct.Struct(">I")
 FRAME_MAX = 32 << 20
-"""Bytes of one frame; a stored request with its body fits in."""
+"""Maximum bytes of a frame: enough for a stored request with its body."""
 
 LIST_PART = 1_000
-"""Elements of a list in one result."""
+"""Maximum number of elements of a list in one result."""
 
 
 class RpcLimits(NamedTuple):
-    """What one kind of connection allows its peer."""
+    """The limits of one kind of connection for a peer."""
 
     frame_max: int = FRAME_MAX
-    """Bytes of one frame, in both directions."""
+    """Maximum bytes of one frame, in both directions."""
     unread_max: int = 64 << 20
-    """Bytes sent and not read; a peer that leaves more is dropped."""
+    """Maximum number of sent bytes that the peer has not read. A peer that leaves more unread is disconnected."""
     write_timeout_s: float | None = None
-    """A peer that has read too little for so long is dropped."""
+    """A peer is disconnected if the write buffer stays too full for this long."""
     calls_max: int = 10_000
-    """Calls of one client under way; further ones fail."""
+    """Maximum number of a client's calls in progress; further calls fail."""
     clients_max: int = 1_000
-    """Connections of one server at a time."""
+    """Maximum number of simultaneous connections of a server."""
 
 
 class Message(msgspec.Struct, array_like=True, tag=True):
-    """Base of what is sent: an array that begins with the name of the class."""
+    """Base class of messages: each is sent as an array that begins with the name of its class."""
 
 
 class Hello(msgspec.Struct, tag="hello"):
-    """The first frame of a server. A `kind` says that it refuses the client, see `RpcError`.
+    """The first frame of a server. If `kind` is set, the server refuses the client: see `RpcError`.
 
-    Every version of Lycosa can read every other version's: fields may only be added.
+    All versions of Lycosa must be able to read it, so fields may only be added.
     """
 
     version: int
@@ -73,7 +73,7 @@ class Hello(msgspec.Struct, tag="hello"):
 
 
 class RpcCall(Message):
-    """A request; each end numbers its own."""
+    """A call of a method. Each end numbers its calls."""
 
     number: int
     method: str
@@ -87,7 +87,7 @@ class RpcCancel(Message):
 
 
 class RpcResult(Message):
-    """What the method returned. With `more` it is a list that the next result continues."""
+    """The result of a call. With `more` it is part of a list, which the next result continues."""
 
     number: int
     value: msgspec.Raw
@@ -107,16 +107,16 @@ _decode_hello = msgspec.msgpack.Decoder(Hello).decode
 
 
 def encode_frame(message: Message | Hello) -> bytes:
-    """Return the message with its length."""
+    """Return the message as a frame."""
     body = encode(message)
     return LENGTH.pack(len(body)) + body
 
 
 def error_of(kind: str, text: str) -> errors.LycosaError:
-    """Return the exception that the peer meant; `StateError` if `core.errors` has no such class for a text."""
+    """Return the exception of a peer; `StateError` if `core.errors` has no such class that can be made from a text."""
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, errors.LycosaError):
-        with suppress(TypeError, AttributeError):  # one that takes other arguments, such as `HttpError`
+        with suppress(TypeError, AttributeError):  # a class that takes other arguments, such as `HttpError`
             return found(text)
     return errors.StateError(text)
 
@@ -129,7 +129,7 @@ class FrameTooLong(ValueError):
 
 
 class PeerLost(Exception):
-    """The connection is over. `reason` is what was wrong with the peer, None if it just went away."""
+    """The connection has ended. `reason` is what the peer did wrong; None if it just disconnected."""
 
     def __init__(self, reason: Exception | None) -> None:
         super().__init__(reason)
@@ -137,7 +137,7 @@ class PeerLost(Exception):
 
 
 class PendingCall(NamedTuple):
-    """A call that has no result yet, or only `parts` of it. Its future is cancelled when nobody waits any more."""
+    """A call that has no result yet, or only `parts` of it. Its future is cancelled when the caller no longer waits."""
 
     number: int
     method: Method
@@ -150,13 +150,13 @@ Handlers = Mapping[type[Message], Callable[[Any], None]]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Connection(asyncio.Protocol):
-    """One end of a connection; made while the event loop runs."""
+    """One end of a connection. Create it while the event loop runs."""
 
     limits: RpcLimits
     methods: Mapping[str, Method] = field(default_factory=dict)
-    """Those of the peer, which `request` and `call` call."""
+    """The peer's methods, which `request` and `call` call."""
     service: Service | None = None
-    """Ours, which the peer calls."""
+    """Our service, whose methods the peer calls."""
     on_connect: Callable[[Connection], None] = lambda _: None
     on_hello: Callable[[Hello], None] | None = None
     """Called with the greeting, if the peer is a server."""
@@ -166,11 +166,11 @@ class Connection(asyncio.Protocol):
     """Called with the result of a call whose caller no longer waits."""
 
     pending: dict[int, PendingCall] = field(init=False, default_factory=dict)
-    """Our calls."""
+    """Our calls that have no result yet."""
     calls: dict[int, asyncio.Task[None]] = field(init=False, default_factory=dict)
-    """Those of the peer that are under way."""
+    """The peer's calls in progress."""
     idle_since: float = field(init=False, default_factory=time.monotonic)
-    """When the last call of the peer ended (monotonic seconds)."""
+    """Time (monotonic seconds) at which the last call of the peer ended."""
     is_lost: bool = field(init=False, default=False)
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
     _transport: asyncio.Transport | None = field(init=False, default=None)
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
             self._decode, self._handlers = _decode_hello, {Hello: self._on_greeting}
 
     def handle(self, handlers: Handlers) -> None:
-        """Call these with the messages of these classes. Any other message, but for those of calls, is an error."""
+        """Call these handlers with the messages of their classes. All others except those of calls are errors."""
         calls: Handlers = {RpcCall: self._on_call, RpcCancel: self._on_cancel} if self.service is not None else {}
         self._handlers = {RpcResult: self._on_result, RpcError: self._on_error, **calls, **handlers}
         self._decode = msgspec.msgpack.Decoder(Union[tuple(self._handlers)]).decode  # noqa: UP007  made at run time
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
                 if len(received) < end:
                     break
                 start = end
-                # Decoded from a copy: a `Raw` in it keeps its buffer, and `received` has to be shortened below.
+                # Decoded from a copy: a `Raw` in the message keeps its buffer, and `received` is shortened below.
                 message = self._decode(received[begin:end])
                 self._handlers[type(message)](message)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         timeout_s = self.limits.write_timeout_s
         if timeout_s is not None:
-            slow = TimeoutError(f"it has not read what was sent for {timeout_s:g} s")
+            slow = TimeoutError(f"it has read too little for {timeout_s:g} s")
             self._write_timer = self._loop.call_later(timeout_s, self.abort, slow)
 
     def resume_writing(self) -> None:
@@ -245,11 +245,11 @@ class Connection(asyncio.Protocol):
         self.on_disconnect(self._reason)
 
     def send(self, message: Message | Hello) -> None:
-        """Send a message with the next write. Raises `FrameTooLong`, and what msgspec raises if it cannot encode it."""
+        """Send a message with the next write. Raises `FrameTooLong`, and msgspec's errors if it cannot be encoded."""
         self.send_frame(encode(message))
 
     def send_frame(self, body: bytes) -> None:
-        """Send an encoded message, or whatever else the peer expects. Raises `FrameTooLong`."""
+        """Send an encoded message, or other data that the peer expects. Raises `FrameTooLong`."""
         if len(body) > self.limits.frame_max:
             raise FrameTooLong(len(body), self.limits.frame_max)
         if self.is_lost:  # as if it had been sent a moment before
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what was sent, instead of at the end of this iteration of the event loop."""
+        """Write sent messages now, instead of in the next iteration of the event loop."""
         self._is_flushing = False
         if self._transport is None or not self._unsent:
             return
@@ -271,13 +271,13 @@ class Connection(asyncio.Protocol):
             self.abort(TimeoutError(f"it has not read {unread:,} bytes"))
 
     def close(self) -> None:
-        """Write what was sent, read nothing more, and close."""
+        """Write sent messages, stop reading, and close."""
         self.flush()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self, reason: Exception | None = None) -> None:
-        """Close at once, for this reason."""
+        """Close at once. `reason` is what the peer did wrong."""
         if self._transport is not None:
             self._reason = self._reason or reason
             self._transport.abort()
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------------------ calls to the peer
 
     def request(self, name: str, arguments: tuple[Any, ...]) -> PendingCall:
-        """Call a method of the peer. Raises `PeerLost` and `FrameTooLong`; its future `PeerLost` and `LycosaError`."""
+        """Call a method of the peer. Raises `PeerLost`, `FrameTooLong`; the future raises `PeerLost`, `LycosaError`."""
         if self.is_lost:
             raise PeerLost(self._reason)
         pending = PendingCall(next(self._numbers), self.methods[name], self._loop.create_future(), [])
@@ -294,7 +294,7 @@ class Connection(asyncio.Protocol):
         return pending
 
     async def call(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method of the peer, and return its result. Raises what `request` and its future raise."""
+        """Call a method of the peer, and return its result. Raises the errors of `request` and of its future."""
         pending = self.request(name, arguments)
         try:
             return await pending.future
@@ -302,7 +302,7 @@ class Connection(asyncio.Protocol):
             if pending.number in self.pending:
                 self.send(RpcCancel(pending.number))
             elif not pending.future.cancelled() and pending.future.exception() is None:
-                self.on_abandoned(name, pending.future.result())  # it came just before the cancellation
+                self.on_abandoned(name, pending.future.result())  # the result came just before the cancellation
             raise
 
     def _on_greeting(self, hello: Hello) -> None:
@@ -313,14 +313,14 @@ class Connection(asyncio.Protocol):
     def _on_result(self, result: RpcResult) -> None:
         pending = self._pending_call(result.number)
         value = pending.method.decode_result(result.value)
-        if result.more or pending.parts:  # a part of a list; the last one has no `more`
+        if result.more or pending.parts:  # a part of a list; the last part has no `more`
             pending.parts.append(value)
         if result.more:
             return
         del self.pending[result.number]
         if pending.parts:
             value = [each for part in pending.parts for each in part]
-        if pending.future.done():  # its caller was cancelled, and the call could not be
+        if pending.future.done():  # the caller was cancelled, but the call was not
             self.on_abandoned(pending.method.name, value)
         else:
             pending.future.set_result(value)
@@ -346,7 +346,7 @@ class Connection(asyncio.Protocol):
         if call.number in self.calls:
             raise ValueError(f"two calls have the number {call.number}")
         if len(self.calls) >= self.limits.calls_max:
-            text = f"{self.limits.calls_max:,} calls of one process at a time: wait for some of them"
+            text = f"one process can make {self.limits.calls_max:,} calls at a time: wait for some of them"
             self._fail(call.number, errors.UsageError(text))
             return
         assert self.service is not None
@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
     def _end_call(self, number: int, task: asyncio.Task[None]) -> None:
         del self.calls[number]
         self.idle_since = time.monotonic()
-        if task.cancelled():  # here and not in the task, which may have been cancelled before its first step
+        if task.cancelled():  # not handled in the task, which may have been cancelled before its first step
             self._fail(number, errors.LycosaError("the call was cancelled"))
 
     def _fail(self, number: int, error: errors.LycosaError) -> None:
@@ -375,7 +375,7 @@ class Connection(asyncio.Protocol):
             if not self._is_closing:
                 self._send_result(call.number, result)
             if service.undelivered is not None:
-                self.flush()  # at once: if it fails, the results of other calls are not sent in vain
+                self.flush()  # at once: if it fails, results of other calls are known to be undelivered, too
                 if self._is_closing:
                     await service.undelivered(method, result)
         except FrameTooLong as error:
@@ -383,7 +383,7 @@ class Connection(asyncio.Protocol):
         except errors.LycosaError as error:
             self._fail(call.number, error)
         except Exception:
-            log.exception("a call of another process failed (%s); this one goes on", call.method)
+            log.exception("a call of another process failed (%s); this process continues", call.method)
             self._fail(call.number, errors.StateError("the call failed: the log of the owner says why"))
 
     def _send_result(self, number: int, result: Any) -> None:
@@ -397,7 +397,7 @@ class Connection(asyncio.Protocol):
 def _parse_call(methods: Mapping[str, Method], call: RpcCall) -> tuple[Method, tuple[Any, ...]]:
     method = methods.get(call.method)
     if method is None:
-        raise errors.UsageError(f"this Lycosa has no {call.method!r}: both processes should be of one version")
+        raise errors.UsageError(f"this Lycosa has no {call.method!r}: both processes must run the same version")
     try:
         return method, method.decode_arguments(call.arguments)
     except msgspec.MsgspecError as error:

@@ -1,6 +1,6 @@
-"""The methods that one process can call in another: those of a port, with the types that its annotations name.
+"""The methods that one process can call in another: those of a port, with the types of its annotations.
 
-The server's end has a table of them, and the client's end one line for each:
+The server has a table of them, and the client has one line for each:
 
     METHODS = methods_of(ProxyPool)
 
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Method:
-    """A coroutine method of a port, and how its arguments and its result are sent: all arguments, in their order."""
+    """A coroutine method of a port, and the encoding of its calls: all arguments are sent, in their order."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         hints = get_type_hints(function)
@@ -35,11 +35,11 @@ class Method:
         self.decode_result = msgspec.msgpack.Decoder(hints["return"]).decode
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments of a call, with the defaults of those that are not given."""
+        """Return all arguments of a call, with defaults for the omitted ones."""
         return (*args, *[kwargs.get(name, default) for name, default in self._parameters[len(args) :]])
 
     def invoke(self, target: Any, arguments: tuple[Any, ...]) -> Awaitable[Any]:
-        """Call the method of an implementation of the port."""
+        """Call the method on `target`, which implements the port."""
         if not self._keywords:
             return cast(Awaitable[Any], getattr(target, self.name)(*arguments))
         positional = len(arguments) - len(self._keywords)
@@ -48,12 +48,12 @@ class Method:
 
 
 def _decodable(hint: Any) -> Any:
-    """Return the type to decode for an annotation. Of an Iterable msgspec would not decode the elements."""
+    """Return the type to decode for an annotation: a list for an Iterable, whose elements msgspec would not decode."""
     return list[get_args(hint)] if get_origin(hint) is Iterable else hint  # type: ignore[misc]
 
 
 def methods_of(port: type, *without: str) -> dict[str, Method]:
-    """Return the coroutine methods of a port, by name."""
+    """Return the coroutine methods of a port by name, except those in `without`."""
     own = {name: function for name, function in vars(port).items() if inspect.iscoroutinefunction(function)}
     return {name: Method(function) for name, function in own.items() if name not in without}
 
@@ -61,7 +61,7 @@ def methods_of(port: type, *without: str) -> dict[str, Method]:
 def remote(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return a method with the same signature, which returns what `self.call(name, *args, **kwargs)` returns."""
+    """Return a method with the same signature, which returns `self.call(name, *args, **kwargs)`."""
     name = method.__name__
 
     @wraps(method)
@@ -72,13 +72,13 @@ def remote(
 
 
 class Service:
-    """Serves the methods of `target` to one peer. Subclass it to serve them in another way."""
+    """Serves the methods of `target` to one peer. Subclasses may serve them in another way."""
 
     cancels = True
-    """Whether a call ends when its caller cancels it or is gone."""
+    """Whether a call is cancelled when its caller cancels it or disconnects."""
 
     undelivered: Callable[[Method, Any], Awaitable[None]] | None = None
-    """Called with a result whose caller was gone before it could be sent."""
+    """Called with a result whose caller disconnected before it could be sent."""
 
     def __init__(self, methods: Mapping[str, Method], target: Any) -> None:
         self.methods = methods
@@ -89,5 +89,5 @@ class Service:
         await serve()
 
     def answer(self, method: Method, arguments: tuple[Any, ...]) -> Awaitable[Any]:
-        """Return the result of a call, or a `msgspec.Raw` with it."""
+        """Return the result of a call, or the encoded result as a `msgspec.Raw`."""
         return method.invoke(self.target, arguments)

@@ -1,4 +1,4 @@
-"""The server's end: listens at an address, and serves a bounded number of clients."""
+"""The RPC server: listens at an address, and serves a limited number of clients."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from lycosa.infra.unix_socket import listen
 log = logging.getLogger(__name__)
 
 Address = Path | tuple[str, int]
-"""Of a Unix socket; or a host and a port."""
+"""The path of a Unix socket, or a host and a port."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class RpcServer:
-    """Serves clients from `start` to `close`, each with a service of its own."""
+    """Serves clients from `start` to `close`, each with a separate service."""
 
     address: Address
     version: int
     make_service: Callable[[], Service]
     limits: RpcLimits
     purpose: str = field(kw_only=True)
-    """What the socket is for: the end of the warning that there is none."""
+    """The purpose of the socket, for the warning that it cannot be created."""
     refusal: str = field(kw_only=True)
-    """The text of the `StateLocked` for one client too many."""
+    """The text of the `StateLocked` for a client above `limits.clients_max`."""
     evict_idle: bool = field(kw_only=True, default=False)
-    """Whether that client takes the place of the one that has been idle for longest, if there is one."""
+    """Whether such a client replaces the longest idle client instead, if any is idle."""
     _server: asyncio.Server | None = field(init=False, default=None)
     _connections: list[Connection] = field(init=False, default_factory=list)
     _is_closed: bool = field(init=False, default=False)
 
     @property
     def clients(self) -> list[Connection]:
-        """Those that are connected."""
+        """The connected clients."""
         return [each for each in self._connections if not each.is_lost]
 
     async def start(self) -> None:
-        """Listen; log a warning if that is impossible, as on a file system without sockets."""
+        """Listen. Log a warning if that is impossible, for example on a file system without sockets."""
         address, backlog = self.address, self.limits.clients_max
         try:
             listening = listen(address, backlog) if isinstance(address, Path) else socket.create_server(address)
@@ -53,12 +53,12 @@ class RpcServer:
             log.warning("%s: no socket for %s: %s", address, self.purpose, error.strerror or error)
             return
         loop = asyncio.get_running_loop()
-        # In two steps: `close` has to know the server also when the second one is cancelled.
+        # In two steps: `close` must know the server even if the second step is cancelled.
         self._server = await loop.create_server(self._accept, sock=listening, backlog=backlog, start_serving=False)
         await self._server.start_serving()
 
     async def close(self) -> None:
-        """Drop all clients, and wait for the calls under way; those of a service that `cancels` end at once."""
+        """Disconnect all clients, and wait for their calls. Calls to a service that `cancels` are cancelled."""
         self._is_closed = True
         if self._server is not None:
             self._server.close()
@@ -74,7 +74,7 @@ class RpcServer:
         return Connection(self.limits, service=self.make_service(), on_connect=self._admit, on_disconnect=self._forget)
 
     def _admit(self, connection: Connection) -> None:
-        if self._is_closed:  # accepted just before: what it would call may be another owner's by now
+        if self._is_closed:  # accepted just before the close: the data may belong to another process by now
             connection.abort()
         elif len(clients := self.clients) < self.limits.clients_max or self._evict(clients):
             self._connections.append(connection)
@@ -91,6 +91,6 @@ class RpcServer:
 
     def _forget(self, reason: Exception | None) -> None:
         if reason is not None:
-            log.debug("%s: a client was dropped: %s", self.address, reason)
-        # A lost client stays as long as it has calls under way: `close` waits for these.
+            log.debug("%s: a client was disconnected: %s", self.address, reason)
+        # A lost client stays in the list while it has calls in progress: `close` waits for these.
         self._connections = [each for each in self._connections if not each.is_lost or each.calls]

@@ -1,4 +1,4 @@
-"""The reason why a server cannot listen at an address: Python's own messages repeat the address."""
+"""The reason why a server cannot listen at an address. Python's messages also repeat the address."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def bind_error_text(error: OSError | UnicodeError) -> str:
-    """Return the reason in the words of the system."""
+    """Return the system's message for the reason, without the address."""
     if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno).lower()
     return (getattr(error, "strerror", None) or str(error)).lower()

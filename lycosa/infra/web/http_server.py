@@ -1,7 +1,7 @@
-"""A small HTTP/1 server: one request for each connection, answered by one function from its head.
+"""A small HTTP/1 server: one request per connection, answered by one function, which gets only the head.
 
-A client is not trusted. The size of a request is bounded (by the `limit` of the listening server), and so are its time
-and the number of requests under way.
+A client is not trusted. The size of a request (by the `limit` of the listening server), its time, and the number of
+simultaneous requests are limited.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
 
 
 class ServerRequest(NamedTuple):
-    """A request: its line, its fields (names in lower case), the address of the client, and whether it uses TLS."""
+    """A request: method, target, fields (names in lower case), the address of the client, and whether it uses TLS."""
 
     method: str
     target: str
@@ -28,7 +28,7 @@ class ServerRequest(NamedTuple):
 
 
 class ServerResponse(NamedTuple):
-    """A response."""
+    """A response: status, body, and fields."""
 
     status: int
     body: bytes
@@ -36,7 +36,7 @@ class ServerResponse(NamedTuple):
 
 
 class HttpServer:
-    """Answers requests with `respond`, at most `connections_max` at the same time; further connections are closed."""
+    """Answers requests with `respond`, at most `connections_max` at a time; further connections are closed."""
 
     def __init__(self, respond: Callable[[ServerRequest], Awaitable[ServerResponse]], connections_max: int) -> None:
         self._respond = respond
@@ -52,13 +52,13 @@ class HttpServer:
                 async with asyncio.timeout(REQUEST_MAX_S):
                     await self._answer(reader, writer)
             writer.close()
-        except (TimeoutError, OSError, asyncio.CancelledError):  # the last one is of `stop`
+        except (TimeoutError, OSError, asyncio.CancelledError):  # `stop` cancels
             writer.transport.abort()
         finally:
             self._open.discard(task)
 
     async def stop(self) -> None:
-        """End the requests under way."""
+        """Abort the requests in progress."""
         under_way = [task for task in self._open if task is not None]
         for task in under_way:
             task.cancel()
@@ -84,7 +84,7 @@ class HttpServer:
 
 
 def _parse(head: bytes, address: str, is_tls: bool) -> ServerRequest | None:
-    """Return the request, None if the head is not that of one."""
+    """Return the request; None if the head is invalid."""
     line, *rest = head.decode("latin-1").rstrip().split("\r\n")
     parts = line.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):

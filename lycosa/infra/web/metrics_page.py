@@ -1,4 +1,4 @@
-"""Serves metrics over HTTP at `/metrics`, without a password. The page is made anew for every request."""
+"""Serves metrics over HTTP at `/metrics`, without a password. Each request gets a new page."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lycosa.infra.web.http_server import PLAIN, HttpServer, ServerRequest, Serve
 LOOPBACK = "127.0.0.1"
 PATH = "/metrics"
 HEAD_MAX = 8192
-"""Bytes of a request: its line and its headers."""
+"""Maximum bytes of the request line and the headers."""
 
 CONNECTIONS_MAX = 32
 
 
 @asynccontextmanager
 async def serve_metrics(where: str, page: Callable[[], Awaitable[bytes]]) -> AsyncIterator[str]:
-    """Serve at `[ADDRESS:]PORT`, on loopback if no address is given. Yield the URL.
+    """Serve at `where`, which is `[ADDRESS:]PORT`; the default address is loopback. Yield the URL.
 
-    Raises `UsageError` for a text of another form, `StateError` for an address that cannot be used.
+    Raises `UsageError` if `where` has another form, `StateError` if the address cannot be used.
     """
     address, port = parse_address(where)
     server = HttpServer(partial(_respond, page), CONNECTIONS_MAX)

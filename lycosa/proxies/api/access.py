@@ -1,9 +1,9 @@
-"""Controls access to the API and the pages of a proxy pool: by a key, or without one to this machine only.
+"""Controls access to the API and the pages of a proxy pool: by a key, or if there is none, from this machine only.
 
 The key is sent as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Browsers send it as the password of HTTP Basic
-(RFC 7617), which is accepted for reading only, because a browser also sends it with requests that another site caused.
-For the same reason changes are refused when Origin or Sec-Fetch-Site names another site. Without a key the Host must be
-an address of this machine (protection against DNS rebinding).
+(RFC 7617), which is accepted for reading only, because a browser also sends it with requests caused by another site.
+For the same reason changes are refused if Origin or Sec-Fetch-Site names another site. Without a key the Host must be
+a loopback address or localhost, which prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 def wants_json(path: str) -> bool:
-    """Whether clients of this path are programs, which get errors as JSON, not as pages."""
+    """Return whether the clients of this path are programs, which get errors as JSON instead of pages."""
     return path.startswith("/api/") or path in ("/metrics", "/healthz")
 
 
 class Guard:
-    """An ASGI middleware that checks the key. `key` "": only this machine is allowed."""
+    """An ASGI middleware that checks the key. If `key` is "", only this machine has access."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], key: str) -> None:
         self._app = app
@@ -47,9 +47,9 @@ class Guard:
         is_change = scope["method"] not in SAFE_METHODS
         if not self._key and not self._is_local(scope, headers):
             return _deny(path, 403, "without a key only this machine has access, at a loopback address or localhost")
-        # Also with a key: a browser that knows it as a password sends it by itself.
+        # Checked even with a key: a browser that has stored it as a password sends it automatically.
         if is_change and _is_cross_site(headers):
-            return _deny(path, 403, "requests from another site must not change anything here")
+            return _deny(path, 403, "requests from another site cannot change anything here")
         if not self._key or path in PUBLIC_PATHS or path.startswith("/static/"):
             return None
         key = _request_key(headers, basic=not is_change)
@@ -66,7 +66,7 @@ class Guard:
 
 
 def _request_key(headers: Headers, *, basic: bool) -> bytes | None:
-    """Return the key that a request sends, None for none. `basic`: accept HTTP Basic too."""
+    """Return the key in a request, None if it has none. `basic`: whether HTTP Basic is accepted, too."""
     if "x-api-key" in headers:
         return headers["x-api-key"].encode()
     scheme, _, value = headers.get("authorization", "").partition(" ")
@@ -81,11 +81,11 @@ def _request_key(headers: Headers, *, basic: bool) -> bytes | None:
 
 
 def _is_cross_site(headers: Headers) -> bool:
-    """Whether the browser reports that the request comes from another site."""
+    """Return whether the browser says that the request comes from another site."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return True
     origin = headers.get("origin")
-    if origin is None:  # not a browser, or a request of the same site
+    if origin is None:  # not from a browser, or from the same site
         return False
     try:
         return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()

@@ -3,8 +3,8 @@
 Responses are JSON; every error is {"error": "one line"}:
 
     400 invalid request              404 no such proxy                413 the body is too large
-    401 no key, or a wrong one       409 no proxy is free (yet)       503 the pool is unavailable
-    403 another site or machine      410 the lease is over
+    401 missing or wrong key         409 no proxy is free             503 the pool is unavailable
+    403 another site or machine      410 the lease has ended
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ from lycosa.proxies.ports import ProxyLease
 LIMIT, LIMIT_MAX, OFFSET_MAX = 100, 1_000, 1_000_000
 FAULTS_SHOWN = 20
 WAITING_MAX = 1_000
-"""Lease requests that wait at the same time."""
+"""Maximum number of lease requests waiting at the same time."""
 
 ERRORS = {"connect": ConnectFailed, "lost": ConnectionLost, "timeout": FetchTimeout}
-LEASE_OVER = "this lease is over: it was released or has expired, or the server was restarted"
+LEASE_OVER = "this lease has ended: it was released, it has expired, or the server was restarted"
 CLIENT_CLOSED_REQUEST = 499
 
 RulesOf = Callable[[str], Sequence[OutcomeRule]]
 
 
 class Api:
-    """The request handlers. `rules_of(target)` returns the outcome rules of a target; `now` the time (unix seconds)."""
+    """The request handlers. `rules_of(target)` returns the outcome rules of a target; `now` returns unix seconds."""
 
     def __init__(self, cache: SnapshotCache, rules_of: RulesOf, now: Callable[[], float], choices: Choices) -> None:
         self._pool = cache.pool
@@ -105,7 +105,7 @@ class Api:
     async def proxies(self, request: Request) -> Response:
         limit, offset = int_param(request, "limit", LIMIT, 1, LIMIT_MAX), int_param(request, "offset", 0, 0, OFFSET_MAX)
         target = target_param(request)
-        # A target has few proxies; the list of all may be slow, so many clients share it.
+        # The proxies of a target are few. The list of all proxies may be slow, so clients share it.
         views = await (self._pool.proxies(target) if target else self._cache.proxies())
         state = choice_param(request, "state", list(ProxyState)) or None
         views = select_proxies(views, state, tags_param(request))
@@ -116,7 +116,7 @@ class Api:
         scheme = choice_param(request, "scheme", PORTS, "http")
         proxies, faults = parse_list(await read_body(request, LIST_MAX), scheme)
         if not proxies:
-            raise HTTPException(400, str(faults[0]) if faults else "there is no proxy in this list")
+            raise HTTPException(400, str(faults[0]) if faults else "the list has no proxies")
         added = await self._pool.add(proxies)
         shown = [ListFault(*fault) for fault in faults[:FAULTS_SHOWN]]
         return json_response(AddResponse(added, len(proxies) - added, len(faults), shown))
@@ -126,11 +126,9 @@ class Api:
 
     async def acquire(self, request: Request) -> Response:
         body = await decode_body(request, LeaseRequest)
-        # Checked before leasing: leases that cannot be registered could not be released.
+        # Checked before leasing, because a lease that cannot be registered could not be released.
         if self._leases.room(self._now()) < body.count or self._waiting >= WAITING_MAX:
-            raise HTTPException(
-                503, "too many active leases, or requests for them, at the moment", {"retry-after": "1"}
-            )
+            raise HTTPException(503, "too many active leases or waiting lease requests", {"retry-after": "1"})
         proxy_request = ProxyRequest(body.tags, body.session, frozenset(body.avoid))
         acquiring = self._pool.acquire(
             body.target, body.count, proxy_request, lease_s=body.lease_s, wait_s=body.wait_s
@@ -138,7 +136,7 @@ class Api:
         started = self._now()
         self._waiting += 1
         try:
-            # A client that left must not stay in the wait queue and take a proxy from one that waits.
+            # A disconnected client must leave the wait queue, or it would take a proxy from another client.
             leases, left = await run_while_connected(request, with_store_timeout(acquiring, body.wait_s))
         except LycosaError as error:
             self._choices.add(body.target, proxy_request, started, refusal=str(error))
@@ -166,7 +164,7 @@ class Api:
         outcomes = [self._outcome(lease.target, each) for each in body.outcomes]
         was_active = await self._pool.release(lease, outcomes)
         choice = self._leases.remove(request.path_params["id"])
-        if choice is not None:  # None: a second request released it meanwhile
+        if choice is not None:  # None: another request has released it meanwhile
             choice.end(outcomes, in_time=was_active)
         if not was_active:
             raise HTTPException(410, LEASE_OVER)
@@ -218,9 +216,9 @@ class Api:
     def _outcome(self, target: str, report: OutcomeReport) -> Outcome:
         """Return the outcome of one use. Raises `HTTPException`."""
         if sum(field is not UNSET for field in (report.status, report.error, report.blame)) != 1:
-            raise HTTPException(400, "an outcome has one of status, error and blame")
+            raise HTTPException(400, "an outcome must have exactly one of status, error and blame")
         if report.status is not UNSET:
-            # Judged here, not by the client: the rules of the target may change without it.
+            # Judged here, because the client may not know the current rules of the target.
             headers = {name.lower(): value for name, value in (report.headers or {}).items()}
             body = (report.body or "").encode("utf-8", "replace")
             locations = [headers["location"]] if headers.get("location") else []
@@ -235,7 +233,7 @@ class Api:
 
 
 def done_response(found: bool) -> Response:
-    """Return the response of a change. Raises `HTTPException` if the proxy was not found."""
+    """Return the response to a change. Raises `HTTPException` (404) if the proxy was not found."""
     if not found:
         raise HTTPException(404, "there is no such proxy")
     return json_response(DoneResponse(done=True))
@@ -252,7 +250,7 @@ def parse_list(body: bytes, scheme: str) -> tuple[list[Proxy], list[Fault]]:
 
 
 def format_utc(at: float) -> str:
-    """Return unix seconds as a time in UTC, "never" for one that no calendar has."""
+    """Format unix seconds as a time in UTC. Return "never" if it is out of range for a date."""
     try:
         return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):

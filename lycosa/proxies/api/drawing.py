@@ -1,4 +1,4 @@
-"""Numbers for small SVG drawings: a sparkline of latencies, a bar of states."""
+"""Calculates small SVG drawings: a sparkline of latencies, and a bar of states."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from lycosa.proxies.core.pool.target_state import ProxyState
 
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
 RANGE_MIN = 0.3
-"""The range of a sparkline is at least this share of its maximum, so that small changes look small."""
+"""Minimum range of a sparkline, as a share of its maximum, so that small changes look small."""
 
 BAR = 100.0
 PART_MIN = 1.5
-"""Minimum width of a part of a bar (of BAR): one of a thousand must be visible."""
+"""Minimum width of a part of a bar, in the unit of BAR: even one proxy of a thousand must be visible."""
 
 
 class Sparkline(NamedTuple):
-    """The points of each polyline, and the last point."""
+    """The points of each polyline, and the last point (None if the last value is unknown)."""
 
     pieces: list[str]
     end: tuple[float, float] | None
@@ -33,7 +33,7 @@ class BarPart(NamedTuple):
 
 
 def sparkline(values: Sequence[float | None]) -> Sparkline | None:
-    """Return a line of values with a gap at each None, or None if there are no values."""
+    """Return a sparkline with a gap at each None, or None if there are no values."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -54,7 +54,7 @@ def sparkline(values: Sequence[float | None]) -> Sparkline | None:
 
 
 def bar(counts: Mapping[ProxyState, int]) -> list[BarPart]:
-    """Return the parts of a bar; states without proxies have none."""
+    """Return the parts of a bar. States without proxies have no part."""
     present = [(state, counts[state]) for state in ProxyState if counts.get(state)]
     total = sum(count for _, count in present)
     # Small parts are widened first, then all are scaled to fit: the sum may exceed BAR.

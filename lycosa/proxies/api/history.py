@@ -1,7 +1,7 @@
-"""Recent latencies of a pool, for the sparklines of the pages: sampled while pages are viewed.
+"""Recent latencies of a pool for the sparklines of the pages, sampled while pages are viewed.
 
-Sampling stops IDLE_AFTER_S after the last view. A slow pool is sampled less often: at most LOAD_MAX of its time goes
-into samples.
+Sampling stops IDLE_AFTER_S after the last view. A slow pool is sampled less often: sampling takes at most LOAD_MAX of
+the time.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LOAD_MAX = 0.05
 IDLE_AFTER_S = 600.0
 SAMPLES_MAX = 60
 SERIES_MAX = 3_000
-"""Series of proxies and targets; beyond that the one sampled longest ago is forgotten."""
+"""Maximum number of series of proxies and targets; beyond that the least recently sampled one is forgotten."""
 
 TARGETS_MAX = 50
-"""Targets that are sampled: those with most leases."""
+"""Maximum number of sampled targets: those with the most active leases."""
 
 EVERYWHERE = ""
 
 
 class History:
-    """Latencies (seconds) of the pool, of targets, and of proxies on targets, the newest last."""
+    """Latencies (seconds) of the pool, of targets, and of proxies on targets, newest last."""
 
     def __init__(self, pool: ProxyPool, now: Callable[[], float]) -> None:
         self._pool = pool
@@ -42,12 +42,15 @@ class History:
         self._viewed = asyncio.Event()
 
     def note_view(self) -> None:
-        """Note that a page is viewed: sampling starts or continues."""
+        """Note that a page is viewed, which starts or continues sampling."""
         self._viewed_at = self._now()
         self._viewed.set()
 
     def series(self, target: str = EVERYWHERE, key: str = "") -> list[float | None]:
-        """Return the samples of a proxy on a target, or the medians of all its proxies. None: unknown at that time."""
+        """Return the samples of a proxy on a target, or if `key` is "", the medians of all its proxies.
+
+        None means that the latency was unknown at that time.
+        """
         return list(self._series.get((target, key), ()))
 
     async def run(self) -> None:
@@ -57,8 +60,8 @@ class History:
             started = time.monotonic()
             try:
                 await self.sample()
-            except LycosaError as error:  # the store may be back with the next sample
-                log.warning("the latencies of the pool were not sampled: %s", error)
+            except LycosaError as error:  # the store may be reachable again at the next sample
+                log.warning("the pool's latencies were not sampled: %s", error)
             await asyncio.sleep(max(INTERVAL_S, (time.monotonic() - started) / LOAD_MAX))
             if self._now() - self._viewed_at > IDLE_AFTER_S:
                 self._viewed.clear()
@@ -72,7 +75,7 @@ class History:
     def _add(self, target: str, views: Iterable[ProxyView]) -> None:
         latencies = {view.proxy.key: view.latency_s for view in views}
         known = [each for each in latencies.values() if each is not None]
-        for key, latency_s in list(latencies.items())[: SERIES_MAX // 2]:  # leaves room for the other targets
+        for key, latency_s in list(latencies.items())[: SERIES_MAX // 2]:  # leave room for other targets
             self._append((target, key), latency_s)
         self._append((target, ""), median(known) if known else None)
 
@@ -84,5 +87,5 @@ class History:
 
 
 def busiest(views: Iterable[TargetView]) -> list[TargetView]:
-    """Return targets, those with most active leases first."""
+    """Return targets, those with the most active leases first."""
     return sorted(views, key=lambda view: (-view.leases, -view.granted, view.target))

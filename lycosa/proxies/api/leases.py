@@ -1,8 +1,8 @@
-"""The leases that an API server has granted, by ids that cannot be guessed.
+"""The leases granted by an API server, by ids that cannot be guessed.
 
-A token of the pool is a counter: a client that sees it could release the leases of others. So clients get a random id
-instead. Ids are in the memory of this process: after a restart they are unknown, and the proxies come back when their
-leases expire.
+A pool's token is a counter, so a client could guess the tokens of other clients and release their leases. So clients
+get a random id instead. Ids are kept in memory only: after a restart they are unknown, and the proxies become free when
+their leases expire.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from lycosa.proxies.ports import ProxyLease
 LEASES_MAX = 100_000
 
 KEEP_S = 600.0
-"""How long an expired lease is remembered, so that the pool can count a late release."""
+"""Time for which an expired lease is remembered, so that the pool can count a late release."""
 
 ID_BYTES = 18
 
 
 class LeaseRegistry:
-    """Leases by id, those added or renewed longest ago first. Times in unix seconds."""
+    """Leases by id, least recently added or renewed first. Times in unix seconds."""
 
     def __init__(self) -> None:
         self._leases: OrderedDict[str, tuple[ProxyLease, float, LeaseChoice]] = OrderedDict()
@@ -31,8 +31,8 @@ class LeaseRegistry:
         return len(self._leases)
 
     def room(self, now: float) -> int:
-        """Forget leases that expired long ago. Return how many more can be added."""
-        while self._leases:  # stops at a long lease: the expired ones behind it are forgotten after it
+        """Forget leases that expired more than KEEP_S ago. Return the number of leases that can be added."""
+        while self._leases:  # stops at the first lease to keep: expired ones behind it are forgotten later
             lease_id, (_, deadline, _) = next(iter(self._leases.items()))
             if deadline + KEEP_S > now:
                 break
@@ -40,7 +40,7 @@ class LeaseRegistry:
         return LEASES_MAX - len(self._leases)
 
     def add(self, lease: ProxyLease, choice: LeaseChoice) -> str:
-        """Add a lease. Return its id."""
+        """Add a lease, and return its new id."""
         lease_id = token_urlsafe(ID_BYTES)
         self._leases[lease_id] = (lease, lease.deadline, choice)
         return lease_id
@@ -51,7 +51,7 @@ class LeaseRegistry:
         return None if found is None else found[0]
 
     def renew(self, lease_id: str, deadline: float) -> None:
-        """Set the deadline of a lease."""
+        """Set the deadline of a lease, unless the id is unknown."""
         if lease_id in self._leases:
             lease, _, choice = self._leases.pop(lease_id)
             self._leases[lease_id] = (lease, deadline, choice)

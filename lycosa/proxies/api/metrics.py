@@ -1,4 +1,4 @@
-"""A proxy pool as metrics. Labels have few values: states, and the TARGETS_MAX targets with most leases."""
+"""The metrics of a proxy pool. Labels have few values: states, and the TARGETS_MAX targets with the most leases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TARGETS_MAX = 200
 
 
 def pool_metrics(stats: PoolStats, targets: Sequence[TargetView], api_leases: int) -> list[Metric]:
-    """Return the metrics. `api_leases`: active leases of this server."""
+    """Return the metrics. `api_leases`: the number of active leases of this server."""
     shown = sorted(targets, key=lambda view: -view.granted)[:TARGETS_MAX]
     median_s = stats.latency_median_s
     latency: Samples = [] if median_s is None else [({}, median_s)]
@@ -22,9 +22,9 @@ def pool_metrics(stats: PoolStats, targets: Sequence[TargetView], api_leases: in
         Metric("lycosa_proxy_latency_median_seconds", "gauge", "Median latency of the proxies.", latency),
         _pool_metric("uses_total", "counter", "Requests through proxies of the pool.", stats.uses),
         _pool_metric("good_total", "counter", "Requests that succeeded.", stats.good),
-        _pool_metric("bad_total", "counter", "Requests that were refused or broke.", stats.bad),
+        _pool_metric("bad_total", "counter", "Requests that were refused or failed.", stats.bad),
         _pool_metric("targets", "gauge", "Targets.", len(targets)),
-        _pool_metric("api_leases", "gauge", "Leases of the API that are not released.", api_leases),
+        _pool_metric("api_leases", "gauge", "Leases of the API that have not been released.", api_leases),
         Metric(
             "lycosa_proxy_target_proxies",
             "gauge",

@@ -1,6 +1,6 @@
-"""The operations of the API as a table, from which the routes and the description (OpenAPI 3.1) are made.
+"""The table of the API's operations, from which the routes and the OpenAPI 3.1 document are generated.
 
-The types of request and response bodies are those of `schemas`. The parameters here only describe what `api` checks.
+`schemas` defines the types of request and response bodies. The parameters here only describe what `api` checks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from lycosa.proxies.core.proxy import PORTS
 REF = "#/components/schemas/{name}"
 ERRORS = {
     400: "Invalid request",
-    401: "No key, or a wrong one",
-    403: "From another site, or without a key from another machine",
+    401: "Missing or wrong key",
+    403: "The request is from another site, or without a key from another machine",
     404: "There is no such proxy",
-    408: "The body did not arrive in time",
+    408: "The body was not received in time",
     409: "No proxy is free",
-    410: "The lease is over",
+    410: "The lease has ended",
     413: "The body is too large",
     503: "The pool is unavailable, or there are too many active leases",
 }
@@ -36,7 +36,7 @@ BODY = (400, 408, 413)
 
 
 class Parameter(NamedTuple):
-    """A parameter; `location` is query or path."""
+    """A parameter of an operation. `location` is "query" or "path"."""
 
     name: str
     description: str
@@ -46,7 +46,10 @@ class Parameter(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """A method on a path. `name` is the method of `Api` and the operationId; `is_list`: the body is a proxy list."""
+    """An HTTP method on a path. `name` is the method of `Api` and the operationId.
+
+    `is_list`: whether the body is a list of proxies.
+    """
 
     method: str
     path: str
@@ -105,20 +108,20 @@ OPERATIONS = (
         f"Add a list of proxies: one per line, or JSON. Invalid lines are skipped; the first {FAULTS_SHOWN} are listed",
         schemas.AddResponse,
         parameters=(
-            Parameter("scheme", "The scheme of addresses without one", {
+            Parameter("scheme", "The scheme of addresses that have none", {
                 "type": "string", "enum": list(PORTS), "default": "http",
             }),
         ),
         errors=BODY, is_list=True,
     ),
     Operation(
-        "DELETE", "/api/proxies/{key}", "remove", "Remove a proxy, also a leased one", schemas.DoneResponse,
+        "DELETE", "/api/proxies/{key}", "remove", "Remove a proxy, even a leased one", schemas.DoneResponse,
         parameters=(PROXY_KEY,), errors=(404,),
     ),
     Operation("GET", "/api/targets", "targets", "List the targets, or show one", schemas.TargetsResponse,
               parameters=(TARGET,), errors=(400,)),
     Operation(
-        "GET", "/api/explain", "explain", "Explain why each proxy would be leased for a target now, or why not",
+        "GET", "/api/explain", "explain", "Explain why each proxy would or would not be leased for a target now",
         schemas.ExplainResponse,
         parameters=(
             REQUIRED_TARGET,
@@ -136,13 +139,13 @@ OPERATIONS = (
     Operation("POST", "/api/unban", "unban", "Lift the bans and cool-downs of a proxy for a target",
               schemas.DoneResponse, body=schemas.UnbanRequest, errors=(*BODY, 404)),
     Operation("GET", "/api/stats", "stats", "Show statistics of the whole pool", schemas.PoolStats),
-    Operation("GET", "/metrics", "metrics", "The numbers as metrics for Prometheus", None),
+    Operation("GET", "/metrics", "metrics", "Metrics for Prometheus", None),
     Operation("GET", "/healthz", "health", "Check that the pool can be used; no key required", schemas.HealthResponse),
 )  # fmt: skip
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the description of the API."""
+    """Return the OpenAPI document of the API."""
     types = [kind for each in OPERATIONS for kind in (each.response, each.body) if kind is not None]
     _, components = msgspec.json.schema_components([*types, schemas.ErrorResponse], ref_template=REF)
     paths: dict[str, dict[str, Any]] = {}

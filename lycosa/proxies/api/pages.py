@@ -93,7 +93,7 @@ class Pages:
         )
 
     async def proxies(self, request: Request) -> Response:
-        """Show all proxies, the lowest latency first."""
+        """Show all proxies, lowest latency first."""
         state = choice_param(request, "state", list(ProxyState))
         views = select_proxies(await self._cache.proxies(), state or None, tags_param(request))
         return self._table_page(

@@ -1,4 +1,4 @@
-"""Reads requests to the API, with a limit for everything: body, parameters, time; and makes JSON responses.
+"""Reads requests to the API, with limits for the body, the parameters and the time, and makes JSON responses.
 
 Invalid values raise `HTTPException` with status 400 and the reason.
 """
@@ -19,10 +19,10 @@ from lycosa.proxies.api.schemas import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX
 from lycosa.proxies.core.pool.target import ProxyRequest
 
 BODY_MAX = 8_000_000
-"""Bytes of a JSON body."""
+"""Maximum number of bytes of a JSON body."""
 
 LIST_MAX = 64_000_000
-"""Bytes of a list of proxies."""
+"""Maximum number of bytes of a list of proxies."""
 
 BODY_TIMEOUT_S = 60.0
 JSON = "application/json"
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response with this value as JSON."""
+    """Return a response whose body is `value` as JSON."""
     return Response(msgspec.json.encode(value), status, headers, JSON)
 
 
@@ -40,18 +40,18 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     """Return the body. Raises `HTTPException` if it is too large (413) or too slow (408)."""
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):  # a slow body holds a connection and its memory
+        async with asyncio.timeout(BODY_TIMEOUT_S):  # a slow client occupies a connection and memory
             async for part in request.stream():
                 body += part
                 if len(body) > max_bytes:
                     raise HTTPException(413, f"the body is larger than {max_bytes:,} bytes")
     except TimeoutError:
-        raise HTTPException(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None
+        raise HTTPException(408, f"the body was not received within {BODY_TIMEOUT_S:g} s") from None
     return bytes(body)
 
 
 async def decode_body(request: Request, kind: type[B]) -> B:
-    """Return the body as this type; an empty body counts as {}."""
+    """Decode the body as this type. An empty body counts as {}."""
     body = await read_body(request, BODY_MAX)
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
@@ -62,7 +62,7 @@ async def decode_body(request: Request, kind: type[B]) -> B:
 
 
 def text_param(request: Request, name: str, *, max_length: int = WORD_MAX, required: bool = False) -> str:
-    """Return a parameter, "" when it is missing."""
+    """Return a parameter, "" if it is missing."""
     text = request.query_params.get(name, "")
     if len(text) > max_length:
         raise HTTPException(400, f"{name} has {len(text):,} characters: write at most {max_length}")
@@ -72,14 +72,14 @@ def text_param(request: Request, name: str, *, max_length: int = WORD_MAX, requi
 
 
 def target_param(request: Request, *, required: bool = False) -> str:
-    """Return the parameter `target`."""
+    """Return the parameter `target`, "" if it is missing."""
     return text_param(request, "target", max_length=TARGET_MAX, required=required)
 
 
 def int_param(request: Request, name: str, default: int, low: int, high: int) -> int:
     """Return a parameter as a number from `low` to `high`."""
     text = request.query_params.get(name, str(default))
-    # int() also accepts "1_000", " 1" and other digits, and is slow for very long texts.
+    # int() also accepts "1_000", " 1" and non-ASCII digits, and is slow for very long texts.
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
     if not low <= number <= high:
         raise HTTPException(400, f"{name} {text[:20]!r}: write a whole number from {low:,} to {high:,}")
@@ -87,7 +87,7 @@ def int_param(request: Request, name: str, default: int, low: int, high: int) ->
 
 
 def choice_param(request: Request, name: str, choices: Collection[str], default: str = "") -> str:
-    """Return a parameter that must be one of these."""
+    """Return a parameter that must be one of `choices`, `default` if it is missing."""
     text = text_param(request, name) or default
     if text and text not in choices:
         raise HTTPException(400, f"{name} {text[:20]!r}: write one of {', '.join(choices)}")
@@ -112,14 +112,14 @@ def proxy_request_params(request: Request) -> ProxyRequest:
     """Return the proxy request in the parameters `tag`, `session` and `avoid`."""
     avoid = request.query_params.getlist("avoid")
     if len(avoid) > AVOID_MAX:
-        raise HTTPException(400, f"avoid {len(avoid):,} times: write at most {AVOID_MAX:,}")
+        raise HTTPException(400, f"avoid is given {len(avoid):,} times: write it at most {AVOID_MAX:,} times")
     return ProxyRequest(tags_param(request), text_param(request, "session"), frozenset(avoid))
 
 
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
-    """Run until done, or until the client disconnects, which cancels it. Return the result, and whether it left.
+    """Run `work`, and cancel it if the client disconnects. Return the result, and whether the client has disconnected.
 
-    Both may happen at once: then there is a result, but no client.
+    Both may happen at once: then there is a result, but no client to receive it.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
     try:
@@ -127,7 +127,7 @@ async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) ->
         left = leaving.done()
         if left:
             working.cancel()
-            await asyncio.wait([working])  # it may succeed all the same, if its result was already there
+            await asyncio.wait([working])  # it may still succeed, if it was already done
         return (None if working.cancelled() else working.result()), left
     finally:
         working.cancel()
@@ -141,6 +141,6 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """Return a message of msgspec in one line, in the case of our own."""
+    """Return the message of a msgspec error on one line, in lower case like our own messages."""
     text = " ".join(str(error).split())
     return (text if text[1:2].isupper() else text[:1].lower() + text[1:])[:300]

@@ -27,7 +27,7 @@ class SnapshotCache:
         self._valid_until = 0.0
 
     async def proxies(self) -> list[ProxyView]:
-        """Return all proxies, the lowest latency first."""
+        """Return all proxies, lowest latency first."""
         async with self._lock:  # requests that come during a slow query wait for its result
             started = time.monotonic()
             if started >= self._valid_until:

@@ -1,12 +1,12 @@
-"""Checks proxies: sends requests through each to a judge, and to the sites that it has to serve.
+"""Checks proxies: sends requests through each proxy to a judge, and to the sites that it must serve.
 
     checker = Checker(Checks(judges=...), judge_fetcher, site_fetcher)    # or `app.proxies.checks.open_checker`
     async for finding in checker.check_all(proxies):                      # in order of completion
         await record_finding(pool, finding, checks, now)
 
-Each proxy carries a probe over HTTP and one over HTTPS at the same time, then a page, then the requests to sites. None
-is repeated, and each has a timeout, so that a check ends. Without a judge that answers there is no finding, but
-`NoJudge`.
+The requests through a proxy are two concurrent probes, over HTTP and HTTPS, then a page of the judge, then the sites.
+No request is repeated, and each has a timeout, so every check ends. If no judge answers, there is no finding, and
+`NoJudge` is raised.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool
 
 KINDS = ("http", "socks5h", "socks4a", "https")
-"""Schemes to try when a proxy does not answer to its own."""
+"""Schemes to try if a proxy does not answer to its own scheme."""
 
 ATTEMPTS_MAX = 3
-"""Checks of one proxy while its judges become unreachable."""
+"""Maximum number of checks of one proxy if the judge fails during each."""
 
 
 class ProbeResult(NamedTuple):
-    """The result of a probe through a proxy: what the judge saw, or why nothing; and what the proxy changed."""
+    """The result of a probe through a proxy. `seen`: the request that the judge received, None if it received none.
+
+    `changes`: what the proxy has changed.
+    """
 
     seen: SeenRequest | None = None
     latency_s: float | None = None
@@ -46,7 +49,7 @@ class ProbeResult(NamedTuple):
 
 
 class Checker:
-    """See the module. `judges` fetches from judges, whose certificates it accepts by their pins; `sites` from sites."""
+    """See the module. `judges`: the fetcher for judges, which accepts their pinned certificates. `sites`: for sites."""
 
     def __init__(self, checks: Checks, judges: Fetcher, sites: Fetcher) -> None:
         self.checks = checks
@@ -54,13 +57,13 @@ class Checker:
         self._sites = sites
 
     async def ready(self) -> None:
-        """Return when a judge answers. Raises `NoJudge`, which says what to do."""
+        """Make sure that a judge answers. Raises `NoJudge`, whose message says what to do."""
         await self._judges.ready()
 
     async def check_all(self, proxies: Iterable[Proxy]) -> AsyncGenerator[Finding]:
-        """Check proxies, up to `concurrency` at a time, and yield the findings in order of completion.
+        """Check proxies, at most `concurrency` at a time, and yield the findings in order of completion.
 
-        Raises `NoJudge`. To stop early, close the generator (`contextlib.aclosing`), which ends the running checks.
+        Raises `NoJudge`. To stop early, close the generator (`contextlib.aclosing`), which cancels the running checks.
         """
         await self.ready()
         waiting, running = iter(proxies), set[asyncio.Task[Finding]]()
@@ -85,27 +88,27 @@ class Checker:
         for _ in range(ATTEMPTS_MAX):
             judge, start = await self._judges.ready(), asyncio.get_running_loop().time()
             finding = await self._check_by(judge, proxy)
-            # A proxy is not to blame if its judge does not answer directly either.
+            # A proxy is not to blame if the judge does not answer without a proxy either.
             if finding.alive or await self._judges.is_answering(judge, start):
                 return await self._check_sites(finding)
         raise NoJudge("the judges are unstable: proxies cannot be checked")
 
     async def _check_by(self, judge: ReadyJudge, proxy: Proxy) -> Finding:
         plain, secure = await asyncio.gather(self._probe(judge, proxy), self._probe(judge, proxy, tls=True))
-        if isinstance(plain.error, TlsFailed):  # TLS to the proxy itself, so the other error is not about the judge's
+        if isinstance(plain.error, TlsFailed):  # TLS to the proxy itself failed: no certificate was swapped
             secure = secure._replace(changes=())
         changes = {*plain.changes, *secure.changes}
         seen = [each.seen for each in (plain, secure) if each.seen is not None]
         if not seen:
             finding = Finding(proxy, changes=tuple(sorted(changes)), problem=plain.problem or secure.problem)
             return await self._try_other_kinds(judge, finding) if self.checks.other_kinds and not changes else finding
-        if plain.seen is not None:  # the page is fetched without TLS, where it can be altered
+        if plain.seen is not None:  # the page is fetched without TLS, so the proxy can alter it
             changes.update(await self._check_page(judge, proxy))
         levels = [anonymity(each, judge.direct, self.checks.own_addresses) for each in seen]
         return Finding(
             proxy,
             tuple(name for name, each in (("http", plain), ("https", secure)) if each.seen is not None),
-            secure.latency_s or plain.latency_s,  # that of TLS includes the way through the proxy
+            secure.latency_s or plain.latency_s,  # with TLS it includes the way from the proxy to the judge
             next(level for level in Anonymity if level in levels),
             exit_ip(*seen),
             tuple(sorted({*changes, *request_changes(seen[0], judge.direct)})),
@@ -122,11 +125,11 @@ class Checker:
         if seen is not None:
             return ProbeResult(seen, response.latency_s)
         is_altered = 200 <= response.status < 300
-        problem = f"answered {response.status} for the judge"
+        problem = f"answered {response.status} instead of the judge"
         return ProbeResult(problem=problem, changes=(PAGE,) if is_altered else ())
 
     async def _check_page(self, judge: ReadyJudge, proxy: Proxy) -> Collection[str]:
-        """Return what was changed in a page; a page that does not arrive shows nothing."""
+        """Return what the proxy changed in a page, nothing if the page was not received."""
         try:
             expected, response = await self._judges.page(judge.address, proxy)
         except FetchError:
@@ -146,7 +149,7 @@ class Checker:
         return replace(finding, kinds=tuple(kinds), problem=problem)
 
     async def _check_sites(self, finding: Finding) -> Finding:
-        """Add the results for the sites, unless the proxy cannot be used anyway."""
+        """Add the results for the sites, unless the proxy is dead or unfit."""
         if not finding.alive or finding.unfit(self.checks) or not self.checks.sites:
             return finding
         problems = {page.target: await self._fetch_page(page, finding.proxy) for page in self.checks.sites}
@@ -164,7 +167,7 @@ class Checker:
 async def record_finding(pool: ProxyPool, finding: Finding, checks: Checks, now: float) -> None:
     """Record a finding in a pool, unless the proxy has been removed. `now` in unix seconds.
 
-    A proxy that does not serve a site is banned there until the next check.
+    A proxy that does not serve a site is banned for that site until the next check.
     """
     key = finding.proxy.key
     if not await pool.report_check(key, finding.outcome(checks), finding.exit_ip):
@@ -177,9 +180,9 @@ async def record_finding(pool: ProxyPool, finding: Finding, checks: Checks, now:
 async def check_pool(
     pool: ProxyPool, checker: Checker, now: Callable[[], float], keys: Collection[str] | None = None
 ) -> AsyncGenerator[Finding]:
-    """Check all proxies of a pool once, or those of these keys; record and yield the findings as they come.
+    """Check all proxies of a pool once, or those with the given keys. Record and yield the findings as they come.
 
-    Raises `NoJudge` before the first check, and `StateError` of the pool.
+    Raises `NoJudge`, and `StateError` if the pool fails.
     """
     proxies = [view.proxy for view in await pool.proxies() if keys is None or view.proxy.key in keys]
     async with aclosing(checker.check_all(proxies)) as findings:

@@ -1,11 +1,11 @@
-"""A judge: a small server that tells clients with its key what it saw of their request, so that they can check proxies.
+"""A judge: a small server that shows clients with its key how it received their requests, so they can check proxies.
 
     async with run_judge(Certificate.load_or_create(folder), host="203.0.113.1", port=8300, tls_port=8301) as judge:
         judge.address.url           # judge://KEY@203.0.113.1:8300/?tls=8301&pin=..., for the checker
 
-The messages are those of `proxies.core.checks.judging`. Other clients get 404 and nothing else, so that the server
-reveals nothing and cannot be used to generate traffic. Each connection has one request (`infra.web.http_server`), so
-that a proxy that keeps connections shows its own latency.
+`proxies.core.checks.judging` defines the messages. Clients without the key get only a 404, so the server reveals
+nothing and cannot be used to generate traffic. Each connection has one request (`infra.web.http_server`), so a proxy
+cannot hide its latency by keeping connections open.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from lycosa.proxies.core.checks.judging import (
 
 LOOPBACK = "127.0.0.1"
 HEAD_MAX = 16_384
-"""Bytes of a request line and its header."""
+"""Maximum number of bytes of a request line and its header fields."""
 
 CONNECTIONS_MAX = 1000
 KEY_BYTES = 24
 CERTIFICATE_DAYS = 3650
-"""Checkers recognise the certificate by its public key."""
+"""Checkers identify the judge by the public key, so the certificate need not be renewed often."""
 
 OPENSSL_TIMEOUT_S = 30.0
 CURVE = ("-pkeyopt", "ec_paramgen_curve:prime256v1")
@@ -63,9 +63,9 @@ class Certificate:
 
     @classmethod
     def load_or_create(cls, folder: Path) -> Certificate:
-        """Return the certificate in this folder (PEM), a new one if there is none. Raises `StateError`, `UsageError`.
+        """Load the certificate from this folder (PEM). Create one if there is none. Raises `StateError`, `UsageError`.
 
-        Judges that start at the same time use the key of the first one; any certificate of that key will do.
+        Judges that start at the same time use the key of the first one. Any certificate for that key will do.
         """
         chain, key = folder / CERTIFICATE_FILE, folder / KEY_FILE
         is_new = not key.exists() and _write(key, _openssl("genpkey", "-algorithm", "EC", *CURVE))
@@ -84,23 +84,23 @@ class Certificate:
 
 
 def load_or_create_key(folder: Path) -> str:
-    """Return the key in this folder, a new one if there is none. Raises `UsageError`."""
+    """Return the judge's key in this folder. Create one if there is none. Raises `UsageError`."""
     path = folder / SECRET_FILE
     if not path.exists():
-        _write(path, new_key() + "\n")  # keeps the file if another judge creates it at this moment
+        _write(path, new_key() + "\n")  # keeps the file if another judge has just created it
     text = path.read_text(encoding="ascii", errors="replace").strip()
     if not KEY.fullmatch(text):
-        raise UsageError(f"{path} has no key of a judge: write 16 to 128 letters, digits, - and _, or remove it")
+        raise UsageError(f"{path} has no judge key: write 16 to 128 letters, digits, - and _, or remove the file")
     return text
 
 
 def new_key() -> str:
-    """Return a random key."""
+    """Return a random judge key."""
     return token_urlsafe(KEY_BYTES)
 
 
 class Judge:
-    """A running judge. `answered` counts requests with its key, `rejected` all others."""
+    """A running judge. `answered` is the number of requests with its key, `rejected` the number of all others."""
 
     def __init__(self, key: str) -> None:
         self.address = JudgeAddress("", 0, key)
@@ -130,10 +130,10 @@ async def run_judge(
     key: str = "",
     public: str = "",
 ) -> AsyncIterator[Judge]:
-    """Run a judge while the block runs, with TLS if there is a certificate. Port 0: a free one.
+    """Run a judge for the duration of the block, with TLS if there is a certificate. Port 0 means any free port.
 
-    `public` is the name or address at which proxies reach it, if that is not `host`. Raises `StateError` if a port is
-    not available.
+    `public` is the name or address at which proxies reach it, if it differs from `host`. Raises `StateError` if a port
+    is not available.
     """
     judge = Judge(key or new_key())
     server = HttpServer(judge.handle, CONNECTIONS_MAX)
@@ -156,7 +156,7 @@ async def run_judge(
 
 
 async def _listen(server: HttpServer, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
-    handshake_s = None if context is None else REQUEST_MAX_S  # asyncio refuses it without TLS
+    handshake_s = None if context is None else REQUEST_MAX_S  # asyncio accepts this only with TLS
     try:
         return await asyncio.start_server(
             server.on_connect, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=handshake_s
@@ -178,7 +178,7 @@ def _path(target: str) -> str:
 
 
 def _write(path: Path, text: str, *, replace: bool = False) -> bool:
-    """Write a new file. Return False if it exists, and is not replaced. Raises `UsageError`."""
+    """Write a file. Return False if it exists and `replace` is False. Raises `UsageError`."""
     try:
         return make_file(path, text.encode("ascii"), replace=replace)
     except OSError as error:
@@ -190,10 +190,10 @@ def _reason(error: Exception) -> str:
 
 
 def _openssl(*arguments: str) -> str:
-    """Run the program openssl: the standard library cannot create certificates. Raises `StateError`, `UsageError`."""
+    """Run openssl, because the standard library cannot create certificates. Raises `StateError`, `UsageError`."""
     try:
         done = subprocess.run(  # noqa: S603  our own arguments, no shell
-            ["openssl", *arguments],  # noqa: S607  wherever this system has it
+            ["openssl", *arguments],  # noqa: S607  found through PATH
             capture_output=True,
             text=True,
             timeout=OPENSSL_TIMEOUT_S,

@@ -1,6 +1,6 @@
-"""The judges of a checker: which of them answer, and what they see without a proxy.
+"""The judges of a checker: which of them answer, and what they see of requests without a proxy.
 
-A proxy is not blamed for the failure of a judge: before that, the judge is probed directly.
+A proxy is not blamed for the failure of a judge: the judge is probed directly before the proxy is blamed.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from lycosa.proxies.core.checks.judging import ANSWER_MAX, LOOK, PAGE, JudgeAddr
 from lycosa.proxies.core.proxy import Proxy
 
 FRESH_S = 30.0
-"""How long a judge counts as ready after it answered directly."""
+"""Time for which a judge counts as ready after a direct answer."""
 
 RETRY_S = 1.0
-"""Pause after no judge answered."""
+"""Pause before the judges are probed again if none answered."""
 
 NO_PROXY = ""
 NONCE_BYTES = 16
 FIELDS = {"user-agent": "Mozilla/5.0 (compatible; proxy check)", "accept-language": "en", "connection": "close"}
-"""The header fields of all requests to judges, so that these are alike."""
+"""The header fields of all requests to judges. They must be the same with and without a proxy."""
 
 
 class ReadyJudge(NamedTuple):
-    """A judge that answers, and what it sees of requests without a proxy."""
+    """A judge that answers. `direct`: a request without a proxy as the judge saw it."""
 
     address: JudgeAddress
     direct: SeenRequest
 
 
 class Judges:
-    """Judges, used in rotation. `fetcher` has to accept their certificates by their pins."""
+    """Judges, used in rotation. `fetcher` must accept their pinned certificates."""
 
     def __init__(self, fetcher: Fetcher, addresses: Sequence[JudgeAddress], timeout_s: float) -> None:
         self._fetcher = fetcher
@@ -61,7 +61,7 @@ class Judges:
         return ready[next(self._rotation) % len(ready)]
 
     async def is_answering(self, judge: ReadyJudge, since: float) -> bool:
-        """Whether a judge has answered directly since this time of the loop, or does so now."""
+        """Return whether a judge has answered directly since this loop time, or answers now."""
         async with self._lock:
             known = self._ready.get(judge.address.url)
             if known is None or known[1] < since:
@@ -71,27 +71,27 @@ class Judges:
     async def probe(
         self, address: JudgeAddress, proxy: str, *, tls: bool = False
     ) -> tuple[SeenRequest | None, HttpResponse]:
-        """Send a request through a proxy (URL, or NO_PROXY). Raises `FetchError`.
+        """Send a request to a judge through a proxy (URL, or NO_PROXY). Raises `FetchError`.
 
-        Return what the judge saw, None if somebody else answered; and the response.
+        Return the request as the judge saw it (None if the response is not from the judge), and the response.
         """
         nonce = token_hex(NONCE_BYTES)
         response = await self._fetch(address.ask(LOOK, nonce, tls=tls), proxy)
         return decode_answer(response.body, address.key, nonce), response
 
     async def page(self, address: JudgeAddress, proxy: Proxy) -> tuple[bytes, HttpResponse]:
-        """Fetch a page through a proxy. Return its unaltered content, and the response. Raises `FetchError`."""
+        """Fetch a judge's page through a proxy. Return the expected content and the response. Raises `FetchError`."""
         nonce = token_hex(NONCE_BYTES)
         return make_page(address.key, nonce), await self._fetch(address.ask(PAGE, nonce), proxy.url)
 
     async def _probe_all(self) -> None:
         loop = asyncio.get_running_loop()
         if self._failed is not None and loop.time() - self._failed[1] < RETRY_S:
-            raise NoJudge(self._failed[0])  # many checks wait for the lock; the first one's failure is that of all
+            raise NoJudge(self._failed[0])  # many checks wait for the lock, and the first failure applies to all
         if not self._addresses:
             raise NoJudge(
-                "no judge to check proxies with: run `lycosa proxies judge` where the proxies can reach it, and write "
-                "its address after --judge or under judges in [proxies.checks]"
+                "no judge to check proxies with: run `lycosa proxies judge` where the proxies can reach it, and give "
+                "its address with --judge or under judges in [proxies.checks]"
             )
         problems = await asyncio.gather(*map(self._probe_directly, self._addresses))
         if all(problems):
@@ -100,7 +100,7 @@ class Judges:
             raise NoJudge(self._failed[0])
 
     async def _probe_directly(self, address: JudgeAddress) -> str:
-        """Probe a judge without a proxy. Return why it cannot be used, "" if it can."""
+        """Probe a judge without a proxy. Return the reason if it cannot be used, otherwise ""."""
         self._ready.pop(address.url, None)  # until it answers again
         try:
             seen, _ = await self.probe(address, NO_PROXY)
@@ -109,7 +109,7 @@ class Judges:
         except FetchError as error:
             return str(error)
         if seen is None:
-            return "what answers there is not this judge, or has another key"
+            return "the server there is not this judge, or has another key"
         direct = SeenRequest(seen.address, seen.fields)
         self._ready[address.url] = ReadyJudge(address, direct), asyncio.get_running_loop().time()
         return ""

@@ -1,7 +1,7 @@
-"""Keeps the proxies of a pool checked: each at its interval, those that fail after growing pauses.
+"""Checks the proxies of a pool continuously: each proxy at an interval, failed ones after growing pauses.
 
-While no judge answers, no proxy is blamed, and all checks wait. A finding that cannot be recorded is found again later.
-Both conditions are logged once when they begin and once when they end.
+While no judge answers, no proxy is blamed, and all checks wait. If a finding cannot be recorded, the proxy is checked
+again later. Both conditions are logged once when they begin and once when they end.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 RETRY_S, RETRY_MAX_S = 60.0, 6 * 3600.0
-"""The pause after a first failed check, and the longest pause."""
+"""The pause after a first failed check, and the maximum pause."""
 
 REFRESH_S = 10.0
-"""Interval at which the proxies of the pool are read."""
+"""Interval between two reads of the pool's proxies."""
 
 REFRESH_FACTOR = 20
-"""The interval is longer by so many times the duration of reading, which is long for a large pool."""
+"""The interval grows by REFRESH_FACTOR times the duration of a read, because reading a large pool takes long."""
 
 IDLE_MIN_S = 0.01
 JUDGE_S = 10.0
-"""Pause when no judge answers, or the pool is unreachable."""
+"""Pause if no judge answers or the pool is unreachable."""
 
 
 class Upkeep:
-    """Checks a pool until cancelled. `retry_s`, `judge_s`: pauses after a first failed check, and without a judge."""
+    """See the module. `retry_s`: the pause after a first failed check; `judge_s`: the pause if no judge answers."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Upkeep:
         self._wakeup = asyncio.Event()
 
     async def run(self) -> None:
-        """Run until cancelled, which ends the running checks too."""
+        """Run until cancelled, which cancels the running checks, too."""
         loop = asyncio.get_running_loop()
         wakeup = asyncio.create_task(self._wakeup.wait())
         running: set[asyncio.Task[None]] = set()
@@ -83,7 +83,7 @@ class Upkeep:
             await asyncio.gather(wakeup, *running, return_exceptions=True)
 
     def refresh_soon(self) -> None:
-        """Read the proxies of the pool soon: it has new ones."""
+        """Read the proxies of the pool soon, because it has new ones."""
         self._refresh_at = 0.0
         self._wakeup.set()
 
@@ -101,7 +101,7 @@ class Upkeep:
             self._schedule.add(key, self._now())
 
     async def _start_due(self, running: int) -> set[asyncio.Task[None]]:
-        """Start the due checks, if there is a judge."""
+        """Start the due checks. Postpone them if no judge answers."""
         keys = self._schedule.start_due(self._now(), self._checker.checks.concurrency - running)
         if not keys:
             return set()
@@ -139,7 +139,7 @@ class Upkeep:
         self._is_failing = True
 
     def _idle_s(self, running: int, until_refresh_s: float) -> float:
-        """Return how long there is nothing to start."""
+        """Return the seconds until the next check or refresh may start."""
         at = self._schedule.next_at() if running < self._checker.checks.concurrency else None
         until_due_s = until_refresh_s if at is None else at - self._now()
         return max(IDLE_MIN_S, min(until_refresh_s, until_due_s))

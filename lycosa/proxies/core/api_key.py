@@ -1,4 +1,4 @@
-"""Access to the API of a proxy pool: by a key that cannot be guessed; without a key, from this machine only."""
+"""Access to the API of a proxy pool: with a key that cannot be guessed or, without a key, from this machine only."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from ipaddress import ip_address
 from lycosa.core.errors import UsageError
 
 KEY_MIN = 16
-"""Characters of a key."""
+"""Minimum length of a key, in characters."""
 
 LOCAL_NAMES = frozenset({"localhost"})
 
 
 def checked_key(key: str, where: str) -> str:
-    """Return the key. Raises `UsageError` for one that can be guessed, or that no header can hold."""
+    """Return the key. Raises `UsageError` if it can be guessed, or cannot be sent in a header."""
     if not (key.isascii() and key.isprintable() and " " not in key and len(key) >= KEY_MIN):
-        raise UsageError(f"{where}: write {KEY_MIN} or more ASCII letters and digits, such as: openssl rand -hex 16")
+        raise UsageError(f"{where}: write {KEY_MIN} or more ASCII letters and digits, e.g. by: openssl rand -hex 16")
     return key
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name, without port, is this machine for certain."""
+    """Return whether an address or name, without port, is certainly this machine."""
     try:
         return ip_address(host.strip("[]").partition("%")[0]).is_loopback
     except ValueError:

@@ -1,7 +1,8 @@
-"""Failed attempts of requests that go through proxies, until a page comes or enough of them have failed.
+"""Count the failed attempts of requests through proxies, until a response arrives or too many have failed.
 
-A request that failed at its proxy, or was banned, is retried through another one, up to a number of proxies. That costs
-none of its retries: it says something about the proxies, not about the page. After that many the page has failed.
+A request that failed at its proxy, or was banned, is retried through another one, up to a maximum number of proxies.
+Such an attempt does not count as a retry of the request: it says something about the proxy, not about the page. After
+the maximum the page has failed.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from lycosa.core.recent_dict import RecentDict
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 
 FAILED = frozenset({Blame.MISS, Blame.SITE, Blame.PROXY})
-"""After these another proxy may get the page."""
+"""Outcomes after which another proxy may get the page."""
 
 REQUESTS_MAX = 10_000
-"""Requests with failures; beyond that the one that failed longest ago starts anew."""
+"""Maximum number of requests with failures; beyond that the one that failed longest ago is forgotten."""
 
 FORBIDDEN = "403"
 FORBIDDEN_MAX = 2
-"""Proxies that are blamed for a 403 of one page. Further ones are only suspects (MISS): the page may be forbidden for
-everybody, and one such page must not take all proxies away from its site."""
+"""Maximum number of proxies that are blamed for a 403 of one page. Further ones are only suspected (MISS): the page may
+be forbidden for everybody, and one such page must not ban all proxies of its site."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempts:
-    """The failures of a request, its proxies, and how many of the failures were a 403."""
+    """The number of failures of a request, the proxies that failed, and how many of the failures were a 403."""
 
     count: int = 0
     proxies: frozenset[str] = frozenset()
@@ -37,10 +38,10 @@ NONE = FailedAttempts()
 
 
 class Attempts:
-    """Up to `most` proxies are tried for a request, which may be named by any hashable key."""
+    """The failed attempts by request, which may be any hashable key. Up to `proxies_max` proxies are tried for each."""
 
-    def __init__(self, most: int, requests_max: int = REQUESTS_MAX) -> None:
-        self._most = most
+    def __init__(self, proxies_max: int, requests_max: int = REQUESTS_MAX) -> None:
+        self._proxies_max = proxies_max
         self._failed: RecentDict[Hashable, FailedAttempts] = RecentDict(requests_max)
 
     def failed_proxies(self, request: Hashable) -> frozenset[str]:
@@ -48,23 +49,23 @@ class Attempts:
         return self._failed.get(request, NONE).proxies if self._failed else NONE.proxies
 
     def judge(self, request: Hashable, outcome: Outcome) -> Outcome:
-        """Return the outcome to report to the pool: the same, unless it is one 403 too many."""
+        """Return the outcome to report to the pool: `outcome`, unless FORBIDDEN_MAX proxies have got a 403 before."""
         is_forbidden = outcome.blame is Blame.SITE and outcome.reason == FORBIDDEN
         if is_forbidden and self._failed.get(request, NONE).forbidden >= FORBIDDEN_MAX:
             return replace(outcome, blame=Blame.MISS, rest_s=None)
         return outcome
 
     def add_failure(self, request: Hashable, proxy: str, outcome: Outcome) -> int:
-        """Note a failure. Return the number of failures if no further proxy is to be tried, else 0."""
+        """Record a failure. Return the number of failures if no other proxy should be tried, otherwise 0."""
         before = self._failed.pop(request, NONE)
         forbidden = before.forbidden + (outcome.reason == FORBIDDEN)
         failed = FailedAttempts(before.count + 1, before.proxies | {proxy}, forbidden)
-        if failed.count >= self._most:
+        if failed.count >= self._proxies_max:
             return failed.count
         self._failed[request] = failed
         return 0
 
     def forget(self, request: Hashable) -> None:
-        """Note that a request got a response, whatever it says."""
+        """Forget the failures of a request, which has got a response of any kind."""
         if self._failed:
             self._failed.pop(request, None)

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 class TargetPolicy:
     """Times in seconds. A use is one request; a lease may have several.
 
-    concurrency     concurrent leases of one proxy for this target; 1: exclusive
+    concurrency     maximum number of concurrent leases of one proxy for this target; 1: exclusive
     delay_s         minimum time between the starts of two leases of one proxy for this target
     lease_s         a lease that is neither renewed nor released ends after this time
-    members         usable proxies of this target, as far as the global pool has them
-    cool_s          the first cool-down after a ban. It doubles with each ban in a row, up to `max_cool_s`, and is drawn
-                    from zero to that (full jitter); a Retry-After counts instead, up to `max_cool_s`
-    max_misses      broken connections in a row that count as a ban
-    max_bans        bans in a row after which a proxy stays banned until a person lifts it; 0: never
+    members         number of usable proxies to keep for this target, if the global pool has that many
+    cool_s          maximum of the first cool-down after a ban. It doubles with each ban in a row, up to `max_cool_s`;
+                    the cool-down is drawn from zero to that (full jitter). A Retry-After replaces that, up to
+                    `max_cool_s`
+    max_misses      number of broken connections in a row that count as a ban
+    max_bans        number of bans in a row after which a proxy stays banned until a person lifts the ban; 0: never
     sticky_s        how long a session keeps its proxy after its last use
     guarded         a ban or failure never raises the rate at which the other proxies are used (`pool.rate_guard`)
     """

@@ -1,4 +1,4 @@
-"""A pool as stores keep it: proxies, their health, and everything about each target, with its leases."""
+"""The form in which a pool is stored: proxies, their health, and everything about each target, with its leases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lycosa.proxies.core.proxy import Proxy
 
 
 class TargetImage(msgspec.Struct):
-    """A target. `counts` are its leaked, stale and granted leases; `token` is the last one."""
+    """A target. `counts` are the numbers of its leaked, stale and granted leases; `token` is the last one."""
 
     name: str
     policy: TargetPolicy
@@ -33,7 +33,7 @@ class TargetImage(msgspec.Struct):
 
 
 class Image(msgspec.Struct):
-    """A pool at a time. `prices` are all ever seen; `token` is the last one of a forgotten target."""
+    """A pool at the time `at`. `prices` are all ever seen; `token` is the highest of all forgotten targets."""
 
     proxies: list[Proxy]
     health: list[ProxyHealth]
@@ -62,7 +62,7 @@ def image_of(pool: GlobalPool, at: float = 0.0) -> Image:
 
 
 def pool_of(image: Image, policy_of: Callable[[str], TargetPolicy]) -> GlobalPool:
-    """Return the pool of an image, without a journal. Its targets keep the policies they had."""
+    """Return the pool of an image, without a journal. Its targets keep their stored policies."""
     pool = GlobalPool(policy_of)
     pool.restore(image.proxies, image.health, image.prices)
     pool.token, pool.reached_at = image.token, image.reached_at

@@ -1,9 +1,9 @@
 """A proxy: scheme, host, port and login. Two logins on one host and port are two proxies.
 
-The login is a secret, often including the user name: providers put sessions and tokens there. So a proxy has a public
-`name` (the address, and a digest of the login) and a `url` to connect with.
+The login is secret, often including the user name, since providers put sessions and tokens there. So a proxy has a
+public `name` (the address, and a digest of the login) and a secret `url` to connect with.
 
-`host:port` alone is an HTTP proxy. With `socks4a` and `socks5h` the proxy resolves host names, with `socks4` and
+`host:port` alone means an HTTP proxy. With `socks4a` and `socks5h` the proxy resolves host names, with `socks4` and
 `socks5` the client does.
 """
 
@@ -26,11 +26,11 @@ PORTS = {"http": 80, "https": 443, "socks4": 1080, "socks4a": 1080, "socks5": 10
 """The schemes and their default ports."""
 
 ADDRESS_MAX = 1024
-"""Characters of the address of a proxy."""
+"""Maximum length of the address of a proxy, in characters."""
 
 SOCKS5 = frozenset({"socks5", "socks5h"})
 LOGIN_MAX = 255
-"""Bytes of a name or password in SOCKS 5 (RFC 1929, section 2)."""
+"""Maximum length of a user name or password in SOCKS 5, in bytes (RFC 1929, section 2)."""
 
 SHOWN_MAX = 60
 IPV4 = re.compile(r"(?:\d+\.){3}\d+")
@@ -45,7 +45,7 @@ COLONS = re.compile(
 """[scheme://]host:port:user:password, as providers print it, without percent-encoding."""
 
 REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
-"""In place of the login: then the login comes first, and would be shown as the address."""
+"""An address where the login should be: then the login comes first, and would be shown as the address."""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
@@ -53,17 +53,17 @@ ADDRESS = re.compile(
     re.IGNORECASE,
 )
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""Bytes that were not UTF-8: they cannot be sent."""
+"""Characters that stand for bytes that were not UTF-8, and cannot be sent."""
 
 SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
-"""The part of an invalid address that is no login: a host, with what follows its colon if that can be a port."""
+"""The part of an invalid address that cannot be a login: a host, and the text after its colon if it can be a port."""
 
 
 @dataclass(frozen=True, repr=False)
 class Proxy:
-    """`tags` (`country=de`, `provider=acme`) and prices are not part of the identity.
+    """A proxy. `tags` (`country=de`, `provider=acme`) and prices are not part of its identity.
 
-    `price_gb` and `price_request` are in any one currency; cheaper proxies are used first.
+    `price_gb` and `price_request` are in any currency, the same for all proxies. Cheaper proxies are used first.
     """
 
     scheme: str
@@ -80,7 +80,7 @@ class Proxy:
 
     @cached_property
     def url(self) -> str:
-        """The address with the login: a secret."""
+        """The address with the login, which is secret."""
         return f"{self.scheme}://{self.login}{self._place}"
 
     @property
@@ -107,14 +107,14 @@ class Proxy:
 
 
 def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
-    """Parse the address of a proxy. Raises `BadProxy`, without the login.
+    """Parse the address of a proxy. Raises `BadProxy`, whose message does not contain the login.
 
     `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. `scheme` is
-    the default, with which the port is required.
+    the default scheme. An address without a scheme must have a port.
     """
     if SURROGATE.search(text):
         raise BadProxy("the address is not UTF-8: write it in UTF-8")
-    # As an ADDRESS, host:port:user:p@ss would be the login host:port:user:p at ss.
+    # As an ADDRESS, host:port:user:p@ss would be the login host:port:user:p at the host ss.
     forms = (ADDRESS, COLONS) if "://" in text else (COLONS, ADDRESS)
     found = next(filter(None, (form.fullmatch(text) for form in forms)), None) if len(text) <= ADDRESS_MAX else None
     if found and not found["port"]:
@@ -131,7 +131,7 @@ def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
         raise BadProxy(f"{_shown(text)} has no port: write host:port")
     port = int(parts["port"] or PORTS[named])
     if not 1 <= port <= 65535:
-        raise BadProxy(f"{port} is not a port: 1 to 65535")
+        raise BadProxy(f"{port} is not a port: write 1 to 65535")
     login = (parts["user"] or "", parts["password"] or "")
     if found.re is ADDRESS:
         login = _unquote(*login)
@@ -150,7 +150,8 @@ def _unquote(user: str, password: str) -> tuple[str, str]:
 def _host(text: str) -> str:
     """Return a host in the form of WHATWG URLs: lower case, IDNA, short IPv6.
 
-    Except for unusual IPv4 addresses, which are errors in a list: for a browser 1.2.3 is 1.2.0.3, 010.1.2.3 is 8.1.2.3.
+    Unusual IPv4 addresses are refused, since they are mistakes in a list: a browser reads 1.2.3 as 1.2.0.3, and
+    010.1.2.3 as 8.1.2.3.
     """
     shown = repr(text[:SHOWN_MAX])
     try:
@@ -165,7 +166,7 @@ def _host(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return invalid text without what may be a login."""
+    """Return invalid text without the part that may be a login."""
     rest = text.rpartition("@")[2]
     safe = SAFE.match(rest)
     kept = safe[0] if safe else ""

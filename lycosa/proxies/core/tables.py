@@ -1,10 +1,11 @@
-"""Tables of a project's file, converted to a type and checked: a mistake is one line that says what to write.
+"""Convert tables of a project's files to a type, and check them. An error is one line that says what to write.
 
     proxies.checks.timeout: write a number from 0.1 to 300, or a duration such as "10m"
     proxies.sources[2]: there is no 'evry': did you mean every?
 
-The type is a dataclass or `msgspec.Struct`, its constraints are `msgspec.Meta`, whose `description` replaces the text
-made from them. Besides what msgspec accepts, one value may stand for a list of one, and a duration for its seconds.
+The type is a dataclass or `msgspec.Struct`. Its constraints are `msgspec.Meta`, whose `description` replaces the text
+that is generated from them. Besides what msgspec accepts, a single value is accepted for a list, and a duration such as
+"10m" for a number of seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lycosa.core.units import parse_duration
 T = TypeVar("T")
 
 SHOWN_MAX = 60
-"""Characters of a wrong value that an error repeats."""
+"""Maximum number of characters of a wrong value that an error quotes."""
 
 Text = Annotated[str, Meta(max_length=4096)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
@@ -41,10 +42,10 @@ Parsers = Mapping[type, Callable[[str], object]]
 
 
 def read_table(values: object, kind: type[T], place: str, *, secret: bool = False, parsers: Parsers | None = None) -> T:
-    """Return a table as a value of a type. Raises `BadSetting`.
+    """Convert a table to a type. Raises `BadSetting`.
 
-    `place` names the table in errors, which do not repeat values of a `secret` one. `parsers` read texts as values of a
-    dataclass; they raise `BadProxy`.
+    `place` names the table in errors. Errors of a `secret` table do not quote its values. `parsers` convert text to
+    values of a dataclass; they raise `BadProxy`.
     """
     node = inspect.type_info(kind)
     prepared = _prepared(values, node, place, parsers or {})
@@ -55,7 +56,7 @@ def read_table(values: object, kind: type[T], place: str, *, secret: bool = Fals
 
 
 def refuse_unknown(keys: Collection[object], known: Collection[str], place: str) -> None:
-    """Raise `BadSetting` for the first key that is not known, with the one that may be meant, or with all."""
+    """Raise `BadSetting` for the first unknown key. The message has the most similar known key, or all known keys."""
     unknown = next((str(key) for key in keys if key not in known), None)
     if unknown is not None:
         near = get_close_matches(unknown, known, n=1)
@@ -64,13 +65,13 @@ def refuse_unknown(keys: Collection[object], known: Collection[str], place: str)
 
 
 def shown(value: object) -> str:
-    """Return a wrong value as an error shows it."""
+    """Return a wrong value as errors quote it."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
 def _prepared(value: object, node: inspect.Type, place: str, parsers: Parsers) -> object:
-    """Return a value in the form that msgspec accepts. Raises `BadSetting` for unknown keys and by `parsers`."""
+    """Return a value in the form that msgspec accepts. Raises `BadSetting` for unknown keys and errors of `parsers`."""
     if isinstance(node, inspect.Metadata):
         seconds = parse_duration(value) if node.extra == DURATION and isinstance(value, str) else None
         return _prepared(value, node.type, place, parsers) if seconds is None else seconds
@@ -100,7 +101,7 @@ def _prepared(value: object, node: inspect.Type, place: str, parsers: Parsers) -
 
 
 def _mistake(error: str, value: Any, node: Any, place: str, *, secret: bool) -> BadSetting:
-    """Return the error for a message of msgspec, `Expected ... - at `$.rules[0].blame``."""
+    """Return the error for a message of msgspec such as "Expected ... - at `$.rules[0].blame`"."""
     found = ERROR.fullmatch(error)
     path = found["path"] if found else ""
     for name, index in STEP.findall((path or "").partition("[...]")[0]):  # [...] is any key of a dict
@@ -117,7 +118,7 @@ def _mistake(error: str, value: Any, node: Any, place: str, *, secret: bool) -> 
 
 
 def _plain(node: Any) -> Any:
-    """Return a type without its description, and without None beside it."""
+    """Return a type without its metadata, and without None if it is a union."""
     if isinstance(node, inspect.Metadata):
         return _plain(node.type)
     if isinstance(node, inspect.UnionType):
@@ -130,7 +131,7 @@ def _is_table(node: inspect.Type) -> bool:
 
 
 def _expected(node: inspect.Type, place: str) -> str:
-    """Say what a type accepts."""
+    """Return a description of the values that a type accepts."""
     if isinstance(node, inspect.Metadata):
         text = (node.extra_json_schema or {}).get("description") or _expected(node.type, place)
         return f'{text}, or a duration such as "10m"' if node.extra == DURATION else text

@@ -1,9 +1,9 @@
-"""A pool of proxies in a folder: it outlives its processes, and the processes of one machine share it.
+"""A pool of proxies in a folder. It outlives its processes, and the processes of one machine share it.
 
-The process that opens the folder first owns it (`folder`) and has the pool in memory. The others lease through its
-socket (`remote`). When the owner ends, in whatever way, another process takes over with its next call, and the calls
-that were under way are repeated. One of them may have been carried out, and its answer lost: then a lease that no
-process knows of ends with its time, and a second release is refused like a late one.
+The first process that opens the folder owns it (`folder`) and has the pool in memory. The others lease through its
+socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and the calls that
+were under way are repeated. If such a call was executed and only its answer was lost, a repeated acquire leaves a lease
+without a holder, which expires, and a repeated release is refused like a late one.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 JOIN_TIMEOUT_S = 30.0
-"""An owner that is still reading its files, and does not listen yet, is waited for so long."""
+"""Maximum time to wait for an owner that does not listen yet, because it is still reading its files."""
 
 RETRY_S, RETRY_MAX_S = 0.01, 0.25
 REPORT_AFTER_S = 2.0
-"""After so long the user reads which process is waited for."""
+"""Waiting time after which the user is shown the process that is waited for."""
 
 SET_BACK_MIN_S = 1.0
-"""The clock may be set back by so much without a warning."""
+"""Minimum number of seconds by which the clock must be set back for a warning."""
 
 
 class PoolStore:
-    """The pool of a folder, in memory; every change of it is written. Changes raise what `PoolFolder` raises."""
+    """The pool of a folder, in memory. Every change is written, and raises the errors of `PoolFolder`."""
 
     def __init__(self, path: Path, policy_of: Callable[[str], TargetPolicy], now: Callable[[], float]) -> None:
         self.folder = PoolFolder(path)
@@ -65,11 +65,13 @@ class PoolStore:
         self.pool.journal = self._write
 
     def now(self) -> float:
-        """Return the time of the pool (unix seconds). It never runs backwards, though the clock may be set back."""
+        """Return the time of the pool (unix seconds). It is never before the last change, even if the clock is set back
+        between two runs.
+        """
         return self._clock() + self._ahead_s
 
     def close(self) -> None:
-        """Write an image of the pool, so that it is opened quickly, and release the folder."""
+        """Write an image of the pool, which makes the next opening fast, and release the folder."""
         self.pool.journal = _refuse
         try:
             if not self.folder.is_unchanged:
@@ -77,7 +79,7 @@ class PoolStore:
         except StateError as error:
             if not self.folder.is_complete:
                 raise
-            log.warning("%s", error)  # the journal has all changes
+            log.warning("%s", error)  # nothing is lost: the journal has all changes
         finally:
             self.folder.close()
 
@@ -100,7 +102,7 @@ class PoolStore:
         return pool
 
     def _apply_policies(self, policy_of: Callable[[str], TargetPolicy], now: float) -> bool:
-        """Give the targets the policies of this process. Return whether any is another one than before."""
+        """Set the policies of this process for all targets. Return whether any has changed."""
         current = [(target, policy_of(name)) for name, target in self.pool.targets.items()]
         changed = [(target, policy) for target, policy in current if target.policy != policy]
         for target, policy in changed:
@@ -108,10 +110,13 @@ class PoolStore:
         return bool(changed)
 
     def _measure_set_back(self) -> float:
-        """Return by how much the clock was set back since the last change. Leases and pauses would last longer."""
+        """Return the seconds by which the clock was set back since the last change, 0 if it was not.
+
+        Leases and pauses would last longer by this time.
+        """
         back_s = self._latest - self._clock()
         if back_s > SET_BACK_MIN_S:
-            log.warning("the clock was set back by %.0f s: the pool goes on as if it had not been", back_s)
+            log.warning("the clock was set back by %.0f s: the pool ignores the change", back_s)
         return max(0.0, back_s)
 
     def _image(self) -> bytes:
@@ -131,7 +136,7 @@ class PoolStore:
 
 
 class PoolOwner:
-    """The pool of a folder in its owner, which leases from it directly; other processes lease through the server."""
+    """The pool of a folder in the process that owns it. Other processes lease through `server`."""
 
     def __init__(self, store: PoolStore, pool: LocalPool) -> None:
         self.pool = pool
@@ -139,7 +144,7 @@ class PoolOwner:
         self._store = store
 
     async def close(self) -> None:
-        """Leave the folder to the next owner."""
+        """Release the folder for the next owner."""
         await self.server.close()
         await self.pool.close()
         self._store.close()
@@ -147,7 +152,7 @@ class PoolOwner:
 
 @dataclass(eq=False, repr=False)
 class EmbeddedPool(PoolMethods):
-    """See `proxies.ports.ProxyPool`. Made by `embedded_pool`."""
+    """See `proxies.ports.ProxyPool`. Create it with `embedded_pool`."""
 
     path: Path
     policy_of: Callable[[str], TargetPolicy]
@@ -167,7 +172,7 @@ class EmbeddedPool(PoolMethods):
         return self._owner is not None
 
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
-        return await self._add(list(proxies), unchecked=unchecked)  # a list, since the call may be repeated
+        return await self._add(list(proxies), unchecked=unchecked)  # a list, because the call may be repeated
 
     async def remove(self, keys: Iterable[str]) -> int:
         return await self._remove(list(keys))
@@ -183,7 +188,7 @@ class EmbeddedPool(PoolMethods):
             await remote_pool.close()
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the pool; call it again with the next owner when this one ends meanwhile."""
+        """Call a method of the pool. If the owner ends meanwhile, call it again with the next owner."""
         if self._owner is not None:
             return await getattr(self._owner.pool, name)(*args, **kwargs)
         deadline = time.monotonic() + kwargs.get("wait_s", 0.0)
@@ -194,11 +199,14 @@ class EmbeddedPool(PoolMethods):
             try:
                 return await getattr(pool, name)(*args, **kwargs)
             except OwnerGone:
-                if self._remote is pool:  # else another call has joined the next owner already
+                if self._remote is pool:  # otherwise another call has already joined the next owner
                     self._remote = None
 
     async def join(self) -> ProxyPool:
-        """Return the pool in this process or the one in its owner. Raises `StateError`."""
+        """Return the pool in this process if it owns the folder, or else a connection to the owner's pool.
+
+        Raises `StateError`.
+        """
         async with self._join_lock:
             if self._is_closed:
                 raise NoProxy(CLOSED)
@@ -209,7 +217,7 @@ class EmbeddedPool(PoolMethods):
             return pool
 
     async def _join(self) -> None:
-        """Own the folder, or connect to its owner. While one owner ends and the next one starts, neither succeeds."""
+        """Own the folder, or connect to its owner. Neither is possible while an owner starts or ends, so try again."""
         started, pause_s, is_reported = time.monotonic(), RETRY_S, False
         while True:
             try:
@@ -229,12 +237,12 @@ class EmbeddedPool(PoolMethods):
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _own(self) -> PoolOwner:
-        # In a thread: a large journal takes seconds to read. Shielded, since a thread cannot be cancelled.
+        # In a thread, because a large journal takes seconds to read. Shielded, because a thread cannot be cancelled.
         opening = asyncio.ensure_future(asyncio.to_thread(PoolStore, self.path, self.policy_of, self.now))
         try:
             store = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            opening.add_done_callback(_close_opened)  # the thread goes on, and would keep the folder locked
+            opening.add_done_callback(_close_opened)  # the thread continues, and would keep the folder locked
             raise
         owner = PoolOwner(store, LocalPool(self.policy_of, store.now, self.draw, store.pool))
         try:
@@ -262,7 +270,7 @@ async def embedded_pool(
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> EmbeddedPool:
-    """Return the pool in a folder, a new one if there is none. `report` is called when another process is waited for.
+    """Open or create the pool in a folder. `report` is called with a message while it waits for another process.
 
     Raises `ForeignState`, `NewerState` or `StorageError` if the folder cannot be used, and `StateLocked` if its owner
     does not answer.

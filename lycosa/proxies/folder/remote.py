@@ -1,4 +1,4 @@
-"""A pool in a folder that another process owns: `proxies.ports.ProxyPool` through the socket of the folder."""
+"""`proxies.ports.ProxyPool` for a folder that another process owns, through the socket of the folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lycosa.proxies.ports import ProxyPool
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
-"""An owner that has not answered after so long, not counting what a call waits for, hangs or was stopped."""
+"""Timeout for an answer of the owner, added to the `wait_s` of a call. After it the owner counts as hung or stopped."""
 
 HELLO_TIMEOUT_S = 5.0
 
@@ -30,7 +30,7 @@ class OwnerGone(StateError):
 
 
 class PoolMethods:
-    """The methods of `proxies.ports.ProxyPool`; each awaits `call`, which a subclass has."""
+    """The methods of `proxies.ports.ProxyPool`. Each awaits `call`, which a subclass defines."""
 
     count = remote(ProxyPool.count)
     forget_dead = remote(ProxyPool.forget_dead)
@@ -48,7 +48,7 @@ class PoolMethods:
 
 
 class RemotePool(RpcClient, PoolMethods):
-    """See `proxies.ports.ProxyPool`. Made by `connect`. Every method may raise `OwnerGone`, too."""
+    """See `proxies.ports.ProxyPool`. Create it with `connect`. Every method may also raise `OwnerGone`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, VERSION, METHODS, LIMITS, lambda: owner_of(path.parent))
@@ -65,11 +65,11 @@ class RemotePool(RpcClient, PoolMethods):
         self.connection.abort()
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the owner; `acquire` may wait there for `wait_s`."""
+        """Call a method of the owner's pool. `acquire` may wait there for `wait_s`."""
         return await self.call_within(ANSWER_TIMEOUT_S + kwargs.get("wait_s", 0.0), name, args, kwargs)
 
     def on_abandoned(self, name: str, result: Any) -> None:
-        """Give back leases whose caller no longer waits."""
+        """Release leases whose caller no longer waits."""
         if name == "acquire" and not self.connection.is_lost:
             for lease in result:
                 self.connection.request("release", (lease, ())).future.cancel()
@@ -81,7 +81,7 @@ class RemotePool(RpcClient, PoolMethods):
 
 
 async def connect(path: Path) -> RemotePool:
-    """Return the pool behind a socket. Raises OSError or `OwnerGone` if there is none, and `StateError`."""
+    """Return the pool behind a socket. Raises OSError or `OwnerGone` if no process serves it, and `StateError`."""
     pool = RemotePool(path)
     await pool.connect(HELLO_TIMEOUT_S)
     return pool

@@ -1,7 +1,6 @@
-"""The owner's end of the socket of a pool in a folder: other processes lease from the pool, too.
+"""The owner's end of the socket of a pool in a folder, through which other processes lease from the pool.
 
-The leases of a client that is lost end with their time, as after a crash. A lease that could not be sent to it is given
-back at once.
+The leases of a disconnected client expire, as after a crash. A lease that could not be sent is released at once.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from lycosa.infra.rpc.server import RpcServer
 from lycosa.proxies.ports import ProxyPool
 
 VERSION = 3
-"""Raised when a method or a type that is sent changes: owner and clients have to be of one version."""
+"""Increased when a method or a transferred type changes: the owner and its clients must have the same version."""
 
 LIMITS = RpcLimits(clients_max=1_000, calls_max=10_000, unread_max=64 << 20)
-"""Most calls under way wait for a proxy."""
+"""`calls_max` is high because most calls just wait for a proxy."""
 
 METHODS = methods_of(ProxyPool, "close")
 
@@ -34,7 +33,7 @@ class PoolService(Service):
 
 def pool_server(path: Path, pool: ProxyPool) -> RpcServer:
     """Return a server of the pool at the socket `path`."""
-    refusal = f"{LIMITS.clients_max:,} processes use this pool already"
+    refusal = f"{LIMITS.clients_max:,} processes already use this pool"
     return RpcServer(
         path, VERSION, lambda: PoolService(METHODS, pool), LIMITS, purpose="other processes", refusal=refusal
     )

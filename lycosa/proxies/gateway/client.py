@@ -1,4 +1,4 @@
-"""A client's connection. Its first byte tells the protocol: HTTP/1.1 or SOCKS 5."""
+"""A client's connection. The first byte determines the protocol: HTTP/1.1 or SOCKS 5."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lycosa.proxies.gateway.socks_protocol import SocksProtocol
 from lycosa.proxies.gateway.tunnel import Tunnel
 
 UNSUPPORTED = {4: "SOCKS 4", 0x16: "TLS"}
-"""First bytes of protocols that are refused."""
+"""Maps the first byte to the name of a refused protocol."""
 
 
 class ClientOwner(Protocol):
@@ -30,13 +30,13 @@ class ClientOwner(Protocol):
     stopping: bool
 
     def add(self, client: ClientConnection) -> bool:
-        """Add a client. Return False if there are too many; it is to be removed all the same."""
+        """Add a client. Return False if it must be disconnected: `remove` must be called in both cases."""
 
     def remove(self, client: ClientConnection) -> None: ...
 
 
 class ClientConnection(BufferedConnection):
-    """See the module. `deadline`, in the loop's time, applies while no task runs."""
+    """See the module. `deadline` (loop time) applies only while no task runs."""
 
     def __init__(self, owner: ClientOwner) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class ClientConnection(BufferedConnection):
     def on_data(self, data: bytes) -> None:
         if self._closing:
             return
-        if self._tunnel is not None:  # it is not open yet
+        if self._tunnel is not None:  # not open yet: the data of an open tunnel does not arrive here
             self._early += data
             if len(self._early) > BUFFER_MAX:
                 self.pause()
@@ -90,7 +90,7 @@ class ClientConnection(BufferedConnection):
             self._protocol.on_writable(is_writable=is_writable)
 
     def check_timeouts(self, now: float) -> None:
-        """End whatever takes too long. `now` in the loop's time."""
+        """End the connection, tunnel or request if it has timed out. `now` is loop time."""
         if self._tunnel is not None:
             if self._tunnel.is_open and self._tunnel.count_traffic():
                 self._active_at = now
@@ -106,7 +106,7 @@ class ClientConnection(BufferedConnection):
                 self._protocol.on_timeout()
 
     def stop(self) -> None:
-        """Close, if no task runs; if one does, the connection is closed after it."""
+        """Close the connection if no task runs. Otherwise it is closed after the task."""
         if self._task is None:
             self.transport.close()
 
@@ -127,7 +127,7 @@ class ClientConnection(BufferedConnection):
         self.set_deadline(LINGER_S)
         if self.at_eof or self.transport.is_closing() or not self.transport.can_write_eof():
             self.transport.close()
-        else:  # to close with unread input would send a reset, and the client would lose the response (RFC 9112 §9.6)
+        else:  # closing with unread input would send a reset, and the client would lose the response (RFC 9112 §9.6)
             self.send_eof()
             self.resume()
 
@@ -163,7 +163,7 @@ class ClientConnection(BufferedConnection):
                 return
             self._tunnel = None
             failed(error)
-            if self._early:  # it was meant for the host, and is no request
+            if self._early:  # these bytes were meant for the host, they are not the next request
                 self.close()
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:

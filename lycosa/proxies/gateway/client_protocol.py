@@ -12,44 +12,44 @@ from lycosa.proxies.gateway.leases import GatewayLease
 
 
 class ClientProtocol(Protocol):
-    """A protocol that clients speak."""
+    """A protocol that clients speak on their connection."""
 
     def on_data(self, data: bytes) -> None: ...
 
     def on_writable(self, *, is_writable: bool) -> None: ...
 
     def on_task_done(self) -> None:
-        """The task of `start` or `open_tunnel` has ended; without an open tunnel."""
+        """Called when the task of `start` or `open_tunnel` has ended and no tunnel is open."""
 
     def is_stalled(self, now: float) -> bool:
-        """Whether the client blocks the running task. `now` in the loop's time."""
+        """Return whether the client blocks the running task. `now` is loop time."""
 
     def on_timeout(self) -> None:
-        """The deadline has passed without a task."""
+        """Called when the deadline passes while no task runs."""
 
 
 class ClientTransport(Protocol):
-    """The connection of a client, as its protocol uses it."""
+    """The part of a client's connection that the protocol uses."""
 
     def send(self, data: bytes) -> None: ...
 
     def pause(self) -> None:
-        """Stop reading for now."""
+        """Pause reading."""
 
     def resume(self) -> None:
-        """Continue to read."""
+        """Resume reading."""
 
     def set_deadline(self, seconds: float) -> None:
-        """Call `on_timeout` after so many seconds, unless a task runs then."""
+        """Call `on_timeout` after `seconds`, unless a task is running then."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the only task of this connection, which must not raise; then call `on_task_done`."""
+        """Run a task, which must not raise, then call `on_task_done`. Only one task may run at a time."""
 
     def close(self) -> None:
-        """Close after everything is written."""
+        """Close the connection after all data is written."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
 
     def open_tunnel(
         self,
@@ -59,4 +59,4 @@ class ClientTransport(Protocol):
         opened: Callable[[GatewayLease], bytes],
         failed: Callable[[LycosaError], None],
     ) -> None:
-        """Open a tunnel. `early` is what the client sent after its request; `opened` returns the reply to it."""
+        """Open a tunnel. `early`: the bytes that the client sent after its request. `opened` returns the reply."""

@@ -1,8 +1,8 @@
-"""A TCP connection, of a client or to a proxy: received bytes go to a handler, or to another connection (a tunnel).
+"""A TCP connection from a client or to a proxy. Received bytes go to a handler, or to another connection (a tunnel).
 
-All connections read into one shared buffer, since received bytes are written before the next connection reads: nothing
-is copied between the two sides of a tunnel, and an idle tunnel holds no memory. Only when the other side does not take
-all bytes at once does it keep that buffer, and the next connection reads into a new one. That happens once, because
+All connections read into one shared buffer. This works because received bytes are written before the next connection
+reads. So a tunnel copies no bytes, and an idle tunnel holds no memory. If the other side cannot write all bytes at
+once, it keeps the buffer, and the next connection reads into a new one. Each side keeps at most one buffer, because
 back-pressure then stops reading for that side.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 READ_MAX = 262_144
-"""Bytes of one read."""
+"""Maximum number of bytes in one read."""
 
 
 class _SharedBuffer:
@@ -21,7 +21,7 @@ class _SharedBuffer:
 
 
 class BufferedConnection(asyncio.BufferedProtocol):
-    """See the module. `forward_to` is the other side of a tunnel; `forwarded` counts the bytes written there."""
+    """See the module. `forward_to` is the other side of a tunnel; `forwarded` counts the bytes for that side."""
 
     transport: asyncio.Transport
 
@@ -32,7 +32,7 @@ class BufferedConnection(asyncio.BufferedProtocol):
         self.at_eof = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]  # uvloop's are no subclasses of asyncio's
+        self.transport = transport  # type: ignore[assignment]  # uvloop's transports do not subclass asyncio's
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _SharedBuffer.view
@@ -46,7 +46,7 @@ class BufferedConnection(asyncio.BufferedProtocol):
         if other.closed:
             return
         other.transport.write(_SharedBuffer.view[:nbytes])
-        if other.transport.get_write_buffer_size():  # it still refers to these bytes
+        if other.transport.get_write_buffer_size():  # the transport still refers to these bytes
             _SharedBuffer.view = memoryview(bytearray(READ_MAX))
 
     def eof_received(self) -> bool:
@@ -80,43 +80,43 @@ class BufferedConnection(asyncio.BufferedProtocol):
             self.on_writable(is_writable=True)
 
     def send(self, data: bytes) -> None:
-        """Write, unless the connection is closed."""
+        """Write the data, unless the connection is closed."""
         if not self.closed:
             self.transport.write(data)
 
     def send_eof(self) -> None:
-        """Close the writing side after what is already written."""
+        """Close the writing side after the buffered data."""
         try:
             self.transport.write_eof()
-        except OSError:  # the connection was lost just now
+        except OSError:  # the connection has just been lost
             self.transport.abort()
 
     def pause(self) -> None:
-        """Stop reading for now."""
+        """Pause reading."""
         if not self.is_paused and not self.closed and not self.transport.is_closing():
             self.is_paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Continue to read."""
+        """Resume reading."""
         if self.is_paused and not self.closed and not self.transport.is_closing():
             self.is_paused = False
             self.transport.resume_reading()
 
     def join(self, other: BufferedConnection) -> None:
-        """Make the two connections the sides of a tunnel, and read from both."""
+        """Make the two connections the two sides of a tunnel, and read from both."""
         for source, sink in ((self, other), (other, self)):
             source.forward_to = sink
-            # One unsent byte pauses the other side, so that nothing piles up. With TLS a limit of 0 would always pause.
+            # One unsent byte pauses the other side, so no data piles up. With TLS a limit of 0 would always pause it.
             source.transport.set_write_buffer_limits(1 if source.transport.get_extra_info("sslcontext") else 0, 0)
         self.resume()
         other.resume()
 
     def on_data(self, data: bytes) -> None:
-        """Handle received bytes, outside a tunnel."""
+        """Called with received bytes, outside a tunnel."""
 
     def on_close(self, how: str) -> None:
-        """Handle the end of the connection: `how` is "lost" or "closed"."""
+        """Called at the end of the connection. `how` is "lost" or "closed"."""
 
     def on_writable(self, *, is_writable: bool) -> None:
-        """Handle that the connection takes no more bytes for now, or takes them again, outside a tunnel."""
+        """Called when the write buffer is full, and when it has drained, outside a tunnel."""

@@ -1,4 +1,4 @@
-"""The gateway's own endpoints: reports of clients on their leases, and why they got which proxy."""
+"""The gateway's own endpoints: clients report outcomes of their leases, and list the reasons for the chosen proxies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELP = "this is a proxy: send requests through it; POST /v1/report for reports, 
 
 
 class EndpointResponse(NamedTuple):
-    """The response of an endpoint."""
+    """The status and the body of a response to a request for an endpoint."""
 
     status: int
     text: str
@@ -47,7 +47,7 @@ async def respond(context: GatewayContext, head: RequestHead, body: bytes) -> En
 
 
 async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead, body: bytes) -> EndpointResponse:
-    # JSON only: a web page in a browser of this machine can post a form here, but no JSON without CORS consent.
+    # JSON only: a web page in a browser on this machine can post a form here, but no JSON without CORS consent.
     types = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
     if types != [JSON.encode()]:
         raise Forbidden(f"send {JSON}", 415)
@@ -55,7 +55,7 @@ async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead,
 
 
 def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, query: bytes) -> EndpointResponse:
-    """Return the last leases for a site, with the reasons: those of the account, or all without accounts."""
+    """Return the last leases for a site and their reasons: those of the account, or all if there are no accounts."""
     if not context.accounts and not _is_local(head):
         raise Forbidden("use the address of this machine, or localhost")
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]
@@ -69,7 +69,7 @@ def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, quer
 
 
 def _is_local(head: RequestHead) -> bool:
-    """Whether the Host is an address or localhost: any other name could be that of a hostile page (DNS rebinding)."""
+    """Whether the Host is an address or localhost. Any other name could belong to a hostile page (DNS rebinding)."""
     to = parse_authority(b"".join(head.values(b"host")), 80)
     return to.is_address or to.host == "localhost"
 

@@ -1,4 +1,4 @@
-"""The gateway: accepts clients, enforces their limits and timeouts, renews leases, and stops in good order."""
+"""The gateway: accepts clients, enforces limits and timeouts, renews leases, and shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from lycosa.proxies.gateway.routing import GatewayContext
 
 BACKLOG = 1_024
 RENEW_S = 5.0
-"""Interval of lease renewals."""
+"""Interval between checks for leases that need renewal."""
 
 POLL_S = 0.01
-"""Interval of looks whether all clients have left."""
+"""Interval between checks whether all clients have left."""
 
 log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """A `ClientOwner`, see the module. `address`: the host and port that it listens on."""
+    """See the module. Implements `ClientOwner`. `address`: the host and port that it listens on."""
 
     def __init__(self, context: GatewayContext, address: tuple[str, int]) -> None:
         self.context = context
         self.address = address
         self.stopping = self._is_fast = False
         self.on_fast_stop: Callable[[], None] = lambda: None
-        """Called when a stop is to wait for nothing any more."""
+        """Called by `stop_fast`."""
         self._clients: set[ClientConnection] = set()
         self._by_address: Counter[str] = Counter()
 
@@ -58,7 +58,7 @@ class Gateway:
         self.context.counts.clients = len(self._clients)
 
     async def check_timeouts(self) -> None:
-        """End what takes too long, until cancelled."""
+        """Check the timeouts of all connections every SWEEP_S, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_S)
@@ -69,7 +69,7 @@ class Gateway:
             self.context.idle_connections.close_expired(now)
 
     async def renew_leases(self) -> None:
-        """Renew leases until cancelled; a store that is unreachable for a while does no harm."""
+        """Renew leases until cancelled. If the store is unreachable, try again after RENEW_S."""
         while True:
             await asyncio.sleep(RENEW_S)
             try:
@@ -78,12 +78,12 @@ class Gateway:
                 log.warning("leases could not be renewed: %s", error)
 
     def stop_fast(self) -> None:
-        """Wait for neither clients nor servers in `stop`."""
+        """Make `stop` skip the grace period."""
         self._is_fast = True
         self.on_fast_stop()
 
     async def stop(self) -> None:
-        """Wait for open requests and tunnels for the grace period, then close all, and release the leases."""
+        """Wait for open requests and tunnels during the grace period, close all connections, and release the leases."""
         self.stopping = True
         loop = asyncio.get_running_loop()
         grace_end = loop.time() + self.context.limits.grace_s
@@ -101,7 +101,7 @@ class Gateway:
 
 @asynccontextmanager
 async def run_gateway(context: GatewayContext, listener: socket.socket) -> AsyncIterator[Gateway]:
-    """Serve on a listening socket while the block runs, then stop."""
+    """Run a gateway on a listening socket for the duration of the block."""
     gateway = Gateway(context, listener.getsockname()[:2])
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: ClientConnection(gateway), sock=listener, backlog=BACKLOG)
@@ -118,10 +118,10 @@ async def run_gateway(context: GatewayContext, listener: socket.socket) -> Async
 
 
 def open_listener(bind: str, *, has_accounts: bool) -> socket.socket:
-    """Return a socket that listens at ADDRESS:PORT, by default on loopback.
+    """Return a socket that listens at ADDRESS:PORT, on loopback if ADDRESS is empty.
 
-    Raises `UsageError` for an invalid address, and for one that is reachable from outside if there are no accounts: an
-    open proxy is found within hours, and its owner answers for the abuse. Raises `StateError` if it is not available.
+    Raises `UsageError` for an invalid address, and for a non-loopback address if there are no accounts: an open proxy
+    is found within hours, and its owner is liable for the abuse. Raises `StateError` if it cannot listen there.
     """
     address, _, port = bind.rpartition(":")
     host = address.strip("[]") or "127.0.0.1"

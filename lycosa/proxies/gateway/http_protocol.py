@@ -1,4 +1,4 @@
-"""HTTP/1.1 as clients of the gateway speak it (RFC 9112): requests in absolute form, CONNECT, and our own endpoints."""
+"""The client side of HTTP/1.1 (RFC 9112): requests in absolute form, CONNECT, and the gateway's own endpoints."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lycosa.proxies.gateway.responses import LEASE_FIELD, encode_own_response, e
 from lycosa.proxies.gateway.routing import GatewayContext, run_attempts
 
 REFUSALS_MAX = 5
-"""Refused requests, such as wrong logins, after which a connection is closed."""
+"""Number of refused requests, such as wrong logins, after which a connection is closed."""
 
 TUNNEL_OPENED = b"HTTP/1.1 200 Connection established\r\n"
 
 
 class HttpProtocol:
-    """A `ClientProtocol`, see the module. One request at a time; pipelined ones wait in a buffer."""
+    """See the module. Implements `ClientProtocol`. Handles one request at a time; pipelined requests are buffered."""
 
     def __init__(self, client: ClientTransport, context: GatewayContext) -> None:
         self._client = client
@@ -76,7 +76,7 @@ class HttpProtocol:
 
     def on_timeout(self) -> None:
         if self._received or self._own_request is not None:
-            self._send_error(Forbidden("the request was not complete in time", 408))
+            self._send_error(Forbidden("the complete request was not received in time", 408))
         self._client.close()
 
     def _read_head(self, data: bytes) -> None:
@@ -98,10 +98,10 @@ class HttpProtocol:
             self._client.close()
 
     def _start_request(self, head: RequestHead, rest: bytes) -> None:
-        """Start a request. Raises if it is unknown where the next one begins, which ends the connection."""
+        """Start a request. Raises if the start of the next request is unknown; the connection must be closed then."""
         body = request_body_reader(head)
         if any(each != b"100-continue" for each in elements(head.values(b"expect"))):
-            raise BadMessage("an expectation other than 100-continue", 417)
+            raise BadMessage("Expect: only 100-continue is supported", 417)
         self._keep_alive = is_kept(head)
         self._is_busy = True
         if head.target[:1] in (b"/", b"*"):  # not in absolute form: meant for the gateway itself (RFC 9112 §3.2)
@@ -115,7 +115,7 @@ class HttpProtocol:
                 self._refuse(error, body, rest)
                 return
             if head.method == b"CONNECT":
-                return  # the tunnel has `rest`
+                return  # `rest` was passed to the tunnel
         if rest:
             self.on_data(rest)
 
@@ -133,7 +133,7 @@ class HttpProtocol:
         self._client.start(self._run_exchange(self._exchange, user, to))
 
     def _refuse(self, error: Forbidden, body: BodyReader, rest: bytes) -> None:
-        """Refuse a request, and read the next one if this one ends here."""
+        """Refuse a request. Read the next one if the body of this one is complete, otherwise close the connection."""
         self._refusals += 1
         self._keep_alive = self._keep_alive and body.done and self._refusals < REFUSALS_MAX
         self._send_error(error)
@@ -179,7 +179,7 @@ class HttpProtocol:
         self._client.send(encode_own_response(status, f"{error_text(error)}\n", close=not self._keep_alive))
 
     def _abandon_body(self, error: BadMessage) -> None:
-        """End a request whose body cannot be read: it is unknown where the next request begins."""
+        """End a request with an invalid body. The connection is closed, as the start of the next request is unknown."""
         self._keep_alive = False
         if self._exchange is not None:
             self._exchange.fail(error)
@@ -189,7 +189,7 @@ class HttpProtocol:
 
 
 class OwnRequest:
-    """A request to the gateway itself."""
+    """A request to the gateway's own endpoints."""
 
     def __init__(self, head: RequestHead, body: BodyReader) -> None:
         self.head = head
@@ -197,7 +197,7 @@ class OwnRequest:
         self.content = bytearray()
 
     def feed(self, data: bytes) -> bytes:
-        """Read a piece of the body, and return the bytes after its end. Raises `BadMessage`."""
+        """Read a part of the body, and return the bytes after the end of the body. Raises `BadMessage`."""
         payload, rest = self.body.feed(data)
         self.content += payload
         if len(self.content) > REPORT_MAX:

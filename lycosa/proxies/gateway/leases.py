@@ -1,8 +1,8 @@
-"""The leases of a gateway: one for each request or tunnel, or one shared by all that a session does at a time.
+"""The leases of a gateway: one per request or tunnel; concurrent requests and tunnels of a session share one.
 
-A lease is renewed while it is in use, and released with an outcome for each use. Reports of clients count as outcomes
-too: a bad one ends the lease at once, with its tunnels, so that the next request of the session gets another proxy. A
-bad report after the end of the lease bans the proxy.
+A lease is renewed while it is in use, and released with an outcome for each use. Client reports are outcomes, too. A
+bad report ends the lease and its tunnels at once, so the next request of the session gets another proxy. A bad report
+after the end of the lease bans the proxy.
 """
 
 from __future__ import annotations
@@ -28,42 +28,45 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 ENDED_MAX = 10_000
 REPORT_WINDOW_S = 300.0
-"""Ended leases that may still be reported on, and for how long."""
+"""Clients may report on an ended lease for this time. At most ENDED_MAX ended leases are remembered."""
 
 LATE_BAN_S = 300.0
-"""Ban after a late report that does not say how long."""
+"""Duration of the ban after a late report that gives no duration."""
 
 OUTCOMES_MAX = 10_000
-"""Outcomes of one lease: a session that never pauses keeps its lease."""
+"""Number of outcomes of one lease after which only bad ones are kept. A session that never pauses keeps its lease."""
 
 RENEWALS = 3
-"""Renewals in the time of a lease."""
+"""A lease is renewed when less than (RENEWALS - 1) / RENEWALS of its time is left."""
 
 BAD = frozenset({Blame.SITE, Blame.PROXY})
 log = logging.getLogger(__name__)
 SessionKey = tuple[str, str]
-"""A target, and the name of a session in the pool."""
+"""The target, and the name of the session in the pool."""
 
 ClientSession = tuple[str, str, str]
-"""A session as its client names it: account, session, target."""
+"""The account, the name of the session in the user name, and the target."""
 
 
 @dataclass(slots=True, eq=False)
 class GatewayLease:
-    """A lease and its users. `id` is what clients know it by; `on_end` are callbacks for an end while it is in use."""
+    """A lease. `id`: the value of X-Proxy-Lease. `use_count`: requests and tunnels that use it now.
+
+    `on_end`: called if the lease ends while it is in use.
+    """
 
     id: str
     client_session: ClientSession
     proxy_lease: ProxyLease
     key: SessionKey | None
     choice: LeaseChoice
-    users: int = 0
+    use_count: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
     ended: bool = False
     on_end: set[Callable[[], None]] = field(default_factory=set)
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Keep an outcome; beyond the maximum only a bad one."""
+        """Keep an outcome. After OUTCOMES_MAX outcomes, keep it only if it is bad."""
         if len(self.outcomes) < OUTCOMES_MAX or outcome.blame in BAD:
             self.outcomes.append(outcome)
 
@@ -74,7 +77,7 @@ class GatewayLease:
 
 
 class GatewayLeases:
-    """See the module. `now`: unix seconds, the same as in the pool."""
+    """See the module. `now` returns unix seconds, from the same clock as in the pool."""
 
     def __init__(self, pool: ProxyPool, limits: Limits, counts: GatewayCounts, now: Callable[[], float]) -> None:
         self._pool = pool
@@ -95,7 +98,7 @@ class GatewayLeases:
         return len(self._active)
 
     async def acquire(self, user: GatewayUser, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
-        """Return a lease for one use, which ends with `release`. Raises `NoProxy`, `StateError`."""
+        """Return a lease for one use. The use ends with `release`. Raises `NoProxy`, `StateError`."""
         session = self._sticky_sessions.session(user, self._now())
         request = ProxyRequest(user.tags, session, avoid) if user.tags or session or avoid else ANY
         client_session = (user.account, user.session, target)
@@ -103,21 +106,21 @@ class GatewayLeases:
             lease = await self._acquire_shared(client_session, request, (target, session))
         else:
             lease = await self._acquire(client_session, request, None)
-        lease.users += 1
+        lease.use_count += 1
         return lease
 
     async def release(self, lease: GatewayLease, outcome: Outcome | None = None) -> None:
-        """End one use with this outcome, None if it is unknown."""
-        lease.users -= 1
+        """End one use with this outcome (None: unknown). After the last use, or a bad outcome, end the lease."""
+        lease.use_count -= 1
         if outcome is not None:
             self._counts.outcomes[outcome.blame] += 1
             lease.add_outcome(outcome)
         is_bad = outcome is not None and outcome.blame in BAD
-        if not lease.ended and (is_bad or not lease.users):
+        if not lease.ended and (is_bad or not lease.use_count):
             await self._end(lease)
 
     async def report(self, user: GatewayUser, report: ClientReport) -> str:
-        """Add a report of a client, and return the result. Raises `Forbidden` (404) if it has no such lease."""
+        """Apply a client's report, and return the result. Raises `Forbidden` (404) if the client has no such lease."""
         lease = self._find(user, report)
         outcome = report.to_outcome()
         self._counts.reports += 1
@@ -129,10 +132,10 @@ class GatewayLeases:
         return "accepted"
 
     async def renew(self) -> None:
-        """Renew the leases that expire soon. One that the pool took back ends, with its tunnels."""
+        """Renew the leases that expire soon. End a lease that the pool has taken back, with its tunnels."""
         soon = self._now() + self._limits.lease_s * (RENEWALS - 1) / RENEWALS
         for lease in [each for each in self._active.values() if each.proxy_lease.deadline <= soon]:
-            if not lease.users:  # its client disconnected while it was acquired
+            if not lease.use_count:  # its client disconnected during the acquire
                 await self._end(lease)
                 continue
             deadline = await self._pool.renew(lease.proxy_lease, self._limits.lease_s)
@@ -157,20 +160,20 @@ class GatewayLeases:
     async def _acquire_shared(
         self, client_session: ClientSession, request: ProxyRequest, key: SessionKey
     ) -> GatewayLease:
-        """Return the lease of a session, or wait for the one that is being acquired."""
+        """Return the lease of a session. If it has none, acquire one, or wait for the acquire that is under way."""
         lease = self._sessions.get(key)
         while lease is None or lease.ended:
             pending = self._pending.get(key)
             if pending is None:
                 pending = self._pending[key] = asyncio.create_task(self._acquire(client_session, request, key))
                 pending.add_done_callback(lambda task: self._on_acquired(key, task))
-            lease = await asyncio.shield(pending)  # others may wait for it when this client disconnects
+            lease = await asyncio.shield(pending)  # if this client disconnects, others may still wait for it
         return lease
 
     def _on_acquired(self, key: SessionKey, task: asyncio.Task[GatewayLease]) -> None:
         self._pending.pop(key, None)
         if not task.cancelled():
-            task.exception()  # marks it as retrieved, as all waiting clients may have disconnected
+            task.exception()  # marks it as retrieved, because all waiting clients may have disconnected
 
     async def _acquire(
         self, client_session: ClientSession, request: ProxyRequest, key: SessionKey | None
@@ -197,7 +200,7 @@ class GatewayLeases:
         return lease
 
     async def _end(self, lease: GatewayLease) -> None:
-        """Release a lease to the pool, and end what still uses it."""
+        """Release a lease to the pool, and end its remaining uses."""
         self._mark_ended(lease)
         try:
             if not await self._pool.release(lease.proxy_lease, lease.outcomes):
@@ -231,13 +234,13 @@ class GatewayLeases:
         return lease
 
     async def _report_late(self, lease: GatewayLease, outcome: Outcome) -> str:
-        """Apply a report on an ended lease: a ban still counts; everything else has been counted."""
+        """Apply a report on an ended lease. A bad report bans the proxy; other reports have no effect on the pool."""
         lease.choice.end([*lease.outcomes, outcome])
         if any(each.blame in BAD for each in lease.outcomes):
             return "late, already known"
         if outcome.blame not in BAD:
             return "late"
-        # Only for this target: a late report is too weak a sign to count against the proxy everywhere.
+        # Ban it for this target only: a late report is too weak a sign to count against the proxy everywhere.
         ban_s = outcome.rest_s if outcome.rest_s is not None else LATE_BAN_S
         proxy_lease = lease.proxy_lease
         await self._pool.ban(proxy_lease.target, proxy_lease.proxy.key, self._now() + ban_s, outcome.reason)

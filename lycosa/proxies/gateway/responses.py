@@ -1,4 +1,4 @@
-"""The gateway's own responses: reports, and errors as plain text with the reason."""
+"""The gateway's own responses: answers of its endpoints, and errors as plain text with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = "text/plain; charset=utf-8"
 def encode_own_response(
     status: int, text: str, content_type: str = TEXT, *, close: bool, head_only: bool = False
 ) -> bytes:
-    """Return a response. Errors have `X-Proxy-Error`, so that clients can tell them from those of the site."""
+    """Return an encoded response. Errors have `X-Proxy-Error`, which distinguishes them from errors of the site."""
     body = text.encode("utf-8", "replace")
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     if status in CHALLENGES:
@@ -39,7 +39,7 @@ def encode_own_response(
 
 
 def status_of(error: LycosaError) -> int:
-    """Return the HTTP status for an error."""
+    """Return the HTTP status of the response to an error."""
     if isinstance(error, BadMessage | Forbidden):
         return error.status
     if isinstance(error, NoProxy | StateError):
@@ -50,7 +50,7 @@ def status_of(error: LycosaError) -> int:
 
 
 def error_text(error: LycosaError) -> str:
-    """Return the line that explains an error."""
+    """Return the body of the response to an error, one line."""
     if isinstance(error, BadResponse):
         return f"bad answer: {error}"
     return f"no answer: {error}" if isinstance(error, FetchError) else str(error)

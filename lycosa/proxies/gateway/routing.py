@@ -23,9 +23,9 @@ from lycosa.proxies.gateway.upstream import Dialer, IdleConnections
 
 @dataclass(frozen=True)
 class GatewayContext:
-    """`target_of(host)` is the target if the client names none; `rules_of(target)` returns its rules for outcomes.
+    """See the module. `target_of(host)` returns the target of a request whose user name has no `site`.
 
-    `now`: unix seconds, the same as in the pool.
+    `rules_of(target)` returns its rules for outcomes. `now` returns unix seconds, from the same clock as in the pool.
     """
 
     limits: Limits
@@ -46,17 +46,17 @@ class ProxyTask(Protocol):
 
     @property
     def outcome(self) -> Outcome | None:
-        """What is known about the proxy when the task is cancelled."""
+        """The outcome if the task is cancelled now, None if it is unknown."""
 
     async def attempt(self, lease: GatewayLease, route: Route) -> Outcome | None:
-        """Run with this proxy. Raises `FetchError`."""
+        """Run the task with the leased proxy. Raises `FetchError`."""
 
     def can_repeat(self) -> bool:
-        """Whether another proxy can be tried."""
+        """Return whether the task can be tried with another proxy."""
 
 
 class Route(NamedTuple):
-    """The route to a destination. `address`: the resolved one, or ""; `pinned`: proxies get it in place of the name."""
+    """The route to a destination. `address`: the resolved address, or "". `pinned`: proxies get it, not the name."""
 
     to: Destination
     address: str = ""
@@ -64,7 +64,7 @@ class Route(NamedTuple):
 
 
 async def destination_for(context: GatewayContext, route: Route, proxy: Proxy) -> Destination:
-    """Return what to request from this proxy: the name, or an address if that is pinned or the proxy needs one."""
+    """Return the destination for this proxy: the name, or the address if it is pinned or the proxy needs one."""
     if route.to.is_address or not (route.pinned or proxy.scheme in ADDRESS_SCHEMES):
         return route.to
     return Destination(route.address or await _resolve(context, route.to), route.to.port)
@@ -84,10 +84,10 @@ async def _resolve(context: GatewayContext, to: Destination) -> str:
 
 
 async def run_attempts(context: GatewayContext, user: GatewayUser, to: Destination, task: ProxyTask) -> None:
-    """Run a task with a proxy, and with others while it fails and can be repeated.
+    """Run a task with a proxy. If it fails and can be repeated, try other proxies, up to `Limits.attempts` in all.
 
     Raises `Forbidden` if the destination is not allowed, `ConnectFailed` if its name is unknown, `NoProxy`,
-    `StateError`, and the `FetchError` of the last attempt.
+    `StateError`, or the `FetchError` of the last attempt.
     """
     route = await _find_route(context, to)
     target = user.site or context.target_of(to.host)
@@ -115,5 +115,5 @@ async def run_attempts(context: GatewayContext, user: GatewayUser, to: Destinati
 
 
 def outcome_of_error(error: FetchError) -> Outcome:
-    """Return what a failed attempt says about the proxy."""
+    """Return the outcome of a failed attempt."""
     return Outcome(Blame.MISS, str(error)) if isinstance(error, BadResponse) else judge_error(error)

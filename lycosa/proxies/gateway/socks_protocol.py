@@ -1,4 +1,4 @@
-"""SOCKS 5 as clients of the gateway speak it (RFC 1928): CONNECT, with or without user name and password."""
+"""The client side of SOCKS 5 (RFC 1928): CONNECT, with or without user name and password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lycosa.proxies.gateway.routing import GatewayContext
 
 
 class SocksProtocol:
-    """A `ClientProtocol`, see the module."""
+    """See the module. Implements `ClientProtocol`."""
 
     def __init__(self, client: ClientTransport, context: GatewayContext) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class SocksProtocol:
             self._refuse(bytes((socks.LOGIN_VERSION, socks.FAILED)), "login")
 
     def on_writable(self, *, is_writable: bool) -> None:
-        """Nothing waits: what is sent before the tunnel is small."""
+        """Does nothing: the replies before the tunnel are small."""
 
     def on_task_done(self) -> None:
         self._client.close()
@@ -45,14 +45,14 @@ class SocksProtocol:
     def on_timeout(self) -> None:
         self._client.close()
 
-    # Each step reads one message, and returns its size, 0 if there is no complete one.
+    # Each step reads one message and returns its size, or 0 if the message is incomplete.
 
     def _read_greeting(self) -> int:
         read = socks.read_methods(self._received)
         if read is None:
             return 0
         methods, size = read
-        if socks.LOGIN in methods:  # also without accounts, since the user name may request something
+        if socks.LOGIN in methods:  # even without accounts, because the user name may contain options such as a session
             method, self._step = socks.LOGIN, self._read_login
         elif socks.NO_LOGIN in methods and not self._context.accounts:
             method, self._step = socks.NO_LOGIN, self._read_request

@@ -1,4 +1,4 @@
-"""How long a server waits for a pool whose store may be unreachable."""
+"""A timeout for calls to a pool whose store may be unreachable."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TypeVar
 from lycosa.core.errors import StateError
 
 STORE_TIMEOUT_S = 8.0
-"""Time for the store, in addition to the time that the call itself may wait for a proxy."""
+"""Timeout for the store, added to the time that the call itself may wait for a proxy."""
 
 T = TypeVar("T")
 
 
 async def with_store_timeout(call: Awaitable[T], wait_s: float = 0.0) -> T:
-    """Return the result of a call to a pool. Raises `StateError` after `wait_s` and the time for the store."""
+    """Return the result of a call to a pool. Raises `StateError` after `wait_s` + STORE_TIMEOUT_S."""
     timeout_s = wait_s + STORE_TIMEOUT_S
     try:
         async with asyncio.timeout(timeout_s):

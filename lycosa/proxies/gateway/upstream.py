@@ -1,4 +1,4 @@
-"""Connections to proxies: opened, with a handshake for another host if need be, and kept for the next request."""
+"""Connections to proxies, plain or tunnelled to a host with a handshake. Idle ones are kept for the next request."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.connection import BufferedConnection
 
 UpstreamKey = tuple[str, str]
-"""A proxy, and the host behind it; "" when the connection takes requests for any host."""
+"""A proxy, and the host behind it; "" if the connection accepts requests for any host."""
 
 FLUSH_TIMEOUT_S = 10.0
-"""How long a proxy may take to read the last bytes of a tunnel."""
+"""Maximum time that a proxy may take to read the last bytes of a tunnel."""
 
 NOT_REACHED = "proxy not reached"
 
 
 class UpstreamListener(Protocol):
-    """The receiver of what comes from a proxy."""
+    """Receives the bytes from a proxy."""
 
     def on_data(self, data: bytes) -> None: ...
 
     def on_close(self, how: str) -> None:
-        """Nothing more comes: the connection was "closed", or "lost"."""
+        """Called at the end of the connection. `how` is "closed" or "lost"."""
 
     def on_writable(self, *, is_writable: bool) -> None: ...
 
 
 class Upstream(BufferedConnection):
-    """One connection to a proxy. `latency_s` is the time of TCP and TLS connect, None for a reused connection."""
+    """One connection to a proxy. `latency_s`: seconds of TCP and TLS connect, None for a reused connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Upstream(BufferedConnection):
     def on_data(self, data: bytes) -> None:
         if self._listener is not None:
             self._listener.on_data(data)
-        else:  # bytes of an idle connection would become part of the next response
+        else:  # bytes received while idle would become part of the next response
             self.abort()
 
     def eof_received(self) -> bool:
@@ -67,28 +67,28 @@ class Upstream(BufferedConnection):
             self._listener.on_writable(is_writable=is_writable)
 
     def listen(self, listener: UpstreamListener | None) -> None:
-        """Pass everything that comes to this listener."""
+        """Set the listener of this connection."""
         self._listener = listener
 
     def set_idle(self, now: float, on_end: Callable[[Upstream], None]) -> None:
-        """Wait for the next request; `on_end` is called when the connection ends before that."""
+        """Mark the connection as idle. `on_end` is called if it ends before `set_busy`."""
         self._listener = None
         self.idle_since = now
         self.latency_s, self.is_reused = None, True
         self._on_idle_end = on_end
 
     def set_busy(self) -> None:
-        """Stop waiting."""
+        """Mark the connection as in use."""
         self._on_idle_end = None
 
     def abort(self) -> None:
-        """Close at once, and call no listener."""
+        """Close at once, without calling the listener."""
         self._listener = None
         self._end("closed")
         self.transport.abort()
 
     def finish(self) -> None:
-        """Close after the proxy has read what was written, or after a timeout."""
+        """Close when the buffered bytes are written, at the latest after FLUSH_TIMEOUT_S."""
         self._listener = None
         if not self.closed:
             self.transport.close()
@@ -104,7 +104,7 @@ class Upstream(BufferedConnection):
 
 
 class _HandshakeListener:
-    """Runs a handshake, and sets the future when it is done."""
+    """Runs a handshake, and sets `done` at its end."""
 
     def __init__(self, upstream: Upstream, handshake: Handshake, done: asyncio.Future[None]) -> None:
         self._upstream = upstream
@@ -120,7 +120,7 @@ class _HandshakeListener:
         if out:
             self._upstream.send(out)
         if self._handshake.done and not self._done.done():
-            self._upstream.pause()  # until somebody listens again
+            self._upstream.pause()  # until there is a listener again
             self._upstream.listen(None)
             self._done.set_result(None)
 
@@ -128,7 +128,7 @@ class _HandshakeListener:
         self._fail(ProxyFailed(f"proxy {how} the connection during the handshake"))
 
     def on_writable(self, *, is_writable: bool) -> None:
-        """Nothing waits: a handshake is small."""
+        """Does nothing: the messages of a handshake are small."""
 
     def _fail(self, error: ProxyFailed) -> None:
         if not self._done.done():
@@ -136,7 +136,7 @@ class _HandshakeListener:
 
 
 class Dialer:
-    """Opens connections. `tls` is for proxies with the scheme https."""
+    """Opens connections to proxies. `tls` is used for proxies with the scheme https."""
 
     def __init__(self, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
         self._limits = limits
@@ -144,7 +144,7 @@ class Dialer:
 
     async def connect(self, proxy: Proxy) -> Upstream:
         """Connect to a proxy. Raises `ProxyFailed`."""
-        start = perf_counter()  # the loop's time does not advance within one iteration
+        start = perf_counter()  # not loop time, which does not advance within one iteration
         tls = None
         if proxy.scheme == "https":
             tls = self._tls = self._tls or ssl.create_default_context()
@@ -183,7 +183,7 @@ class Dialer:
 
 
 class IdleConnections:
-    """Connections that wait for the next request. The last used one is reused first."""
+    """Connections that wait for the next request. The most recently used one is reused first."""
 
     def __init__(self) -> None:
         self._idle: OrderedDict[Upstream, None] = OrderedDict()
@@ -193,7 +193,7 @@ class IdleConnections:
         return len(self._idle)
 
     def take(self, key: UpstreamKey) -> Upstream | None:
-        """Remove and return a connection, None if there is none."""
+        """Remove and return an idle connection, None if there is none."""
         waiting = self._by_key.get(key)
         if not waiting:
             return None
@@ -202,7 +202,7 @@ class IdleConnections:
         return upstream
 
     def add(self, upstream: Upstream, now: float) -> None:
-        """Keep a connection, or close it if there are enough of its proxy."""
+        """Keep a connection, or close it if IDLE_PER_PROXY_MAX are kept for its key."""
         if upstream.closed or len(self._by_key.get(upstream.key, ())) >= IDLE_PER_PROXY_MAX:
             upstream.abort()
             return

@@ -1,4 +1,4 @@
-"""Warns when leases are released after their deadline: `lease_s` is too short for what is done with the proxies."""
+"""Warns if leases are released after their deadline, which means that `lease_s` is too short."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lycosa.proxies.ports import ProxyLease
 log = logging.getLogger(__name__)
 
 LOG_INTERVAL_S = 60.0
-"""The minimum time between two warnings."""
+"""Minimum time between two warnings."""
 
 
 class LateReleases:
-    """Logs the first late release at once, and counts the following ones for the next warning."""
+    """Logs a late release at once, but at most every LOG_INTERVAL_S. Counts the others for the next warning."""
 
     def __init__(self) -> None:
         self._logged_at = -LOG_INTERVAL_S
@@ -24,6 +24,6 @@ class LateReleases:
         self._count += 1
         now = time.monotonic()
         if now - self._logged_at >= LOG_INTERVAL_S:
-            more = f" ({self._count:,} such since the last warning)" if self._count > 1 else ""
+            more = f" ({self._count:,} late releases since the last warning)" if self._count > 1 else ""
             log.warning("%s was released for %s after its lease had ended%s", lease.proxy.name, lease.target, more)
             self._logged_at, self._count = now, 0

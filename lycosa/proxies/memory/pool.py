@@ -21,11 +21,11 @@ from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, Target
 from lycosa.proxies.views import HEALTH_FIELDS, refuse_bad_count, view_everywhere, view_on_target, why_none
 
 EVERYWHERE = frozenset({Blame.PROXY, Blame.UNFIT})
-"""After these all targets lose the proxy, so they may be filled with another one."""
+"""After these outcomes all targets lose the proxy, and may be filled with another one."""
 
 
 class LocalPool:
-    """See `proxies.ports.ProxyPool`. The state ends with the process, unless `pool` is stored."""
+    """See `proxies.ports.ProxyPool`. The state is lost with the process, unless the caller stores `pool`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class LocalPool:
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         refuse_bad_count(count, request)
-        # While others wait, a new caller goes to the end of the queue.
+        # If others are waiting, a new caller must not overtake them.
         grants = Wait(None) if target in self._queues else self._acquire(target, count, request, lease_s)
         if isinstance(grants, Wait):
             waiter = Waiter(count, request, lease_s, asyncio.get_running_loop().create_future())
@@ -152,11 +152,11 @@ class LocalPool:
             async with asyncio.timeout(wait_s):
                 return await waiter.granted
         except TimeoutError:
-            if grants := waiter.grants():  # granted in the same turn of the loop
+            if grants := waiter.grants():  # granted in the same iteration of the loop
                 return grants
             raise NoProxy(self._why_none(target, waiter.count, waiter.request, wait_s)) from None
         except asyncio.CancelledError:
-            for grant in waiter.grants():  # nobody will use them
+            for grant in waiter.grants():  # the caller has left and will not use them
                 self._release(target, grant.token, ())
             raise
         finally:

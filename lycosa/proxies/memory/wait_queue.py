@@ -1,4 +1,4 @@
-"""The callers that wait for a proxy of one target, in one process: first come, first served, without polling."""
+"""Queues the callers of one process that wait for a proxy of one target: first come, first served, without polling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lycosa.proxies.core.pool.target import Grant, ProxyRequest, Wait
 
 CLOSED = "the pool is closed"
 WAITING_MAX = 100_000
-"""Callers that wait for one target."""
+"""Maximum number of callers waiting for one target."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,17 +26,17 @@ class Waiter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no later caller can get a proxy when this one gets none."""
+        """Whether no later caller can get a proxy if this one gets none."""
         return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
     def grants(self) -> list[Grant]:
-        """Return the grants so far, if any."""
+        """Return the grants, empty if there are none yet."""
         done = self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
         return self.granted.result() if done else []
 
 
 class WaitQueue:
-    """The queue of one target. `acquire` tries to lease; `now` returns unix seconds."""
+    """The queue of one target. `acquire` tries to lease proxies; `now` returns unix seconds."""
 
     def __init__(self, acquire: Callable[[Waiter], list[Grant] | Wait], now: Callable[[], float]) -> None:
         self._acquire = acquire
@@ -48,7 +48,7 @@ class WaitQueue:
         return len(self._waiting)
 
     def join(self, waiter: Waiter) -> None:
-        """Append a caller. Raises `UsageError` when the queue is full."""
+        """Append a caller. Raises `UsageError` if the queue is full."""
         if len(self._waiting) >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX:,} callers are already waiting for a proxy: make fewer concurrent requests")
         self._waiting.append(waiter)
@@ -58,7 +58,7 @@ class WaitQueue:
             self._waiting.remove(waiter)
 
     def serve(self) -> None:
-        """Lease what is free to the callers in their order, and set a timer for when there may be more."""
+        """Lease free proxies to the callers in order. Set a timer for the time when more may be free."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -70,7 +70,7 @@ class WaitQueue:
                 continue
             try:
                 answer = self._acquire(waiter)
-            except LycosaError as error:  # the journal failed: an error of this caller, not of the one who released
+            except LycosaError as error:  # the journal failed: report it to this caller, not to the one that released
                 waiter.granted.set_exception(error)
                 continue
             if not isinstance(answer, Wait):
@@ -78,7 +78,7 @@ class WaitQueue:
                 continue
             left.append(waiter)
             at = answer.at if at is None else min(at, answer.at or at)
-            if waiter.is_plain:  # it could take any proxy, so none is left for the others
+            if waiter.is_plain:  # it accepts any proxy, so none is free for the others
                 break
         self._waiting.extendleft(reversed(left))
         if self._waiting and at is not None:

@@ -147,7 +147,7 @@ class RedisWaitQueue:
             await self._pause(waits)
 
     def _next(self) -> list[RedisWaiter]:
-        """Take the callers for the next call. If none was free, take only as many as proxies may have been released."""
+        """Take the callers for the next call. If no proxy was free, take only about one for each released proxy."""
         free = min(max(1, self._released), REQUESTS_MAX) if self._none_free else REQUESTS_MAX
         self._released = 0
         self._wakeup.clear()

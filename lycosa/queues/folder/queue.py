@@ -1,7 +1,7 @@
-"""A durable queue in a folder, shared by the processes and threads of one machine; see `store` for how.
+"""A durable queue in a folder, shared by the processes and threads of one machine. `store` describes how it works.
 
-An item is stored when `put` returns and gone when `get` returns; a lease that is not acked comes back in its place when
-its process ends, however it ends. Order is the order of commits, whichever process made them.
+An item is stored once `put` returns, and removed once `get` returns. When a process ends, in any way, the items that it
+leased without an ack return to their places. Items are ordered by commit, across all processes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ NEXT = {
 
 
 class FolderQueue(BlockingQueue):
-    """`queue.Queue` in a folder; subclasses give the `order`.
+    """`queue.Queue` in a folder; subclasses set `order`.
 
-    `maxsize` holds for all processes; None leaves it as it is, unbounded when new. With `lazy` this object's `put_many`
-    waits for one free place only and may then exceed it. `serializer` is "msgpack", with `type` for dataclasses and
-    msgspec Structs, or "pickle". Choose pickle only when you trust everybody who can write to the folder: loading a
-    pickle runs whatever code it names. `sync` survives a power loss, at the price of a disk write for every call.
+    `maxsize` applies to all processes; None leaves it unchanged (a new queue is unbounded). With `lazy`, `put_many` of
+    this object waits for only one free place, and may then exceed `maxsize`. `serializer` is "msgpack", with `type` for
+    dataclasses and msgspec Structs, or "pickle". Use pickle only if you trust everybody who can write to the folder:
+    loading a pickle runs the code that it names. With `sync` items survive a power loss, at the cost of a disk write
+    per call.
 
     Raises `UsageError`, `ForeignState`, `NewerState`, `StorageFull` or `StorageError`.
     """

@@ -1,12 +1,12 @@
 """The folder of a queue that many processes share: one SQLite database, one lock, a named pipe for each process.
 
-DIR/queue.db   state: one row, see `QueueState`; items: what can be had; leased: items and the members that lease them
-DIR/lock       held for the time of one transaction, and dropped by the operating system with a process that dies
+DIR/queue.db   state: one row, see `QueueState`; items: the available items; leased: items and their members
+DIR/lock       held during one transaction; the operating system releases it if the process dies
 DIR/bells/     see `wakeup_pipes`
 
-Everything happens in `change`: lock, begin, read the state, let the caller work, wake the members that can go on, write
-the state, commit, unlock. A process that is killed in between has changed nothing. SQLite, not LMDB: the folder may be
-damaged or hostile, and LMDB follows a wrong pointer to the end of the process.
+Every operation runs in `change`: lock, begin, read the state, let the caller work, wake the members that can continue,
+write the state, commit, unlock. A process killed before the commit has changed nothing. The database is SQLite instead
+of LMDB because the folder may be damaged or hostile, and LMDB crashes the process if it follows a wrong pointer.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ OURS = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", L
 PAGE_BYTES = 4096
 QUEUE_MAX_BYTES = 1 << 40
 MEMBERS_MAX = 256
-"""How often a queue is open at once: each member holds an open file for every other one."""
+"""Maximum number of queue objects that have one queue open: each member holds an open file for every other one."""
 CHECKPOINT_PAGES = 4000
-"""SQLite moves its log into the database after so many pages."""
+"""Number of pages in SQLite's log at which it is moved into the database."""
 BUSY_S = 30.0
-"""How long a foreign program may hold the database."""
+"""Maximum time to wait while a foreign program holds the database."""
 
 ITEMS, ROOM, DONE = 1, 2, 4
-"""What a member waits for."""
+"""The events that a member may wait for."""
 
 TABLES = (
     "CREATE TABLE state (one INTEGER PRIMARY KEY, value BLOB NOT NULL)",
@@ -60,14 +60,14 @@ SETTINGS = (
     f"max_page_count={QUEUE_MAX_BYTES // PAGE_BYTES}",
 )
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-FULL = "for the queue; nothing is lost, free some and go on"
+FULL = "for the queue; nothing is lost: free some space and continue"
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class FolderMember(msgspec.Struct, array_like=True):
-    """An open queue object: items it `got` and has not reported done; what it `waits` for, a set of ITEMS, ROOM, DONE.
+    """An open queue object. `got` counts items not reported done, `waits` is a bit set of ITEMS, ROOM and DONE.
 
-    `room` is the least number of free places that one of its threads waits for.
+    `room` is the smallest number of free places that one of its threads waits for.
     """
 
     got: Count = 0
@@ -76,7 +76,7 @@ class FolderMember(msgspec.Struct, array_like=True):
 
 
 class QueueState(msgspec.Struct, array_like=True):
-    """What all processes know of the queue. `size` items can be had; `generation` counts changes of the members."""
+    """The state of a queue, for all processes. `size` items are available; `generation` counts changes of `members`."""
 
     order: Order
     codec: str
@@ -94,20 +94,20 @@ class QueueState(msgspec.Struct, array_like=True):
         return self.maxsize - self.size if self.maxsize > 0 else COUNT_MAX
 
     def register(self, number: int, event: int, room: int = 0) -> None:
-        """Note that a member waits for an event, of several threads the one that needs the least room."""
+        """Register that a member waits for an event. If several threads wait for room, the smallest `room` counts."""
         member = self.members[number]
         member.waits |= event
         if room:
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """Count so many got items as done: of this member first, then of others that may have passed theirs on."""
+        """Report items as done: first those that this member got, then those got by others, which may pass items on."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done
             count -= done
 
-    def can_go_on(self) -> list[int]:
+    def members_to_wake(self) -> list[int]:
         """Return the waiting members whose event has happened."""
         return [number for number, member in self.members.items() if member.waits and self._has_happened(member)]
 
@@ -125,7 +125,7 @@ decode_state = msgspec.msgpack.Decoder(QueueState).decode
 
 
 class QueueFolder:
-    """One member of a queue: a queue object of one process. In a forked child it becomes a member of its own.
+    """One member of a queue: a queue object of one process. In a forked child it becomes a new member.
 
     Raises `ForeignState`, `NewerState`, `StorageFull` or `StorageError`; `ValueError` once it is closed.
     """
@@ -146,7 +146,7 @@ class QueueFolder:
 
     @contextmanager
     def change(self) -> Iterator[tuple[sqlite3.Connection, QueueState]]:
-        """Let the caller change state and tables, alone among all processes; nothing is changed when it raises."""
+        """Let the caller change state and tables, excluding all other processes. If it raises, nothing is changed."""
         with self._mutex:
             if self._closed:
                 raise ValueError(f"the queue {self.path} is closed")
@@ -160,12 +160,12 @@ class QueueFolder:
                 state, before = self._begin(database)
                 self._update_members(database, state, pipes)
                 yield database, state
-                self._wake(pipes, state.can_go_on(), state)
+                self._wake(pipes, state.members_to_wake(), state)
                 _commit(database, state, before)
             except (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError) as error:
                 raise _storage_error(self.path, error) from error
             finally:
-                # No function calls on the usual way out: Ctrl-C could come in between and leave the lock taken.
+                # No calls of Python functions on the normal path: Ctrl-C could interrupt one and leave the lock taken.
                 self._busy = False
                 if self._database is not None and self._database.in_transaction:
                     self._roll_back()
@@ -174,7 +174,7 @@ class QueueFolder:
 
     @property
     def wakeup_count(self) -> int:
-        """How often this member was woken."""
+        """The number of times this member was woken."""
         return self._pipes.count if self._pipes else 0
 
     def sleep(self, wakeup_count: int, timeout_s: float) -> None:
@@ -183,17 +183,17 @@ class QueueFolder:
             self._pipes.sleep(wakeup_count, timeout_s)
 
     def close(self) -> None:
-        """Leave: what this member leases goes back."""
+        """Leave the queue. Items that this member leases are put back."""
         with self._mutex:
             if self._closed:
                 return
-            # If this fails (a full disk), the other members do it, as for one that has died.
+            # If this fails (a full disk), the other members do it, as for a dead member.
             with suppress(LycosaError), self.change() as (database, state):
                 _leave(database, state, self.member)
             self.abandon()
 
     def abandon(self) -> None:
-        """Release the folder as a process that dies does."""
+        """Release the folder without leaving the queue, like a process that dies."""
         self._closed = True
         self.close_database()
         if self._lock >= 0:
@@ -208,7 +208,7 @@ class QueueFolder:
             self.abandon()
 
     def close_database(self) -> None:
-        """Close the connection, as before a fork: SQLite's locks do not survive one."""
+        """Close the connection. Needed before a fork, because SQLite's locks do not survive it."""
         if self._database:
             self._database.close()
             self._database = None
@@ -219,7 +219,7 @@ class QueueFolder:
         self.close_database()
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on; in the child as a new member, without what belongs to the parent."""
+        """Continue after a fork; the child continues as a new member, without the lock and the pipes of the parent."""
         if not child:
             self._mutex.release()
             return
@@ -246,7 +246,7 @@ class QueueFolder:
 
     @staticmethod
     def _wake(pipes: WakeupPipes, numbers: list[int], state: QueueState) -> None:
-        # Before the commit: members that wake wait for the lock, and have lost nothing if this process dies here.
+        # Before the commit: woken members wait for the lock, and are still registered if this process dies here.
         pipes.wake(numbers)
         for number in numbers:
             state.members[number].waits = state.members[number].room = 0
@@ -254,7 +254,7 @@ class QueueFolder:
     def _open(self) -> sqlite3.Connection:
         file = self.path / DATABASE
         if file.exists() and not file.is_file():
-            raise StorageError(f"{file} is no database of a queue")
+            raise StorageError(f"{file} is not the database of a queue")
         make = _statements(self._expected)
         self._database = open_database(file, self._refuse, make, sync=self._sync, busy_s=BUSY_S, settings=SETTINGS)
         return self._database
@@ -264,7 +264,7 @@ class QueueFolder:
             message = f"{self.path}: the queue has version {found.version}, this Lycosa reads up to {VERSION}"
             raise NewerState(f"{message}; upgrade Lycosa")
         if found.application_id != FORMAT and (found.application_id or found.tables):
-            raise ForeignState(f"{self.path} holds something else than a queue; give another folder")
+            raise ForeignState(f"{self.path} contains something other than a queue; give another folder")
         if found.tables and found.tables not in ({*TABLES}, {*TABLES, RANKS}):
             raise StorageError(f"{self.path}: the tables of the queue are damaged")
 
@@ -280,7 +280,7 @@ class QueueFolder:
                 pipes.remove(dead)
             _refuse_too_many(self.path, state)
             state.shut = state.shut and bool(state.members)
-            # Members that sleep have to watch the new one, too.
+            # Sleeping members must watch the new one too.
             self._wake(pipes, [each for each, member in state.members.items() if member.waits], state)
             state.members[number] = FolderMember()
             state.next_member += 1
@@ -293,7 +293,7 @@ class QueueFolder:
         return pipes
 
     def _update_members(self, database: sqlite3.Connection, state: QueueState, pipes: WakeupPipes) -> None:
-        """Watch the members of now, and give back what dead ones lease."""
+        """Watch the current members, and put back the items that dead ones lease."""
         if self.member not in state.members:
             lost = f"its pipe in {PIPES}/ is gone, so other processes found this one dead"
             raise StorageError(f"{self.path}: {lost}; open the queue again")
@@ -321,20 +321,20 @@ def _commit(database: sqlite3.Connection, state: QueueState, before: bytes) -> N
 
 
 def _leave(database: sqlite3.Connection, state: QueueState, number: int) -> None:
-    """Remove a member, and put back what it leases."""
+    """Remove a member, and put back the items that it leases."""
     moved = database.execute(
         "INSERT INTO items SELECT id, rank, attempts + 1, value FROM leased WHERE member = ?", (number,)
     ).rowcount
     if moved:
         database.execute("DELETE FROM leased WHERE member = ?", (number,))
         state.size += moved
-    # Nobody will report what it got as done, and `join` should not wait for that.
+    # Nobody will report the items that it got as done, and `join` must not wait for them.
     state.unfinished = max(0, state.unfinished - state.members.pop(number).got)
     state.generation += 1
 
 
 def _statements(state: QueueState) -> list[str]:
-    """Return the statements that make the database of a new queue."""
+    """Return the statements that create the database of a new queue."""
     return [
         *TABLES,
         *([RANKS] if state.order is Order.PRIORITY else []),
@@ -349,7 +349,7 @@ def _refuse_foreign(path: Path) -> None:
         raise ForeignState(f"{path} is a file, a queue is a folder; give another name")
     names = {entry.name for entry in path.iterdir()} if path.exists() else set()
     if names - OURS and DATABASE not in names:
-        raise ForeignState(f"{path} holds something else than a queue; give an empty or new folder")
+        raise ForeignState(f"{path} contains something other than a queue; give an empty or new folder")
 
 
 def _refuse_other(path: Path, state: QueueState, expected: QueueState) -> None:

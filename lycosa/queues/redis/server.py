@@ -30,19 +30,21 @@ class QueueAddress(NamedTuple):
 
 
 def read_queue_address(url: str) -> QueueAddress:
-    """Return what a URL with ?queue=NAME says. Raises `UsageError`."""
+    """Parse a URL with ?queue=NAME. Raises `UsageError`."""
     server = redis_url.parse_redis_url(url, extra=("queue",))
     name = server.extra.get("queue", "")
     if not name or len(name) > NAME_MAX or not name.isprintable() or set(name) & set("{}"):
         text = server.text
-        raise UsageError(f"{text}: say which queue, {text}?queue=NAME (without braces, at most {NAME_MAX} characters)")
+        limit = f"without braces, at most {NAME_MAX} characters"
+        raise UsageError(f"{text}: name the queue, as in {text}?queue=NAME ({limit})")
     return QueueAddress(f"{server.text}?queue={name}", server, name)
 
 
 class QueueServer(RedisServer):
     """The server of one queue. Raises `UsageError`, `ForeignState`, `StorageFull` or `StorageError`.
 
-    A call is made again for `reconnect_max_s` while the server is away: scripts know a call that they have answered.
+    While the server is unreachable, a call is repeated for at most `reconnect_max_s`. Scripts recognize a repeated
+    call.
     """
 
     def __init__(self, address: QueueAddress, *, reconnect_max_s: float) -> None:
@@ -54,21 +56,21 @@ class QueueServer(RedisServer):
         self._client: Any = None
 
     def check(self, *, sync: bool) -> None:
-        """Connect, and refuse a server that cannot keep a queue."""
+        """Connect, and raise an error if the server cannot store a queue."""
         sync_option = "sync=True" if sync else ""
         self._client = self.retry_blocking(
             lambda: self.blocking_client(self._keys[0], sync_option=sync_option), RetryLimits(0.0, 0.0, 0.0)
         )
 
     def run(self, script: str, *arguments: Any, reconnect_max_s: float | None = None) -> list[Any]:
-        """Return the reply of a script, its status as text."""
+        """Run a script. Return its reply, in which the status is text."""
         max_s = self._reconnect_max_s if reconnect_max_s is None else reconnect_max_s
         limits = RetryLimits(max_s, resharding_s=max_s)
         reply = self.retry_blocking(lambda: _script(script).run(self._connected(), self._keys, arguments), limits)
         return [reply[0].decode(), *reply[1:]]
 
     def wait_for_wakeup(self, member: str, timeout_s: float) -> bool:
-        """Wait until the member is woken. Return False when it was not in time."""
+        """Wait until the member is woken. Return False on a timeout."""
         try:
             return self._connected().blpop([self._keys[-1] + member], timeout_s) is not None
         except driver_errors() as error:
@@ -80,7 +82,7 @@ class QueueServer(RedisServer):
             self._client.close()
 
     def forget_connections(self) -> None:
-        """In a forked child: they belong to the parent."""
+        """Forget the connections in a forked child: they belong to the parent."""
         self._client = None
 
     def _connected(self) -> Any:

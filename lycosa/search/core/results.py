@@ -18,7 +18,7 @@ class Document(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One search result. `snippet` and `title_html` are escaped HTML in which only `<b>` marks the words found."""
+    """One search result. `snippet` and `title_html` are escaped HTML with only `<b>` tags, around matching words."""
 
     url: str
     title: str
@@ -30,9 +30,9 @@ class Hit(NamedTuple):
 
 
 class SearchPage(NamedTuple):
-    """One page of results: the number of all matches, the hits of this page, and the time of the search.
+    """One page of results: the total number of matches, the hits of this page, and the duration of the search.
 
-    `partial`: no document has all the words of the query, and these have most of them.
+    `partial` is whether no document has all words of the query, and the hits have most of them.
     """
 
     total: int

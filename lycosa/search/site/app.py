@@ -7,7 +7,7 @@
                    index cannot be used
     /healthz       {"ok": true, "documents": n}, or 503
 
-Works without JavaScript. Everything is served from here; the policy in `infra.web.pages` forbids the browser all else.
+The site works without JavaScript. The policy in `infra.web.pages` allows the browser to load files from it only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lycosa.search.ports import Index
 PAGE_SIZE = 10
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
 PAGES_SHOWN = 7
-"""Page numbers below the results."""
+"""Maximum number of page numbers below the results."""
 SHOWN_URL_MAX = 120
 API_LIMIT = 10
 API_LIMIT_MAX = min(100, LIMIT_MAX)
@@ -46,9 +46,9 @@ _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u
 
 
 class Result(NamedTuple):
-    """A hit as the page shows it. `href` is "" if the URL must not be a link.
+    """A hit with the texts that the page shows. `href` is "" if the URL must not be a link.
 
-    `title` is HTML. Without a title it is the URL, without a URL "Untitled".
+    `title` is HTML: the title of the hit, else its URL, else "Untitled".
     """
 
     hit: Hit
@@ -80,7 +80,7 @@ def build_site(index: Index, *, title: str = "Lycosa") -> Starlette:
 
 
 class _Site:
-    """The pages. They are not coroutines, so the server runs them in threads, since an index blocks."""
+    """The pages. They are not coroutines, so the server runs them in threads: an index blocks."""
 
     def __init__(self, index: Index, title: str) -> None:
         self._index = index
@@ -174,7 +174,7 @@ def page_numbers(number: int, last: int) -> list[int]:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Return "1 page", "2,345 pages"."""
+    """Return a count with its noun: "1 page", "2,345 pages"."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
@@ -196,7 +196,7 @@ def _result(hit: Hit) -> Result:
     trail = [part for part in shown.split("/") if part]
     lang = hit.lang if _LANGUAGE.match(hit.lang) else ""
     host = _INVISIBLE.sub("", host)
-    # A title of invisible characters alone would be a link that nobody can see.
+    # A title with only invisible characters would make an invisible link.
     title = hit.title_html if _INVISIBLE.sub("", hit.title).strip() else escape("/".join([host, *trail]).strip("/"))
     return Result(hit, hit.url if is_link else "", title or "Untitled", host, trail, _date(hit.fetched_at), lang)
 

@@ -1,4 +1,4 @@
-"""The address of a Redis stream as an output: that of a Redis (`core.redis_url`) with ?stream=NAME[&maxlen=N]. Pure."""
+"""The address of a Redis stream as an output: a Redis address (`core.redis_url`) with ?stream=NAME[&maxlen=N]. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ RESERVED_PREFIX = "lycosa:"
 
 
 class StreamAddress(NamedTuple):
-    """`text` is the stream without secrets and options: its name in messages, and its identity in the state.
+    """`text` is the address without secrets and options: the stream's name in messages, and its identity in the state.
 
-    `maxlen` is the most entries that the stream keeps, 0 for no limit.
+    `maxlen` is the maximum number of entries that the stream keeps; 0 for no limit.
     """
 
     text: str
@@ -25,12 +25,12 @@ class StreamAddress(NamedTuple):
 
 
 def is_address(output: object) -> bool:
-    """Return True for an address, False for a file."""
+    """Return whether an output is an address, and not a file."""
     return isinstance(output, str) and "://" in output
 
 
 def read_address(url: str) -> StreamAddress:
-    """Parse an address. Raises `UsageError`, without the password."""
+    """Parse an address. Raises `UsageError`, whose text does not contain the password."""
     scheme, _, rest = url.partition("://")
     if scheme not in redis_url.MODES:
         shown = f"{scheme}://{rest.rpartition('@')[2]}"
@@ -48,7 +48,7 @@ def read_address(url: str) -> StreamAddress:
 def _name(server: str, name: str) -> str:
     if name.startswith(RESERVED_PREFIX):
         raise UsageError(
-            f"{server}: names that begin with {RESERVED_PREFIX} are for crawls: give the stream another one"
+            f"{server}: names that begin with {RESERVED_PREFIX} are reserved for crawls: give the stream another name"
         )
     if name and len(name) <= NAME_MAX and name.isprintable() and not set(name) & set("{}"):
         return name
@@ -60,4 +60,4 @@ def _maxlen(server: str, text: str | None) -> int:
         return 0
     if text.isascii() and text.isdigit() and 0 < int(text[:20]) <= LENGTH_MAX:
         return int(text)
-    raise UsageError(f"{server}: maxlen={text:.40} is no number of entries; write maxlen=1000000")
+    raise UsageError(f"{server}: maxlen={text:.40} is not a valid number of entries; write maxlen=1000000")

@@ -2,10 +2,10 @@
 
     kept   (table, key) -> value
 
-Each flush is one transaction (WAL): a process that is killed leaves what the last flush wrote, and nothing of a later
-one; with `sync` that survives a power loss, too. The first flush with something to write makes the file: a crawl that
-stores nothing here has none. The owner of the state holds its lock, so no other process writes. Everything happens on
-the loop: a flush of 100 rows takes less than a millisecond.
+Each flush is one transaction (WAL): if the process is killed, the file has all values of the last complete flush and
+nothing of a later one. With `sync` this is true after a power loss, too. The first flush that has values creates the
+file, so a crawl that stores nothing here has no file. The owner of the state holds its lock, so no other process
+writes. All work runs on the event loop: a flush of 100 rows takes less than a millisecond.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ UNUSABLE = "the key store of the crawl cannot be used ({}); -O starts afresh"
 
 
 class SqliteKeyStore:
-    """See `storage.ports.KeyStore`. `path` is the file; with `sync` a flush is on the disk when it returns.
+    """See `storage.ports.KeyStore`. `path` is the file. With `sync`, the data is on the disk when a flush returns.
 
-    With `read_only` it reads what another process writes.
-    Raises `StorageError` for a file that is damaged or something else, `StorageFull`.
+    With `read_only`, another process may write the file.
+    Raises `StorageError` if the file is damaged or not a key store; `StorageFull`.
     """
 
     def __init__(self, path: Path, *, sync: bool = False, read_only: bool = False) -> None:
@@ -40,7 +40,7 @@ class SqliteKeyStore:
         self._read_only = read_only
         self._database: sqlite3.Connection | None = None
         self._absent = False
-        """True when there is no file: nothing to read until the first flush makes it."""
+        """Whether there is no file: there is nothing to read until the first flush creates it."""
         self._waiting: dict[tuple[str, str], bytes | None] = {}
 
     def get(self, table: str, key: str) -> bytes | None:
@@ -59,7 +59,7 @@ class SqliteKeyStore:
         return iter(sorted((key, value) for key, value in found.items() if value is not None))
 
     async def flush(self) -> None:
-        """Write what was put. After an error it stays for the next flush."""
+        """Write all waiting values. After an error they wait for the next flush."""
         if not self._waiting:
             return
         try:
@@ -82,7 +82,7 @@ class SqliteKeyStore:
         try:
             return self._open().execute(query, values).fetchall()
         except (sqlite3.Error, OSError) as error:
-            if self._read_only and "no such table" in str(error):  # its owner is just making it
+            if self._read_only and "no such table" in str(error):  # its owner is just creating it
                 return []
             raise storage_error(self.path, error, FULL, UNUSABLE) from error
 
@@ -104,7 +104,7 @@ class SqliteKeyStore:
 
     def _refuse(self, found: DatabaseHeader) -> None:
         if (found.application_id or found.tables) and (found.application_id, found.tables) != (FORMAT, {TABLE}):
-            raise StorageError(f"{self.path} holds something else than the key store of a crawl; -O starts afresh")
+            raise StorageError(f"{self.path} is not the key store of a crawl; -O starts afresh")
 
 
 def _bytes(text: str) -> bytes:

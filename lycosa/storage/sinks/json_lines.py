@@ -1,8 +1,9 @@
-"""An item as one line of JSON, and the errors of the sinks that write such lines.
+"""Encodes an item as one line of JSON; errors of the sinks that write such lines.
 
-Supported are dicts, msgspec structs, dataclasses, attrs, pydantic and Scrapy items, and within them text, numbers,
-dates (ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. NaN and infinity become null,
-half a surrogate pair U+FFFD, since JSON has neither. Anything else raises `BadItem`, which names the field.
+An item may be a dict, a msgspec struct, a dataclass, or an attrs, pydantic or Scrapy item. It may contain text,
+numbers, dates (ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. NaN and infinity
+become null, and half a surrogate pair becomes U+FFFD, since JSON has neither. Other values raise `BadItem`, which names
+the field.
 """
 
 from __future__ import annotations
@@ -29,32 +30,32 @@ def to_line(item: Any) -> bytes:
     except UnicodeEncodeError:
         pass
     except Exception as error:
-        raise BadItem(_complaint(item)) from error
+        raise BadItem(_error_text(item)) from error
     try:
         return _encode_with_surrogates(item)
     except Exception as error:
-        raise BadItem(_complaint(item)) from error
+        raise BadItem(_error_text(item)) from error
 
 
 def write_error(where: str, error: OSError) -> StateError:
     """Return the error for a system call that failed on the output."""
     if error.errno in NO_ROOM:
-        return StorageFull(f"{where}: no space left for items ({error.strerror}); make room and run the command again")
+        return StorageFull(f"{where}: no space left for items ({error.strerror}); free some and run the command again")
     return StorageError(f"{where}: items cannot be written: {error.strerror or error}")
 
 
 def not_open_error(where: str) -> StateError:
-    """Return the error for an output that is not open, and so has no position."""
+    """Return the error for an output that is not open, and therefore has no position."""
     return StorageError(f"{where} is not open: items cannot be written to it before `open` or after `close`")
 
 
 def _encode_with_surrogates(item: Any) -> bytes:
-    """Encode an item that may hold surrogates, which is several times slower."""
+    """Encode an item that may contain surrogates. Several times slower than `_ENCODER`."""
     return _ENCODER.encode(_without_surrogates(msgspec.to_builtins(item, str_keys=True, enc_hook=_convert)))
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Join surrogate pairs, and replace single ones: UTF-8 has none."""
+    """Join surrogate pairs, and replace lone surrogates: UTF-8 has none."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
@@ -65,7 +66,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def _convert(value: Any) -> Any:
-    """Turn a value that msgspec does not know into one that it does."""
+    """Convert a value of a type that msgspec does not know."""
     if isinstance(value, Mapping):  # Scrapy's items and our own are mappings
         return dict(value)
     if isinstance(value, (Sequence, AbstractSet)):
@@ -76,7 +77,7 @@ def _convert(value: Any) -> Any:
         return float(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    from itemadapter import ItemAdapter  # slow to import: it loads all it adapts, Scrapy too where it is installed
+    from itemadapter import ItemAdapter  # slow to import: it loads every item library that is installed, even Scrapy
 
     if ItemAdapter.is_item(value):
         return ItemAdapter(value).asdict()
@@ -86,8 +87,8 @@ def _convert(value: Any) -> Any:
 _ENCODER = msgspec.json.Encoder(enc_hook=_convert)
 
 
-def _complaint(item: Any) -> str:
-    """Return the message for an item that cannot be encoded: field, complaint, class of the item."""
+def _error_text(item: Any) -> str:
+    """Return the message for an item that cannot be encoded: field, problem, class of the item."""
     path, value = _unencodable_part(item, "", 0)
     where = f"{path}: " if path else ""
     kind = type(item).__qualname__
@@ -102,7 +103,7 @@ def _unencodable_part(value: Any, path: str, depth: int) -> tuple[str, Any]:
     for name, part in _parts(value) if depth < SEARCH_DEPTH_MAX else ():
         try:
             _encode_with_surrogates(part)
-        except Exception:  # noqa: BLE001  the same error, of whatever class, that the whole item raised
+        except Exception:  # noqa: BLE001  the error of the whole item, of any class
             return _unencodable_part(part, f"{path}{name}" if path else name.removeprefix("."), depth + 1)
     return path, value
 

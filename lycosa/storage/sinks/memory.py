@@ -1,4 +1,4 @@
-"""Items in a list, for programs that run a crawl themselves and for tests. The position is the number of items."""
+"""Stores items in a list, for programs that run a crawl and for tests. The position is the number of items."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lycosa.storage.sinks.json_lines import not_open_error
 
 
 class MemorySink:
-    """`items` holds what was flushed."""
+    """`items` holds the flushed items."""
 
     name = "memory"
 
@@ -31,7 +31,7 @@ class MemorySink:
         return item
 
     def write(self, item: Any, key: ItemKey) -> None:
-        """Keep the item itself, not a copy."""
+        """Store the item itself, not a copy."""
         self._pending.append(item)
 
     async def flush(self) -> int:

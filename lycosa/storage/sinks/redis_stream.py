@@ -1,9 +1,9 @@
-"""Items as entries of a Redis stream, once: `open(position)` cuts off what was written after the committed position.
+"""Writes items as entries of a Redis stream, exactly once: `open(position)` cuts off entries after that position.
 
-A position holds the number of the writer (one crawl, or one worker of a shared one) and how many entries it wrote; each
-writer cuts off its own entries only. Entries travel in batches, one script call each, which the server takes once
-however often they are sent. The sink waits for a server that is away or full. One that comes back without its last
-second is sent the lost batches again, as long as they are kept here.
+A position holds the number of the writer (a crawl, or one worker of a shared crawl) and the number of its entries. A
+writer cuts off only the entries that it wrote. Entries are sent in batches, one script call each. A batch that is sent
+several times is added once. The sink waits for a server that is away or full. If a server comes back without its last
+second, the sink sends the lost batches again, provided it still has them.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from lycosa.storage.sinks.stream_server import FIELDS, StreamServer
 BATCH_ITEMS = 512
 BATCH_BYTES = 1024**2
 BUFFER_MAX = 8 * 1024**2
-"""Bytes that wait in memory; with more, `write` waits for the server itself, and the whole crawl with it."""
+"""Number of unsent bytes in memory at which `write` blocks until the server has taken them, and blocks the crawl."""
 
 SENT_MAX = 8 * 1024**2
-"""Bytes of batches that are kept after the server has taken them."""
+"""Maximum bytes of batches that are kept after the server has taken them."""
 
 ITEM_MAX = 256 * 1024**2
-"""Largest item, in bytes; Redis takes half a gigabyte."""
+"""Maximum bytes of an item; the limit of Redis is twice as high."""
 
 FLUSHES_KEPT = 64
-"""Flushes whose positions the crawl may return to: a frontier that fails over may have lost some seconds."""
+"""Number of last flushes to whose positions the crawl may return: a frontier may lose some seconds in a failover."""
 
 CLOSE_MAX_S = 0.3
-"""How long `close` waits for a cancelled flush, before it cuts the connection of its thread."""
+"""Seconds for which `close` waits for a cancelled flush, before it cuts the connection."""
 
 WRITERS = 1 << 26
 ENTRIES_BITS = 37
-"""A position is the number of the writer and, in this many low bits, the number of its entries."""
+"""A position contains the number of entries in this many low bits, and the number of the writer above them."""
 
 
 class EntryBatch(NamedTuple):
-    """Entries that travel together; `start` entries of the writer come before them."""
+    """Entries that are sent together. `start` is the number of the writer's entries before them."""
 
     start: int
     size_bytes: int
@@ -52,9 +52,9 @@ class EntryBatch(NamedTuple):
 
 
 class RedisStreamSink:
-    """The stream at an address, for one crawl. With `sync` the server has to have every flush on its disk.
+    """The stream at an address, for one crawl. With `sync`, the server must store every flush on its disk.
 
-    `report` is called with a line when the sink waits for the server. Raises `UsageError` for a bad address.
+    `report` is called with a message when the sink waits for the server. Raises `UsageError` for a bad address.
     """
 
     def __init__(self, address: str, crawl: str, report: Report, *, sync: bool = False) -> None:
@@ -64,7 +64,7 @@ class RedisStreamSink:
         self._crawl, self._report, self._sync = crawl, report, sync
         self._lock = threading.Lock()
         self._token = ""
-        """Fences off other processes that open this writer; "" when the sink is closed."""
+        """The server refuses batches with this token after another process opens the writer. "" if not open."""
         self._writer = self._next = self._size_bytes = 0
         self._entries: list[str | bytes] = []
         self._unsent: deque[EntryBatch] = deque()
@@ -78,7 +78,7 @@ class RedisStreamSink:
         await self.close()
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """See `Sink`. None begins a new writer; 0 does too, and empties the stream for all writers."""
+        """See `Sink`. None creates a new writer. 0 does so too, and empties the stream for all writers."""
         assert not self._token, "open"
         return await asyncio.to_thread(self._open, position, keep=keep)
 
@@ -105,7 +105,7 @@ class RedisStreamSink:
         try:
             await asyncio.to_thread(self._drain, stop)
         except asyncio.CancelledError:
-            stop.set()  # the thread ends by itself; the next flush sends what it has not sent
+            stop.set()  # the thread ends soon; the next flush sends the remaining batches
             raise
         if self._flushed[-1] != self._next:
             self._flushed.append(self._next)
@@ -121,7 +121,7 @@ class RedisStreamSink:
         return self._writer << ENTRIES_BITS | self._next
 
     def _keys(self) -> list[str]:
-        # The hash tag puts them into the slot of the stream itself.
+        # The hash tag puts all keys into the slot of the stream.
         writer = f"lycosa:stream:{{{self._address.stream}}}:{self._writer}"
         return [self._address.stream, writer, f"{writer}:batches"]
 
@@ -149,7 +149,7 @@ class RedisStreamSink:
                 return written
 
     def _open_writer(self, token: str, committed: int, mode: str) -> int:
-        """Return how many entries this writer has, -1 when its number is taken."""
+        """Return the number of entries of this writer; -1 if its number is taken."""
         status, *more = self._server.run("open_writer", self._keys(), (token, committed, mode), threading.Event())
         if status == "ok":
             return int(more[0])
@@ -187,7 +187,7 @@ class RedisStreamSink:
                 self._sent_bytes -= self._sent.popleft().size_bytes
 
     def _requeue_lost(self, written: int) -> None:
-        """Queue again what the server has lost. Raises `StorageError` when it is not kept any more."""
+        """Queue lost batches again: the server has `written` entries. Raises `StorageError` if some are missing."""
         had = self._unsent[0].start
         while self._sent and self._unsent[0].start > written:
             batch = self._sent.pop()
@@ -199,19 +199,19 @@ class RedisStreamSink:
         self._report(f"{self._address.text}: the server has lost its last {had - written:,} items; they are sent again")
 
     def _refusal(self, status: str, committed: int, more: Any = 0) -> StateError:
-        """Return the error for a status of a script; `more` is what came with it."""
+        """Return the error for a status of a script. `more` is the value that the script returned with it."""
         stream = self._address.text
         match status:
             case "lost":
                 what = f"the server has lost {committed - int(more):,} of {committed:,} items that this crawl wrote"
                 return StorageError(f"{stream}: {what}: {_ADVICE}")
             case "too old":
-                what = f"it has {int(more):,} items that the state of this crawl does not know, an old copy"
+                what = f"it has {int(more):,} items that are not in the state of this crawl, which is an old copy"
                 return StorageError(f"{stream}: {what}: {_ADVICE}")
             case "type":
-                return StorageError(f"{stream}: a {more.decode()} has this name, no stream; give another stream=")
-        what = "another process has opened it since with a copy of this state"
-        return StorageError(f"{stream}: {what}: each needs a --state of its own")
+                return StorageError(f"{stream}: this is a {more.decode()}, not a stream; give another stream=")
+        what = "another process has since opened it with a copy of this state"
+        return StorageError(f"{stream}: {what}: give each process a separate --state")
 
     def _close(self) -> None:
         while not self._lock.acquire(timeout=CLOSE_MAX_S):
@@ -227,4 +227,4 @@ class RedisStreamSink:
             self._lock.release()
 
 
-_ADVICE = "give another stream= to go on without them, or start afresh with -O"
+_ADVICE = "give another stream= to continue without them, or start afresh with -O"

@@ -1,7 +1,7 @@
-"""Items as JSON lines on standard output, at least once: output cannot be cut off, so the position is always 0.
+"""Writes items as JSON lines to standard output, at least once: output cannot be cut off, so the position is always 0.
 
-A slow reader slows the crawl down (`flush` waits for it, the loop runs on); when the reader closes the pipe the crawl
-ends with a `StorageError`.
+A slow reader slows the crawl down: `flush` waits for it without blocking the event loop. If the reader closes the pipe,
+the crawl ends with a `StorageError`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.sinks.json_lines import not_open_error, to_line, write_error
 
 BUFFER_MAX = 1024**2
-"""Bytes held in memory; with more, `write` waits for the reader itself, and the whole crawl with it."""
+"""Number of bytes in memory at which `write` blocks until the reader has taken them, and blocks the crawl."""
 
 CHUNK_BYTES = select.PIPE_BUF
-"""A pipe that is ready takes this much without blocking."""
+"""A pipe that is ready takes this many bytes without blocking."""
 
 
 class StdoutSink:
-    """JSON lines on a file descriptor, by default standard output, which stays open."""
+    """Writes JSON lines to a file descriptor, by default standard output. The descriptor stays open."""
 
     name = "stdout"
 
@@ -66,7 +66,7 @@ class StdoutSink:
                 self._send(len(self._unsent))
 
     async def flush(self) -> int:
-        """Write everything, also what is written meanwhile: the caller may commit every item when this returns."""
+        """Write all items, including those that come meanwhile: the caller may commit every item when this returns."""
         if not self._is_open:
             raise not_open_error("standard output")
         while self._lines or self._unsent:

@@ -51,9 +51,9 @@ def test_mistakes_in_a_project_are_one_line(tmp_path):
         (("crawl", "pagse"), "no spider is called 'pagse': did you mean pages?"),
         (
             ("genspider", "pages", "a.example"),
-            "shop/spiders/pages.py has a spider 'pages' already: choose another name",
+            "shop/spiders/pages.py already has a spider 'pages': choose another name",
         ),
-        (("startproject", "shop", "."), "lycosa.toml is there already: . is a project"),
+        (("startproject", "shop", "."), "lycosa.toml already exists: . is a project"),
     ):
         done = lycosa(*arguments, cwd=project)
         assert (done.returncode, assert_one_line(done.stderr)) == (2, line)

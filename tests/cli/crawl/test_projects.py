@@ -155,10 +155,10 @@ def test_a_project_may_go_into_another_folder(run_command, folder):
         (["../shop"], "'../shop' cannot be the name of a package"),
         (["json"], "'json' is the name of another module already"),
         (["lycosa"], "'lycosa' is the name of another module already"),
-        (["shop", "there"], "there/README.md is there already, and is not overwritten"),
+        (["shop", "there"], "there/README.md already exists and is not overwritten"),
         (["shop", "file"], "file is a file: choose another folder"),
-        (["pack"], "pack is a package: choose another folder, lycosa startproject pack DIR"),
-        (["shop", "made"], "made/lycosa.toml is there already: made is a project"),
+        (["pack"], "pack is a package: choose another folder: lycosa startproject pack DIR"),
+        (["shop", "made"], "made/lycosa.toml already exists: made is a project"),
     ],
 )
 def test_an_invalid_project_is_refused(run_command, tmp_path, argv, line):
@@ -237,8 +237,8 @@ def test_new_spider_module_is_the_package_for_new_spiders(project, run_command):
         (["quotes", "ftp://a.example/"], "'ftp://a.example/'"),
         (["-t", "nope", "quotes", "a.example"], "invalid value for '-t' / '--template': 'nope' is not one of 'basic'"),
         (["quotes"], "genspider needs DOMAIN|URL"),
-        (["old", "a.example"], "shop/spiders/old.py has a spider 'old' already: choose another name"),
-        (["broken", "a.example"], "shop/spiders/broken.py is there already, and is not overwritten"),
+        (["old", "a.example"], "shop/spiders/old.py already has a spider 'old': choose another name"),
+        (["broken", "a.example"], "shop/spiders/broken.py already exists and is not overwritten"),
     ],
 )
 def test_an_invalid_spider_name_or_url_is_refused(project, run_command, argv, line):
@@ -312,7 +312,7 @@ def test_an_empty_project_and_no_project_are_reported(project, run_command, monk
     Path("lycosa.toml").write_text("")
     assert run_command("list") == (2, "", "the project does not say where its spiders are: set spider_modules")
     monkeypatch.chdir(tmp_path)
-    assert run_command("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
+    assert run_command("list") == (2, "", "there is no project here: lycosa startproject NAME creates one")
     Path("scrapy.cfg").touch()
     message = "scrapy.cfg is not read: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
     assert run_command("list") == (2, "", message)

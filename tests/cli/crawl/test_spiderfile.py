@@ -58,8 +58,8 @@ def test_base_classes_and_imported_spiders_are_not_chosen(write):
 def test_a_class_is_loaded_by_name(write):
     file = write(GOOD + "class More(Spider): name = 'more'\n")
     assert load_spider(f"{file}:More").name == "more"
-    assert load_error(file) == "spider.py holds several spiders (Quotes, More): pick one, as in spider.py:Quotes"
-    assert load_error(f"{file}:Nope") == "spider.py holds no spider 'Nope', but: Quotes, More"
+    assert load_error(file) == "spider.py contains several spiders (Quotes, More): pick one, as in spider.py:Quotes"
+    assert load_error(f"{file}:Nope") == "spider.py contains no spider 'Nope', only: Quotes, More"
 
 
 def test_a_base_class_is_loaded_by_name(write):
@@ -106,9 +106,9 @@ def test_dataclasses_in_the_file_resolve_their_annotations(write):
         ("raise SystemExit(3)\n", "spider.py:1: SystemExit: 3"),
         ("import json\njson.loads('x')\n", "spider.py:2: JSONDecodeError: Expecting value"),
         ("raise ValueError('two\\nlines')\n", "spider.py:1: ValueError: two lines"),
-        ("", "spider.py holds no spider: write a class that inherits from lycosa.Spider"),
-        ("from lycosa.crawl.spiders.spider import Spider", "spider.py holds no spider"),
-        ("class Quotes: name = 'quotes'", "spider.py holds no spider"),
+        ("", "spider.py contains no spider: write a class that inherits from lycosa.Spider"),
+        ("from lycosa.crawl.spiders.spider import Spider", "spider.py contains no spider"),
+        ("class Quotes: name = 'quotes'", "spider.py contains no spider"),
     ],
 )
 def test_errors_in_the_file(write, text, message):

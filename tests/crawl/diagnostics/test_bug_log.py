@@ -230,9 +230,9 @@ class Forgets(Spider):
 
 def test_usual_causes_are_added_to_misleading_messages() -> None:
     result = asyncio.run(run(Forgets))
-    awaits = "'coroutine' object has no attribute 'json': await what is async, such as self.fetch(...)"
+    awaits = "'coroutine' object has no attribute 'json': await async calls, such as self.fetch(...)"
     assert result.of("/echo/1") == ("dead", f"AttributeError in parse: {awaits}")
-    decodes = "'str' object has no attribute 'decode': header fields are text already"
+    decodes = "'str' object has no attribute 'decode': header fields are already text"
     assert result.of("/echo/2") == ("dead", f"AttributeError in decodes: {decodes}")
 
 
@@ -301,5 +301,7 @@ class Returns(Spider):
 def test_a_lost_return_value_is_reported_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     Returns()
     line = Returns.parse.__code__.co_firstlineno + 3
-    message = f"Returns.parse yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"
+    message = (
+        f"Returns.parse is a generator, so `return {{'lost': 1}}` in line {line} is lost: yield the value, then return"
+    )
     assert [record.getMessage() for record in caplog.records] == [message]

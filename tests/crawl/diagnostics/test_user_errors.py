@@ -56,13 +56,13 @@ def test_a_correct_callback_has_no_message(callback: Any) -> None:
         ("xyz", "Quotes has no method 'xyz' for the callback"),
         (
             QUOTES.parse(PAGE),
-            "the callback is what parse() returned: write callback=self.parse, without the brackets",
+            "the callback is the result of parse(): write callback=self.parse, without the parentheses",
         ),
         (
             QUOTES.parse_many(PAGE),
-            "the callback is what parse_many() returned: write callback=self.parse_many, without the brackets",
+            "the callback is the result of parse_many(): write callback=self.parse_many, without the parentheses",
         ),
-        ([{}], "the callback is a list ([{}]): write callback=self.method, without brackets"),
+        ([{}], "the callback is a list ([{}]): write callback=self.method, without parentheses"),
         (
             functools.partial(QUOTES.parse_book, key="k"),
             "the callback is a functools.partial: give the method itself, and its arguments in cb_kwargs",
@@ -74,8 +74,8 @@ def test_a_correct_callback_has_no_message(callback: Any) -> None:
         (
             outside,
             (
-                "the callback is outside, which is no method of Quotes: it could not be found again after a restart, "
-                "so make it a method of Quotes"
+                "the callback is outside, which is not a method of Quotes: it could not be found again after a "
+                "restart, so make it a method of Quotes"
             ),
         ),
     ],
@@ -89,7 +89,7 @@ def test_a_coroutine_as_errback_is_explained() -> None:
     coroutine = QUOTES.parse_later(PAGE)
     line = user_errors.check_callback(coroutine, QUOTES, "errback")
     coroutine.close()
-    assert line == "the errback is what parse_later() returned: write errback=self.parse_later, without the brackets"
+    assert line == "the errback is the result of parse_later(): write errback=self.parse_later, without the parentheses"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_plain_data_can_be_stored() -> None:
         (
             {"page": PAGE},
             (
-                "meta['page'] is a Response, which cannot be stored: keep what you need of it, "
+                "meta['page'] is a Response, which cannot be stored: keep what you need from it, "
                 "response.url or response.text"
             ),
         ),
@@ -160,7 +160,7 @@ def test_plain_data_can_be_stored() -> None:
             {"file": io.BytesIO()},
             "meta['file'] is a BytesIO, which cannot be stored: keep the path, and open the file in the callback",
         ),
-        ({"n": 2**70}, "meta['n'] is an int, which cannot be stored: a number this large is kept as text, str(...)"),
+        ({"n": 2**70}, "meta['n'] is an int, which cannot be stored: keep a number this large as text, str(...)"),
         ({"then": QUOTES.parse}, "meta['then'] is a method, which cannot be stored: keep the name of a method"),
         (
             {"lock": threading.Lock()},
@@ -200,7 +200,7 @@ class BrokenRepr:
         (
             PAGE,
             (
-                "a Response (<200 http://a.example/>): yield an item made of it, or response.follow(...) to fetch "
+                "a Response (<200 http://a.example/>): yield an item made from it, or response.follow(...) to fetch "
                 "another page"
             ),
         ),
@@ -216,7 +216,7 @@ class BrokenRepr:
         (ValueError("v"), "a ValueError (ValueError('v')): raise it"),
         (
             Point,
-            "a class (<class 'tests.crawl.diagnostics.test_user_errors.Point'>): yield an object of it, Point(...)",
+            "a class (<class 'tests.crawl.diagnostics.test_user_errors.Point'>): yield an instance of it, Point(...)",
         ),
         (3, "an int (3): yield items (a dict, a dataclass...) or Requests"),
         (BrokenRepr(), "a BrokenRepr: yield items (a dict, a dataclass...) or Requests"),
@@ -234,10 +234,8 @@ def test_generators_and_coroutines_as_results_are_explained() -> None:
     )
     assert user_errors.check_result(QUOTES.parse_many(PAGE), "p").endswith(": write async for each in ...: yield each")
     coroutine = QUOTES.parse_later(PAGE)
-    assert user_errors.check_result(coroutine, "p").endswith(": it has to be awaited, yield await ...")
-    assert user_errors.check_storable("meta", {"a": coroutine}).endswith(
-        "cannot be stored: it has to be awaited before"
-    )
+    assert user_errors.check_result(coroutine, "p").endswith(": await it, as in yield await ...")
+    assert user_errors.check_storable("meta", {"a": coroutine}).endswith("cannot be stored: await it first")
     coroutine.close()
 
 
@@ -270,7 +268,9 @@ def plain(response: Any) -> dict[str, Any]:
 
 def test_a_return_value_lost_in_a_generator_is_found() -> None:
     line = returns_value.__code__.co_firstlineno + 3
-    expected = f"returns_value yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"
+    expected = (
+        f"returns_value is a generator, so `return {{'lost': 1}}` in line {line} is lost: yield the value, then return"
+    )
     assert user_errors.check_lost_return(returns_value) == expected
     wrapped = functools.wraps(returns_value)(lambda response: plain(response) or returns_value(response))
     assert user_errors.check_lost_return(wrapped) == expected
@@ -339,11 +339,11 @@ def test_a_missing_method_is_named_with_its_misspelling(method: str, hint: str) 
     [
         (["https://a.example/", "FTP://x/"], ""),
         (("http://a.example/",), ""),
-        ("https://a.example/", "start_urls of Q is text: write a list, ['https://a.example/']"),
+        ("https://a.example/", "start_urls of Q is a string: write a list, ['https://a.example/']"),
         (5, "start_urls of Q is an int (5): write a list of URLs"),
         (["http://a/", "a.example/x"], "start_urls[1] of Q is 'a.example/x': write 'https://a.example/x'"),
         (["//a.example/"], "start_urls[0] of Q is '//a.example/': write 'https://a.example/'"),
-        ([None], "start_urls[0] of Q is a NoneType (None): write a URL, as text"),
+        ([None], "start_urls[0] of Q is a NoneType (None): write a URL as a string"),
     ],
 )
 def test_invalid_start_urls_are_explained(urls: Any, line: str) -> None:
@@ -372,10 +372,10 @@ def test_a_url_or_port_in_allowed_domains_is_explained(domain: str, right: str) 
 
 
 def test_domains_that_are_not_a_list_of_text_are_explained() -> None:
-    text = "allowed_domains of Q is text: write a list, ['example.com']"
+    text = "allowed_domains of Q is a string: write a list, ['example.com']"
     assert user_errors.check_allowed_domains("example.com", "Q") == text
     assert user_errors.check_allowed_domains(7, "Q") == "allowed_domains of Q is an int (7): write a list of domains"
-    line = "allowed_domains of Q has a bytes (b'x'): write domains as text, 'example.com'"
+    line = "allowed_domains of Q has a bytes (b'x'): write domains as strings, 'example.com'"
     assert user_errors.check_allowed_domains([b"x"], "Q") == line
 
 
@@ -482,7 +482,7 @@ def test_every_method_has_a_line_for_what_it_may_return() -> None:
             None,
             (
                 "returned None: return a Response, a Request or an item, or raise IgnoreRequest "
-                "(most end with return response)"
+                "(it usually ends with return response)"
             ),
         ),
         (
@@ -491,7 +491,7 @@ def test_every_method_has_a_line_for_what_it_may_return() -> None:
             "returned an int (3): return items and Requests: a list or a generator of them",
         ),
         ("Part.process_item", None, "returned None: return the item, or raise DropItem"),
-        ("Part.other", 1, "returned an int (1): return what it is asked for"),
+        ("Part.other", 1, "returned an int (1): return a valid value"),
     ],
 )
 def test_a_wrong_return_value_is_explained(method: str, value: Any, line: str) -> None:

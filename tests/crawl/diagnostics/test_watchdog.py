@@ -198,7 +198,7 @@ def test_the_code_that_runs_the_loop_is_not_reported(warnings: WarningRecorder) 
 
     async def crawl() -> list[Any]:
         async with dog:
-            assert len(dog._below) > 3
+            assert len(dog._loop_frames) > 3
             return dog._stack(threading.get_ident())
 
     def program() -> list[Any]:

@@ -280,7 +280,7 @@ def test_fetch_sync_works_in_threads_only(server, tmp_path):
             return {"status": self.fetch_sync(response.urljoin("/good")).status}
 
     ((_, reason),) = crawled(server, tmp_path, Wrong).dead
-    assert reason.startswith("this works in callbacks that run in a thread")
+    assert reason.startswith("this works only in callbacks that run in a thread")
 
 
 def test_a_callback_that_hangs_in_a_thread_does_not_block_the_end(server, tmp_path, monkeypatch):

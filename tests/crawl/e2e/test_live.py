@@ -186,7 +186,7 @@ def add_two_routes_of_a_name(crawl: Crawl) -> None:
             lambda: Crawl("http://a.example/").route(do_nothing),
             r"write @crawl.route\(\) with parentheses above do_nothing",
         ),
-        (lambda: run_crawl(Settings(), ["http://a.example/"]), r"a loop runs here: await Crawl\(...\).run\(\)"),
+        (lambda: run_crawl(Settings(), ["http://a.example/"]), r"in a running event loop: await Crawl\(...\).run\(\)"),
         (lambda: Crawl("http://a.example/", delay=-1), "delay"),
         (lambda: add_two_default_routes(Crawl("http://a.example/")), "second default route"),
         (lambda: add_two_routes_of_a_name(Crawl("http://a.example/")), "two routes 'one'"),
@@ -220,7 +220,7 @@ def test_routes_need_a_crawl_of_urls(server):
         crawl.route()(do_nothing)
         await crawl.run()
 
-    with pytest.raises(UsageError, match="routes are for a crawl of URLs"):
+    with pytest.raises(UsageError, match="routes are only for a crawl of URLs"):
         asyncio.run(scenario())
 
 
@@ -315,7 +315,7 @@ def test_stop_ends_the_crawl_and_snapshot_counts_its_items(run, server):
     async def scenario() -> tuple[int, Any, Any]:
         count = 0
         async with crawl_of(server, concurrency=1) as crawl:
-            with pytest.raises(UsageError, match="has not begun"):
+            with pytest.raises(UsageError, match="has not started"):
                 await crawl.snapshot()
             async for _ in crawl.stream():
                 count += 1

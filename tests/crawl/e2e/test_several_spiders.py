@@ -194,7 +194,7 @@ def test_shared_settings_must_agree(tmp_path, server):
         ),
     )
     line = assert_one_line(crawl(tmp_path, "a", "b", site=server.url("/good"), code=2))
-    assert line.startswith("the spiders a and b want different values of delay (2.0, 3.0), which they share in one run")
+    assert line.startswith("the spiders a and b have different values of delay (2.0, 3.0), which they must share")
     crawl(tmp_path, "a", "b", site=server.url("/good"), more=("--delay", "0"))
 
 

@@ -356,7 +356,7 @@ def test_crawler_crawl_needs_a_running_crawl():
             await self.crawler.crawl(Request("http://a.example/"))
             yield Request("http://a.example/")
 
-    with pytest.raises(Exception, match="no crawl runs yet"):
+    with pytest.raises(Exception, match="the crawl is not running yet"):
         crawled(Early, [])
 
 

@@ -303,7 +303,7 @@ class BookData:
         (BookModel, {"price": "x", "tags": ["a", "b", "c"]}, "; and 2 more (BookModel)"),
         (BookAttrs, {"title": "A", "price": "n/a"}, 'price: expected float, got "n/a" (BookAttrs)'),
         (BookAttrs, {"price": 1.0}, "title: is missing (BookAttrs)"),
-        (BookAttrs, {"title": "A", "isbn": 1}, "isbn: is no field (BookAttrs)"),
+        (BookAttrs, {"title": "A", "isbn": 1}, "isbn: is not a field (BookAttrs)"),
         (BookData, {"price": 1.0}, "title: is missing (BookData)"),
     ],
 )

@@ -111,7 +111,7 @@ def test_wrong_values_are_reported(kind: Any) -> None:
     loader.add_value("price", "n/a")
     with pytest.raises(BadItem, match=r'price: .*, got "n/a"'):
         loader.load_item()
-    with pytest.raises(BadItem, match=f"isbn: is no field \\({kind.__name__}\\)"):
+    with pytest.raises(BadItem, match=f"isbn: is not a field \\({kind.__name__}\\)"):
         loader.add_value("isbn", 1)
 
 

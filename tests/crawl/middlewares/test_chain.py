@@ -354,7 +354,7 @@ def test_a_method_with_wrong_arguments_is_refused_before_the_crawl(server):
         def process_request(self):
             pass
 
-    with pytest.raises(BadMiddleware, match=r"Wrong\.process_request\(\) does not take what it is called with"):
+    with pytest.raises(BadMiddleware, match=r"Wrong\.process_request\(\) cannot be called with its arguments"):
         crawled(server, downloader_middlewares={Wrong: 5})
 
 

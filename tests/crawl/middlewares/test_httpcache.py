@@ -462,7 +462,7 @@ def test_a_failing_cache_is_disabled_with_one_error(tmp_path: Path, caplog):
         assert (harness.take_counts()["retrieve_error"], len(harness.requests)) == (1, 3)
 
     run(scenario, store=SqliteCache(tmp_path))
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["the HTTP cache is not used any more"]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["the HTTP cache is no longer used"]
 
 
 def test_a_cancelled_download_leaves_the_cache_usable():

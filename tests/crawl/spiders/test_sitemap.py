@@ -176,7 +176,7 @@ def test_a_date_without_time_counts_for_the_whole_day() -> None:
 def test_a_body_that_is_no_sitemap_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert found(Shop(), "<!doctype html><p>no") == []
-    assert "http://shop.example/sitemap.xml is no sitemap" in caplog.text
+    assert "http://shop.example/sitemap.xml is not a sitemap" in caplog.text
 
 
 def test_a_sitemap_that_is_too_large_is_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -188,14 +188,14 @@ def test_nesting_of_indexes_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: 
     monkeypatch.setattr(module, "NESTED_MAX", 3)
     assert found(Shop(), index("/next.xml"), depth=2) == [("/next.xml", "_parse_sitemap")]
     assert found(Shop(), index("/next.xml"), depth=3) == []
-    assert "is an index inside 3 others" in caplog.text
+    assert "is an index inside 3 other indexes" in caplog.text
     assert found(Shop(), urlset("/1"), depth=3) == [("/1", "")]
 
 
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"sitemap_urls": "http://x/"}, "sitemap_urls of Shop is text: write a list, ['http://x/']"),
+        ({"sitemap_urls": "http://x/"}, "sitemap_urls of Shop is a string: write a list, ['http://x/']"),
         ({"sitemap_rules": [("[", "parse")]}, "sitemap_rules of Shop: '[' is not a regular expression"),
         (
             {"sitemap_rules": [("", "parse_itm")]},

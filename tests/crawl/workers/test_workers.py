@@ -20,7 +20,7 @@ from lycosa.crawl.engine.visit import Completed
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.workers import messages
-from lycosa.crawl.workers.counts import SharedStats, WorkerCounts, add_stats
+from lycosa.crawl.workers.counts import WorkerCounts, WorkerStatsCollector, add_stats
 from lycosa.crawl.workers.messages import LIMITS, OWNER_METHODS, HostAccess, KeyStored, WorkerStats, send_outcome
 from lycosa.crawl.workers.remote import (
     CookieBroadcast,
@@ -103,7 +103,7 @@ def test_results_that_cannot_be_sent_are_a_failure_of_their_page(outcome: Comple
     found = sent_outcome(outcome, 1000)
     assert isinstance(found, Failed)
     assert found.retry_at is None
-    assert "its results cannot be handed to the process that writes them: " in found.reason
+    assert "its results cannot be sent to the process that writes them: " in found.reason
     assert reason in found.reason
 
 
@@ -153,7 +153,7 @@ def test_a_page_is_dead_only_if_it_was_the_only_one_of_its_worker() -> None:
 def test_stats_of_workers_are_merged_by_their_kind() -> None:
     total, run = StatsCollector(), RunStats(0.0)
     for number in (1, 2):
-        stats = SharedStats()
+        stats = WorkerStatsCollector()
         counts = WorkerCounts(stats, RunStats(0.0), lambda: 0)
         stats.inc_value("sum", number)
         stats.max_value("most", number)
@@ -168,7 +168,7 @@ def test_stats_of_workers_are_merged_by_their_kind() -> None:
 
 def test_skipped_links_dropped_items_and_hints_are_sent_once() -> None:
     stats = RunStats(0.0)
-    counts = WorkerCounts(SharedStats(), stats, lambda: 7)
+    counts = WorkerCounts(WorkerStatsCollector(), stats, lambda: 7)
     stats.skip("scope")
     stats.dropped, stats.known_links = 2, 3
     stats.note("a hint")
@@ -187,7 +187,7 @@ def test_stats_with_keys_of_any_type_are_sent() -> None:
 @pytest.mark.parametrize(("name", "value"), [("many", 1 << 70), ("half \udc80", 1)])
 def test_stats_that_cannot_be_sent_are_lost_and_logged(caplog: pytest.LogCaptureFixture, name: str, value: int) -> None:
     async def run() -> None:
-        stats, connection = SharedStats(), Connection(LIMITS, OWNER_METHODS)
+        stats, connection = WorkerStatsCollector(), Connection(LIMITS, OWNER_METHODS)
         frontier = RemoteFrontier(connection, RemoteAddresses())
         visits = VisitRunner(connection, frontier, RecentFingerprints(), RunStats(0.0), CookieBroadcast())
         visits.begin(None, [], WorkerCounts(stats, RunStats(0.0), lambda: 0))  # type: ignore[arg-type]

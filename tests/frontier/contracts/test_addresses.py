@@ -87,8 +87,8 @@ def test_the_hosts_of_an_address_share_its_delay(new_unpartitioned: Open) -> Non
     run(scenario())
 
 
-def test_the_delays_that_a_request_keeps_are_those_of_its_host_and_of_its_address(new_local: Open) -> None:
-    """A worker that starts requests in several processes has to keep these delays."""
+def test_a_request_has_the_delays_of_its_host_and_of_its_address(new_local: Open) -> None:
+    """A worker that starts requests in several processes must keep these delays."""
 
     async def scenario() -> None:
         host, other = HOSTS[:2]
@@ -126,7 +126,7 @@ def test_a_slot_that_one_host_cannot_use_goes_to_another(new_unpartitioned: Open
     run(scenario())
 
 
-def test_a_host_with_a_new_address_has_its_limits(new_unpartitioned: Open) -> None:
+def test_a_host_with_a_new_address_gets_the_limits_of_that_address(new_unpartitioned: Open) -> None:
     async def scenario() -> None:
         frontier = new_unpartitioned(replace(PLAIN, concurrency_per_ip=1))
         await share_address(frontier, 100.0)

@@ -1,6 +1,6 @@
 """The contract of the operations on a frontier (F2, F6, C8), directly and through the socket of its owner.
 
-See `frontier.ports.FrontierOperations`. The same suite for each back end and each way to reach it.
+See `frontier.ports.FrontierOperations`. The same tests run for each back end and each way to reach it.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def test_each_listing_has_all_rows_that_are_only_in_memory(tmp_path: Path, monke
 
 @pytest.mark.parametrize("scan_rows", [40, 150])
 def test_rows_deleted_in_memory_hide_no_others(tmp_path: Path, monkeypatch, scan_rows: int) -> None:
-    """A slice full of deleted rows must end at the last changed row that was read, not behind it."""
+    """A slice full of deleted rows must end at the last changed row that was read, not after it."""
     monkeypatch.setattr(embedded, "SCAN_ROWS", scan_rows)
     half = scan_rows // 2
     names = [f"http://h{number}.example:80" for number in range(6)]
@@ -252,7 +252,7 @@ def test_rows_deleted_in_memory_hide_no_others(tmp_path: Path, monkeypatch, scan
     asyncio.run(scenario())
 
 
-def test_of_two_equal_records_only_the_leased_one_is_listed_as_leased(run_scenario: Callable[..., None]) -> None:
+def test_only_the_leased_one_of_two_equal_records_is_listed_as_leased(run_scenario: Callable[..., None]) -> None:
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, dont_filter=True), url(1, dont_filter=True)])
         first, _ = await frontier.lease(2, 5.0)
@@ -398,7 +398,7 @@ async def requeue_all(operations: Any, selection: Selection, into: str | None = 
         cursor = next_cursor
 
 
-def test_dead_urls_are_requeued_with_all_their_attempts(run_scenario: Callable[..., None]) -> None:
+def test_dead_urls_are_requeued_with_their_attempts_reset(run_scenario: Callable[..., None]) -> None:
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(number) for number in range(5)])
         for lease in await frontier.lease(5, 100.0):
@@ -560,9 +560,7 @@ def test_verify_and_compact(run_scenario: Callable[..., None]) -> None:
 
 @pytest.mark.parametrize("run_scenario", LOCAL, indirect=True)
 def test_a_finished_time_segment_is_archived_once_a_later_one_has_started(run_scenario: Callable[..., None]) -> None:
-    """Also if nothing else is to be committed, and also a segment that was archived manually. On Redis only
-    manually.
-    """
+    """Even if nothing else is to be committed, or it was archived manually. On Redis it is only archived manually."""
 
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="2026-11-21T08"), url(2, segment="2026-11-21T09")])

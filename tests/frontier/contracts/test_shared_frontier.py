@@ -108,7 +108,7 @@ def test_the_description_of_a_crawl_is_that_of_all_its_workers(join: Join) -> No
         await two.crawl.describe(Description(name="shop", key=["path"], seeds=["http://b.example/"]))
         seeds = ["http://a.example/", "http://b.example/"]
         assert await one.crawl.description() == Description(name="shop", key=["path"], seeds=seeds)
-        await one.crawl.describe(Description(imported=True), begins=True)
+        await one.crawl.describe(Description(imported=True), keep_existing=True)
         assert await one.crawl.description() == Description(name="shop", key=["path"], seeds=seeds), (
             "the description of a worker is kept"
         )

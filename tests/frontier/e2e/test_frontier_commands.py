@@ -565,7 +565,7 @@ def test_explain_names_the_command_that_starts_an_imported_state(frontier):
     frontier("import", seeds(), "--state", "a state")
     explanation = frontier("explain", f"{SITE}/1", "--state", "a state").out
     assert "no crawl has been started here: lycosa crawl START-URL --state 'a state' starts one" in explanation
-    assert "does not run" not in explanation
+    assert "is not running" not in explanation
 
 
 @pytest.mark.parametrize("step", ["lock", "database", "description"])

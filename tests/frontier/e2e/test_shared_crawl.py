@@ -485,7 +485,7 @@ def test_missing_packages_are_reported(tmp_path: Path, missing: tuple[str, ...],
     command = [sys.executable, "-c", WITHOUT_REDIS.format(missing=missing), *arguments.split()]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "lycosa: a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'\n"
+    assert done.stderr == "lycosa: Redis support needs the packages redis and hiredis: pip install 'lycosa[redis]'\n"
 
 
 def running_items(home: Path, files: str = "*.jsonl") -> list[str]:
@@ -526,5 +526,5 @@ def test_a_worker_of_another_spider_is_refused(tmp_path: Path, redis) -> None:
     assert lycosa("worker", "shop.py", *options, "--state", "1", cwd=tmp_path).returncode == 1
     done = lycosa("worker", "news.py", *options, "--state", "2", cwd=tmp_path)
     assert done.returncode == 3
-    assert "is one of spider shop, not of spider news: give another --crawl-name" in done.stderr
+    assert "belongs to spider shop, not to spider news: give another --crawl-name" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

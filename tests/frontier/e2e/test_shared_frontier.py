@@ -97,7 +97,7 @@ def test_done_urls_that_are_not_stored_cannot_be_fetched_again(tmp_path: Path, s
         assert "never seen" in run_command("explain", f"{site.url}/other").stdout
         assert "keep_done=true" in run_command("requeue", "--done", code=2).stderr
         assert "-s keep_done=true" in crawl(site, server, tmp_path, "--refresh", "1s", code=2)
-        assert "was begun without keep_done" in crawl(site, server, tmp_path, *KEEP, code=3)
+        assert "was started without keep_done" in crawl(site, server, tmp_path, *KEEP, code=3)
 
 
 def test_dead_urls_are_exported_and_requeued(tmp_path: Path, server, run_command) -> None:
@@ -134,7 +134,7 @@ def test_a_crawl_may_start_with_imported_urls(tmp_path: Path, server, run_comman
     other = lycosa(
         "crawl", "http://127.0.0.1:9/", *options[2:], "--fingerprint-rules", "sort", "--state", "other", cwd=tmp_path
     )
-    assert "not of start URLs (--fingerprint-rules sort): give another --crawl-name" in other.stderr
+    assert "not to start URLs (--fingerprint-rules sort): give another --crawl-name" in other.stderr
     assert other.returncode in (2, 3)
 
 

@@ -77,7 +77,7 @@ def test_crawl_is_watched_and_seeded_while_a_worker_is_killed(tmp_path: Path, re
         first = seed(running, "--file", "seeds.lines", LYCOSA_PARTITIONS="2")
         assert (first.returncode, first.stdout) == (1, "1 URL queued, 0 already known, 1 invalid line skipped\n")
         assert f"Started crawl '{running.name}' in {redis.url}; workers can join." in first.stderr
-        assert "no worker is running; the next one fetches them" in first.stderr
+        assert "no worker is running; the next worker fetches the URLs" in first.stderr
         with start_command("top", running.frontier, "--json", "--crawl-name", running.name, cwd=watched) as watching:
             run(running, watching)
             check_views(watching)

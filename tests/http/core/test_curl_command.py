@@ -142,7 +142,7 @@ def test_meaning_of_options(command, expected):
     ("command", "complaint"),
     [
         ("", "begins with curl"),
-        ("carl http://h/", "begins with curl, this one with 'carl'"),
+        ("carl http://h/", "begins with curl, not with 'carl'"),
         ("curl", "no URL"),
         ("curl -X", "-X|--request needs a value"),
         ("curl --heder 'A: 1' http://h/", "unknown curl option '--heder': did you mean --header"),

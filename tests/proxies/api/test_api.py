@@ -377,7 +377,7 @@ def test_a_late_release_is_refused_and_counted() -> None:
         late = lease(server, lease_s=5)
         now.now += 6
         status, result = call(server, "POST", f"/api/leases/{late['id']}/release", {"outcomes": [{"status": 403}]})
-        assert (status, "over" in result["error"]) == (410, True)
+        assert (status, "has ended" in result["error"]) == (410, True)
         _, result = call(server, "GET", "/api/targets")
         assert (result["targets"][0]["leaked"], result["targets"][0]["stale"]) == (1, 1)
         assert result["targets"][0]["states"]["cooling"] == 0

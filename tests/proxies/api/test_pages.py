@@ -131,7 +131,7 @@ def test_a_target_is_explained_for_a_request_with_tags(site: Server) -> None:
 
 
 def test_viewing_an_unknown_target_does_not_add_it(site: Server) -> None:
-    assert "No proxy was requested for this target yet" in site.get("/target?name=new.example").text
+    assert "No proxy has been requested for this target yet" in site.get("/target?name=new.example").text
     assert "new.example" not in site.get("/").text
     evil = site.get(f"/target?name={quote(EVIL)}")
     assert (evil.status, "<script>alert" in evil.text) == (200, False)

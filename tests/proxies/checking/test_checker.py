@@ -177,7 +177,7 @@ def test_a_proxy_that_answers_in_place_of_the_judge_is_not_alive() -> None:
             findings = await check_proxies(checker, parse_proxy(first), parse_proxy(second))
             logged_in, refused = (findings[parse_proxy(url).key] for url in (first, second))
             assert (logged_in.alive, logged_in.changes) == (False, ("page",))
-            assert (refused.alive, refused.changes, refused.problem) == (False, (), "answered 403 for the judge")
+            assert (refused.alive, refused.changes, refused.problem) == (False, (), "answered 403 instead of the judge")
 
     run(None, scenario)
 
@@ -219,13 +219,13 @@ def test_pages_of_sites_are_validated(certificate: Certificate) -> None:
                 await pool.add([mine])
                 (finding,) = [each async for each in check_pool(pool, checker, lambda: 1e12)]
                 assert finding.sites["good.example"] == ""
-                assert finding.sites["other.example"] == "page without what must be in it"
+                assert finding.sites["other.example"] == "page lacks a required text"
                 assert finding.sites["gone.example"].startswith("answered ")
                 assert await pool.acquire("good.example")
                 with pytest.raises(NoProxy):
                     await pool.acquire("other.example")
                 (view,) = await pool.proxies("other.example")
-                assert view.reason == "check: page without what must be in it"
+                assert view.reason == "check: page lacks a required text"
 
     asyncio.run(main())
 

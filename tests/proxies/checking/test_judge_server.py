@@ -161,7 +161,7 @@ def test_key_and_certificate_are_readable_by_the_owner_only(tmp_path: Path) -> N
     for secret in (KEY_FILE, "judge.key"):
         assert (tmp_path / secret).stat().st_mode & 0o077 == 0
     (tmp_path / "judge.key").write_text("short")
-    with pytest.raises(UsageError, match="has no key of a judge"):
+    with pytest.raises(UsageError, match="has no judge key"):
         load_or_create_key(tmp_path)
     (tmp_path / KEY_FILE).write_text("nonsense")
     with pytest.raises(UsageError, match="are not a certificate and its key"):

@@ -213,7 +213,7 @@ def test_a_proxy_whose_removal_was_interrupted_by_a_kill_is_not_leased(redis: An
             try:
                 (lease,) = await other.acquire(SITE)
             except NoProxy as error:
-                assert "was removed" in str(error)
+                assert "has just been removed" in str(error)
                 refused += 1
             else:
                 assert lease.proxy == both[1].proxy

@@ -86,7 +86,7 @@ async def start_proxies(stack: AsyncExitStack, count: int, **options: Any) -> li
 
 
 def write_list(folder: Path, proxies: list[Any], name: str = "proxies.txt") -> str:
-    urls = [getattr(each, "url_with_secrets", None) or getattr(each, "url", each) for each in proxies]
+    urls = [getattr(each, "url_with_login", None) or getattr(each, "url", each) for each in proxies]
     (folder / name).write_text("".join(f"{url}\n" for url in urls))
     return str(folder / name)
 
@@ -540,7 +540,7 @@ def test_invalid_lines_of_a_list_are_reported_and_skipped(tmp_path, caplog):
             assert summary.reasons == {"200": 1}
         counts = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
         assert len(counts) == 1
-        assert "2 left out, first line 2: ftp:// is not a kind of proxy" in counts[0]
+        assert "2 lines skipped; the first: line 2: ftp:// is not a kind of proxy" in counts[0]
         assert "secret" not in caplog.text
 
     run(scenario)

@@ -220,7 +220,7 @@ def test_the_number_and_values_of_reports_are_limited(monkeypatch: pytest.Monkey
 )
 def test_targets_sessions_and_tags_are_validated(target: str, options: dict[str, object]) -> None:
     async def scenario(pool: Pool, _: ManualClock) -> None:
-        with pytest.raises(UsageError, match="write a text of 1 to 255 characters"):
+        with pytest.raises(UsageError, match="write a string of 1 to 255 characters"):
             async with pool.lease(target, **options):  # type: ignore[arg-type]
                 pass
         for lease_s in (0.0, float("nan"), 1e6):

@@ -98,7 +98,7 @@ def test_without_a_working_proxy_the_crawl_ends_with_3_and_resumes_later(tmp_pat
         (["--proxy-pool", "proxies.txt", "--processes", "2"], "is in the memory of one process"),
         (["--proxy-pool", "memory:"], "memory: stays empty: write [[proxies.sources]] into lycosa.toml"),
         (["--proxy-pool", "a" * 300], "is not a pool of proxies: the name is too long"),
-        (["--proxy-pool", "."], "there is no pool in .: lycosa proxies add FILE --pool . makes one"),
+        (["--proxy-pool", "."], "there is no pool in .: lycosa proxies add FILE --pool . creates one"),
         (["--proxy-pool", "ann:secret@gate.example:80/list.txt"], "there is no file ...@gate.example:80/list.txt"),
         (
             ["--proxy-pool", "bad.txt"],
@@ -131,7 +131,7 @@ def test_a_mistyped_pool_is_an_error_and_creates_nothing(tmp_path, words):
     assert done.returncode == 2
     assert_one_line(done.stderr)
     what = "there is no pool in nosuch/deep/pool, nor a file of this name"
-    assert f"{what}: lycosa proxies add FILE --pool nosuch/deep/pool makes one" in done.stderr
+    assert f"{what}: lycosa proxies add FILE --pool nosuch/deep/pool creates one" in done.stderr
     assert not (tmp_path / "nosuch").exists()
 
 
@@ -140,7 +140,7 @@ MISTYPED = {
     "lists/Buyed.TXT": "there is no file lists/Buyed.TXT: did you mean lists/buyed.csv?",
     "nothing.json": "there is no file nothing.json, and no pool of this name",
     "lists/other": "there is no pool in lists/other, nor a file of this name: lycosa proxies add FILE --pool",
-    "poool": "there is no pool in poool: did you mean pool? lycosa proxies add FILE --pool poool makes one",
+    "poool": "there is no pool in poool: did you mean pool? lycosa proxies add FILE --pool poool creates one",
 }
 
 
@@ -162,7 +162,7 @@ def test_an_empty_pool_without_sources_is_an_error(tmp_path, words):
     done = lycosa(*words, "empty", cwd=tmp_path)
     assert done.returncode == 2
     assert_one_line(done.stderr)
-    assert "the pool empty has no proxies, and the project no [[proxies.sources]]: lycosa proxies add" in done.stderr
+    assert "the pool empty has no proxies, and the project has no [[proxies.sources]]: lycosa proxies" in done.stderr
 
 
 @pytest.mark.proxies

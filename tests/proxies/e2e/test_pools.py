@@ -66,7 +66,7 @@ def test_a_missing_pool_on_a_server_is_an_error_or_created_on_request(redis) -> 
                 await open_pool(address)
         await (await open_pool(address, create=True)).close()
         await (await open_pool(address)).close()
-        with pytest.raises(UsageError, match=r"pool=mistyped has no proxies, and the project no \[\[proxies\.sources"):
+        with pytest.raises(UsageError, match=r"pool=mistyped has no proxies, and the project has no \[\[proxies"):
             await open_for_leasing(address, None, Path("/"))
 
     asyncio.run(main())
@@ -97,7 +97,7 @@ def test_an_empty_pool_is_an_error_unless_the_project_has_sources(tmp_path: Path
     async def main() -> None:
         await (await open_pool(tmp_path / "pool", create=True)).close()
         with pytest.raises(
-            UsageError, match=r"has no proxies, and the project no \[\[proxies\.sources\]\]: lycosa proxies"
+            UsageError, match=r"has no proxies, and the project has no \[\[proxies\.sources\]\]: lycosa proxies"
         ):
             await open_for_leasing(tmp_path / "pool", None, tmp_path)
         (tmp_path / "lycosa.toml").write_text('[[proxies.sources]]\nname = "a"\nkind = "file"\npath = "p"\n')

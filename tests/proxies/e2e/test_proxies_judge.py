@@ -75,8 +75,8 @@ def test_the_address_has_the_public_name_and_no_tls_port_without_tls() -> None:
     [
         (["--bind", "8300"], "--bind 8300: write ADDR:PORT"),
         (["--bind", "127.0.0.1:http"], "write ADDR:PORT"),
-        (["--bind", "0.0.0.0:0"], "reach it with --public HOST"),
-        (["--bind", "[::]:0"], "reach it with --public HOST"),
+        (["--bind", "0.0.0.0:0"], "use --public HOST for the name"),
+        (["--bind", "[::]:0"], "use --public HOST for the name"),
         (["--keep", "/proc/nowhere"], "--keep /proc/nowhere: "),
     ],
 )

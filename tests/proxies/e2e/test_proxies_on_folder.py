@@ -107,7 +107,7 @@ def test_logins_are_written_only_with_secrets(run: Run) -> None:
     for kind in ("lines", "json", "csv"):
         result = run("export", "--format", kind)
         assert "hunter2" not in result.out
-        assert result.err == "the logins of 1 of 3 were left out: --secrets writes them\n"
+        assert result.err == "the logins of 1 of 3 proxies were omitted: --secrets writes them\n"
         assert "socks5h://ann:hunter2@10.0.0.3:1080" in run("export", "--format", kind, "--secrets").out
 
 
@@ -143,7 +143,7 @@ def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path
     assert (result.code, result.out) == (2, "1 proxy added\n")
     assert result.err.splitlines() == [
         "bad.txt:2: 'nonsense' has no port: write host:port",
-        "bad.txt:4: 99999 is not a port: 1 to 65535",
+        "bad.txt:4: 99999 is not a port: write 1 to 65535",
         "bad.txt:5: the text after the address is not key=value",
     ]
     result = run("add", "bad.txt", "--strict", "--pool", str(tmp_path / "other"))
@@ -169,7 +169,7 @@ def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path
         (["add", "ftp://10.0.0.1:80"], "", "ftp:// is not a kind of proxy"),
         (["add", "-"], "", "there is no proxy in standard input"),
         (["add", "-"], "<html>", "standard input: this is a page (HTML, XML), not a list of proxies"),
-        (["add", "-"], "[1", "standard input: this is not JSON: line 1: it breaks off"),
+        (["add", "-"], "[1", "standard input: this is not JSON: line 1: unexpected end"),
         (["add", "http://127.0.0.1:1/list.txt"], "", "the list at http://127.0.0.1:1/list.txt cannot be fetched: "),
         (["add", "list.txt", "--tag", "Bad Name=x"], "", "--tag Bad Name=...: write a name in lower case"),
         (["add", "list.txt", "--tag", "country"], "", "--tag 'country': write NAME=VALUE"),
@@ -199,9 +199,9 @@ def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path
         (["judge", "--bind", "127.0.0.1:0", "--keep", ""], "", "'--keep': the value is empty"),
         (["judge", "--bind", "127.0.0.1:0", "--keep", "list.txt"], "", "--keep list.txt: not a folder"),
         (["judge", "--bind", "127.0.0.1:0", "--public", ""], "", "'--public': the value is empty"),
-        (["judge", "--bind", "127.0.0.1:0", "--public", "a b"], "", "--public a b: write a name or an address alone"),
-        (["judge", "--bind", "127.0.0.1:0", "--public", "http://a/"], "", "--public http://a/: write a name or an"),
-        (["judge", "--bind", "127.0.0.1:0", "--public", "a:80"], "", "--public a:80: write a name or an address alone"),
+        (["judge", "--bind", "127.0.0.1:0", "--public", "a b"], "", "--public a b: write only a name or an address"),
+        (["judge", "--bind", "127.0.0.1:0", "--public", "http://a/"], "", "--public http://a/: write only a name or"),
+        (["judge", "--bind", "127.0.0.1:0", "--public", "a:80"], "", "--public a:80: write only a name or an address"),
         (["ban", SITE, ""], "", "the pool has no proxy '': "),
         (["explain"], "", "explain needs TARGET"),
         (["nonsense"], "", "no such command"),
@@ -242,7 +242,7 @@ def test_a_ban_is_explained_with_its_reason_and_end_on_its_site_only(run: Run, p
     run("add", "list.txt")
     use_all(pool, Outcome(Blame.SITE, "429", rest_s=3000.0))
     result = run("explain", SITE)
-    assert result.out.splitlines()[0] == f"{SITE}: none would be leased now"
+    assert result.out.splitlines()[0] == f"{SITE}: no proxy would be leased now"
     assert all("(429)" in line for line in result.out.splitlines()[2:])
     assert {row["why"] for row in run("explain", SITE, "--json").rows} == {"cooling"}
     assert {row["why"] for row in run("explain", "b.example", "--json").rows} == {"next", "behind", "dearer"}
@@ -286,8 +286,8 @@ def test_proxies_are_banned_and_unbanned_by_hand(run: Run) -> None:
     assert (by_key[key]["why"], by_key[key]["reason"]) == ("banned", "complaint")
     assert sorted(row["why"] for row in by_key.values()) == ["banned", "cooling", "cooling"]
     assert run("unban", SITE, key).out == f"1 proxy unbanned on {SITE}\n"
-    assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next one is drawn from 1"
-    assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next one is drawn from 1"
+    assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next proxy is drawn from 1"
+    assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next proxy is drawn from 1"
 
 
 def test_an_address_with_several_logins_is_ambiguous(run: Run) -> None:
@@ -353,6 +353,6 @@ def test_invalid_time_spans_are_refused(text: str) -> None:
 def test_a_mistyped_pool_is_an_error_and_creates_nothing(run: Run, tmp_path: Path, words: list[str]) -> None:
     code, out, err = run(*words, "--pool", "nosuch/deep/pool")
     problem = "there is no pool in nosuch/deep/pool, nor a file of this name: "
-    problem += "lycosa proxies add FILE --pool nosuch/deep/pool makes one"
+    problem += "lycosa proxies add FILE --pool nosuch/deep/pool creates one"
     assert (code, out, err) == (2, "", f"lycosa: {problem}\n")
     assert not (tmp_path / "nosuch").exists()

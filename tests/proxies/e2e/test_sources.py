@@ -151,11 +151,11 @@ def test_a_failing_source_removes_nothing() -> None:
         async with open_refresher_for(pool, [mine], now=clock) as refresher:
             await refresher.refresh()
             for answer, problem in (
-                ("", "holds no proxy"),
+                ("", "has no proxies"),
                 ("<html>quota</html>", "is a page"),
                 ("HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n", "answered 503"),
                 ("HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n10.0.0.1:80\n", "connection lost"),
-                ("nonsense", "holds no proxy (line 1: "),
+                ("nonsense", "has no proxies (line 1: "),
             ):
                 lists.answers["/list"] = answer
                 clock.now += 1e6
@@ -268,7 +268,7 @@ def test_redirects_are_followed_without_secrets() -> None:
         ("def proxies():\n    raise SystemExit(3)", "failed: SystemExit: 3"),
         ("def other(): pass", "failed: AttributeError"),
         ("import no_such_module", "failed: ModuleNotFoundError"),
-        ("def proxies():\n    yield 7", "holds no proxy (line 1: neither an address nor an object)"),
+        ("def proxies():\n    yield 7", "has no proxies (line 1: neither an address nor an object)"),
         ("def proxies(", "failed: SyntaxError"),
         (
             "from lycosa.core.errors import FetchTimeout\ndef proxies():\n    raise FetchTimeout('slow')",

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lycosa.app.proxies.gateway import trusting
+from lycosa.app.proxies.gateway import trusted_tls_context
 from tests.proxies.gateway.harness import GET_AND_CLOSE, OK, RunningGateway, respond
 from tests.proxies.gateway.test_tunnels import CONNECT, HTTP, OPENED, accept_tunnel
 
@@ -26,7 +26,7 @@ def test_a_request_and_a_tunnel_go_through_a_tls_proxy(run_on_both_loops, certif
         assert await reader.readexactly(len(content)) == content
         writer.close()
 
-    run_on_both_loops(scenario, tls=trusting(certificates.folder / "ca.pem"))
+    run_on_both_loops(scenario, tls=trusted_tls_context(certificates.folder / "ca.pem"))
 
 
 def test_a_slow_side_pauses_the_other(run_on_both_loops, certificates):
@@ -54,7 +54,7 @@ def test_a_slow_side_pauses_the_other(run_on_both_loops, certificates):
         assert pieces == [b"x" * 99_990 + b"%09d\n" % (100_000 * number) for number in range(300)]
         writer.close()
 
-    run_on_both_loops(scenario, tls=trusting(certificates.folder / "ca.pem"))
+    run_on_both_loops(scenario, tls=trusted_tls_context(certificates.folder / "ca.pem"))
 
 
 @pytest.mark.parametrize("name", ["self-signed", "other", "expired"])
@@ -66,4 +66,4 @@ def test_a_proxy_with_a_wrong_certificate_is_not_trusted(run, certificates, name
         assert b"proxy not reached: TLS failed (certificate verify failed)" in answer.replace(b"_", b" ")
         assert proxy.received in ([], [b""])  # and got no password
 
-    run(scenario, attempts=1, tls=trusting(certificates.folder / "ca.pem"))
+    run(scenario, attempts=1, tls=trusted_tls_context(certificates.folder / "ca.pem"))

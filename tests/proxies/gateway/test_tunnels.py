@@ -7,7 +7,7 @@ from base64 import b64encode
 
 import pytest
 
-from lycosa.app.proxies.gateway import allow_connections
+from lycosa.app.proxies.gateway import raise_open_files_limit
 from lycosa.proxies.core.gateway.access_rules import AccessRules, NamePolicy
 from lycosa.proxies.core.gateway.limits import Limits
 from lycosa.proxies.core.policy import TargetPolicy
@@ -296,7 +296,7 @@ def test_a_slow_side_pauses_the_other(run_on_both_loops):
 @pytest.mark.parametrize("tunnels", [100, pytest.param(1_000, marks=pytest.mark.prove)])
 def test_many_tunnels_at_a_time(run, tunnels: int):
     async def scenario(gateway: RunningGateway) -> None:
-        allow_connections(Limits())
+        raise_open_files_limit(Limits())
         await gateway.add_proxy(HTTP)
         opened = []
         for _ in range(tunnels):

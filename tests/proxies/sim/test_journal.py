@@ -179,7 +179,7 @@ def test_records_of_another_pool_are_refused() -> None:
     with pytest.raises(KeyError):
         restore(image, records[:1] + records[2:], TargetPolicy())
     repeated = [*records, records[-1]]
-    with pytest.raises(ValueError, match=r"^the lease \d+ of c\.example was \d+$"):
+    with pytest.raises(ValueError, match=r"^the lease of c\.example has token \d+, but \d+ in the journal$"):
         restore(image, repeated, TargetPolicy())
 
 

@@ -38,7 +38,7 @@ PORT = [name for name in dir(MemoryQueue) if not name.startswith("_")]
 
 
 class TwoHandles:
-    """One queue with two handles: items are put through one, everything else goes through the other."""
+    """One queue with two handles: items are put through one, all other calls go through the other."""
 
     def __init__(self, kind: type[Queue], path, maxsize: int, **options: Any) -> None:
         self._putter, self._getter = kind(path, maxsize, **options), kind(path)
@@ -564,7 +564,7 @@ def test_items_of_equal_priority_keep_their_order(make):
 @pytest.mark.parametrize("item", [None, {}, (), (None, 1), float("nan"), 1 << 63, b"x"])
 def test_an_item_without_a_priority_is_refused(make, item):
     q = make(order=Order.PRIORITY)
-    with pytest.raises(TypeError, match="no priority"):
+    with pytest.raises(TypeError, match="is not a priority"):
         q.put(item)
 
 
@@ -848,7 +848,7 @@ def test_an_invalid_bound_is_refused_and_changes_nothing(make, wrong):
 @pytest.mark.parametrize("scheme", ["rdis", "http"])
 def test_an_unknown_url_scheme_is_not_taken_for_a_folder(tmp_path, monkeypatch, scheme):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=f"^{scheme}://host/0 is no queue: write a folder, or redis://"):
+    with pytest.raises(UsageError, match=f"^{scheme}://host/0 is not a queue: give a folder, or redis://"):
         Queue(f"{scheme}://:secret@host/0?queue=jobs")
     assert not list(tmp_path.iterdir())
 

@@ -30,8 +30,8 @@ from tests.queues.e2e.members import LONG_S, members, wait_until
 from tests.queues.e2e.queue_members import KINDS
 
 PROMPT_S = 10.0
-"""The longest time until a returned item is taken, on a busy machine. Measured: a few milliseconds, and less than two
-seconds on Redis, where a killed process is recognized by its silence only."""
+"""Maximum time until a returned item is taken, on a busy machine. Measured: a few milliseconds, and less than two
+seconds on Redis, where a killed process is only detected by its silence."""
 
 
 @pytest.fixture

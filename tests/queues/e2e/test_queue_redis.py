@@ -395,7 +395,7 @@ def test_tls_connections_and_their_errors(redis):
             assert queue.get() == "a"
         with refused(UsageError, "the certificate of the server is not trusted; name its authority with ca=FILE"):
             Queue(f"{server.url}?queue=q")
-        with refused(UsageError, "ca=/nowhere is no file"):
+        with refused(UsageError, "ca=/nowhere is not a file"):
             Queue(f"{server.url}?queue=q&ca=/nowhere")
         with refused(StorageError, "does it want TLS, rediss://"):
             Queue(f"redis://127.0.0.1:{server.port}?queue=q")
@@ -443,8 +443,8 @@ def test_a_name_with_other_content_is_refused(redis, url):
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("redis://host", "say which queue, redis://host.queue=NAME"),
-        ("redis://:secret@host?queue={a}", "say which queue"),
+        ("redis://host", "name the queue, as in redis://host.queue=NAME"),
+        ("redis://:secret@host?queue={a}", "name the queue"),
         ("redis://:secret@host?queue=a&db=7", "unknown option 'db'"),
         ("redis://:secret@host/name?queue=a", "/name is not a database; write a number"),
         ("redis+cluster://host:1/1?queue=a", "/1 is not a database; write none"),

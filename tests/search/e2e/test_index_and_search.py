@@ -70,7 +70,7 @@ def test_build_continues_at_its_position(items, capsys):
     err = run(capsys, "index", "build", "--index", "index", "items.jsonl")[2]
     assert "2 items indexed" in err
     assert "1 line skipped: not a JSON object" in err
-    assert "the last line is not complete yet" in err
+    assert "the last line is incomplete" in err
     assert "index: 21 documents" in err
 
 
@@ -120,7 +120,7 @@ def test_search_reports_no_results(index, capsys):
 
 
 def test_search_reports_partial_matches(index, capsys):
-    assert "no page has all of these words" in run(capsys, "search", "common zebra", "--index", index)[2]
+    assert "no page has all of the words" in run(capsys, "search", "common zebra", "--index", index)[2]
 
 
 def test_the_index_may_come_from_the_settings(index, capsys, monkeypatch):

@@ -208,7 +208,7 @@ def test_a_second_writer_with_the_same_state_makes_the_first_one_fail(stream):
         second = stream.sink()
         await second.open(committed)
         put(first, 2)
-        with pytest.raises(StorageError, match="another process has opened it since with a copy of this state"):
+        with pytest.raises(StorageError, match="another process has since opened it with a copy of this state"):
             await first.flush()
         put(second, 3)
         await second.flush()
@@ -241,7 +241,7 @@ def test_the_stored_positions_are_bounded(stream):
     positions = asyncio.run(write())
     message = str(refused(stream.sink(), positions[0]))
     flushes_kept = redis_stream.FLUSHES_KEPT
-    assert f"has {5 * flushes_kept} items that the state of this crawl does not know, an old copy" in message
+    assert f"has {5 * flushes_kept} items that are not in the state of this crawl, which is an old copy" in message
     assert len(stream.items()) == 5 * flushes_kept, "refused, and cut all the same"
     asyncio.run(run(stream.sink(), positions[-flushes_kept]))
     assert stream.items() == list(range(5 * flushes_kept - flushes_kept + 1))
@@ -564,7 +564,7 @@ def test_sync_needs_a_server_that_syncs(own_stream, stream):
 
 def test_a_key_that_is_not_a_stream_is_refused_and_not_changed(stream):
     stream.cli("SET", stream.name, "mine")
-    assert "a string has this name, no stream; give another stream=" in str(refused(stream.sink()))
+    assert "this is a string, not a stream; give another stream=" in str(refused(stream.sink()))
     assert stream.cli("GET", stream.name) == "mine"
 
 
@@ -576,7 +576,7 @@ def test_a_key_that_is_not_a_stream_is_refused_and_not_changed(stream):
             "redis://127.0.0.1:1/0",
             "redis://127.0.0.1:1/0?stream=s: the connection was refused: is Redis running there?",
         ),
-        ({}, "redis://127.0.0.1:{port}/600", "the server has no database of this number"),
+        ({}, "redis://127.0.0.1:{port}/600", "the server has no database with this number"),
         ({}, "rediss://127.0.0.1:{port}/0", "without TLS write redis://"),
         ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server refuses this user and password, or none"),
         ({"password": "secret"}, "redis://:secrets@127.0.0.1:{port}/0", "the server refuses this user and password"),
@@ -599,7 +599,7 @@ def test_an_unusable_server_is_reported_in_one_line(server, address, message, mo
 
 def test_a_missing_ca_file_is_refused(stream):
     address = f"{stream.address}&ca=/nowhere.pem".replace("redis:", "rediss:")
-    assert "ca=/nowhere.pem is no file" in str(refused(RedisStreamSink(address, "crawl", print)))
+    assert "ca=/nowhere.pem is not a file" in str(refused(RedisStreamSink(address, "crawl", print)))
 
 
 def test_password_and_tls():
@@ -615,7 +615,7 @@ def test_missing_packages_are_reported(stream, monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     found = refused(stream.sink())
     assert isinstance(found, UsageError)
-    assert str(found) == "a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'"
+    assert str(found) == "Redis support needs the packages redis and hiredis: pip install 'lycosa[redis]'"
 
 
 @pytest.mark.parametrize("form", ["redis://127.0.0.1:{}", "redis+cluster://127.0.0.1:{}"])

@@ -43,10 +43,10 @@ def test_the_text_of_a_url_has_no_secrets(address, text):
         ("redis://host/0?queue=a", "unknown option 'queue'; write stream=, maxlen= only"),
         ("redis://host/items", "/items is not a database; write a number (a stream: redis://HOST:6379/0?stream=NAME)"),
         ("redis://:secret@[host?stream=a", "not the address of a Redis"),
-        ("redis://host?stream=a&maxlen=0", "maxlen=0 is no number of entries; write maxlen=1000000"),
-        ("redis://host?stream=a&maxlen=", "maxlen= is no number"),
-        ("redis://host?stream=a&maxlen=10k", "maxlen=10k is no number"),
-        ("redis://host?stream=a&maxlen=" + "9" * 5000, "is no number"),
+        ("redis://host?stream=a&maxlen=0", "maxlen=0 is not a valid number of entries; write maxlen=1000000"),
+        ("redis://host?stream=a&maxlen=", "maxlen= is not a valid number"),
+        ("redis://host?stream=a&maxlen=10k", "maxlen=10k is not a valid number"),
+        ("redis://host?stream=a&maxlen=" + "9" * 5000, "is not a valid number"),
     ],
 )
 def test_invalid_urls_are_refused_without_secrets(address, message):
@@ -65,5 +65,5 @@ def test_redis_urls_are_distinguished_from_files(output, expected):
 
 
 def test_a_stream_name_of_crawl_keys_is_refused():
-    with pytest.raises(UsageError, match="names that begin with lycosa: are for crawls"):
+    with pytest.raises(UsageError, match="names that begin with lycosa: are reserved for crawls"):
         read_address("redis://127.0.0.1/0?stream=lycosa:crawls")

@@ -1,12 +1,12 @@
 """Leases proxies of a pool for the transfers of this process: waits for them, renews and releases them.
 
-A request does not fail because no proxy is free. It waits a little and keeps its place; then it gives the place back
-and is retried later (`NoProxyYet`): soon where proxies were leased lately, and at once where enough requests wait, so
-that hosts with free proxies go on. When no proxy has worked for too long, the crawl ends (`CloseSpider`) and can be
-resumed.
+A request does not fail because no proxy is free. It waits for a while and keeps its slot. If it gets no proxy, it frees
+the slot and is retried later (`NoProxyYet`), sooner if the target had leases recently. If enough requests already wait
+for the target, it frees the slot at once, so that hosts with free proxies can use it. If no proxy has worked for too
+long, the crawl ends (`CloseSpider`) and can be resumed.
 
-A lease ends with its transfer, also when that is cancelled. Leases of a killed process end with their `lease_s`, by the
-policy of the target.
+A lease ends with its transfer, even if that is cancelled. The leases of a killed process expire after the `lease_s` of
+the target's policy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 log = logging.getLogger(__name__)
 
 CLOSE_MAX_S = 5.0
-"""The time to release proxies at the end; the leases of the others expire."""
+"""Maximum time to release proxies at the end. Leases that are not released by then expire."""
 
 RENEW_MIN_S = 0.05
 
@@ -35,9 +35,9 @@ RulesOf = Callable[[str], Sequence[OutcomeRule]]
 
 
 class ProxyLeaser:
-    """The leases of one process. `tries`: proxies tried for a request; `wait_max_s`: as in `Outage`.
+    """The leases of one process. `tries`: maximum number of proxies per request. `wait_max_s`: `Outage.max_s`.
 
-    `rules_of(target)` returns what responses mean.
+    `rules_of(target)` returns the rules that judge responses.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class ProxyLeaser:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def acquire(self, selector: ProxySelector, avoid: frozenset[str] = frozenset()) -> ProxyLease:
-        """Lease a proxy, not one of `avoid` if there is another.
+        """Lease a proxy, if possible none of `avoid`.
 
-        Raises `NoProxyYet`, and `CloseSpider` when none has worked for too long.
+        Raises `NoProxyYet`, or `CloseSpider` if no proxy has worked for too long.
         """
         lease = await self._acquire_other(selector, avoid) if avoid and not selector.session else None
         if lease is None:
@@ -66,23 +66,23 @@ class ProxyLeaser:
         return lease
 
     def proxy_worked(self) -> None:
-        """Note a response through a proxy: it ends an outage."""
+        """Record a response through a proxy. It ends an outage."""
         if lasted_s := self._outage.end(self._clock.now()):
             log.warning("proxies work again, after %.0f s", lasted_s)
 
     async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome]) -> bool:
-        """End a lease, also when the caller is cancelled meanwhile. Return False when it was over before."""
+        """Release a lease, even if the caller is cancelled. Return False if the lease had ended before."""
         renewal = self._renewals.pop((lease.target, lease.token), None)
         if renewal is not None:
             renewal.cancel()
         try:
             return await self._pool.release(lease, outcomes)
-        except asyncio.CancelledError:  # it may have arrived or not: releasing it twice changes nothing
+        except asyncio.CancelledError:  # the pool may not have got the call, and a second release does nothing
             self._start(self._pool.release(lease, outcomes))
             raise
 
     async def close(self) -> None:
-        """Wait until all leases are released."""
+        """Wait at most CLOSE_MAX_S until all leases are released, then close the pool."""
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()
@@ -100,10 +100,10 @@ class ProxyLeaser:
         began = self._clock.now()
         which = selector.session, frozenset(selector.tags.items())
         if not self._wait_stats.has_room(selector.target, which, began):
-            raise NoProxyYet(f"enough requests wait for a proxy for {selector.target}", began + QUEUE_S / 2)
+            raise NoProxyYet(f"enough requests already wait for a proxy for {selector.target}", began + QUEUE_S / 2)
         wait_s = self._wait_stats.wait_s(selector.target, began)
         if self._outage.max_s is not None:
-            wait_s = min(wait_s, self._outage.max_s / 4)  # so that the outage is reported before it ends the crawl
+            wait_s = min(wait_s, self._outage.max_s / 4)  # reports the outage before it ends the crawl
         try:
             with self._wait_stats.waiting(selector.target, which, began):
                 request = selector.proxy_request()
@@ -132,7 +132,7 @@ class ProxyLeaser:
         )
 
     async def _renew(self, lease: ProxyLease) -> None:
-        # A lost lease, or a pool that cannot be reached, shows at the release.
+        # A lost lease or an unreachable pool is noticed at the release.
         try:
             deadline = await self._pool.renew(lease)
         except StateError:
@@ -148,4 +148,4 @@ class ProxyLeaser:
     def _end_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody awaits it: without this asyncio would log it
+            task.exception()  # otherwise asyncio would log that nobody retrieved it

@@ -1,10 +1,10 @@
-"""A fetcher whose transfers go through proxies of a pool: each leases one while it lasts, and reports the outcome.
+"""A fetcher whose transfers go through proxies of a pool. Each transfer leases a proxy and reports the outcome.
 
-A failure or ban of the proxy is not a result: the request is retried through another proxy (`NoProxyYet`), in the order
-and at the rate of its host. After a number of proxies it is a result: a ban is returned with the reason in
-`HttpResponse.refused`, a failure is raised.
+If the proxy fails or is banned, the request is retried through another proxy (`NoProxyYet`), in the order and at the
+rate of its host. After the maximum number of proxies, a ban is returned as a response with the reason in
+`HttpResponse.refused`, and a failure is raised.
 
-A transfer for which the caller, or `proxy` in the request's meta, names a proxy does not use the pool.
+The pool is not used if the caller or `proxy` in the request's meta names a proxy.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PooledFetcher(FetcherWrapper):
     async def fetch(
         self, request: Request, *, address: str = "", into: Into | None = None, proxy: str | None = None, **options: Any
     ) -> HttpResponse:
-        """Do one transfer. See the port. Raises `NoProxyYet`, `CloseSpider`, `BadSpider`, too."""
+        """Do one transfer, as the port says. Also raises `NoProxyYet`, `CloseSpider` and `BadSpider`."""
         if proxy is not None or request.get_meta("proxy", NOT_SET) is not NOT_SET:
             return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
         selector, key = selector_of(request), _key(request)
@@ -89,11 +89,11 @@ class PooledFetcher(FetcherWrapper):
     def _judge(
         self, request: Request, selector: ProxySelector, result: HttpResponse | FetchError, *, is_read: bool
     ) -> Outcome | None:
-        """Return the outcome for the proxy, None when nothing was sent."""
+        """Return the outcome for the proxy, or None if no request was sent."""
         if isinstance(result, FetchError):
             return None if isinstance(result, PrivateAddress) else judge_error(result)
         is_read = is_read and not result.skipped and request.method != "HEAD" and result.status not in NO_BODY_STATUSES
-        # Rules about the body cannot match one that was not read.
+        # Without a body, leave out the rules that need one.
         rules = [rule for rule in self._leaser.rules_of(selector.target) if is_read or not _needs_body(rule)]
         location = redirect_target(request.url, result.headers.get("location")) if 300 <= result.status < 400 else None
         return judge(
@@ -136,7 +136,7 @@ def _key(request: Request) -> Hashable:
 
 
 def _retry_after(response: HttpResponse) -> Mapping[str, str]:
-    """Return the only header that `judge` uses, if it may be there: the others are not even parsed."""
+    """Return the Retry-After field, the only one that `judge` uses. Does not parse the header if it has none."""
     headers = response.headers
     return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NO_HEADERS
 

@@ -1,10 +1,10 @@
-"""Which proxy of a pool a request gets: one for its target, with its tags, or that of its session.
+"""Selects the proxy of a request: by its target and tags, or by its session.
 
 | in `meta`         | meaning                                                                                      |
 |-------------------|----------------------------------------------------------------------------------------------|
-| `proxy_target`    | what the proxy is used for, a text; by default the registrable domain of the host            |
-| `proxy_session`   | requests with the same text go through the same proxy, and share a cookie jar                |
-| `proxy_tags`      | the tags that the proxy must have, as `{"country": "de"}`                                    |
+| `proxy_target`    | the target that the proxy is used for, a string; default: the registrable domain of the host |
+| `proxy_session`   | requests with the same string go through the same proxy and share a cookie jar               |
+| `proxy_tags`      | the tags that the proxy must have, like `{"country": "de"}`                                  |
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from lycosa.http.public_suffixes import registrable
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 
 TEXT_MAX = 255
-"""Characters of the name of a target, a session, a tag."""
+"""Maximum number of characters of a target, a session, or the name or value of a tag."""
 
 TAGS_MAX = 32
 HOSTS_MAX = 16_384
-"""Hosts whose target is cached."""
+"""Maximum number of hosts whose target is cached."""
 
 NO_TAGS: Mapping[str, str] = {}
 
 
 class ProxySelector(NamedTuple):
-    """The keys of `meta` above. `session`: "" for none."""
+    """The values of the `meta` keys above. `session` is "" if there is none."""
 
     target: str
     session: str = ""
@@ -59,7 +59,7 @@ def target_of(request: Request) -> str:
 
 
 def jar_of(request: Request) -> Any:
-    """Return the name of the cookie jar of a request, None for the jar of all requests without a name."""
+    """Return the name of the request's cookie jar, or None for the default jar."""
     jar = request.get_meta("cookiejar")
     if jar is not None or request.get_meta("proxy_session") is None:
         return jar
@@ -75,7 +75,7 @@ def _of_host(host: str) -> str:
 def _text(key: str, value: Any) -> str:
     if isinstance(value, str) and 0 < len(value) <= TEXT_MAX:
         return value
-    raise BadSpider(f"{key} in meta is {value!r:.60}: write a text of 1 to {TEXT_MAX} characters")
+    raise BadSpider(f"{key} in meta is {value!r:.60}: write a string of 1 to {TEXT_MAX} characters")
 
 
 def _tags(tags: Any) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The last proxy of each session, stored with the crawl next to its cookies, which another proxy cannot use."""
+"""Stores the last proxy of each session with the crawl, because the cookies of a session are bound to its proxy."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import msgspec
 from lycosa.storage.ports import KeyStore
 
 TABLE = "proxy_sessions"
-"""A table of the key store: from target and session, as JSON, to the key of a proxy."""
+"""The table of the key store: target and session, as JSON -> key of a proxy."""
 
 
 class SessionProxies:
-    """Raises `StorageError`."""
+    """The proxies of all sessions of a crawl. Raises `StorageError`."""
 
     def __init__(self, store: KeyStore) -> None:
         self._store = store
 
     def changes(self, target: str, session: str, proxy: str) -> bool:
-        """Store the proxy of a session. Return whether it had another one before."""
+        """Store the proxy of a session. Return whether the session had another one before."""
         name = msgspec.json.encode((target, session)).decode()
         before = self._store.get(TABLE, name)
         if before == proxy.encode():

@@ -19,12 +19,12 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 EXTENSIONS = mimetypes.MimeTypes().types_map[True]
-"""Extensions that file names may have: those of Python, without those of the machine's own tables."""
+"""Extensions that file names may have: Python's built-in table, without the tables of the machine."""
 
 
 @public
 class FilesPipeline(MediaPipeline):
-    """Stores files unchanged as `full/<SHA-1 of the URL>.<extension of the URL>`."""
+    """Stores files unchanged as `full/<SHA-1 of the URL><extension of the URL>`, with known extensions only."""
 
     STORE = "FILES"
     URLS_FIELD = "file_urls"

@@ -5,8 +5,9 @@
     IMAGES_THUMBS = {"small": (50, 50)}
 
 Downloads are hostile: only image formats that browsers show are read, none with more pixels than Pillow's
-MAX_IMAGE_PIXELS, and at most CONCURRENT_IMAGES at a time, in threads. A JPEG in RGB is stored unchanged; other images
-are rotated as their EXIF data says, put on white if they are transparent, and converted to JPEG.
+MAX_IMAGE_PIXELS, and at most CONCURRENT_IMAGES at a time, in threads. A JPEG in RGB that is upright is stored
+unchanged; other images are rotated by their EXIF data, put on a white background if they are transparent, and converted
+to JPEG.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:  # Pillow is an extra
 FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "AVIF", "BMP", "ICO", "TIFF", "JPEG2000")
 CONCURRENT_IMAGES = 2
 FULL = ""
-"""The key of the image itself among its thumbnails."""
+"""The key of the full image among its thumbnails."""
 
 ORIENTATION = 0x0112
-"""The EXIF tag for the orientation of the camera; 1 is upright."""
+"""The EXIF tag for the camera's orientation; 1 is upright."""
 
 
 class ImageException(FileException):
-    """The file is no image, or its size is not allowed."""
+    """The file is not an image, or its size is not allowed."""
 
 
 @public
@@ -84,7 +85,7 @@ class ImagesPipeline(MediaPipeline):
     async def persist(
         self, file: PartialFile, path: str, request: Request, response: Response, item: Any
     ) -> tuple[str, int]:
-        """Save the thumbnails, then the image: an image that exists has all its thumbnails."""
+        """Save the thumbnails, then the image, so an image that exists has all its thumbnails."""
         paths = {
             name: self.thumb_path(request, name, response=response, info=self.info, item=item)
             for name in self.settings.thumbs
@@ -101,7 +102,7 @@ class ImagesPipeline(MediaPipeline):
                 each.discard()
 
     def _convert(self, file: PartialFile, converted: dict[str, PartialFile], url: str) -> None:
-        """Write the thumbnails into new files in `converted`, and the image if it is not stored unchanged."""
+        """Write the thumbnails to new files in `converted`; also the image, unless it is stored unchanged."""
         from PIL import Image
 
         try:
@@ -120,15 +121,13 @@ class ImagesPipeline(MediaPipeline):
             raise ImageException(f"{url}: cannot be read as an image: {error}") from error
 
     def _check_size(self, image: Image) -> None:
-        """Refuse an image by its header, before it is decompressed. Pillow itself refuses the largest ones."""
+        """Check the size in the header, before the image is decompressed. Pillow itself refuses the largest images."""
         from PIL.Image import MAX_IMAGE_PIXELS
 
         width, height = image.size
         min_width, min_height = self.settings.min_width, self.settings.min_height
         if width < min_width or height < min_height:
-            raise ImageException(
-                f"the image is too small, {width}x{height} of at least {min_width}x{min_height} pixels"
-            )
+            raise ImageException(f"the image is too small: {width}x{height} pixels, minimum {min_width}x{min_height}")
         if MAX_IMAGE_PIXELS is not None and width * height > MAX_IMAGE_PIXELS:
             raise ImageException(f"the image has {width}x{height} pixels, more than {MAX_IMAGE_PIXELS} in all")
 
@@ -143,7 +142,7 @@ class ImagesPipeline(MediaPipeline):
 
 
 def upright_and_opaque(image: Image) -> Image:
-    """Return the image in RGB, upright and on white: the same object if it is such a JPEG already."""
+    """Return the image in RGB, upright, on a white background. An upright RGB JPEG is returned as the same object."""
     from PIL import Image, ImageOps
 
     image.load()

@@ -1,4 +1,4 @@
-"""What can be read of a crawl in Redis without an exchange: counts, segments, reasons, dead records, facts of hosts."""
+"""Reads data of a crawl in Redis without an exchange: counts, segments, reasons, dead records, facts of hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
 async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> FrontierStats:
-    """Return the counts of the last status, with the reasons; so many records were offered by this worker."""
+    """Return the counts of the last status, with the reasons. `offered` is the number of records offered by us."""
     total = session.total
     return FrontierStats(
         total("queued") + total("outgoing"),
@@ -36,7 +36,7 @@ async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> Fron
 
 
 async def read_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]:
-    """Return dead records with their reasons."""
+    """Return up to `limit` dead records with their reasons."""
     found: list[tuple[UrlRecord, str]] = []
     for segment in sorted(await segment_states(session), key=segment_order):
         for members in await session.operate_all("ended", "dead", segment, "", limit):
@@ -48,7 +48,7 @@ async def read_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]
 
 
 async def segment_states(session: Session) -> dict[str, str]:
-    """Return the state of each segment."""
+    """Return the state of each segment, by name."""
     states: dict[str, str] = {}
     for partition in session.partitions:
         found = await session.query("hgetall", partition, Key.SEGMENTS)
@@ -57,7 +57,7 @@ async def segment_states(session: Session) -> dict[str, str]:
 
 
 async def segment_views(session: Session) -> list[SegmentView]:
-    """Describe the segments, the dropped ones last."""
+    """Return the views of the segments, dropped ones last."""
     states, counts = await segment_states(session), await _segment_counts(session)
     reasons = await _reasons(session, Key.DONE_REASONS)
     dead_reasons = await _reasons(session, Key.DEAD_REASONS)
@@ -71,7 +71,7 @@ async def segment_views(session: Session) -> list[SegmentView]:
 
 
 async def host_facts_of(session: Session, host: str) -> HostFacts | None:
-    """Return what a crawl remembers of a host."""
+    """Return the stored facts of a host; None if there are none."""
     data = await session.query("hget", session.partition_of(host), Key.HOST_FACTS, host)
     return _decode_facts(data) if data is not None else None
 

@@ -1,4 +1,4 @@
-"""Finds a URL of a crawl in Redis by its fingerprint, and describes a host."""
+"""Finds a URL of a crawl in Redis by its fingerprint, and builds the view of a host."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 async def find(session: Session, fingerprint: int, host: str, states: Collection[str]) -> list[Row]:
-    """Return a row for each segment that has it; with `states` only rows in one of them, which may be faster.
+    """Return a row for each segment that has this fingerprint. With `states`, only rows in these, which may be faster.
 
-    Of a done URL that is not kept the row has only the state, and the host if it was given.
+    The crawl may not keep done records: then the row of one has only its state, and the host if it was given.
     """
     partitions = [session.partition_of(host)] if host else session.partitions
     segments = await segment_states(session)
@@ -53,7 +53,7 @@ async def _find_in(
 
 
 def _filtered(rows: Sequence[Row]) -> Row | None:
-    """Return the row that has the fingerprint for itself: others were pushed with dont_filter."""
+    """Return the row that was not pushed with dont_filter; other records may have the same fingerprint."""
     return next((row for row in rows if not row.record.dont_filter), None)
 
 
@@ -82,7 +82,10 @@ async def _seek_delayed(session: Session, partition: Partition, segment: str, ne
 
 
 def host_view(reply: Sequence[Any], policy: Mapping[str, float], clock_ahead_s: float, *, runs: bool) -> HostView:
-    """Return the view of a host from the reply of a partition, whose clock is ahead of ours by so much."""
+    """Return the view of a host from the reply of a partition. Its clock is `clock_ahead_s` ahead of ours.
+
+    `runs` is whether the crawl has workers.
+    """
     (
         name, queued, in_flight, ready_at, paused_until, delay, started_at, address, address_until, preparing,
         robots_status, robots_at, *group,

@@ -1,7 +1,7 @@
-"""Lists the URLs of a crawl in Redis in slices: a slice is a few calls of `frontier/redis/lua/listing.lua`.
+"""Lists the URLs of a crawl in Redis in slices. A slice takes a few calls of `frontier/redis/lua/listing.lua`.
 
-A listing goes through tables: segment by segment, in each state by state, in each partition by partition. Its cursor is
-the table and the place in it, as JSON.
+A listing reads one table after another, ordered by segment, then by state, then by partition. Its cursor is the table
+and the position in it, as JSON.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from lycosa.frontier.redis.lanes import ROW_START, decode, row_of
 from lycosa.frontier.redis.worker.session import Session
 
 CALLS_MAX = 20
-"""Calls of one slice that find nothing."""
+"""Maximum number of calls of one slice that find no rows."""
 
 ROWS_MAX = 1000
-"""Rows that one call reads: the server does nothing else for that time, a few milliseconds."""
+"""Maximum number of rows that one call reads. This blocks the server for a few milliseconds."""
 
 QUEUED, LEASED, DELAYED, DEAD, DONE = range(5)
 
 
 class ListedTable(NamedTuple):
-    """What a table holds: its name in the script, the states of its rows, the counts of its rows, where it begins."""
+    """A table: its name in the script, the states of its rows, the counters of its rows, its first position."""
 
     name: str
     states: set[State]
@@ -49,7 +49,7 @@ ENDED = (DEAD, DONE)
 
 
 class ListingCursor(msgspec.Struct, array_like=True, frozen=True):
-    """A table of one partition of a segment, and the place behind the rows that were listed."""
+    """A table of one partition of a segment, and the position after the rows that were listed."""
 
     segment: str
     table: int
@@ -63,7 +63,7 @@ class ListingCursor(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StoredRow(NamedTuple):
-    """A row, and the member under which it is stored ("" unless it is dead or done)."""
+    """A row, and the sorted-set member that stores it (b"" unless it is dead or done)."""
 
     member: bytes
     row: Row
@@ -84,7 +84,7 @@ _decode_cursor = msgspec.json.Decoder(ListingCursor).decode
 async def next_slice(
     session: Session, selection: Selection, cursor: str, limit: int, tables: Sequence[int] = range(len(TABLES))
 ) -> ListingSlice:
-    """Return the next rows that match, at most so many. Raises `UsageError` for a bad cursor."""
+    """Return up to `limit` of the next rows that match, maybe none. Raises `UsageError` for a bad cursor."""
     last = _parse_cursor(cursor) if cursor else None
     states = await segment_states(session)
     await session.status()
@@ -117,13 +117,13 @@ def _parse_cursor(cursor: str) -> ListingCursor:
             return found
     except (msgspec.MsgspecError, IndexError):
         pass
-    raise UsageError(f"{cursor!r} is no place in a listing: begin with an empty one")
+    raise UsageError(f"{cursor!r} is not a valid cursor of a listing: begin with an empty one")
 
 
 def _tables(
     session: Session, states: dict[str, str], selection: Selection, tables: Sequence[int]
 ) -> list[ListingCursor]:
-    """Return the beginnings of tables that may have rows of the selection."""
+    """Return cursors at the beginnings of the tables that may have rows of the selection."""
     segments = [name for name, state in states.items() if state != SegmentState.DROPPED]
     partitions = [session.partition_of(selection.host)] if selection.host else session.partitions
     return [
@@ -141,7 +141,7 @@ def _tables(
 async def _read(
     session: Session, cursor: ListingCursor, host: str, limit: int, *, archived: bool
 ) -> tuple[list[StoredRow], tuple[str, ...]]:
-    """Return the next rows of a table, and the place behind them; an empty one at its end."""
+    """Return the next rows of a table, and the position after them; () at its end."""
     table, partition = TABLES[cursor.table], session.partitions[cursor.partition]
     place = cursor.place or table.start
     if cursor.table in ENDED:
@@ -160,7 +160,7 @@ async def _read(
 
 
 def timed_row(table: int, data: Any, at: float) -> Row:
-    """Return the row of a record that is leased until a time, or due then."""
+    """Return the row of a record that is leased until `at`, or due at that time."""
     record = decode(data)
     if table == LEASED:
         return Row(State.LEASED, record, at)

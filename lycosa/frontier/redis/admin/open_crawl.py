@@ -1,6 +1,6 @@
-"""Opens crawls in Redis from outside: no worker, no policy, no leases.
+"""Opens crawls in Redis from outside, without a worker, a policy or leases.
 
-The names of all crawls of a Redis are in one set; a name without keys is that of a crawl that was deleted.
+The names of all crawls on a Redis server are in one set. A name in it without keys belongs to a deleted crawl.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
 from lycosa.infra.clock import Clock
 
 SHOWN_MAX = 10
-"""Names of crawls in a message."""
+"""Maximum number of crawl names in a message."""
 
 
 class CrawlForm(NamedTuple):
-    """What is settled once when a crawl is created."""
+    """The properties of a crawl that are fixed when it is created."""
 
     partitions: int
     keep_done: bool
 
 
 class OpenCrawl(NamedTuple):
-    """An open crawl: its name, its server; when it was created just now, a message that says so, else ""."""
+    """An open crawl, its name and its server. `created` is a message if the crawl has just been created, else ""."""
 
     session: Session
     name: str
@@ -43,11 +43,11 @@ class OpenCrawl(NamedTuple):
 
     @property
     def crawl(self) -> SharedCrawl:
-        """What is stored of the crawl besides its records."""
+        """The data of the crawl besides its records."""
         return RedisCrawl(self.session)
 
     def operations(self, *, runs: bool) -> FrontierOperations:
-        """Return the operations on its frontier; `runs` says that it has workers."""
+        """Return the operations on its frontier. `runs` is whether the crawl has workers."""
         return RedisOperations(self.session, runs=runs)
 
     def watcher(self) -> Watcher:
@@ -59,9 +59,9 @@ class OpenCrawl(NamedTuple):
 async def open_crawl(
     url: str, name: str, report: Callable[[str], None], create: CrawlForm | None = None
 ) -> AsyncIterator[OpenCrawl]:
-    """Open the crawl of this name, "" for the only one there. With `create`, create it if it does not exist.
+    """Open the crawl of this name; "" opens the only crawl on the server. With `create`, create it if it is missing.
 
-    Raises `UsageError` for a bad URL, and for no or several crawls; `StateError` for a server that is away or refuses.
+    Raises `UsageError` for a bad URL, or if no or several crawls match; `StateError` if the server is away or refuses.
     """
     server = crawl_server(url, report)
     client, blocking = await server.clients()
@@ -73,7 +73,7 @@ async def open_crawl(
         form = found.get(name)
         if form is None and create is not None:
             form = await _create(client, name, server.retry, create)
-            # A worker may have created it meanwhile, and described it.
+            # A worker may have created the crawl meanwhile, and stored its description.
             is_new = not await server.retry(lambda: client.exists(key_of(name, 0) + Key.DESCRIPTION))
         assert form is not None
         partitions, keep_done = form
@@ -86,7 +86,7 @@ async def open_crawl(
 
 
 async def created_message(session: Session, server_url: str) -> str:
-    """Return the message for a crawl that was created; it names the others, in case one of those was meant."""
+    """Return the message for a new crawl. It names the other crawls, in case the user meant one of them."""
     client, retry = session.calls.client, session.calls.retry
     names = {each.decode() for each in await retry(lambda: client.smembers(CRAWLS))} - {session.crawl}
     near = get_close_matches(session.crawl, names, 1)
@@ -102,7 +102,7 @@ def _listed(names: Collection[str]) -> str:
 
 
 async def _create(client: Any, name: str, retry: Retry, form: CrawlForm) -> CrawlForm:
-    """Create a crawl. If another process has created it meanwhile, or half of it, its form holds."""
+    """Create a crawl in all partitions. Return its form, which another process may have set meanwhile."""
     first = Session(client, name, "", retry, 1, callers_clock=False)
     begin = (token_hex(8), form.partitions, 0, int(form.keep_done), "")
     _, crawl, partitions, *_, keep_done = await first.operate(first.partitions[0], "begin", *begin)

@@ -1,4 +1,4 @@
-"""A crawl in Redis as it looks from outside, for `lycosa top`: workers, speed, what is left. Changes nothing."""
+"""A read-only view of a crawl in Redis, for `lycosa top`: workers, speed, remaining work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lycosa.frontier.redis.worker.partition import STATES
 from lycosa.frontier.redis.worker.session import Session
 
 HOSTS_SAMPLED = 200
-"""Hosts of each kind (ready, waiting, leased) that are looked at, at random, besides the busiest of the last view."""
+"""Number of hosts of each kind (ready, waiting, leased) to sample, besides the busiest hosts of the last view."""
 
 HOSTS_SHOWN = 10
 
@@ -26,7 +26,7 @@ class Watcher:
         self._busiest: list[str] = []
 
     async def view(self) -> CrawlView | None:
-        """Return the crawl as it is now, None if it does not exist any more: one round trip to each partition."""
+        """Return the current view of the crawl; None if it no longer exists. Takes one round trip to each partition."""
         first, *others = self.session.partitions
         share = -(-HOSTS_SAMPLED // len(self.session.partitions))
         _, *reply = await self.session.operate(first, "watch", share, 0, *self._busiest)
@@ -46,18 +46,18 @@ def _view(name: str, replies: list[list[Any]]) -> CrawlView:
     last_reports = {worker: decode(report) for worker, report in _pairs(reports)}
     leased = sum_counts({worker: int(leases)} for reply in replies for worker, _, leases in reply[3])
     alive: list[WorkerView] = []
-    gone: list[WorkerView] = []
+    former: list[WorkerView] = []
     for worker, alive_at, _ in known:
         silent_s, report = now - float(alive_at or now), last_reports.pop(worker, None)
         state = LOST if silent_s > SILENT_S else report.state if report else WAITING
         view = WorkerView(worker.decode(errors="replace"), state, max(0.0, silent_s), leased[worker], report)
-        (gone if state == LOST else alive).append(view)
-    gone += [_ended_worker(worker, now - float(when), last_reports.get(worker)) for worker, when in _pairs(ended)]
+        (former if state == LOST else alive).append(view)
+    former += [_ended_worker(worker, now - float(when), last_reports.get(worker)) for worker, when in _pairs(ended)]
     return CrawlView(
         name,
         now,
         sorted(alive, key=lambda each: _join_order(each.name)),
-        sorted(gone, key=lambda each: each.silent_s),
+        sorted(former, key=lambda each: each.silent_s),
         {field.decode(errors="replace"): int(count) for field, count in _pairs(totals)},
         _counts(replies),
         _hosts(replies),

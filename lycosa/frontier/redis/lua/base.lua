@@ -1,19 +1,19 @@
--- What all parts share: the keys of one partition, the arguments, the clock, the counters.
+-- Code shared by all parts: the keys of one partition, the arguments, the clock, the counters.
 --
--- KEYS[1] is the prefix of the keys (layout.py says what each holds; KEYS[2] is there for clusters: see scripts.py).
+-- KEYS[1] is the prefix of the keys, which layout.py describes. KEYS[2] is needed for clusters: see scripts.py.
 -- ARGV: now ("" for the clock of the server), a command, the worker ("" for none), and the arguments of the command.
 
 local prefix = KEYS[1]
 local call = redis.call
 
--- The full names of keys, by their names in layout.py.
+-- Full key names, by the names in layout.py.
 local key = setmetatable({}, { __index = function(known, name)
   local full = prefix .. KEYS_BY_NAME[name]
   known[name] = full
   return full
 end })
 
-local cursor = 1 -- of the next argument
+local cursor = 1 -- index of the next argument
 
 local function argument()
   cursor = cursor + 1
@@ -24,13 +24,13 @@ local function number()
   return tonumber(argument())
 end
 
--- A float as text that keeps all its digits.
+-- Formats a float without losing precision.
 local function text(value)
   return string.format('%.17g', value)
 end
 
--- Time never goes back: when the clock of the server was set back, or a replica with a slower clock took over, it goes
--- on from where it was, at half its rate until the clock has caught up. So pauses may take up to twice as long.
+-- Time never goes back. If the clock of the server was set back, or a replica with a slower clock took over, time runs
+-- on from its last value, at half speed until the clock has caught up. So pauses may take up to twice as long.
 local CLOCK_NOTED_S = 0.25
 local CATCH_UP_RATE = 0.5
 
@@ -55,7 +55,7 @@ else
   now = tonumber(now)
 end
 
--- Counters of this call, written once at its end.
+-- Changes of counters in this call, written once at its end.
 local count_changes, reason_changes, serial_numbers = {}, {}, {}
 
 local function count(field, by)
@@ -69,7 +69,7 @@ local function count_reason(hash, segment, reason, by)
   changes[field] = (changes[field] or 0) + by
 end
 
--- The next value of a counter in `meta`.
+-- Returns the next value of a counter in `meta`.
 local function next_number(name)
   serial_numbers[name] = (serial_numbers[name] or tonumber(call('HGET', key.meta, name) or 0)) + 1
   return serial_numbers[name]
@@ -79,7 +79,8 @@ local function next_stamp()
   return string.format('%0' .. STAMP_CHARS .. 'd', next_number('turn'))
 end
 
--- Parts of reasons may come from the network: those beyond this number are counted as one, but for statuses.
+-- Maximum number of different reasons, because parts of them may come from the network. All others are counted as
+-- 'other reasons', except HTTP statuses.
 local REASONS_MAX = 10000
 
 local function write_reason(hash, field, by)
@@ -92,7 +93,7 @@ end
 
 local function write_counts()
   for field, by in pairs(count_changes) do
-    -- Every answer carries all counts, so fields that are 0 are removed.
+    -- Every reply carries all counts, so fields that are 0 are removed.
     if by ~= 0 and call('HINCRBY', key.counts, field, by) == 0 then call('HDEL', key.counts, field) end
   end
   for hash, changes in pairs(reason_changes) do
@@ -103,8 +104,7 @@ local function write_counts()
   for name, last in pairs(serial_numbers) do call('HSET', key.meta, name, last) end
 end
 
--- The fields of `meta` as numbers, among them the policy: how hosts are treated, the same for all workers. See
--- limits.lua.
+-- The fields of `meta` as numbers. They include the policy, which is the same for all workers: see limits.lua.
 local meta_fields
 
 local function meta(name)

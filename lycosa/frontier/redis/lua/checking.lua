@@ -1,6 +1,6 @@
--- Whether everything that is stored fits together. What does not is repaired where it is certain what is right.
+-- Checks that the stored data is consistent. A fault is repaired if the correct value is certain.
 
-local FAULTS_MAX = 100 -- of one call; the others are only counted
+local FAULTS_MAX = 100 -- maximum number of faults that one call lists; the others are only counted
 
 local faults, more_faults = {}, 0
 
@@ -20,8 +20,8 @@ local function add_to(sums, name, by)
   sums[name] = (sums[name] or 0) + by
 end
 
--- What the workers hold: transfers in flight by host and by IP address; hosts whose robots.txt or address is asked for;
--- the names of leases and claims; leased and uncommitted records by segment.
+-- Returns what the workers hold: transfers in flight by host and by IP address; hosts whose robots.txt or address is
+-- leased; the names of leases and granted claims; leased and uncommitted records by segment.
 local function held_by_workers()
   local held = { hosts = {}, addresses = {}, preparing = {}, names = {}, leased = {}, uncommitted = {} }
   local function count_transfer(name, address)
@@ -56,7 +56,7 @@ local function held_by_workers()
   return held
 end
 
--- Adds the records of a host to `queued`, by segment. Returns how many it has.
+-- Adds the number of queued records of a host to `queued`, by segment. Returns their total.
 local function check_lanes(host, queued)
   local total, first = 0, nil
   for _, lane in ipairs(lanes_of(host.name)) do
@@ -74,7 +74,7 @@ local function check_lanes(host, queued)
   return total
 end
 
--- Whether an entity is where it says it is; what it says is corrected.
+-- Returns whether an entity is in the ready or waiting set. Corrects the entity's fields about this.
 local function is_scheduled_in(it, ready, waiting)
   if it.ready_member ~= '' and not call('ZSCORE', ready, it.ready_member) then it.ready_member = '' end
   if it.is_waiting ~= 0 and not call('ZSCORE', waiting, it.name) then it.is_waiting = 0 end
@@ -99,7 +99,7 @@ local function check_host(name, held, queued)
     host.in_flight = transfers
   end
   if host.preparing == 1 and not held.preparing[name] then
-    repaired('host %s: it waits for its robots.txt or address, and no worker asks for them', name)
+    repaired('host %s: it waits for its robots.txt or address, but no worker has leased it', name)
     host.preparing = 0
   end
   if host.unconfirmed ~= '' and not held.names[host.unconfirmed] then
@@ -120,7 +120,7 @@ local function check_host(name, held, queued)
   local was_scheduled = is_scheduled(host)
   schedule(host)
   if not was_scheduled and is_scheduled(host) then
-    repaired('host %s: it has work, and would never have been leased', name)
+    repaired('host %s: it has work, but would never have been leased', name)
   end
 end
 
@@ -146,7 +146,8 @@ local function check_outboxes()
     local before = last - call('LLEN', key.outbox .. partition)
     local delivered = tonumber(call('HGET', key.outbox_delivered, partition) or before)
     if delivered < before or delivered > last then
-      fault('outbox for partition %s: %d were delivered, of those from %d to %d', partition, delivered, before, last)
+      fault('outbox for partition %s: the last delivered number is %d, not between %d and %d', partition, delivered,
+        before, last)
     end
     waiting = waiting + last - delivered
   end
@@ -155,14 +156,14 @@ end
 
 local function check_segment(segment, held, reasons)
   compare('leased', segment, held.leased[segment] or 0, 'leased')
-  compare('uncommitted', segment, held.uncommitted[segment] or 0, 'done and not committed')
+  compare('uncommitted', segment, held.uncommitted[segment] or 0, 'done but not committed')
   compare('dead', segment, call('ZCARD', key.dead .. segment), 'dead')
   compare('done', segment, reasons[segment] or 0, 'done')
   local done = counted_of('done', segment)
   if meta('keep_done') == 1 then
     local kept = call('ZCARD', key.done .. segment) + (held.uncommitted[segment] or 0)
     if kept ~= done then
-      fault("segment '%s': %d URLs that are done are kept, but the count is %d", segment, kept, done)
+      fault("segment '%s': %d done URLs are kept, but the count is %d", segment, kept, done)
     end
   end
   local known, in_some_state = seen_of(segment).count, done
@@ -194,8 +195,9 @@ local function check_segments(states, held, queued)
   end
 end
 
--- From which host on, how many at most; with the last of them everything else. Returns the next host, "" at the end;
--- the faults, and how many more there are; by segment what is queued at these hosts; by segment what is counted.
+-- Checks some hosts, and with the last ones everything else. Arguments: the first host, the maximum number of hosts.
+-- Returns the next host ("" at the end); the faults, and the number of further faults; the number of queued records of
+-- these hosts by segment; the stored count of queued records by segment.
 operations['check'] = function()
   local from, limit = argument(), number()
   local names = call('ZRANGE', key.hosts, '[' .. from, '+', 'BYLEX', 'LIMIT', 0, limit)
@@ -221,8 +223,8 @@ operations['check'] = function()
   return written(following, faults, more_faults, sums, expected)
 end
 
--- Counts the fingerprints of a segment: segment, from which set on. Returns how many there are in these sets, the next
--- set ("" at the end), and how many were counted.
+-- Counts some of the fingerprints of a segment. Arguments: segment, the first set. Returns the number of fingerprints
+-- in these sets, the next set ("" at the end), and the stored count of all fingerprints.
 operations['check_seen'] = function()
   local segment, first, found = argument(), number(), 0
   local seen = seen_of(segment)
@@ -231,13 +233,13 @@ operations['check_seen'] = function()
   return { found, last + 1 < seen.sets and text(last + 1) or '', seen.count }
 end
 
--- New records are refused while the server is full: the caller still has them, and can bring them again.
+-- Operations that are refused while the server is full: the caller still has the records, and can retry.
 local GROWING = { push = true, requeue = true }
 
 local function refuse(command)
   local layout = call('HGET', key.meta, 'layout')
   if layout and layout ~= LAYOUT then
-    local message = 'LAYOUT the crawl is kept by another version of Lycosa: its layout is %s, that of this one %s'
+    local message = 'LAYOUT the crawl belongs to another version of Lycosa: its layout is %s, ours is %s'
     return redis.error_reply(string.format(message, layout, LAYOUT))
   end
   local wrong = refuse_to_write()

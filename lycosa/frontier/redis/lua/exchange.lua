@@ -1,6 +1,6 @@
--- The script of the workers.
+-- The last part of the workers' script: the commands 'exchange' and 'cookies', and the dispatch of all commands.
 
--- What a worker holds, for one that did not hear the answer to its last exchange.
+-- Returns all leases of a worker that did not receive the answer to its last exchange.
 local function repeated_answer(worker)
   local leases = {}
   local all = call('HGETALL', key.leases .. worker)
@@ -11,16 +11,17 @@ local function repeated_answer(worker)
   return { 'ok', 0, {}, leases, status(), {} }
 end
 
--- Reports and leases: the serial number of the exchange, one more than that before; how many verbs, the verbs; how many
--- records are wanted now, and ahead. The same number again: the answer was lost, and nothing is done twice. A higher
--- one: the server has lost exchanges in between (a replica took over), or the worker has.
+-- Executes verbs and leases records. Arguments: the serial number of the exchange; the number of verbs, and the verbs;
+-- the number of records wanted now, and ahead. The serial number rises by one with each exchange. If it is the last one
+-- again, the answer was lost, and nothing is executed twice. If it is higher, the server has lost exchanges (a replica
+-- took over), or the worker has.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   mark_alive(worker)
   expire_silent_workers()
   local serial, last = number(), tonumber(call('HGET', key.serials, worker) or 0)
   if serial <= last then
-    write_all() -- what silent workers gave back
+    write_all() -- changes by expired workers
     return serial == last and repeated_answer(worker) or { 'unknown' }
   end
   if serial > last + 1 then
@@ -36,12 +37,12 @@ commands['exchange'] = function(worker)
   return { 'ok', new, refused, leases, status(), start_answers }
 end
 
--- Shared cookies: the number of the last change that the worker knows. Returns that of the last change there is, and
--- the cookies that changed in between.
+-- Reads shared cookies. Argument: the number of the last change that the worker knows. Returns the number of the last
+-- change, and the cookies that changed in between.
 commands['cookies'] = function()
   local last = call('HGET', key.meta, 'cookies') or '0'
   local known, cookies = argument(), {}
-  if tonumber(known) > tonumber(last) then known = '0' end -- a replica took over that lacks the last changes
+  if tonumber(known) > tonumber(last) then known = '0' end -- a replica without the last changes took over
   for _, which in ipairs(call('ZRANGEBYSCORE', key.cookie_changes, '(' .. known, last)) do
     cookies[#cookies + 1] = call('HGET', key.cookies, which)
   end

@@ -1,7 +1,7 @@
--- Which host may be contacted next. Where limits per IP address are set, all hosts of one address form a *group*, which
--- is scheduled like a host, and schedules its own hosts. An *entity* (host or group) is ready when it may be contacted
--- now, waiting when it has work and may be contacted later, and neither while it has no work, no free place, or its
--- robots.txt or address is asked for: so nothing is ever scanned, and whatever is ready can be leased.
+-- Schedules hosts. With limits per IP address, all hosts of one address form a *group*, which is scheduled like a host,
+-- and schedules its hosts. An *entity* (host or group) with work is *ready* if it may be contacted now, and *waiting*
+-- if it may be contacted later. It is neither if it has no free slot, or while its robots.txt or address is being
+-- fetched. So no scans are needed, and everything that is ready can be leased.
 
 local NO_WORK = 1e300 -- rank of an entity with nothing queued
 local LEASES_WANTED_S = 1 -- leases are wanted for this long after a worker got fewer than it asked for
@@ -16,22 +16,25 @@ local function entity_key(name)
   return is_group(name) and key.group .. string.sub(name, 2) or key.host .. name
 end
 
--- Values only, in a fixed order: half the time and fewer bytes than a map. Both functions below name the fields:
---   in_flight         transfers                      next_at           when it may be contacted next
---   ready_member      its member among the ready     ready_rank        its rank there
---   is_waiting        1 while it is waiting          queued            records
---   promote_at        queued records with which it gets a better place among the ready
---   claim_until       a claim is waited for until    claims_in_row     granted since the last lease
---   yield_until       claims wait for a lease until  group_hosts       of a group: its hosts
---   group_turns       of a group: turns it gave to its hosts
+-- An entity is stored as values in a fixed order, which takes half the time and fewer bytes than a map. The fields:
+--   in_flight         number of transfers                  next_at           next time it may be contacted
+--   ready_member      its member in the ready set, or ""   ready_rank        its score in the ready set
+--   is_waiting        1 if it is in the waiting set        queued            number of queued records
+--   promote_at        value of `queued` at which its position in the ready set is computed again
+--   claim_until       time until which the next start is reserved for a claim
+--   claims_in_row     claims granted since the last lease
+--   yield_until       time until which claims wait for a lease
+--   group_hosts       of a group: number of its hosts
+--   group_turns       of a group: number of turns it gave to its hosts
 -- and of a host only:
---   counted_by_group  queued records that its group counts    first_rank        rank of its first lane
---   paused_until      by a block, not by a start of ours      crawl_delay       that its robots.txt asks for
---   throttle          delay of the auto-throttle, false for none   started_at   last start
---   preparing         1 while its robots.txt or address is asked for
---   robots_at         its robots.txt was fetched at           robots_tries, address_tries   failed in a row
---   address           IP address                              address_until     known until
---   claims            that wait                               unconfirmed       see `start`
+--   counted_by_group  value of `queued` in its group's sum      first_rank      rank of its first lane
+--   paused_until      end of its blocks and other pauses        crawl_delay     Crawl-delay of its robots.txt
+--   throttle          delay of the auto-throttle, or false      started_at      time of the last start
+--   preparing         1 while its robots.txt or address is being fetched
+--   robots_at         time at which its robots.txt was fetched
+--   robots_tries, address_tries   failures in a row
+--   address           IP address                                address_until   time until which it is valid
+--   claims            number of waiting claims                  unconfirmed     see `start`
 local function packed_entity(it)
   return cmsgpack.pack(it.queued, it.first_rank, it.ready_member, it.ready_rank, it.is_waiting, it.promote_at,
     it.in_flight, it.next_at, it.started_at, it.paused_until, it.crawl_delay, it.throttle, it.preparing, it.robots_at,
@@ -63,7 +66,7 @@ local function new_entity(name)
   }
 end
 
--- The entity of this name: a host, or a group as "@ADDRESS".
+-- Returns the entity of this name: a host, or a group as "@ADDRESS".
 local function entity(name)
   local it = entities[name]
   if it then return it end
@@ -103,7 +106,7 @@ local function note_leases_wanted()
   meta_fields.wanted = now
 end
 
--- Whether the next start is for a lease, although claims wait.
+-- Whether the next start is reserved for a lease, although claims wait.
 local function yields_to_leases(it)
   if it.claims_in_row < CLAIMS_IN_ROW_MAX then return false end
   if meta('wanted') == 0 or now - meta('wanted') > LEASES_WANTED_S then return false end
@@ -111,7 +114,7 @@ local function yields_to_leases(it)
   return it.queued > 0 and it.preparing == 0
 end
 
--- When a lease may start.
+-- Returns the earliest time of the next lease.
 local function lease_at(it)
   if it.claim_until > now and not yields_to_leases(it) then return math.max(it.next_at, it.claim_until) end
   return it.next_at
@@ -131,15 +134,15 @@ local function leave_waiting(it, waiting)
   end
 end
 
--- The ready are served in the order in which they came, except that an entity with much work left goes before some of
--- those that came earlier: the more work, the more of them, but at most (FAIR_TURN - 1) times as many as are ready now.
--- So, as in `frontier.core.fair_queue`, an entity with n others before it is served within FAIR_TURN * (n + 1) turns,
--- and the host that decides when the crawl ends is hardly ever kept waiting.
-local WORK_FACTOR_LOG = math.log(256) -- an entity with 256 times SHORT_S of work goes before all it may
-local FIRST_TURN = 1e13 -- so that all turns have 14 digits
-local READY_NAME = 16 -- where the name begins in TURN|NAME
+-- Ready entities are served in order of arrival, except that one with more than SHORT_S of work is moved forward: the
+-- more work, the further, but by at most FAIR_TURN - 1 times the number of ready entities. So, as in
+-- `frontier.core.fair_queue`, an entity with n others before it is served within FAIR_TURN * (n + 1) turns, and the
+-- host that determines when the crawl ends hardly ever waits.
+local WORK_FACTOR_LOG = math.log(256) -- an entity with 256 times SHORT_S of work moves forward by the maximum
+local FIRST_TURN = 1e13 -- makes all turns 14 digits long
+local READY_NAME = 16 -- position of the name in TURN|NAME
 
-local least_pace_s, start_delay_s -- of all hosts
+local least_pace_s, start_delay_s -- the same for all hosts
 
 local function work_s_of(host)
   if not least_pace_s then
@@ -148,7 +151,7 @@ local function work_s_of(host)
   return host.queued * math.max(least_pace_s, host.crawl_delay, host.throttle or start_delay_s)
 end
 
--- The work of all its hosts one after the other, or that of its first host if it is more.
+-- Returns the seconds of work of all hosts of a group one after the other, or those of its first host if that is more.
 local function work_s_of_group(group, first)
   local places = meta('ip_places') > 0 and meta('ip_places') or meta('places')
   return math.max(group.queued * math.max(meta('ip_delay'), TRANSFER_S / places), work_s_of(first))
@@ -168,8 +171,8 @@ local function turn_among(ready, group, work_s)
   return string.format('%014d|', FIRST_TURN + turn)
 end
 
--- Puts an entity among the ready. If it is there it keeps its place, or gets a better one when its work has doubled.
--- `group` is that of a host, `first_host` the first one of a group.
+-- Adds an entity to the ready set. If it is in the set already, it keeps its position, or gets a better one if its work
+-- has doubled. `group` is the group of a host, `first_host` the first ready host of a group.
 local function enter_ready(it, ready, group, rank, first_host)
   local turn
   if it.ready_member ~= '' and it.ready_rank == rank then
@@ -192,7 +195,7 @@ local function enter_waiting(it, waiting, at)
   it.is_waiting = 1
 end
 
--- A group is ready when one of its hosts is, and waits for its next host at the same time.
+-- A group is ready if one of its hosts is, and at the same time waits for its next waiting host.
 local function schedule_group(group)
   local first = call('ZRANGE', key.ready .. group.name, 0, 0, 'WITHSCORES')
   local soonest = call('ZRANGE', key.waiting .. group.name, 0, 0, 'WITHSCORES')
@@ -207,14 +210,14 @@ local function schedule_group(group)
   if due then enter_waiting(group, key.waiting, math.max(due, at)) else leave_waiting(group, key.waiting) end
 end
 
--- The sets in which a host is ready or waiting, and its group if they are those of a group.
+-- Returns the ready set and the waiting set of a host, and its group if the sets belong to one.
 local function queues_of(host)
   local group = group_of(host)
   if not group then return key.ready, key.waiting end
   return key.ready .. group.name, key.waiting .. group.name, group
 end
 
--- Puts a host where it belongs now. A lane whose segment has not begun makes it wait until then.
+-- Moves a host to the set to which it belongs now. If the segment of its first lane has not begun, it waits until then.
 local function schedule(host)
   local ready, waiting, group = key.ready, key.waiting, nil
   if host.address ~= '' then ready, waiting, group = queues_of(host) end
@@ -246,8 +249,8 @@ local function pause(host, until_)
   end
 end
 
--- A transfer starts by this lease or claim. Where the crawl keeps delays to the point ('punctual'), the worker reports
--- the real start, which may come later, and the host is unconfirmed until then: nothing else starts there.
+-- Starts a transfer for the lease or claim `by`. If the crawl keeps exact delays ('punctual'), the worker reports the
+-- real start, which may come later. Until then the host is unconfirmed: nothing else starts there.
 local function start(host, by)
   host.in_flight = host.in_flight + 1
   host.started_at = now
@@ -263,8 +266,8 @@ local function start(host, by)
   end
 end
 
--- A transfer is over. `turn`, of one that did not contact the host, holds the times to go back to, unless they have
--- changed since.
+-- Ends a transfer. `turn` is set if the transfer did not contact the host: it holds the times to restore, unless they
+-- have changed since.
 local function finish(host, address, by, turn)
   host.in_flight = math.max(0, host.in_flight - 1)
   if host.unconfirmed == by then host.unconfirmed = '' end
@@ -278,13 +281,13 @@ local function finish(host, address, by, turn)
   schedule(host)
 end
 
--- The worker of a transfer is dead. The host may have been contacted just now if the start was never confirmed.
+-- For a transfer of an expired worker: if its start was not confirmed, the host may have been contacted just now.
 local function assume_started(host, by)
   if host.unconfirmed == by then host.next_at = math.max(host.next_at, now + delay_of(host)) end
 end
 
--- The host of a member that was taken from the ready, and its group if that was ready. No host when the group has none
--- ready any more, as limits may have changed since.
+-- Returns the host of a member that was removed from the ready set, and the group if the member was one. Returns no
+-- host if the group has no ready host any more, because limits may have changed since.
 local function ready_host(member)
   local name, group = string.sub(member, READY_NAME), nil
   if is_group(name) then
@@ -302,7 +305,7 @@ end
 
 local READY_BATCH_MAX = 1000
 
--- Moves those whose time has come from the waiting to the ready.
+-- Moves entities that are due from the waiting set to the ready set.
 local function schedule_due(waiting)
   for _, name in ipairs(call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, READY_BATCH_MAX)) do
     call('ZREM', waiting, name)

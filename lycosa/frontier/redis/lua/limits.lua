@@ -1,7 +1,7 @@
--- Limits: the part of the policy that makes a crawl gentle. Each live worker has sent the limits that it wants, and the
--- gentlest hold for all until it ends or is given up. So a worker that joins cannot make the crawl less polite.
+-- Limits: the part of the policy that makes a crawl polite. Each live worker has sent the limits that it wants. The
+-- gentlest of them apply to all workers, so a worker that joins cannot make the crawl less polite.
 
-local function smaller_limit(one, other) -- 0 is no limit
+local function smaller_limit(one, other) -- 0 means no limit
   if one == 0 or other == 0 then return math.max(one, other) end
   return math.min(one, other)
 end
@@ -18,7 +18,7 @@ local function apply_limits()
       effective[name] = effective[name] and GENTLER[name](effective[name], value) or value
     end
   end
-  -- Hosts are grouped by the addresses that were looked up, so look-ups go on while any worker is there.
+  -- Hosts are grouped by addresses that were looked up, so once begun, look-ups go on while there are several workers.
   if #wanted > 1 then effective.resolves = math.max(effective.resolves or 0, meta('resolves')) end
   for name, value in pairs(effective) do call('HSET', key.meta, name, text(value)) end
   meta_fields = nil

@@ -1,11 +1,11 @@
--- The script of operations from outside: they join nothing, and need no worker. What is long comes in slices: a call
--- looks at a part, and returns where the next call goes on, "" at the end.
+-- The operations from outside the crawl: they need no worker. Long ones run in slices: a call handles a part, and
+-- returns the position of the next call, "" at the end.
 
-local SLICE_MAX = 1000
+local SLICE_MAX = 1000 -- maximum number of hosts, records or sets that one call handles
 
 local operations = {}
 
--- Returns the first number from `low` on for which `is_behind` is true, `high` if there is none.
+-- Returns the first number from `low` to `high` - 1 for which `is_behind` is true; `high` if there is none.
 local function first_behind(low, high, is_behind)
   while low < high do
     local middle = math.floor((low + high) / 2)
@@ -18,7 +18,7 @@ local function hosts_from(name)
   return call('ZRANGE', key.hosts, '[' .. name, '+', 'BYLEX', 'LIMIT', 0, SLICE_MAX)
 end
 
--- Where to go on after these hosts.
+-- Returns the position after these hosts.
 local function next_host(names)
   return #names == SLICE_MAX and names[#names] .. '\0' or ''
 end
@@ -32,22 +32,22 @@ local function written(...)
   return { 'ok', ... }
 end
 
--- The status of the partition, how many hosts there are, and how many workers.
+-- Returns the status of the partition, the number of hosts, and the number of live workers.
 operations['status'] = function()
   local alive = call('ZCOUNT', key.workers, text(now - SILENT_S), '+inf')
   return { 'ok', status(), call('ZCARD', key.hosts), alive }
 end
 
--- Begins the crawl: see `begin_crawl`. Until the first worker joins it has no policy; one place lets hosts be
--- scheduled.
+-- Creates the crawl: see `begin_crawl`. It has no policy until the first worker joins. Hosts are scheduled with one
+-- slot until then.
 operations['begin'] = function()
   local found = begin_crawl(argument(), argument(), argument(), argument(), argument())
   call('HSETNX', key.meta, 'places', 1)
   return { 'ok', unpack(found) }
 end
 
--- 1 to leave a description that is there (of a worker that joined meanwhile); the description; how many start URLs, the
--- start URLs
+-- Stores the description of the crawl and its start URLs. Arguments: 1 to keep an existing description (of a worker
+-- that joined meanwhile); the description; the number of start URLs, and each of them.
 operations['describe'] = function()
   local command = number() == 1 and 'SETNX' or 'SET'
   call(command, key.description, argument())
@@ -55,7 +55,7 @@ operations['describe'] = function()
   return { 'ok' }
 end
 
--- How many records, the pushed records.
+-- Adds records. Arguments: the number of records, and each of them (see records.lua).
 operations['push'] = function()
   local new = 0
   for _ = 1, number() do new = new + push_argument() end
@@ -63,9 +63,10 @@ operations['push'] = function()
   return written(new)
 end
 
--- Rows. Each slice returns its rows, and the parts of the place behind the last one.
+-- Rows. Each slice returns its rows, and the parts of the position after the last one.
 
--- Queued records: segment; the only host, "" for all; behind which host, lane and stamp; how many at most.
+-- Lists queued records. Arguments: segment; a host, or "" for all; host, lane and stamp of the last row; the maximum
+-- number of rows.
 operations['queued'] = function()
   local segment, only, from, lane, last, limit = argument(), argument(), argument(), argument(), number(), number()
   local names, rows = only ~= '' and { only } or hosts_from(from), {}
@@ -86,8 +87,8 @@ operations['queued'] = function()
   return { rows, only ~= '' and '' or next_host(names), '', '0' }
 end
 
--- The leases of a segment that a worker holds, or has acked and not committed, in the order of their tokens, from
--- behind one on.
+-- Returns the leases of a segment that a worker holds, or has acked but not committed, sorted by token. Leaves out
+-- tokens up to `last`.
 local function leases_of(worker, segment, last)
   local found = {}
   for _, name in ipairs({ 'leases', 'acked', 'prepared' }) do
@@ -110,13 +111,13 @@ local function sorted_workers()
   return names
 end
 
--- When the worker of a lease renews or ends it at the latest.
+-- Returns the latest time at which the worker of a lease renews or ends it.
 local function leased_until(lease)
   return text(math.max(lease.since + meta('lease'), now))
 end
 
--- Records that are leased or not committed: segment, behind which worker and token, how many at most. Each with its
--- time.
+-- Lists leased and uncommitted records, each with the time of `leased_until`. Arguments: segment, worker and token of
+-- the last row, the maximum number of rows.
 operations['leased'] = function()
   local segment, from, last, limit = argument(), argument(), number(), number()
   local rows = {}
@@ -136,7 +137,8 @@ local function stamp_of_delayed(member)
   return tonumber(string.sub(member, 1, STAMP_CHARS))
 end
 
--- Delayed records: segment, behind which time ("" for the first one) and stamp, how many at most. Each with its time.
+-- Lists delayed records, each with the time at which it is due. Arguments: segment, time ("" for the first call) and
+-- stamp of the last row, the maximum number of rows.
 operations['delayed'] = function()
   local segment, from, last, limit = argument(), argument(), number(), number()
   local low, rows = 0, {}
@@ -160,15 +162,16 @@ operations['delayed'] = function()
   return { rows, '', '0' }
 end
 
--- Dead or done records: 'dead' or 'done', segment, behind which fingerprint and stamp, how many at most.
+-- Lists dead or done records. Arguments: 'dead' or 'done', segment, fingerprint and stamp of the last row, the maximum
+-- number of rows.
 operations['ended'] = function()
   local name, segment, place, limit = argument(), argument(), argument(), argument()
   local from = place == '' and '-' or '(' .. place .. '\255'
   return call('ZRANGE', key[name] .. segment, from, '+', 'BYLEX', 'LIMIT', 0, limit)
 end
 
--- Queues dead or done records again, or copies of them: 'dead' or 'done', their segment, 1 for copies, how many, each
--- of them: its member; host, lane; reason; the fingerprint of a copy; record.
+-- Queues dead or done records again, or copies of them. Arguments: 'dead' or 'done', their segment, 1 to queue copies,
+-- the number of records, and for each: its member, host, lane, reason, the fingerprint of a copy, record.
 operations['requeue'] = function()
   local name, segment, copies, moved = argument(), argument(), argument() == '1', 0
   for _ = 1, number() do
@@ -187,7 +190,7 @@ operations['requeue'] = function()
   return written(moved)
 end
 
--- Finding a fingerprint. A `needle` stands near the beginning of the record that is looked for.
+-- Finding a fingerprint. A `needle` occurs near the beginning of each record with the fingerprint.
 
 local function has(record, needle)
   return string.find(string.sub(record, 1, 16), needle, 1, true) ~= nil
@@ -206,10 +209,10 @@ local function leases_with(segment, needle)
   return found
 end
 
--- The fingerprint as in a set, the same in hexadecimal digits, its needle ("" to look among dead and done records
--- only). Returns for each segment that has it: the rows of dead and of done records; leased or acked ones, each with
--- its record, 1 when it is acked, and its reason or until when it is leased. Some may be others of the same
--- fingerprint, which were pushed with dont_filter.
+-- Finds a fingerprint in all states except queued and delayed. Arguments: the fingerprint as in a set, the fingerprint
+-- in hexadecimal digits, its needle ("" to search dead and done records only). Returns for each segment that has it:
+-- the rows of dead and of done records; the leased or acked ones, each as its record, 1 if it is acked, and its reason
+-- or the time until which it is leased. Some may be duplicates that were pushed with dont_filter.
 operations['find'] = function()
   local fingerprint, digits, needle = argument(), argument(), argument()
   local found = {}
@@ -226,10 +229,10 @@ operations['find'] = function()
   return found
 end
 
-local SEEK_MAX = 5000
+local SEEK_MAX = 5000 -- maximum number of queued records that one call searches
 
--- Looks for a queued record: needle, segment; the only host, "" for all; from which host, lane and index on. Returns
--- the record, "" for none, and where to go on.
+-- Finds a queued record. Arguments: needle, segment; a host, or "" for all; the first host, lane and index. Returns the
+-- record ("" for none), and the position of the next call.
 operations['seek_queued'] = function()
   local needle, segment, only, from, lane, first = argument(), argument(), argument(), argument(), argument(), number()
   local names, looked_at = only ~= '' and { only } or hosts_from(from), 0
@@ -240,7 +243,7 @@ operations['seek_queued'] = function()
         for i, entry in ipairs(call('LRANGE', queue_key(name, each), first, first + SEEK_MAX - looked_at - 1)) do
           looked_at = looked_at + 1
           if has(record_of(entry), needle) then return { record_of(entry), name, each, first + i } end
-          -- Some of these may be leased by the next call, so it begins a little before.
+          -- Some of these may be leased before the next call, so it begins a little earlier.
           if looked_at == SEEK_MAX then return { '', name, each, math.max(0, first + i - 100) } end
         end
       end
@@ -249,8 +252,8 @@ operations['seek_queued'] = function()
   return { '', only ~= '' and '' or next_host(names), '', 0 }
 end
 
--- Looks for delayed records: needle, segment, the cursor of the scan. Returns the cursor, and each record with its
--- time.
+-- Finds delayed records. Arguments: needle, segment, the cursor of the scan. Returns the next cursor, and each record
+-- with the time at which it is due.
 operations['seek_delayed'] = function()
   local needle, segment = argument(), argument()
   local scanned, found = call('ZSCAN', key.delayed, argument(), 'COUNT', SLICE_MAX), {}
@@ -265,8 +268,8 @@ end
 
 -- Hosts.
 
--- Returns the status of the robots.txt, and when it was fetched. Its bytes come first, in a form (bin) that cmsgpack
--- cannot read.
+-- Returns the status of the robots.txt, and the time at which it was fetched. The bytes of the file come first, as a
+-- msgpack type (bin) that cmsgpack cannot read.
 local function robots_of(facts)
   local size = ({ [0xc4] = 1, [0xc5] = 2, [0xc6] = 4 })[string.byte(facts, 2)]
   local length = struct.unpack('>I' .. size, facts, 3)
@@ -286,7 +289,7 @@ local function host_view(name)
   }
 end
 
--- Behind which host, how many at most.
+-- Lists hosts. Arguments: the last host of the previous call ("" for none), the maximum number of hosts.
 operations['hosts'] = function()
   local from, found = '(' .. argument(), {}
   if from == '(' then from = '-' end
@@ -307,7 +310,7 @@ local function count_of(state, segment)
   return tonumber(call('HGET', key.counts, state .. '|' .. segment) or 0)
 end
 
--- Archives a segment if nothing is left to do. Returns 1 if so.
+-- Archives a segment if it has no work left. Argument: segment. Returns 1 if archived, else 0.
 operations['archive'] = function()
   local segment = argument()
   if count_of('outgoing', '') > 0 then return 0 end
@@ -323,8 +326,8 @@ operations['reopen'] = function()
   return 1
 end
 
--- Returns how many records the segment had. Its queued and delayed records and its fingerprints stay until they are
--- cleared.
+-- Drops a segment. Argument: segment. Returns the number of its records. Queued and delayed records and fingerprints
+-- stay until they are cleared.
 operations['drop'] = function()
   local segment, total = argument(), 0
   for _, state in ipairs({ 'queued', 'leased', 'delayed', 'dead', 'done', 'uncommitted' }) do
@@ -341,7 +344,7 @@ operations['drop'] = function()
   return total
 end
 
--- Clears the queued records of a dropped segment: segment, from which host on.
+-- Removes queued records of a dropped segment. Arguments: segment, the first host.
 operations['clear_queued'] = function()
   local segment, names = argument(), hosts_from(argument())
   for _, name in ipairs(names) do
@@ -357,7 +360,7 @@ operations['clear_queued'] = function()
   return written(next_host(names))
 end
 
--- Clears its delayed records: segment, from which place on.
+-- Removes delayed records of a dropped segment. Arguments: segment, the first index.
 operations['clear_delayed'] = function()
   local segment, first = argument(), number()
   local found, left = call('ZRANGE', key.delayed, first, first + SLICE_MAX - 1), 0
@@ -372,7 +375,7 @@ operations['clear_delayed'] = function()
   return written(#found == SLICE_MAX and text(first + left) or '')
 end
 
--- Clears its fingerprints: segment.
+-- Removes fingerprints of a dropped segment, the last sets first. Argument: segment.
 operations['clear_seen'] = function()
   local segment = argument()
   local sets = seen_of(segment).sets

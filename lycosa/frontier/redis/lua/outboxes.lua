@@ -1,22 +1,24 @@
--- Outboxes. Each record for another partition has a number, and the other partition remembers the last number that it
--- took: so the same records may be delivered twice. Delivered records stay in the outbox for a while, because a replica
--- that takes over the other partition may not have them. A replica that takes over this partition numbers anew what it
--- has lost. So numbers belong to one server, as its replication ID names it, and only those that had been delivered
--- before are common to both. Servers whose numbers were never handed out are not remembered.
+-- Outboxes. Each record for another partition has a number. The other partition stores the last number that it took, so
+-- delivering a record twice does no harm. Delivered records stay in the outbox for a while, because a replica that
+-- takes over the other partition may not have them. A replica that takes over this partition may have lost the last
+-- records, and uses their numbers again. So a number is valid only with the server that assigned it, identified by its
+-- replication ID. Numbers that were delivered before a failover are valid for both servers. A server is stored only
+-- once a worker has read its numbers.
 
-local RETAINED = 1000       -- so many of the last records stay for good,
-local RETAINED_S = 5        -- the others for this long, and at most twice that,
-local RETAINED_MAX = 100000 -- so many in all
-local SERVERS_MAX = 8       -- whose numbers are known: no partition is so many failovers behind
+local RETAINED = 1000       -- number of last delivered records that always stay in the outbox
+local RETAINED_S = 5        -- minimum time for which other delivered records stay; the maximum is twice as long
+local RETAINED_MAX = 100000 -- maximum number of delivered records that stay
+local SERVERS_MAX = 8       -- maximum number of stored servers: no partition is this many failovers behind
 
--- Returns the number before the first record in the outbox, that of the last record, and of the last delivered one.
+-- Returns the number before the first record in the outbox, that of the last record, and that of the last delivered
+-- one.
 local function outbox_numbers(to)
   local last, length = tonumber(call('HGET', key.outbox_last, to) or 0), call('LLEN', key.outbox .. to)
   return last - length, last, tonumber(call('HGET', key.outbox_delivered, to) or last - length)
 end
 
--- Some managed servers do not say who they are, and are taken to be one for ever: should a replica take over that lacks
--- the last links on their way, these are lost.
+-- Returns the id of this server. Some managed servers do not reveal theirs: all of them have the id '0'. If a replica
+-- without the last undelivered links takes over there, these links are lost.
 local function this_server()
   for _, field in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
     local info = redis.pcall('INFO', field[1])
@@ -26,8 +28,8 @@ local function this_server()
   return '0'
 end
 
--- Returns this server, and all that numbered records for a partition: "SERVER BASE SERVER BASE ...", this one last,
--- each with the last number before its own.
+-- Returns this server, and all servers that numbered records for a partition, this one last: "SERVER BASE SERVER BASE
+-- ...". BASE is the last number before those of the server.
 local function numbering_servers(to, delivered, are_handed_out)
   local server, servers = this_server(), call('HGET', key.outbox_servers, to) or ''
   if not string.find(servers, server .. ' %d+$') then
@@ -37,7 +39,8 @@ local function numbering_servers(to, delivered, are_handed_out)
   return server, servers
 end
 
--- The other partition has records of this server: it need not know those of long before.
+-- Forgets all but the last SERVERS_MAX servers that numbered records for a partition. It has records of this server, so
+-- it no longer needs the old ones.
 local function forget_old_servers(to)
   local servers = {}
   for each in string.gmatch(call('HGET', key.outbox_servers, to) or '', '%x+ %d+') do servers[#servers + 1] = each end
@@ -46,8 +49,8 @@ local function forget_old_servers(to)
   end
 end
 
--- The number up to which delivered records are not kept any more. Every RETAINED_S the number of the last delivered
--- record is noted; records up to the number noted before that are at least RETAINED_S old.
+-- Returns the number up to which delivered records may be removed. Every RETAINED_S the number of the last delivered
+-- record is stored. Records up to the number stored before that were delivered at least RETAINED_S ago.
 local function expired_upto(to, delivered)
   local noted = call('HGET', key.outbox_retained, to)
   local at, before, since = unpack(noted and cmsgpack.unpack(noted) or { 0, 0, 0 })
@@ -58,9 +61,9 @@ local function expired_upto(to, delivered)
   return math.max(math.min(before, delivered - RETAINED), delivered - RETAINED_MAX)
 end
 
--- Reads the outbox for a partition: which, how many records at most, from which number on ("" for the first one that
--- was not delivered). Returns this server and all that numbered its records, the first number, and the records; "" for
--- the first number when they are not here any more.
+-- Reads the outbox for a partition. Arguments: the partition, the maximum number of records, the first number ("" for
+-- the first undelivered record). Returns this server and all servers that numbered the records, the first number ("" if
+-- the record is no longer here), and the records.
 commands['read_outbox'] = function()
   local to, limit, from = argument(), number(), argument()
   local before, _, delivered = outbox_numbers(to)
@@ -71,8 +74,8 @@ commands['read_outbox'] = function()
   return { 'ok', server, servers, are_here and text(first) or '', entries }
 end
 
--- The number of the last record taken from a partition, in the numbers of its last server. A number up to the base of a
--- server is what it was under the server before.
+-- Returns the number of the last record taken from a partition, as numbered by its last server. Numbers up to the base
+-- of a server are the same as those of the server before.
 local function last_taken(from, servers)
   local last = 0
   for server, base in string.gmatch(servers, '(%x+) (%d+)') do
@@ -94,8 +97,9 @@ local function forget_inbox_servers(from, servers)
   if known > SERVERS_MAX and #old > 0 then call('HDEL', key.inbox_last, unpack(old)) end
 end
 
--- Takes records of another partition: which, its server and all that numbered them, the first number, how many, the
--- records. Returns the last number that was taken, which is before the first when records in between are missing.
+-- Takes records from another partition. Arguments: the partition, its server and all servers that numbered the records,
+-- the first number, the number of records, and each of them. Returns the number of the last record taken. It is less
+-- than the first number if records in between are missing.
 commands['deliver'] = function()
   local from, server, servers, first, entries = argument(), argument(), argument(), number(), number()
   local last = last_taken(from, servers)
@@ -113,7 +117,8 @@ commands['deliver'] = function()
   return { 'ok', text(last) }
 end
 
--- Another partition has taken all records up to a number: which, the server that numbered them, the number.
+-- Marks all records up to a number as delivered to another partition. Arguments: the partition, the server that
+-- assigned the number, the number.
 commands['delivered'] = function()
   local to, server, upto = argument(), argument(), number()
   if server ~= this_server() then return { 'ok' } end -- these numbers were lost in a failover
@@ -130,8 +135,8 @@ commands['delivered'] = function()
   return { 'ok' }
 end
 
--- What a failover can have torn apart: for each other partition the servers that numbered its records, and the last
--- number that was delivered; and the workers that this partition knows.
+-- Returns the data that may differ between partitions after a failover: for each other partition, the servers that
+-- numbered its records and the last delivered number; and the workers that this partition knows.
 commands['failover_state'] = function()
   local outboxes = {}
   for partition = 0, meta('partitions') - 1 do
@@ -145,8 +150,8 @@ commands['failover_state'] = function()
   return { 'ok', outboxes, call('ZRANGE', key.workers, 0, -1) }
 end
 
--- The last numbers that were taken: how many, each of them: from which partition, the servers that numbered its
--- records.
+-- Returns the last number taken from each of some partitions. Arguments: their number, and for each: the partition, the
+-- servers that numbered its records.
 commands['last_taken'] = function()
   local last = {}
   for _ = 1, number() do

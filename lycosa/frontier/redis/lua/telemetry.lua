@@ -1,12 +1,12 @@
--- Reports of the workers, in the first partition. A report is a map in msgpack; its `counts` are whole numbers since
--- the worker began, and their growth is added to the totals at once: so these hold what all workers did that ever took
--- part. A report that comes twice adds nothing; what a replica that took over has lost, the next report adds.
+-- Reports of the workers, in the first partition. A report is a map in msgpack. Its `counts` are integers since the
+-- start of the worker; their increase is added to the totals at once, so the totals include all past workers. A report
+-- that comes twice adds nothing. If a replica that took over has lost an increase, the next report adds it.
 
 local publish, retire
-do -- Lua has room for 200 locals at a time: the others are known here only
+do -- all other names are local to this block
 
-local ENDED_MAX, ENDED_KEPT_S = 100, 86400
-local TOTALS_MAX = 1000 -- names
+local ENDED_MAX, ENDED_KEPT_S = 100, 86400 -- maximum number of ended workers whose report is kept, and how long
+local TOTALS_MAX = 1000 -- maximum number of names
 local REPORT_BYTES_MAX = 65536
 
 function publish(worker, report)
@@ -24,7 +24,7 @@ function publish(worker, report)
   call('HSET', key.reports, worker, report)
 end
 
--- Keeps the last report of a worker that has ended for a while.
+-- Keeps the last report of an ended worker for a while.
 function retire(worker)
   if call('HEXISTS', key.reports, worker) == 0 then return end
   call('ZADD', key.ended, text(now), worker)

@@ -1,6 +1,6 @@
--- A crawl as a whole, for `lycosa top`: one call for each partition.
+-- The view of a crawl for `lycosa top`, in one call for each partition.
 
--- Hosts with work or transfers: these, and at random up to `limit` of those that are ready, waiting, and leased now.
+-- Returns hosts with work or transfers: `names`, and random samples of up to `limit` ready, waiting and leased ones.
 local function sampled_hosts(limit, workers, names)
   for _, member in ipairs(call('ZRANDMEMBER', key.ready, limit)) do
     names[#names + 1] = string.sub(member, READY_NAME)
@@ -23,9 +23,10 @@ local function sampled_hosts(limit, workers, names)
   return found
 end
 
--- Arguments: the number of hosts of a kind; the number of workers and their names, for a partition that knows none;
--- names of hosts to include in any case. Returns the time, partitions, counts, workers with their last sign of life
--- and number of leases, reports, the ends of workers that have ended, totals, hosts.
+-- Arguments: the sample size of each kind of hosts; the number of workers and their names, for a partition that does
+-- not know them; names of hosts to include in any case. Returns the time; the number of partitions; the counts; workers
+-- with the time of their last call and the number of their leases; reports; ended workers with the time of their end;
+-- totals; hosts.
 operations['watch'] = function()
   local limit, alive_at, workers, names = number(), {}, {}, {}
   for _ = 1, number() do workers[#workers + 1] = argument() end

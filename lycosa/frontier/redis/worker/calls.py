@@ -1,4 +1,4 @@
-"""One worker's calls to the partitions of a crawl: each runs a script, in one round trip; several go at once."""
+"""One worker's calls to the partitions of a crawl: each call runs a script in one round trip; calls run in parallel."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lycosa.frontier.redis.shielded_calls import preserve_cancellation
 from lycosa.frontier.redis.worker.partition import Partition
 
 Retry = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-"""Makes a call, again while the server is away."""
+"""Makes a call, and repeats it while the server is away."""
 
 DELIVERED_AT_ONCE = 500
-"""Records of an outbox in one call."""
+"""Maximum number of records of an outbox in one call."""
 
 
 class LeaseDemand(NamedTuple):
-    """How many records are wanted now, and how many ahead."""
+    """The number of records wanted now, and the number wanted ahead."""
 
     limit: int = 0
     ahead: int = 0
 
     def share(self, calls: int) -> LeaseDemand:
-        """Return what to ask for in each of so many calls."""
+        """Return the demand of each call if it is divided among this many calls, rounded up."""
         return LeaseDemand(-(-self.limit // calls), -(-self.ahead // calls))
 
 
@@ -34,9 +34,9 @@ NO_LEASES = LeaseDemand()
 
 
 class ExchangeRequest(NamedTuple):
-    """A partition, and how many leases to ask for; None for what will be wanted next.
+    """A request to a partition for `demand` leases; None for the number that the worker will want next.
 
-    Without `always` it is left out when nothing waits for the partition any more.
+    Unless `always` is set, the request is skipped if no verbs wait for the partition any more.
     """
 
     partition: Partition
@@ -45,10 +45,10 @@ class ExchangeRequest(NamedTuple):
 
 
 class PartitionCalls:
-    """The calls of one worker. `now` returns the time for the script, "" for that of the server.
+    """The calls of one worker. `now` returns the time for the script, "" for the server's time.
 
-    `next_demand` returns what will be wanted next: a call that is made anyway asks for it. `on_leases` takes the leases
-    of a partition.
+    `next_demand` returns the leases that will be wanted next: calls that are made for other reasons ask for them.
+    `on_leases` is called with a partition and its new leases.
     """
 
     def __init__(self, client: Any, retry: Retry, now: Callable[[], str]) -> None:
@@ -57,7 +57,7 @@ class PartitionCalls:
         self._now = now
         self._exchange_lock = asyncio.Lock()
         self.added = 0
-        """Records that were new."""
+        """Number of records that were new."""
         self.next_demand: Callable[[], LeaseDemand] = LeaseDemand
         self.on_leases: Callable[[Partition, list[Any]], None] = lambda _, __: None
 
@@ -66,17 +66,17 @@ class PartitionCalls:
         keys, arguments = keys_of(partition.key), (self._now(), command, partition.worker, *arguments)
         reply: list[Any] = await self.retry(lambda: WORKER_SCRIPT.run_async(self.client, keys, arguments))
         if reply[0] == b"unknown":
-            raise WorkerLost(f"worker {partition.worker} is not known any more: others continue with its URLs")
+            raise WorkerLost(f"the server no longer knows worker {partition.worker}: others continue with its URLs")
         return reply
 
     async def operate(self, partition: Partition, operation: str, *arguments: Any) -> Any:
-        """Run an operation from outside. Raises `StateError`."""
+        """Run an operation of the operations script. Raises `StateError`."""
         keys, arguments = keys_of(partition.key), (self._now(), operation, "", *arguments)
         return await self.retry(lambda: OPERATIONS_SCRIPT.run_async(self.client, keys, arguments))
 
     async def status(self, partitions: Sequence[Partition]) -> list[Any]:
         """Update the status of these partitions without being a worker. Return the replies. Raises `StateError`."""
-        # Under the lock of the exchanges: a late reply must not replace the status of a newer exchange.
+        # With the lock of the exchanges: a late reply must not replace the status of a newer exchange.
         async with self._exchange_lock:
             replies = await asyncio.gather(*(self.operate(each, "status") for each in partitions))
             for partition, (_, status, _, _) in zip(partitions, replies, strict=True):
@@ -84,7 +84,7 @@ class PartitionCalls:
         return replies
 
     async def exchange(self, requests: Sequence[ExchangeRequest]) -> dict[Partition, int]:
-        """Send what waits for these partitions, and ask each for leases. Return how many each has granted."""
+        """Send the verbs that wait for these partitions, and ask each for leases. Return how many each has granted."""
         async with self._exchange_lock:
             requests = [each for each in requests if each.always or each.partition.waiting_verbs]
             open_ended = sum(each.demand is None for each in requests)
@@ -105,16 +105,16 @@ class PartitionCalls:
         partition.update_starts(start_answers)
         self.added += new
         if refused:
-            raise WorkerLost(f"worker {partition.worker} does not hold {len(refused)} of its leases any more")
+            raise WorkerLost(f"worker {partition.worker} no longer holds {len(refused)} of its leases")
         self.on_leases(partition, leases)
         return len(leases)
 
     async def deliver(self, source: Partition, target: Partition, start: int | str = "") -> None:
-        """Deliver the outbox of one partition to another: what was not delivered yet, or from a number on.
+        """Deliver the outbox of one partition to another: all undelivered records, or those from number `start` on.
 
-        If this worker is killed anywhere, another one does it again: the target skips numbers that it has. A target
-        that has lost some, because a replica took over, gets them again. Raises `StateError` when the source does not
-        have them any more.
+        If this worker is killed at any point, another one delivers the records again: the target skips numbers that it
+        has. A target that lost records, because a replica took over, gets them again. Raises `StateError` if the source
+        no longer has them.
         """
         while True:
             _, server, servers, first, entries = await self.run(
@@ -123,8 +123,8 @@ class PartitionCalls:
             if not first:
                 if (taken := await self._last_taken(source, target, servers)) < int(start):
                     lost = f"partition {target.number} of the crawl has lost records that were delivered to it"
-                    raise StateError(f"{lost} and are not kept any more: its server lost more than a moment")
-                start = taken + 1  # other workers were faster, and what they delivered is not kept any more
+                    raise StateError(f"{lost}, and no copy of them is left: its server lost more than a few seconds")
+                start = taken + 1  # other workers were faster, and the records that they delivered were removed
                 continue
             if not entries:
                 return

@@ -1,8 +1,8 @@
-"""The claims of one worker: transfers that are no records and wait for their host.
+"""The claims of one worker: transfers without a record that wait for their host.
 
-All of them wait at their host in Redis (`frontier/redis/lua/claims.lua`), but only the first one of this worker asks
-there whether it may start; the others are woken when they become the first. What ends here wakes claims, too: so a
-worker uses a place that it frees itself at once, and waits by the clock only for other workers.
+All of them wait in the queue of their host in Redis (`frontier/redis/lua/claims.lua`), but only the first claim of this
+worker for a host asks whether it may start; the next one is woken when it becomes the first. The end of a transfer of
+this worker wakes a claim, too. So a worker reuses its own slots at once, and polls only for those of other workers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WorkerClaims:
         self._sending: set[asyncio.Task[None]] = set()
 
     def claim(self, host: str, wake: Callable[[], None]) -> Claim:
-        """Queue a claim at the host. Raises `UsageError` when far too many wait."""
+        """Queue a claim for the host. Raises `UsageError` if `claims.WAITING_MAX` claims wait."""
         if self._waiting >= claims.WAITING_MAX:
             raise UsageError(f"{claims.WAITING_MAX:,} transfers wait for their turn already: fetch fewer at a time")
         self._waiting += 1
@@ -40,7 +40,7 @@ class WorkerClaims:
         return claim
 
     async def try_start(self, claim: Claim, now: float) -> StartAnswer:
-        """Ask the server. `at` is 0 when the transfer starts now, else when to ask again by our clock."""
+        """Ask the server. `at` is 0 if the transfer starts now, else the time by our clock to ask again."""
         host = claim.host.key
         if claim.granted:
             return StartAnswer(0.0)
@@ -51,7 +51,7 @@ class WorkerClaims:
         partition.add("try_start", claim.number, host)
         await self._send(partition)
         answer = partition.starts.pop(claim.number, None)
-        if answer is None:  # it was lost
+        if answer is None:  # the answer was lost
             return StartAnswer(math.nextafter(now, math.inf))
         if answer.at:
             return answer._replace(at=answer.at - partition.clock_ahead_s)
@@ -60,7 +60,7 @@ class WorkerClaims:
         return answer
 
     def release(self, claim: Claim) -> bool:
-        """Remove a claim that waits, or end its transfer. Return False if it has ended already."""
+        """Remove a waiting claim, or end its transfer. Return False if it has ended already."""
         if claim in self._queues.get(claim.host.key, ()):
             self._session.partition_of(claim.host.key).starts.pop(claim.number, None)
             self._remove(claim)
@@ -72,7 +72,7 @@ class WorkerClaims:
         return True
 
     def wake(self, host: str) -> None:
-        """Wake the first claim of a host, because something has changed there."""
+        """Wake the first claim of a host, because the state of the host has changed."""
         queue = self._queues.get(host)
         if queue is not None:
             next(iter(queue)).wake()
@@ -87,7 +87,7 @@ class WorkerClaims:
             del self._queues[host]
 
     async def _send(self, partition: Partition) -> None:
-        # Shielded: a caller that is cancelled releases its claim afterwards, which must not overtake this.
+        # Shielded: a cancelled caller then releases its claim, and the release must not overtake this call.
         sending = asyncio.create_task(self._session.send([partition]))
         self._sending.add(sending)
         sending.add_done_callback(self._sent)
@@ -96,4 +96,4 @@ class WorkerClaims:
     def _sent(self, sending: asyncio.Task[None]) -> None:
         self._sending.discard(sending)
         if not sending.cancelled():
-            sending.exception()  # marks it as retrieved, if no caller waits any more
+            sending.exception()  # marks it as retrieved, in case no caller waits any more

@@ -1,4 +1,4 @@
-"""Commits of one worker over several partitions: prepared in all that have something, decided in the first."""
+"""Two-phase commits of one worker: prepared in each partition that has acked records, decided in the first one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 class Commits:
-    """Of one session. `member` remembers where the sinks started; with `replicas` a commit waits for them."""
+    """The commits of one session. `member` stores where the sinks started; with `replicas` a commit waits for them."""
 
     def __init__(self, session: Session) -> None:
         self.replicas: Replicas | None = None
@@ -22,13 +22,13 @@ class Commits:
         self._number = 0
 
     async def commit(self, positions: Mapping[str, int]) -> None:
-        """Make what was acked final, together with the positions of the sinks."""
+        """Make the acks final, together with the positions of the sinks."""
         self._number += 1
         if self.member is not None and positions and not self.member.starts:
             self.member.starts = dict(positions)
             self.member.changed()
         first, *others = self._session.partitions
-        # The first commit goes to all partitions: the positions that they have may be of another output.
+        # The first commit goes to all partitions: the positions that they store may belong to another output.
         prepared = [partition for partition in others if partition.has_acked or (self._number == 1 and positions)]
         worker = self._session.worker
         fields = [part for name, position in positions.items() for part in (f"{worker}/{name}", position)]
@@ -39,27 +39,28 @@ class Commits:
             await self._session.exchange([ExchangeRequest(partition) for partition in prepared])
         await self.wait_for_replicas(prepared)
         first.add("commit", self._number, len(positions), *fields)
-        # Always: an exchange of another task may have taken the verb along and failed.
+        # Even if no verb waits: an exchange of another task may have taken the verb and failed.
         await self._session.exchange([ExchangeRequest(first)])
         await self.wait_for_replicas([first])
         for partition in prepared:
             partition.add("commit_prepared")
 
     async def wait_for_replicas(self, partitions: Collection[Partition]) -> None:
-        """Wait until replicas have what was written to these partitions.
+        """Wait until replicas have all writes to these partitions.
 
-        Raises `WorkerLost` when one of them took over before it had that: the commit must go no further then.
+        Raises `WorkerLost` if a replica took over before it had them: the commit must not continue then.
         """
         if self.replicas is not None:
             await self.replicas.wait(partitions)
             await self._session.exchange([ExchangeRequest(partition, NO_LEASES) for partition in partitions])
 
     async def positions(self) -> dict[str, int]:
-        """Return the positions of our sinks: the last ones that any partition knows.
+        """Return the positions of our sinks: the highest that any partition stores.
 
-        A replica that took over the first partition may have lost a commit that others know, whose pages are done
-        there. Items of its own pages stay in the output then, and these pages are fetched again: better twice than
-        never. When no partition knows any, everything of this worker is lost, and the sinks start where they did first.
+        A replica that took over the first partition may have lost a commit that other partitions store, with the pages
+        that are done there. Then the first partition's pages of that commit are fetched again, although their items are
+        in the output: duplicates are better than losses. If no partition stores a position, all commits of this worker
+        are lost, and the sinks start where they first started.
         """
         last: dict[str, int] = {}
         prefix = f"{self._session.worker}/".encode()

@@ -1,4 +1,4 @@
-"""Sends verbs that no call takes along: soon, and together with others that come meanwhile."""
+"""Sends waiting verbs after a short delay, all together, if no other call takes them before."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lycosa.core.errors import StateError
 from lycosa.frontier.redis.worker.session import Session
 
 FLUSH_MIN_S = 0.005
-"""How long the verbs wait for others at least."""
+"""Minimum seconds for which verbs wait for others."""
 
 
 class EventFlusher:
-    """Sends the waiting verbs of a session after `delay_s`, unless an exchange has taken them along."""
+    """Sends the waiting verbs of a session after `delay_s`, unless an exchange sends them before."""
 
     def __init__(self, session: Session, delay_s: float) -> None:
         self._session = session
@@ -24,15 +24,15 @@ class EventFlusher:
         self._task: asyncio.Task[None] | None = None
 
     def flush_soon(self) -> None:
-        """Send what waits, soon."""
-        if self._session.callers_clock:  # it stands still: what waits goes with the next exchange
+        """Send the waiting verbs soon."""
+        if self._session.callers_clock:  # it stands still: the verbs go with the next exchange
             return
         self._requested = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_later())
 
     async def flush_facts(self, host: str = "") -> None:
-        """Send soon what was learned of this host; at once with a caller's clock, which stands still."""
+        """Send the new facts of this host soon; at once with a caller's clock, which stands still."""
         if host:
             self._unsent_hosts.add(host)
         if self._session.callers_clock:
@@ -41,12 +41,12 @@ class EventFlusher:
             self.flush_soon()
 
     async def sync(self, host: str) -> None:
-        """Return when the server knows what was learned of the host here."""
+        """Wait until the server has the facts that this worker found about the host."""
         if host in self._unsent_hosts:
             await self._session.send()
 
     async def close(self) -> None:
-        """Wait for a flush that is under way."""
+        """Wait for a flush in progress."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -55,7 +55,7 @@ class EventFlusher:
             wait_s = self._delay_s
             while wait_s > 0:
                 await asyncio.sleep(wait_s)
-                # Exchanges may have taken along what waited; what waits now is younger.
+                # An exchange may have taken the verbs; those that wait now are newer.
                 wait_s = self._session.waiting_since() + self._delay_s - time.monotonic()
             self._requested = False
             with suppress(StateError):  # the next call of the worker raises it

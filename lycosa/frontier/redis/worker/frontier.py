@@ -1,11 +1,11 @@
-"""A frontier that many workers share, in Redis; `frontier/redis/layout.py` says what is stored where.
+"""A frontier in Redis that many workers share; `frontier/redis/layout.py` describes the keys.
 
-What a worker reports (done, failed, blocked...) waits here and goes to the server with the next `lease`, `push`,
-`commit` or `stats`: one round trip for all of it. What is done counts at once, and is taken back if the worker dies
-before its next `commit`. Leases end with their worker, not with time: `expire` is about those of this worker.
+The reports of a worker (done, failed, blocked...) wait here and go to the server with the next `lease`, `push`,
+`commit` or `stats`, in one round trip. A done record counts as done at once, but is queued again if the worker dies
+before its next `commit`. Leases end with their worker, not after a time: `expire` handles the leases of this worker.
 
-Hosts are spread over partitions; a script is atomic within one of them. A record that is found in one partition and
-belongs to another waits in the outbox of the first until a worker has delivered it.
+Hosts are spread over partitions; a script is atomic within one partition. A record that is found in one partition and
+belongs to another waits in the outbox of the first until a worker delivers it.
 """
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ from lycosa.frontier.redis.worker.session import Session
 from lycosa.http.core.model import Validators
 
 POLL_S = 0.05
-"""How often to ask for work while other workers may create some."""
+"""How often (seconds) to ask for work while other workers may create some."""
 
 IDLE_POLL_S = 0.5
-"""The same while no worker has any."""
+"""How often (seconds) to ask for work while no worker has any."""
 
 ADDRESS_LIMITS = "hosts of one IP address may be in several partitions: for limits per address set partitions=1"
 WAITING_VERBS_MAX = 1000
-"""Verbs that wait; with more they are sent at once."""
+"""Number of waiting verbs at which they are sent at once."""
 
 WAITING_ARGUMENTS_MAX = 100_000
-"""Arguments of waiting verbs, six for each link of a page: so many take the server half a second."""
+"""Number of arguments of waiting verbs at which they are sent at once. Each link of a page has six. This many take the
+server half a second."""
 
 
 class RedisFrontier:
-    """See `frontier.ports.SharedFrontier`. Make it with `join.redis_frontier`.
+    """See `frontier.ports.SharedFrontier`. Create it with `join.redis_frontier`.
 
-    `ahead` leases are held beyond those that were asked for. With `keep_alive` there may always be more to come.
+    Up to `ahead` leases more than the caller asks for are held. With `keep_alive` the worker asks for work even after
+    the crawl has finished, since more may come.
     """
 
     def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:
@@ -78,7 +80,7 @@ class RedisFrontier:
         self._membership_check = asyncio.Lock()
 
     async def open(self, known: str = "") -> str:
-        """Join the crawl: see `Session.open`. Raises `UsageError` for limits that cannot be kept."""
+        """Join the crawl: see `Session.open`. Raises `UsageError` for limits per address and several partitions."""
         if self._policy.limits_addresses and len(self.session.partitions) > 1:
             raise UsageError(ADDRESS_LIMITS)
         return await self.session.open(shared_policy(self._policy, punctual=not self.session.callers_clock), known)
@@ -99,7 +101,7 @@ class RedisFrontier:
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
         self.session.now = now
-        if self.shortage and not limit:  # the shortage may last: other workers may use what waits here
+        if self.shortage and not limit:  # the shortage may last: other workers may be able to use these leases
             await self._release_waiting(self._leases.waiting(), now)
             await self.session.refresh()
         if len(self._leases) < limit and now >= self._pacing.next_call_at():
@@ -182,7 +184,7 @@ class RedisFrontier:
     def report_start(self, host: str, now: float) -> None:
         if self._hosts.has_delay(host):
             home = self.session.partition_of(host)
-            # The latest time that it can be on the server's clock; the script does not take more than its own now.
+            # The latest possible time on the server's clock; the script caps it at its own time.
             home.add("started", host, repr(now + home.clock_ahead_max_s))
             self._flusher.flush_soon()
 
@@ -238,7 +240,7 @@ class RedisFrontier:
         return f"{self.server_url} has reached its maxmemory" if self.session.is_full else ""
 
     def next_ready(self, now: float) -> float | None:
-        """As of the last exchange; soon, while other workers have work."""
+        """As of the last exchange, or the time of the next poll if other workers may create work."""
         if self._leases:
             return 0.0
         partitions = [partition for partition in self.session.partitions if partition.due is not None]
@@ -286,12 +288,12 @@ class RedisFrontier:
         return await read_dead(self.session, limit)
 
     async def close(self) -> None:
-        """Leave the crawl; what is not committed goes back."""
+        """Leave the crawl; uncommitted records are queued again."""
         await self._flusher.close()
         if self.heartbeat is not None:
             await asyncio.to_thread(self.heartbeat.stop)
         async with aclosing(self.session.calls.client):
-            with suppress(StateError):  # this worker was given up, or the server is away: others take over
+            with suppress(StateError):  # this worker has expired, or the server is away: others take over
                 await self.session.leave()
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -322,7 +324,7 @@ class RedisFrontier:
         return True
 
     async def _send_if_due(self, lease: Lease) -> None:
-        """Send the end of a prerequisite soon, because its host waits for it, and verbs when very many wait."""
+        """Send the end of a prerequisite soon, because its host waits for it; send verbs at once if very many wait."""
         home = self.session.partition_of(lease.record.host)
         if lease.record.kind != RecordKind.PAGE:
             await self._flusher.flush_facts()
@@ -346,12 +348,12 @@ class RedisFrontier:
 
 
 def _failed(record: UrlRecord, reason: str, retry_at: float | None, now: float) -> bytes:
-    """Return a failed record as it is sent: as it will be retried, or its row among the dead."""
+    """Encode a failed record: as the record to retry, or as the row of a dead record if `retry_at` is None."""
     return ended_row(give_up(record), reason, now) if retry_at is None else encode(fail(record, retry_at))
 
 
 def shared_policy(policy: Policy, *, punctual: bool = False) -> dict[str, float]:
-    """Return the part of a policy that holds for the whole crawl, by the names that it has in Redis."""
+    """Return the part of a policy that applies to the whole crawl, by its field names in Redis."""
     return {
         "punctual": int(punctual),
         "delay": policy.delay_s,

@@ -17,17 +17,17 @@ log = logging.getLogger(__name__)
 BEAT_S = SILENT_S / 4
 
 LAST_BEAT_S = 0.3
-"""How long the end of the worker waits for a beat that is under way."""
+"""Maximum seconds for which a worker that ends waits for a beat in progress."""
 
 REPORT_S = 1.0
-"""How often a beat takes a report with it."""
+"""How often (seconds) a beat carries a report."""
 
 
 class WorkerHeartbeat:
-    """Beats for one worker over a blocking client of its own.
+    """Beats for one worker, in a thread with a separate blocking client.
 
-    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds): that is a
-    sign of life, too. `report` makes the worker's report. Both are called in the thread of the heartbeat.
+    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds), which counts
+    as a beat. `report` builds the worker's report. Both are called in the thread of the heartbeat.
     """
 
     def __init__(self, client: Any, key: str, worker: str, answered_at: Callable[[], float]) -> None:
@@ -41,11 +41,11 @@ class WorkerHeartbeat:
         self._heartbeat = Heartbeat("lycosa-heartbeat", self._due_s, self._beat)
 
     def may_be_expired(self) -> bool:
-        """Return True when the server may have given up this worker: its last answer is too long ago."""
+        """Return whether this worker may have expired, because the last answer of the server is too long ago."""
         return time.monotonic() > max(self._answered_at, self._partition_answered_at()) + SILENT_S
 
     def stop(self) -> None:
-        """Beat no more. A beat whose answer does not come is cut off: its server may be away."""
+        """Stop beating. A beat without an answer is cut off: its server may be away."""
         self._heartbeat.stop()
         self._heartbeat.join(LAST_BEAT_S)
         self._client.close()
@@ -54,11 +54,11 @@ class WorkerHeartbeat:
     def _beat(self) -> None:
         self._beaten_at = time.monotonic()
         try:
-            with suppress(*driver_errors()):  # the calls of the worker find out, and wait or give up
+            with suppress(*driver_errors()):  # the calls of the worker get the same error, and retry or fail
                 arguments = ("", "beat", self._worker, self._report_if_due())
                 if WORKER_SCRIPT.run(self._client, keys_of(self._key), arguments)[0] == b"ok":
                     self._answered_at = self._beaten_at
-        except Exception:  # a driver may raise anything in the middle of a failover: the next beat may succeed
+        except Exception:  # a driver may raise anything during a failover: the next beat may succeed
             log.exception("the heartbeat of this worker failed")
 
     def _due_s(self) -> float:
@@ -72,6 +72,6 @@ class WorkerHeartbeat:
         self._reported_at = now
         try:
             return self.report()
-        except Exception:  # the worker lives, even if its report fails
+        except Exception:  # the worker is alive, even if its report fails
             log.exception("the report of this worker failed")
             return b""

@@ -38,11 +38,11 @@ async def redis_frontier(
     again: bool = False,
     on_created: Callable[[str], None] | None = None,
 ) -> RedisFrontier:
-    """Join the crawl of this name and spider, and note it in `member`. Raises `UsageError` or `StateError`.
+    """Join the crawl of this name and spider, and set it in `member`. Raises `UsageError` or `StateError`.
 
-    `again`: this process was a worker before, and was given up. `report` is called with a line when a call waits for
-    the server, and when joining changes something for other workers; `on_created` (default: `report`) if this worker
-    has created the crawl. A commit waits until `replicas` replicas have it.
+    `again`: whether this process was a worker of the crawl before, and has expired. `report` is called with a message
+    when a call waits for the server, and when joining changes the limits; `on_created` (default: `report`) with one if
+    this worker has created the crawl. A commit waits until `replicas` replicas have it.
     """
     server = crawl_server(url, report)
     clients = await server.clients(RetryLimits(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S))
@@ -70,7 +70,7 @@ async def redis_frontier(
         await session.refresh()
         if session.has_begun:
             (on_created or report)(await created_message(session, server.text))
-        with suppress(StorageFull):  # a crawl that this worker joins again is in the set, and waits for room by itself
+        with suppress(StorageFull):  # if this worker joins again, the crawl is in the set; leases wait for free memory
             await server.retry(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:
         clients.blocking.close()

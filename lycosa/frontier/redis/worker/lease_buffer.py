@@ -1,6 +1,6 @@
-"""The leases of one worker, and those of them that were granted ahead and wait here until the worker asks for them.
+"""The leases of one worker. Some are granted ahead, and wait here until the worker asks for them.
 
-Every exchange asks for more leases if more will be wanted: that saves a round trip.
+Each exchange asks for the leases that will soon be wanted, which saves a round trip.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OnHost = Callable[[str, float, bool], None]
 class LeaseBuffer:
     """Asks for up to `ahead` leases of `lease_s` (seconds) more than the worker wants.
 
-    `on_host(host, address_until, has_delay)` is called with what comes with each lease.
+    `on_host(host, address_until, has_delay)` is called with the data of the host that each lease carries.
     """
 
     def __init__(self, session: Session, pacing: LeasePacing, *, ahead: int, lease_s: float, on_host: OnHost) -> None:
@@ -33,38 +33,39 @@ class LeaseBuffer:
         self._on_host = on_host
         self._waiting: deque[Lease] = deque()
         self._missing: int | None = None
-        """How many leases the last `take` lacked; None until the next one, once they were asked for."""
+        """Number of leases that the last `take` could not return; None once they were requested, until the next one."""
         self.held: dict[int, Lease] = {}
-        """All leases by token, in the order of their ends."""
+        """All leases by token, in the order in which they expire."""
         self.needs_cookies = False
-        """There are leases that came after the last update of the cookies."""
+        """Whether leases arrived after the last update of the cookies."""
         self.crawl_finished = False
-        """The whole crawl was finished when it was last looked at."""
+        """Whether the whole crawl was finished at the last check."""
         session.calls.next_demand, session.calls.on_leases = self._next_demand, self._add
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def waiting(self) -> list[Lease]:
-        """Return the leases that wait here."""
+        """Return the waiting leases."""
         return list(self._waiting)
 
     def take(self, limit: int) -> list[Lease]:
-        """Hand out leases that wait here."""
+        """Remove and return up to `limit` of the waiting leases."""
         leases = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
         self._pacing.handed_out(len(leases))
         self._missing = limit - len(leases) if limit else None
         return leases
 
     def remove(self, leases: Sequence[Lease]) -> None:
-        """Remove leases that wait here."""
+        """Remove these leases from the waiting ones."""
         removed = {lease.token for lease in leases}
         self._waiting = deque(lease for lease in self._waiting if lease.token not in removed)
 
     async def fetch(self, limit: int) -> None:
-        """Ask all partitions for their share, then those that gave it for more. Find out whether the crawl is finished.
+        """Ask all partitions for an equal share, then those that granted all of it for more.
 
-        For a few leases, first ask the one partition that has something and was not asked for longest.
+        If fewer than `ahead` leases are wanted, first ask one partition with ready hosts: the one that was asked least
+        recently. If there are no leases then, check whether the crawl has finished.
         """
         session = self._session
         limit += min(self._ahead, self._pacing.called(session.now))
@@ -82,7 +83,7 @@ class LeaseBuffer:
             self.crawl_finished = await session.is_finished()
 
     def _next_demand(self) -> LeaseDemand:
-        """Return what the worker will want next; nothing until it has asked for leases again."""
+        """Return the leases that the worker will want next; none until it has called `take` again."""
         if self._missing is None:
             return NO_LEASES
         may_buffer = self._pacing.leases_ahead
@@ -94,7 +95,7 @@ class LeaseBuffer:
         for number, kind, host, data, address, attempts, has_delay, address_until in leases:
             token = int(number) * len(self._session.partitions) + partition.number
             if token in self.held or int(number) in partition.ending:
-                continue  # the answer to an exchange that was sent twice
+                continue  # this lease came before: the exchange was sent twice
             record = leased_record(RecordKind(int(kind)), host.decode(), data, int(attempts))
             lease = Lease(token, record, self._session.now + self._lease_s, address.decode())
             self.held[token] = lease

@@ -1,7 +1,7 @@
-"""What a worker remembers of the crawl that it has joined, in a file of its state.
+"""The membership of a worker in a crawl, stored in a file of its state.
 
-WORKER CRAWL                its name, and the number of the crawl, none before it has joined
-{"jsonl:/items.jsonl": 0}   where its sinks started
+WORKER CRAWL                its name, and the number of the crawl ("" before it has joined)
+{"jsonl:/items.jsonl": 0}   the positions at which its sinks started
 "shop"                      the name of the crawl
 """
 
@@ -23,10 +23,10 @@ from lycosa.infra.durable_files import replace_file
 
 @dataclass(slots=True)
 class Membership:
-    """The name of the worker, and the number of its crawl, "" before it has joined.
+    """`worker` is the name of a worker, `name` that of its crawl, `crawl` the crawl's number ("" before it has joined).
 
-    `name` is that of the crawl. `starts` are the positions of the sinks when the worker first joined: a server may lose
-    that it ever did. Call `changed` after a change, to save it.
+    `starts` are the positions of the sinks when the worker first joined, in case the server loses the positions of all
+    its commits. Call `changed` after each change, to save it.
     """
 
     worker: str
@@ -37,9 +37,10 @@ class Membership:
 
 
 def membership(file: Path, name: str) -> Membership:
-    """Return the membership in a file, for the crawl of this name; that of a new worker if there is no file.
+    """Return the membership in a file, for the crawl of this name. Without a file, return that of a new worker.
 
-    Raises `ForeignState` when it is of a crawl of another name, or damaged; `StorageError`.
+    Raises `ForeignState` if the file belongs to a crawl of another name or is damaged, `StorageError` if it cannot be
+    read.
     """
     member = _read(file) if file.exists() else Membership(secrets.token_hex(4))
     if member.crawl and member.name not in {"", name}:

@@ -1,4 +1,4 @@
-"""What a worker that joins looks for among the others: one of its own name, and limits that change for all."""
+"""Checks of a worker that joins: whether another process uses its name, and which limits change for all workers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from lycosa.core.errors import ForeignState
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import Session
 
-LOOK_EVERY_S, LOOKS = 0.25, 6
-"""A worker reports once a second: one that has not done so in this time does not run."""
+CHECK_EVERY_S, CHECKS = 0.25, 6
+"""Seconds between two checks, and their number. Workers report once a second: one without a report in this time does
+not run."""
 
 LIMITS = {
     "delay": "delay",
@@ -19,51 +20,51 @@ LIMITS = {
     "ip_places": "concurrency_per_ip",
     "robots": "robots",
 }
-"""Limits of a crawl and their settings. The gentlest one of all workers holds: see `frontier/redis/lua/limits.lua`."""
+"""Limits of a crawl -> their settings. The gentlest of all workers' values applies: see `redis/lua/limits.lua`."""
 
 
 async def reject_duplicate_worker(session: Session) -> None:
-    """Raise `ForeignState` when another process works under our name, because it has a copy of our state.
+    """Raise `ForeignState` if another process has our worker name, because it has a copy of our state.
 
-    Only for a worker that has just been given up: two such processes would give up each other for ever.
+    Only for a worker that has just expired: two such processes would expire each other for ever.
     """
     before = await _reports(session)
-    for _ in range(LOOKS if before else 0):
-        await asyncio.sleep(LOOK_EVERY_S)
+    for _ in range(CHECKS if before else 0):
+        await asyncio.sleep(CHECK_EVERY_S)
         now = await _reports(session)
         if not now:
             return
         if any(report != before.get(name) for name, report in now.items()):
             raise ForeignState(
                 f"another process works for the crawl {session.crawl!r} with a copy of this state: "
-                "give each worker a --state of its own"
+                "give each worker a separate --state"
             )
 
 
 async def _reports(session: Session) -> dict[bytes, bytes | None]:
-    """Return the last reports of live workers of our name."""
+    """Return the last reports of the live workers with our name."""
     first, prefix = session.partitions[0], f"{session.worker}#".encode()
     names = [name for name in await session.query("zrange", first, Key.WORKERS, 0, -1) if name.startswith(prefix)]
     return {name: await session.query("hget", first, Key.REPORTS, name) for name in names}
 
 
 async def limits_of_others(session: Session) -> dict[str, float]:
-    """Return the limits of a crawl that has other workers; nothing when there are none."""
+    """Return the limits of the crawl if it has other workers, else {}."""
     prefix = f"{session.worker}#".encode()
     names = await session.query("zrange", session.partitions[0], Key.WORKERS, 0, -1)
     return {} if all(name.startswith(prefix) for name in names) else await _limits(session)
 
 
 async def limit_messages(session: Session, before: Mapping[str, float], wanted: Mapping[str, float]) -> list[str]:
-    """Return what our joining has changed for the others, and which of their limits hold for us."""
+    """Return messages about limits that joining changed for the other workers, and limits of others that apply here."""
     now = await _limits(session) if before else {}
     was = {name: before.get(name, 0) for name in now}
     changed = [f"{_setting(name, now)} (it was {_value(name, was)})" for name in now if now[name] != was[name]]
     theirs = [f"{_setting(name, now)} (not {_value(name, wanted)})" for name in now if now[name] != wanted[name]]
     crawl = f"the crawl {session.crawl!r}"
     messages = [
-        f"all workers of {crawl} use {', '.join(changed)} while this one runs: the gentlest limits hold",
-        f"this worker uses {', '.join(theirs)} while others of {crawl} want that: the gentlest limits hold",
+        f"all workers of {crawl} use {', '.join(changed)} while this one runs: the gentlest limits apply",
+        f"this worker uses {', '.join(theirs)} while others of {crawl} want that: the gentlest limits apply",
     ]
     return [message for message, limits in zip(messages, (changed, theirs), strict=True) if limits]
 

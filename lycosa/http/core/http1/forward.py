@@ -21,10 +21,10 @@ HOP_BY_HOP = frozenset(
         b"x-proxy-lease",
     }
 )  # fmt: skip
-"""Fields that are not forwarded, whether Connection names them or not; x-proxy-lease is only written by us."""
+"""Fields that are never forwarded, whether or not Connection names them. Only we may set x-proxy-lease."""
 
 FRAMING = frozenset({b"host", b"content-length"})
-"""Fields that Connection may not name: without them the message would have another meaning."""
+"""Fields that Connection must not name: without them the message would have another meaning."""
 
 ABSOLUTE = re.compile(rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>[^#]*)")
 IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
@@ -37,9 +37,9 @@ def read_target(head: RequestHead) -> tuple[Destination, bytes]:
     if found is None:
         raise BadMessage("the address is not http://HOST/PATH")
     if found["scheme"].lower() != b"http":
-        raise BadMessage("a request is for http:// only, all else is for CONNECT", 501)
+        raise BadMessage("only http:// requests are forwarded: use CONNECT for others", 501)
     if head.minor and len(head.values(b"host")) != 1:
-        raise BadMessage("not one Host field (RFC 9112 §3.2)")
+        raise BadMessage("the request needs exactly one Host field (RFC 9112 §3.2)")
     rest = found["rest"]
     return parse_authority(found["authority"], 80), rest if rest.startswith(b"/") else b"/" + rest
 
@@ -47,7 +47,7 @@ def read_target(head: RequestHead) -> tuple[Destination, bytes]:
 def check_connection_field(head: RequestHead | ResponseHead) -> None:
     """Raise `BadMessage` for a Connection field that names one of FRAMING."""
     if not FRAMING.isdisjoint(_options(head)):
-        raise BadMessage("Connection names a field that it may not (RFC 9110 §7.6.1)")
+        raise BadMessage("Connection names a field that it must not name (RFC 9110 §7.6.1)")
 
 
 def is_kept(head: RequestHead) -> bool:
@@ -72,7 +72,7 @@ def is_connection_bound(head: RequestHead | ResponseHead) -> bool:
 def encode_request(
     head: RequestHead, to: Destination, path: bytes, body: BodyReader, *, absolute_form: bool, login: bytes = b""
 ) -> bytes:
-    """Return the head to forward: in absolute form and with the `login` to a proxy, else with the path to the host.
+    """Return the head to forward: in absolute form and with the `login` for a proxy, or with the path for a host.
 
     Raises `BadMessage` for a Connection field that names one of FRAMING.
     """
@@ -92,7 +92,7 @@ def encode_request(
 def encode_response(
     head: ResponseHead, more: Iterable[bytes] = (), *, chunked: bool = False, close: bool = False
 ) -> bytes:
-    """Return the head of a response for the client, with `more` lines."""
+    """Return the head of a response for the client, with `more` lines added."""
     lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason), *(line for _, line in _forwarded(head)), *more]
     if chunked:
         lines.append(b"Transfer-Encoding: chunked")

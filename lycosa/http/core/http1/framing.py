@@ -1,7 +1,7 @@
 """Find the end of the body of an HTTP/1 message (RFC 9112 §6 and §7), and encode chunks.
 
 Ambiguous messages are refused, not repaired: both Content-Length and Transfer-Encoding, several lengths, any coding but
-`chunked`. A chunked body is decoded and encoded anew, so that extensions, blanks and trailers of the sender are not
+`chunked`. A chunked body is decoded and encoded again, so that extensions, blanks and trailers of the sender are not
 forwarded.
 """
 
@@ -14,10 +14,10 @@ from lycosa.core.errors import BadMessage
 from lycosa.http.core.http1.head import RequestHead, ResponseHead, elements
 
 CHUNK_LINE_MAX = 256
-"""Bytes of the line that begins a chunk, with its extensions."""
+"""Maximum length of the first line of a chunk, with its extensions, in bytes."""
 
 TRAILERS_MAX = 8_192
-"""Bytes behind the last chunk."""
+"""Maximum number of bytes after the last chunk."""
 
 LENGTH = re.compile(rb"[0-9]{1,18}")
 CHUNK = re.compile(rb"(?P<size>[0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
@@ -26,13 +26,13 @@ WITHOUT_BODY = frozenset({204, 304})
 
 
 class BodyReader(Protocol):
-    """Reads a body to its end. `done`: it has ended; `open_ended`: it ends when the connection is closed."""
+    """Reads a body to its end. `done`: whether it has ended; `open_ended`: it ends when the connection is closed."""
 
     done: bool
     open_ended: bool
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return the content of the body in `data`, and the bytes behind its end. Raises `BadMessage`."""
+        """Return the content of the body in `data`, and the bytes after its end. Raises `BadMessage`."""
 
 
 class ContentLengthReader:
@@ -63,7 +63,7 @@ class UntilCloseReader:
 
 
 class ChunkedReader:
-    """A chunked body (RFC 9112 §7.1). Trailers are dropped, as a recipient may."""
+    """A chunked body (RFC 9112 §7.1). Trailers are dropped, as the RFC allows."""
 
     open_ended = False
 
@@ -96,15 +96,15 @@ class ChunkedReader:
         return b"".join(parts), rest if self.done else b""
 
     def _line(self, data: bytes, at: int) -> int:
-        """Parse the line at an offset. Return its length, 0 if it is incomplete."""
-        if self._between:  # the line break behind a chunk
+        """Parse the line at an offset. Return its length; 0 if it is incomplete."""
+        if self._between:  # the line break after a chunk
             if not b"\r\n".startswith(data[at : at + 2]):
                 raise BadMessage("a chunk is longer than its size")
             self._between = len(data) - at < 2
             return 0 if self._between else 2
         end = data.find(b"\r\n", at)
         if end < 0:
-            self._check(len(data) - at, data[at:])  # bounds the memory of an endless line
+            self._check(len(data) - at, data[at:])  # limits the memory that an endless line takes
             return 0
         line = data[at:end]
         self._check(len(line), line)
@@ -128,9 +128,9 @@ class ChunkedReader:
         if self._trailers is None and length > CHUNK_LINE_MAX:
             raise BadMessage("the size line of a chunk is too long")
         if self._trailers is not None and self._trailers + length > TRAILERS_MAX:
-            raise BadMessage(f"more than {TRAILERS_MAX:,} bytes behind the last chunk", 431)
+            raise BadMessage(f"more than {TRAILERS_MAX:,} bytes after the last chunk", 431)
         if b"\n" in line or b"\0" in line:
-            raise BadMessage("a line between chunks holds a control character")
+            raise BadMessage("a line between chunks contains a control character")
 
 
 def encode_chunk(data: bytes) -> bytes:
@@ -156,8 +156,8 @@ def response_body_reader(head: ResponseHead, method: bytes) -> BodyReader:
     """Return the reader of the body of a response to this method (RFC 9112 §6.3). Raises `BadMessage`."""
     codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
     if codings and (lengths or elements(codings) != [b"chunked"] or not head.minor):
-        raise BadMessage("a response with an ambiguous end")
-    length = _length(lengths) if lengths else None  # checked even where it is ignored: it may be invalid
+        raise BadMessage("the end of the response is ambiguous")
+    length = _length(lengths) if lengths else None  # checked even if it is not used: it may be invalid
     if method == b"HEAD" or head.status in WITHOUT_BODY or head.status < 200:
         return ContentLengthReader(0)
     if codings:

@@ -1,9 +1,9 @@
 """Parse the heads of HTTP/1 messages (RFC 9112): bytes in, values or `BadMessage` out.
 
-Parsing is strict, because a server behind us may be lenient in another way and find a request that we do not see
+Parsing is strict, because the next server may be lenient in a different way and see a request that we do not see
 (request smuggling): lines end in CRLF, no field is folded, no blank precedes a colon, there are no control characters.
-One regular expression defines a head. llhttp is about as fast from Python, where it calls back for each field, but does
-not keep the original lines and is as lenient as servers must be.
+One regular expression defines a head. llhttp is about as fast when used from Python, since it calls back for each
+field. But it does not keep the original lines, and is as lenient as servers must be.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple
 from lycosa.core.errors import BadMessage
 
 HEAD_MAX = 65_536
-"""Bytes of a head (nginx and Apache take 8 KiB a line, Chromium 256 KiB a head; cookies make the longest)."""
+"""Maximum length of a head, in bytes. nginx and Apache allow 8 KiB per line, Chromium 256 KiB per head."""
 
 TARGET_MAX = 16_384
-"""Bytes of a request target."""
+"""Maximum length of a request target, in bytes."""
 
 FIELDS_MAX = 200
 
@@ -59,7 +59,7 @@ class RequestHead(NamedTuple):
     read: Values
 
     def values(self, name: bytes) -> list[bytes]:
-        """Return the values of all fields with a name of READ."""
+        """Return the values of all fields of this name, which must be in READ."""
         return self.read.get(name, [])
 
 
@@ -73,12 +73,12 @@ class ResponseHead(NamedTuple):
     read: Values
 
     def values(self, name: bytes) -> list[bytes]:
-        """Return the values of all fields with a name of READ."""
+        """Return the values of all fields of this name, which must be in READ."""
         return self.read.get(name, [])
 
 
 def head_end(data: bytes | bytearray, since: int = 0) -> int:
-    """Return the length of the head at the start of `data`, 0 if it is incomplete.
+    """Return the length of the head at the start of `data`; 0 if it is incomplete.
 
     The first `since` bytes were searched before. Raises `BadMessage` (431) for a head that is too long.
     """
@@ -130,13 +130,13 @@ def _fields(block: bytes) -> tuple[list[Field], Values]:
 
 
 def _explain(head: bytes) -> tuple[str, int]:
-    """Return what is wrong with a request, in the words of RFC 9112 and without quoting it, and the status."""
+    """Return what is wrong with a request, and the status to answer with. The text does not quote the request."""
     line, _, rest = head.partition(b"\r\n")
     parts = line.split(b" ")
     if len(parts) != 3 or not re.fullmatch(TOKEN, parts[0]):
         return "the first line is not METHOD TARGET HTTP/1.1", 400
     if re.fullmatch(rb"HTTP/[0-9]\.[0-9]", parts[2]) and not parts[2].startswith(b"HTTP/1."):
-        return "this speaks HTTP/1.1", 505
+        return "only HTTP/1.1 is supported", 505
     if re.search(rb"[\x00-\x1f\x7f]", line) or not re.fullmatch(rb"HTTP/1\.[01]", parts[2]):
         return "the first line is not METHOD TARGET HTTP/1.1", 400
     for each in rest.split(b"\r\n")[:-2]:

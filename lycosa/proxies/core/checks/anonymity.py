@@ -1,12 +1,12 @@
-"""How much of the client shows through a proxy, judged by what a judge server has seen of a request through it.
+"""How much a proxy reveals about its client, by what a judge server has seen of a request through it.
 
-    TRANSPARENT   the judge saw an address of ours, as that of the connection or in a header
-    ANONYMOUS     it did not, but headers reveal a proxy, or differ from those of a request without one
+    TRANSPARENT   the judge saw one of our addresses, as that of the connection or in a header
+    ANONYMOUS     it saw none, but headers reveal a proxy, or differ from those of a request without one
     ELITE         the request looks like one without a proxy, from another address
 
-Addresses are compared in canonical form, whatever a proxy made of them: the spellings of IPv6, IPv4 mapped into it,
-quotes, brackets and ports of Forwarded (RFC 7239 §6). Of IPv6 the /64 is compared: that is one network, in which
-machines change their addresses by themselves (RFC 8981).
+Addresses are compared in canonical form, however a proxy spells them: IPv6 in any form, IPv4 mapped into IPv6, with the
+quotes, brackets and ports of Forwarded (RFC 7239 §6). Only the /64 of IPv6 addresses is compared: machines change their
+addresses within that network (RFC 8981).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 VALUE_MAX = 4096
-"""Characters of a header in which addresses are searched."""
+"""Maximum number of characters of a header that are searched for addresses."""
 
 ADDRESSES = re.compile(r"[0-9A-Fa-f:.]{2,60}(?:%\w{1,15})?")
 PORT_OF_V4 = re.compile(r"(\d+\.\d+\.\d+\.\d+):\d{1,5}")
@@ -29,18 +29,18 @@ PROXY_FIELDS = frozenset({
     "x-remote-ip", "x-remote-addr", "x-cluster-client-ip", "x-bluecoat-via", "x-proxy-id", "x-proxy-connection",
     "x-proxyuser-ip", "x-imforwards", "x-via", "wl-proxy-client-ip", "max-forwards", "cdn-loop", "surrogate-capability",
 })  # fmt: skip
-"""Headers that proxies add, in lower case; so are all that start with x-forwarded."""
+"""Headers that proxies add, in lower case. All headers that start with x-forwarded also count."""
 
 
 class Anonymity(StrEnum):
-    """As the table above."""
+    """The levels in the table above, in ascending order."""
 
     TRANSPARENT = "transparent"
     ANONYMOUS = "anonymous"
     ELITE = "elite"
 
     def reaches(self, least: Anonymity) -> bool:
-        """Whether this hides as much, or more."""
+        """Return whether this is at least as anonymous as `least`."""
         order = list(Anonymity)
         return order.index(self) >= order.index(least)
 
@@ -55,9 +55,9 @@ class SeenRequest:
 
 
 def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ()) -> Anonymity:
-    """Return the anonymity of a request. `direct` is one without a proxy; `own` are further addresses of ours."""
+    """Return the anonymity of a request. `direct` is one without a proxy; `own` are our further addresses."""
     ours = {network for text in (direct.address, *own) if (network := network_of(text)) is not None}
-    values = [value for name, value in seen.fields if name != "host"]  # that is the address of the judge
+    values = [value for name, value in seen.fields if name != "host"]  # it is the address of the judge
     if any(network_of(each) in ours for each in (seen.address, *addresses_in(values))):
         return Anonymity.TRANSPARENT
     if any(reveals_proxy(name) for name, _ in seen.fields) or _compared(seen) != _compared(direct):
@@ -66,18 +66,18 @@ def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ())
 
 
 def reveals_proxy(name: str) -> bool:
-    """Whether a header of this name, in lower case, says that there is a proxy."""
+    """Return whether a header of this name, in lower case, reveals a proxy."""
     return name in PROXY_FIELDS or name.startswith("x-forwarded")
 
 
 def canonical_ip(text: str) -> str:
-    """Return an IP address in canonical form, IPv4 also where it was mapped into IPv6; "" when it is invalid."""
+    """Return an IP address in canonical form, as IPv4 if it was mapped into IPv6; "" if it is invalid."""
     address = _parse_ip(text)
     return "" if address is None else str(address)
 
 
 def network_of(text: str) -> IPv4Address | IPv6Network | None:
-    """Return the part of an address that identifies its owner, None when it is invalid."""
+    """Return the part of an address that identifies its owner; None if the address is invalid."""
     address = _parse_ip(text)
     if isinstance(address, IPv6Address):
         return IPv6Network((int(address), IPV6_NETWORK_BITS), strict=False)
@@ -85,7 +85,7 @@ def network_of(text: str) -> IPv4Address | IPv6Network | None:
 
 
 def addresses_in(values: Iterable[str]) -> Iterator[str]:
-    """Yield all that looks like an IP address, in canonical form."""
+    """Yield everything that looks like an IP address, in canonical form."""
     for value in values:
         for found in ADDRESSES.findall(value[:VALUE_MAX]):
             for text in _candidates(found):
@@ -94,7 +94,7 @@ def addresses_in(values: Iterable[str]) -> Iterator[str]:
 
 
 def exit_ip(*seen: SeenRequest) -> str:
-    """Return the exit address of a proxy, "" when its requests had different ones."""
+    """Return the exit address of a proxy; "" if its requests had different ones."""
     found = {canonical_ip(each.address) for each in seen}
     return found.pop() if len(found) == 1 else ""
 

@@ -1,8 +1,8 @@
-"""How proxies are checked (`[proxies.checks]`), what a check has found, and what that means for a pool.
+"""Settings of proxy checks (`[proxies.checks]`), the findings of a check, and the outcomes for the pool.
 
-A proxy that cannot be reached, or reaches no judge, cools down like one that failed at work. One that alters pages, or
-shows more of us than allowed, is dead at once. Sites that a proxy does not serve concern only themselves: it is banned
-there until the next check.
+A proxy that cannot be reached, or reaches no judge, cools down as after a failed request. A proxy that alters pages, or
+is less anonymous than required, is dead at once. A proxy that does not serve a site is banned for that site only, until
+the next check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lycosa.proxies.core.tables import DURATION, Text, Texts, read_table
 TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 300.0
 CONCURRENCY_MAX = 1000
 SEARCHED_MAX = 1 << 20
-"""Bytes of a page in which texts are searched."""
+"""Maximum number of bytes of a page that are searched for texts."""
 
 GRAVE = (PAGE, CERTIFICATE)
 """Changes that make a proxy unfit unless they are allowed; other changes are only reported."""
@@ -39,7 +39,7 @@ UNFIT = "not fit"
 class TargetPage:
     """A page that shows whether a proxy serves a target.
 
-    It comes with one of `statuses`, with all texts of `contains` in it, and none of `lacks`.
+    The page must have one of `statuses`, and contain all texts of `contains` and none of `lacks`.
     """
 
     target: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -49,21 +49,21 @@ class TargetPage:
     lacks: Texts = ()
 
     def problem(self, status: int, body: bytes) -> str:
-        """Return why a response is not that page, "" when it is."""
+        """Return why a response is not that page; "" if it is."""
         if status not in self.statuses:
             return f"answered {status}"
         if any(text.encode() not in body[:SEARCHED_MAX] for text in self.contains):
-            return "page without what must be in it"
+            return "page lacks a required text"
         if any(text.encode() in body[:SEARCHED_MAX] for text in self.lacks):
-            return "page with what must not be in it"
+            return "page contains a forbidden text"
         return ""
 
 
 class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "timeout", "dead_kept_s": "dead_kept"}):
-    """How to check. `own_addresses` are addresses of ours that no judge sees; `may_alter` are changes to accept.
+    """How to check. `own_addresses`: our addresses that no judge sees; `may_alter`: changes that are accepted.
 
-    A proxy that is dead for `dead_kept_s` is forgotten, 0: never. `other_kinds`: what does not answer as the kind of
-    proxy it claims to be is tried as the other kinds.
+    A proxy that has been dead for `dead_kept_s` is forgotten (0: never). `other_kinds`: whether to try the other kinds
+    if a proxy does not answer as the kind it claims to be.
     """
 
     judges: Annotated[tuple[JudgeAddress, ...], Meta(max_length=100, description="a list of up to 100 judges")] = ()
@@ -80,11 +80,11 @@ class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "time
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check has found about one proxy.
+    """The result of a check of one proxy.
 
-    `protocols`: what it carries, "http" and "https" (by CONNECT, or through SOCKS); if none, `problem` says why.
-    `kinds`: the schemes it answers to, where others were tried. `changes`: those of `tampering`. `latency_s`: TCP and
-    TLS connect to the proxy. `exit_ip`: "" when it changes. `sites`: a problem for each target, "" for none.
+    `protocols`: those it can carry, "http" and "https" (by CONNECT, or through SOCKS); if none, `problem` says why.
+    `kinds`: the schemes it answers to, if others were tried. `changes`: as in `tampering`. `latency_s`: time to connect
+    to the proxy by TCP and TLS. `exit_ip`: "" if it changes. `sites`: the problem of each target; "" for none.
     """
 
     proxy: Proxy
@@ -102,7 +102,7 @@ class Finding:
         return bool(self.protocols)
 
     def unfit(self, checks: Checks) -> str:
-        """Return why the proxy must not be used although it may work, "" when it may be used."""
+        """Return why the proxy must not be used even if it works; "" if it may be used."""
         altered = [each for each in self.changes if each in GRAVE and each not in checks.may_alter]
         if altered:
             return f"{UNFIT}: alters the {altered[0]}"
@@ -120,7 +120,7 @@ class Finding:
 
 
 def checks_from(values: object, place: str = "proxies.checks") -> Checks:
-    """Read the table `[proxies.checks]`. Raises `BadSetting`, which says what to write instead."""
+    """Read the table `[proxies.checks]`. Raises `BadSetting` with a message that says what to write instead."""
     checks = read_table(values, Checks, place, parsers={JudgeAddress: parse_judge_address})
     own_addresses = tuple(canonical_ip(each) for each in checks.own_addresses)
     if not all(own_addresses):

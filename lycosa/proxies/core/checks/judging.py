@@ -1,10 +1,11 @@
 """The protocol of a judge server and its clients. No proxy between them can forge an answer.
 
     GET /look/NONCE/TAG   {"signature": ..., "seen": "{nonce, address, tls, fields}"}   the request as the judge saw it
-    GET /page/NONCE/TAG   an HTML page that both can make from the nonce                whether it arrives unchanged
+    GET /page/NONCE/TAG   an HTML page that both sides derive from the key and nonce    to check that it is unchanged
 
-Both know a key. TAG proves that the client does, so the judge serves nobody else; the signature (HMAC, RFC 2104) proves
-that the judge wrote the answer, for this nonce and no earlier one. Each request has a new random nonce.
+Judge and client share a key. TAG proves that the client has it, so the judge serves nobody else. The signature (HMAC,
+RFC 2104) proves that the judge wrote the answer, for this nonce and no earlier one. Each request has a new random
+nonce.
 
 The address of a judge is one text: judge://KEY@HOST:PORT/?tls=PORT&pin=PIN. The pin is the SHA-256 of the public key of
 its certificate, in base64url: no certificate authority is trusted.
@@ -37,18 +38,18 @@ PAGE_FIELDS = {"content-type": PAGE_TYPE, "cache-control": "no-store, no-transfo
 """The headers of the page, by lower-case name. (no-transform: RFC 9111 §5.2.2.6)"""
 
 ANSWER_MAX = 64_000
-"""Bytes of an answer of a judge."""
+"""Maximum size of a judge's answer, in bytes."""
 
 FIELDS_MAX = 100
 VALUE_MAX = 2_000
-"""Headers in an answer, and characters of each."""
+"""Maximum number of headers in an answer, and maximum length of the value of each, in characters."""
 
 WRITE = "write judge://KEY@HOST:PORT/?tls=PORT&pin=PIN, as `lycosa proxies judge` prints it"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeAddress:
-    """The address of a judge. Without a TLS port it cannot find out which proxies change certificates."""
+    """The address of a judge. Without a TLS port, proxies that change certificates are not detected."""
 
     host: str
     port: int
@@ -58,12 +59,12 @@ class JudgeAddress:
 
     @property
     def name(self) -> str:
-        """The public part."""
+        """The public part of the address."""
         return f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The full address with the key: a secret."""
+        """The full address, which is secret since it contains the key."""
         tls = f"?tls={self.tls_port}&pin={self.pin}" if self.tls_port else ""
         return f"judge://{self.key}@{self.name}/{tls}"
 
@@ -73,7 +74,7 @@ class JudgeAddress:
         return f"sha256//{b64encode(_digest(self.pin)).decode()}" if self.pin else ""
 
     def ask(self, kind: str, nonce: str, *, tls: bool = False) -> str:
-        """Return the URL of a request."""
+        """Return the URL of a request to the judge."""
         place = f"https://{self.host}:{self.tls_port}" if tls else f"http://{self.host}:{self.port}"
         return f"{place}/{kind}/{nonce}/{tag(self.key, kind, nonce)}"
 
@@ -93,7 +94,7 @@ class _SignedAnswer(msgspec.Struct):
 
 
 def parse_judge_address(text: str) -> JudgeAddress:
-    """Parse an address. Raises `BadProxy`, without the key."""
+    """Parse an address. Raises `BadProxy`, whose message does not contain the key."""
     try:
         parts = urlsplit(text.strip())
         host, port = parts.hostname or "", parts.port or 0
@@ -119,7 +120,7 @@ def tag(key: str, kind: str, nonce: str) -> str:
 
 
 def parse_target(target: str, key: str) -> tuple[str, str] | None:
-    """Return kind and nonce of a request target, None for clients without the key."""
+    """Return kind and nonce of a request target; None if its tag is not valid for the key."""
     parts = target.split("/")
     if len(parts) != 4 or parts[0] or parts[1] not in {LOOK, PAGE} or not NONCE.fullmatch(parts[2]):
         return None
@@ -128,14 +129,14 @@ def parse_target(target: str, key: str) -> tuple[str, str] | None:
 
 
 def encode_answer(key: str, nonce: str, seen: SeenRequest) -> bytes:
-    """Return the signed answer to a look."""
+    """Return the signed answer to a LOOK request."""
     fields = [(name, value[:VALUE_MAX]) for name, value in seen.fields[:FIELDS_MAX]]
     text = msgspec.json.encode(_Seen(nonce, seen.address, seen.is_tls, fields)).decode()
     return msgspec.json.encode(_SignedAnswer(_hmac(key, f"answer {text}"), text))
 
 
 def decode_answer(body: bytes, key: str, nonce: str) -> SeenRequest | None:
-    """Return what the judge saw, None when somebody else wrote this, or it is for another nonce."""
+    """Return the request as the judge saw it; None if the signature is invalid or the nonce is another one."""
     try:
         answer = msgspec.json.decode(body[:ANSWER_MAX], type=_SignedAnswer)
         if not hmac.compare_digest(_hmac(key, f"answer {answer.seen}").encode(), answer.signature.encode()):
@@ -147,7 +148,7 @@ def decode_answer(body: bytes, key: str, nonce: str) -> SeenRequest | None:
 
 
 def make_page(key: str, nonce: str) -> bytes:
-    """Return the page of a nonce. A form, a script and text make it worth altering."""
+    """Return the page of a nonce. Its form, script and text are what tampering proxies look for."""
     words = shake_256(f"{key} page {nonce}".encode()).hexdigest(512)
     return (
         f"<!doctype html><html><head><title>{words[:24]}</title><script>var page = '{words[24:64]}'</script></head>"
@@ -165,7 +166,7 @@ def _hmac(key: str, text: str) -> str:
 
 
 def _digest(pin: str) -> bytes:
-    """Return the digest of a pin, empty when it is invalid."""
+    """Return the digest of a pin; b"" if the pin is invalid."""
     try:
         digest = urlsafe_b64decode(pin.encode() + b"=" * (-len(pin) % 4))
     except (NotBase64, UnicodeEncodeError, ValueError):

@@ -1,6 +1,6 @@
-"""When each of many items is due: after its interval when it succeeds, after growing pauses when it fails.
+"""A schedule of many items. An item is due again after an interval if it succeeded, after growing pauses if it failed.
 
-Both are random: items that started together drift apart, and those that failed together do not return together
+Both are random: items that started together drift apart, and those that failed together do not retry together
 (`pool.backoff`).
 """
 
@@ -12,15 +12,15 @@ from heapq import heappop, heappush
 from lycosa.proxies.core.pool.backoff import cool_s
 
 JITTER = 0.1
-"""An interval is longer or shorter by at most this part of it."""
+"""Maximum random change of an interval, as a part of it."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""The heap is rebuilt when it holds more than so many entries for each item: moved items leave old ones behind."""
+"""The heap is rebuilt when it holds OUTDATED_FACTOR entries per item plus OUTDATED_MIN: moved items leave old ones."""
 
 
 @dataclass(slots=True)
 class ScheduledItem:
-    """When an item is due (unix seconds), how often in a row it failed, and whether it is running."""
+    """When an item is due (unix seconds), how many times in a row it failed, and whether it is running."""
 
     at: float
     failures: int = 0
@@ -28,7 +28,7 @@ class ScheduledItem:
 
 
 class Schedule:
-    """Items by name. `retry_s` bounds the pause after a first failure, `retry_max_s` the longest pause.
+    """Items by name. `retry_s` is the maximum pause after a first failure, `retry_max_s` the maximum of all pauses.
 
     A running item is not due until it is finished.
     """
@@ -46,19 +46,19 @@ class Schedule:
         return name in self._items
 
     def add(self, name: str, at: float) -> None:
-        """Add a new item; a known one stays as it is."""
+        """Add a new item; a known one is not changed."""
         if name not in self._items:
             self._set(name, ScheduledItem(at))
 
     def remove(self, name: str) -> None:
-        """Remove an item, also a running one."""
+        """Remove an item, even if it is running."""
         self._items.pop(name, None)
 
     def names(self) -> list[str]:
         return list(self._items)
 
     def failures(self, name: str) -> int:
-        """Return how often in a row an item failed."""
+        """Return how many times in a row an item failed."""
         item = self._items.get(name)
         return item.failures if item is not None else 0
 
@@ -72,14 +72,14 @@ class Schedule:
         return started
 
     def finish(self, name: str, now: float, draw: float, interval_s: float, *, success: bool) -> None:
-        """End a running item, and schedule it again. `interval_s` is the time after a success."""
+        """End a running item, and schedule it again. `interval_s` applies after a success."""
         item = self._items.get(name)
         if item is None:
             return
         if success:
             self._set(name, ScheduledItem(now + interval_s * (1 + JITTER * (2 * draw - 1))))
             return
-        # Half of the pause is certain, so that a row of failures is a row of longer pauses.
+        # Only half of the pause is random, so that the pauses between failures in a row keep growing.
         pause_s = cool_s(self._retry_s, self._retry_max_s, item.failures + 1, 0.5 + draw / 2)
         self._set(name, ScheduledItem(now + pause_s, item.failures + 1))
 
@@ -90,7 +90,7 @@ class Schedule:
             self._set(name, ScheduledItem(at, item.failures))
 
     def next_at(self) -> float | None:
-        """Return when the next item is due, None when all are running."""
+        """Return when the next item is due; None if all are running."""
         while self._heap:
             at, name = self._heap[0]
             item = self._items.get(name)

@@ -16,7 +16,7 @@ PAGE = "page"
 CERTIFICATE = "certificate"
 
 FOUND_MAX = 20
-"""Changes reported for one message."""
+"""Maximum number of changes reported for one message."""
 
 NAME_MAX = 40
 

@@ -15,10 +15,10 @@ from lycosa.proxies.core.gateway.username import LOGIN_FAILED, LOGIN_STATUS, Gat
 
 ACCOUNTS_MAX = 10_000
 LOGINS_MAX = 1_024
-"""Values of Proxy-Authorization whose meaning is cached."""
+"""Maximum number of Proxy-Authorization values whose result is cached."""
 
 PASSWORD_MAX = 255
-"""Bytes of a password: the maximum in SOCKS (RFC 1929)."""
+"""Maximum length of a password, in bytes: the limit of SOCKS (RFC 1929)."""
 
 NAME = re.compile(r"[\w.~@-]{1,64}", re.ASCII)
 PASSWORD = re.compile(r"[^\ud800-\udfff]+")
@@ -28,7 +28,7 @@ LOGIN_MISSING = "send a user name and a password"
 
 
 class Accounts:
-    """Passwords by account name. Without any account every client is accepted, with any password."""
+    """Passwords by account name. If there are no accounts, every client is accepted, with any password."""
 
     def __init__(self, passwords: Mapping[str, str] | None = None) -> None:
         self._passwords = passwords or {}
@@ -74,7 +74,7 @@ class Accounts:
 def read_accounts(lines: Iterable[str], where: str = "--user") -> dict[str, str]:
     """Return the passwords by name from lines NAME:PASSWORD; blank lines and comments (#) are skipped.
 
-    Raises `UsageError`, which repeats no password.
+    Raises `UsageError`, whose message contains no password.
     """
     accounts: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -87,5 +87,5 @@ def read_accounts(lines: Iterable[str], where: str = "--user") -> dict[str, str]
             raise UsageError(f"{where}, line {number}: the account {name} is listed twice")
         accounts[name] = password
     if len(accounts) > ACCOUNTS_MAX:
-        raise UsageError(f"{where}: {len(accounts):,} accounts, at most {ACCOUNTS_MAX:,}")
+        raise UsageError(f"{where}: {len(accounts):,} accounts: write at most {ACCOUNTS_MAX:,}")
     return accounts

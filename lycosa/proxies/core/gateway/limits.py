@@ -1,30 +1,30 @@
-"""The bounds of a gateway. Times in seconds."""
+"""The limits of a gateway. Times in seconds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 BUFFER_MAX = 65_536
-"""Bytes from a client that are buffered before reading from it is paused."""
+"""Maximum number of bytes buffered from a client before reading from it is paused."""
 
 IDLE_CONNECTIONS_MAX = 512
 IDLE_PER_PROXY_MAX = 16
 IDLE_CONNECTION_S = 20.0
-"""Connections to proxies that are kept for the next request: in all, to each, and for how long."""
+"""Maximum number of idle connections to all proxies and to each of them, and the seconds for which they are kept."""
 
 SWEEP_S = 1.0
-"""Interval of timeout checks, which is their precision."""
+"""Interval of the checks for timeouts, and so the precision of timeouts."""
 
 LINGER_S = 2.0
-"""How long a closed connection may still read its response, while what the client sends is discarded."""
+"""Time for the client to read the response on a connection that we close; what it sends meanwhile is discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of one gateway.
+    """The limits of one gateway.
 
     clients         concurrent client connections
-    per_client      those from one address
+    per_client      concurrent connections from one address
     head_s          a request head or SOCKS greeting: from its first byte to its last
     idle_s          a connection without a request
     connect_s       TCP and TLS to a proxy
@@ -32,9 +32,9 @@ class Limits:
     answer_s        until the next bytes of a response are received, or the client reads them
     tunnel_idle_s   a tunnel without traffic
     wait_s          until the pool has a proxy to lease
-    attempts        proxies that are tried for one request
-    lease_s         after this time the leases of a killed gateway expire
-    grace_s         how long open requests and tunnels may continue after a stop
+    attempts        number of proxies to try for one request
+    lease_s         time after which the leases of a killed gateway expire
+    grace_s         time for which open requests and tunnels may continue after a stop
     """
 
     clients: int = 8_192

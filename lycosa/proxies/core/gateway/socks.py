@@ -1,6 +1,6 @@
 """SOCKS 5 on the server's side (RFC 1928), with user names and passwords (RFC 1929): bytes in, values out.
 
-Each reader takes the bytes received so far, and returns the message with its size, or None while it is incomplete.
+Each reader takes the bytes received so far, and returns the message and its size, or None while it is incomplete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REASONS = {
     1: "general failure", 2: "not allowed", 3: "network unreachable", 4: "host unreachable", 5: "connection refused",
     6: "TTL expired", 7: "command not supported", 8: "address type not supported",
 }  # fmt: skip
-"""The codes of failures in a reply (RFC 1928 §6)."""
+"""The failure codes of a reply (RFC 1928 §6)."""
 
 
 class Login(NamedTuple):
@@ -41,7 +41,7 @@ def read_methods(data: bytes) -> tuple[bytes, int] | None:
 def read_login(data: bytes) -> tuple[Login, int] | None:
     """Read user name and password. Raises `BadMessage`."""
     if data and data[0] != LOGIN_VERSION:
-        raise BadMessage("not a login of RFC 1929")
+        raise BadMessage("not a login by RFC 1929")
     if len(data) < 2 or len(data) < 3 + data[1]:
         return None
     user_end = 2 + data[1]
@@ -57,7 +57,7 @@ def read_request(data: bytes) -> tuple[tuple[int, Destination], int] | None:
     if len(data) < 5:
         return None
     if data[0] != VERSION or data[2] or data[3] not in (IPV4, NAME, IPV6):
-        raise BadMessage("not a request of SOCKS 5")
+        raise BadMessage("not a SOCKS 5 request")
     kind = data[3]  # a name starts with its length, an address does not
     start = 5 if kind == NAME else 4
     end = start + {IPV4: 4, IPV6: 16, NAME: data[4]}[kind]
@@ -72,5 +72,5 @@ def read_request(data: bytes) -> tuple[tuple[int, Destination], int] | None:
 
 
 def encode_reply(code: int) -> bytes:
-    """Return the reply to a request. The address we connect from is not revealed: 0.0.0.0:0."""
+    """Return the reply to a request. It has 0.0.0.0:0 for our own address, which is not revealed."""
     return bytes((VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0))

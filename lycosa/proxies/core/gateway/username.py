@@ -6,7 +6,7 @@
 
     site      the target of the lease, with its own bans and counts    (default: the registrable domain of the host)
     session   the same proxy for the same word                         (default: any proxy, each time)
-    sticky    maximum time of the session: seconds, or with s, m, h    (default: as the pool's policy has it)
+    sticky    maximum time of the session: seconds, or with s, m, h    (default: by the pool's policy)
     country, region, city, asn, provider                               tags that the proxy must have
 
 Anything else is an error.
@@ -25,7 +25,7 @@ from lycosa.core.units import parse_duration
 USERNAME_MAX = 512
 STICKY_MAX_S = 86_400.0
 SESSIONS_MAX = 100_000
-"""Sessions whose start is remembered; beyond that the least recently used one is forgotten, and starts again."""
+"""Maximum number of sessions whose start is stored; beyond it the least recently used one is forgotten and restarts."""
 
 TAGS = ("country", "region", "city", "asn", "provider")
 KEYS = ("site", "session", "sticky", *TAGS)
@@ -47,7 +47,7 @@ LOGIN_FAILED = "unknown user name or wrong password"
 
 @dataclass(frozen=True, slots=True)
 class GatewayUser:
-    """An account and what its client requests. `site` "": that of the host. `sticky_s` 0: as the policy has it."""
+    """An account and what its client requests. `site` "" means that of the host, `sticky_s` 0 that of the policy."""
 
     account: str = ""
     site: str = ""
@@ -57,22 +57,23 @@ class GatewayUser:
 
 
 def parse_username(text: str, accounts: Collection[str] | None = None) -> GatewayUser:
-    """Parse a user name. Raises `Forbidden` (407), which says what to write instead.
+    """Parse a user name. Raises `Forbidden` (407) with a message that says what to write instead.
 
-    The account is the longest of `accounts` that the text starts with; None: all up to the first single dash.
+    The account is the longest of `accounts` that the text starts with. If `accounts` is None, it is the text up to the
+    first single dash.
     """
     if len(text) > USERNAME_MAX or not text.isprintable():
-        raise Forbidden(f"the user name is longer than {USERNAME_MAX} or has unprintable characters", LOGIN_STATUS)
+        raise Forbidden(f"the user name has more than {USERNAME_MAX} or unprintable characters", LOGIN_STATUS)
     account, rest = _split_account(text, accounts)
     pieces = [each.replace(ESCAPED_DASH, "-") for each in rest.replace("--", ESCAPED_DASH).split("-")[1:]]
     values: dict[str, str] = {}
-    # The "" pairs with a last key without a value: no pattern matches it.
+    # The "" is the value of a last key without one: no pattern matches it.
     for key, value in zip(pieces[::2], [*pieces[1::2], ""], strict=False):
         if key not in KEYS:
             keys = ", ".join(KEYS)
             raise Forbidden(f"unknown {key[:40]!r} in the user name: write -KEY-VALUE, KEY of {keys}", LOGIN_STATUS)
         if key in values:
-            raise Forbidden(f"{key} is twice in the user name", LOGIN_STATUS)
+            raise Forbidden(f"{key} appears twice in the user name", LOGIN_STATUS)
         if not VALUES[key].fullmatch(value):
             raise Forbidden(f"{key} {value[:40]!r} in the user name: write {EXPECTED.get(key, 'a word')}", LOGIN_STATUS)
         values[key] = value
@@ -89,7 +90,7 @@ def _split_account(text: str, accounts: Collection[str] | None) -> tuple[str, st
         name = re.match(r"(?:[^-]|--)*", text)
         assert name
         return name[0].replace("--", "-"), text[name.end() :]
-    # One look-up for each dash, not one for each account: clients without a login may cause this.
+    # One look-up per dash, not one per account: clients can cause this without a login.
     for end in [len(text), *(dash.start() for dash in reversed(list(re.finditer(r"-(?!-)", text))))]:
         if text[:end] in accounts:
             return text[:end], text[end:]
@@ -104,7 +105,7 @@ def _parse_sticky(text: str) -> float:
 
 
 class StickySessions:
-    """Sessions with a maximum time: when it is over, the pool sees another session."""
+    """Sessions with a maximum time, after which the pool sees another session."""
 
     def __init__(self, sessions_max: int = SESSIONS_MAX) -> None:
         self._started: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
@@ -114,7 +115,7 @@ class StickySessions:
         return len(self._started)
 
     def session(self, user: GatewayUser, now: float) -> str:
-        """Return the name of the session in the pool, "" for none. Accounts do not share sessions. `now` in seconds."""
+        """Return the name of the session in the pool; "" for none. Accounts do not share sessions. `now` in seconds."""
         if not user.session or not user.sticky_s:
             return f"{user.account}/{user.session}" if user.session else ""
         key = (user.account, user.session)

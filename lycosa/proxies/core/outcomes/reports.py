@@ -1,4 +1,4 @@
-"""Reports of the gateway's clients about their proxies, since the gateway sees no status inside a tunnel.
+"""Reports by the gateway's clients about their proxies, since the gateway cannot see the status inside a tunnel.
 
     {"lease": "5f0c-1a", "status": 403}                                      the status of the site
     {"lease": "5f0c-1a", "outcome": "site", "reason": "soft ban", "retry_after": 60}      the client's own verdict
@@ -15,15 +15,15 @@ from lycosa.core.errors import BadMessage
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, judge
 
 REPORT_MAX = 4_096
-"""Bytes of a report."""
+"""Maximum size of a report, in bytes."""
 
 REASON_MAX = 100
 REPORTABLE = tuple(blame for blame in Blame if blame is not Blame.UNFIT)
-"""Not UNFIT: that takes a proxy away from everybody at once, so only checks may say it."""
+"""All but UNFIT, which makes a proxy unusable for everybody at once, so only checks may report it."""
 
 
 class ClientReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A report as above."""
+    """A report in one of the forms above."""
 
     lease: str = ""
     session: str = ""
@@ -42,7 +42,7 @@ class ClientReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_report(body: bytes) -> ClientReport:
-    """Decode a report. Raises `BadMessage`, which says what to write instead."""
+    """Decode a report. Raises `BadMessage` with a message that says what to write instead."""
     try:
         report = msgspec.json.decode(body, type=ClientReport)
     except msgspec.DecodeError as error:

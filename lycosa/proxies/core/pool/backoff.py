@@ -1,4 +1,4 @@
-"""The duration of a cool-down: exponential with full jitter, so that proxies do not return together as they failed.
+"""The duration of a cool-down: exponential with full jitter, so proxies that failed together do not return together.
 
 (Exponential Backoff And Jitter, M. Brooker 2015: the wait is drawn from zero to the whole interval.)
 """
@@ -12,7 +12,8 @@ DOUBLINGS_MAX = 32
 def cool_s(base_s: float, max_s: float, row: int, draw: float, retry_after_s: float | None = None) -> float:
     """Return the seconds of a cool-down after `row` failures in a row (1, 2, …); `draw` is from 0 to 1.
 
-    A Retry-After of the server counts instead, up to `max_s`, plus up to a tenth. COOL_MIN_S is the minimum.
+    A Retry-After of the server, plus up to a tenth, replaces the interval, up to `max_s`. Otherwise COOL_MIN_S is the
+    minimum.
     """
     if retry_after_s is not None and retry_after_s > 0:
         return min(retry_after_s * (1 + draw / 10), max(max_s, COOL_MIN_S))

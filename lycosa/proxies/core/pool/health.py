@@ -1,4 +1,4 @@
-"""What is known of a proxy everywhere: whether it can be reached, its latency and its exit address."""
+"""What is known about a proxy for all targets: whether it can be reached, its latency and its exit address."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from lycosa.proxies.core.pool.backoff import cool_s
 from lycosa.proxies.core.pool.target_state import ProxyFacts, smoothed
 
 UNKNOWN_LATENCY_S = 0.5
-"""The assumed latency of a proxy that was never measured."""
+"""The assumed latency of a proxy whose latency was never measured."""
 
 DOWN_S = 10.0
 DOWN_MAX_S = 3600.0
-"""The cool-down after a failed connection: twice as long with each further one in a row, at most DOWN_MAX_S."""
+"""The cool-down after a failed connection. It doubles with each further one in a row, up to DOWN_MAX_S."""
 
 DOWNS_MAX = 5
-"""After so many failures in a row a proxy is dead, and only a check revives it.
+"""Number of failures in a row after which a proxy is dead, until a check revives it.
 
-If no other proxy was reached between two of them, rather our own network is down. Then the count stops before the last
-one: otherwise an outage of ours would kill all proxies, for ever where nobody checks them.
+If no proxy was reached since the previous failure, our own network is probably down. Then the count stops one short of
+this number: otherwise an outage of ours would kill all proxies, for good if there are no checks.
 """
 
 UNCHECKED = "not checked yet"
-"""The reason why a new proxy is dead, where checks come first."""
+"""The reason why a new proxy is dead if it must be checked before use."""
 
 NO_PROXY_KEY, REACHED = "", (Outcome(Blame.NOBODY),)
-"""What any check reports, besides its result for a proxy: our network works, as the judge was reached directly."""
+"""What every check reports besides its result for a proxy: our network works, as the judge was reached directly."""
 
 MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 
 
 def proves_reached(outcome: Outcome) -> bool:
-    """Whether the proxy was reached for certain. A broken connection (MISS) may have failed at any place."""
+    """Return whether the proxy was certainly reached. A broken connection (MISS) may have failed anywhere."""
     blame = outcome.blame
     if blame is PROXY:
         return False
@@ -43,9 +43,9 @@ def proves_reached(outcome: Outcome) -> bool:
 
 @dataclass(slots=True)
 class ProxyHealth:
-    """Times in unix seconds. `downs`: failed connections in a row, the last one at `down_at`.
+    """The health of a proxy. Times in unix seconds. `downs`: failed connections in a row, the last one at `down_at`.
 
-    `exit_ip`: "" when it is unknown or changes. `dead_at`: 0 when the proxy is not dead.
+    `exit_ip`: "" if it is unknown or changes. `dead_at`: 0 if the proxy is not dead.
     """
 
     latency_s: float | None = None
@@ -64,9 +64,9 @@ class ProxyHealth:
         return UNKNOWN_LATENCY_S if self.latency_s is None else self.latency_s
 
     def record(self, outcome: Outcome, now: float, draw: float, reached_at: float = 0.0) -> bool:
-        """Record what a use says about the proxy itself. Return whether the targets must know.
+        """Record what an outcome says about the proxy itself. Return whether its targets must be updated.
 
-        `reached_at`: when any proxy was last reached.
+        `reached_at` is when any proxy was last reached.
         """
         if outcome.latency_s is not None:
             self.latency_s = smoothed(self.latency_s, outcome.latency_s)
@@ -80,30 +80,30 @@ class ProxyHealth:
             return False
         self.good_at = now
         self.downs = 0
-        if not self.dead:  # a check decides whether a dead one works again
+        if not self.dead:  # only a check decides whether a dead proxy works again
             self.reason = ""
         return False
 
     def revive(self, now: float) -> None:
-        """Note that a check has found the proxy working."""
+        """Record that a check has found the proxy working."""
         self.dead, self.downs, self.rests_until, self.reason = False, 0, 0.0, ""
         self.good_at, self.dead_at = now, 0.0
 
     def dead_for_s(self, now: float) -> float:
-        """Return for how many seconds the proxy has been dead, -1 when it is not.
+        """Return how many seconds the proxy has been dead; -1 if it is not dead.
 
-        Without `dead_at` (an older store) the end of its last cool-down or its last good use counts.
+        Without `dead_at` (an older store) the later one of its last good use and the end of its last cool-down counts.
         """
         if not self.dead:
             return -1.0
         return max(0.0, now - (self.dead_at or max(self.rests_until, self.good_at)))
 
     def facts(self, tier: int, tags: Mapping[str, str]) -> ProxyFacts:
-        """Return what targets know of the proxy."""
+        """Return what targets know about the proxy."""
         return ProxyFacts(self.latency_s, self.rests_until, self.dead, self.exit_ip, tier, tags)
 
     def _count_down(self, reason: str, now: float, draw: float, *, others_work: bool) -> bool:
-        # While it cools down, failures are of requests sent before: they do not count, nor do those of a dead one.
+        # Failures during a cool-down belong to requests sent before it and do not count. Nor do those of a dead proxy.
         if self.dead or now < self.rests_until:
             return False
         self.downs += 1 if others_work or self.downs < DOWNS_MAX - 1 else 0

@@ -1,8 +1,8 @@
 """The journal of a pool: a record of each change, to be replayed with `GlobalPool.replay`.
 
-Records hold decisions (these proxies were leased, this target was forgotten), not requests, and all that was chance or
-policy when they were made. So a pool that replays them ends up the same, whatever would be decided today. What time
-alone does (leases that expire, cool-downs that end) is not recorded: it happens again by itself.
+Records hold decisions (these proxies were leased, this target was forgotten), not requests. They include the random
+draws and policies that were used. So a replay restores the same pool, even if today's decisions would differ. Changes
+by time alone (leases expire, cool-downs end) are not recorded: they happen again during a replay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class JournalRecord(msgspec.Struct, array_like=True):
 
 
 class AddRecord(JournalRecord, tag=1):
-    """New proxies, or other tags and prices of known ones."""
+    """New proxies, or known ones with changed tags or prices."""
 
     method = "add"
     now: float
@@ -55,7 +55,7 @@ class ForgetTargetRecord(JournalRecord, tag=4):
 
 
 class FillRecord(JournalRecord, tag=5):
-    """Proxies that joined a target when it was filled for a kind of requests."""
+    """Proxies that were added to a target when it was filled for a kind of requests."""
 
     method = "replay_fill"
     now: float
@@ -87,7 +87,7 @@ class RenewRecord(JournalRecord, tag=7):
 
 
 class ReleaseRecord(JournalRecord, tag=8):
-    """A lease was released, perhaps too late."""
+    """A lease was released, possibly too late."""
 
     method = "release"
     now: float

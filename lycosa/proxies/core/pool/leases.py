@@ -10,10 +10,10 @@ from typing import NamedTuple
 from lycosa.core.recent_dict import RecentDict
 
 SESSIONS_MAX = 100_000
-"""Sessions of a target; beyond that the least recently used one is forgotten."""
+"""Maximum number of sessions of a target; beyond that the least recently used one is forgotten."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""The heap is rebuilt when it holds more than so many deadlines for each lease: renewals leave old ones behind."""
+"""The heap is rebuilt when it holds OUTDATED_FACTOR deadlines per lease plus OUTDATED_MIN: renewals leave old ones."""
 
 TOKENS_PER_S = 1e6
 
@@ -29,7 +29,7 @@ class LeaseEntry:
 
 
 class SessionEntry(NamedTuple):
-    """A session, which has the proxy `key` until then."""
+    """A session, which keeps the proxy `key` until `until`."""
 
     session: str
     key: str
@@ -37,9 +37,9 @@ class SessionEntry(NamedTuple):
 
 
 class LeaseTable:
-    """Leases by token, which is the time in microseconds, or the last token plus one.
+    """Leases by token. A token is the time in microseconds, or the last token plus one if that is greater.
 
-    So a late release never hits the lease of somebody else, even after the leases were lost in a crash.
+    So a late release never ends the lease of somebody else, even after the leases were lost in a crash.
     """
 
     def __init__(self, first_token: int = 0) -> None:
@@ -52,23 +52,23 @@ class LeaseTable:
         return len(self._entries)
 
     def entries(self) -> list[LeaseEntry]:
-        """Return all leases, for a store."""
+        """Return all leases, for storing them."""
         return list(self._entries.values())
 
     def restore(self, token: int, entries: Iterable[LeaseEntry]) -> None:
-        """Take over the last token and the leases of a store."""
+        """Load the last token and the leases from a store."""
         self.token = token
         for entry in entries:
             self._add(entry)
 
     def start(self, key: str, deadline: float, session: str, now: float) -> int:
-        """Return the token of a new lease."""
+        """Start a lease and return its token."""
         self.token = max(self.token + 1, int(now * TOKENS_PER_S))
         self._add(LeaseEntry(self.token, key, deadline, session))
         return self.token
 
     def renew(self, token: int, deadline: float) -> bool:
-        """Set another deadline. Return False when the lease is over."""
+        """Set another deadline. Return False if the lease has ended."""
         entry = self._entries.get(token)
         if entry is not None:
             entry.deadline = deadline
@@ -76,14 +76,14 @@ class LeaseTable:
         return entry is not None
 
     def end(self, token: int) -> LeaseEntry | None:
-        """Return the lease that ends, None when it was over before."""
+        """End a lease and return it; None if it had ended before."""
         return self._entries.pop(token, None)
 
     def end_all_of(self, key: str) -> None:
         self._entries = {token: entry for token, entry in self._entries.items() if entry.key != key}
 
     def pop_overdue(self, now: float) -> Sequence[str]:
-        """End the leases whose deadline has passed. Return the key of each."""
+        """End the leases whose deadline has passed. Return the keys of their proxies, one for each lease."""
         if not self._deadlines or self._deadlines[0][0] > now:
             return ()  # the usual case
         keys = []
@@ -92,7 +92,7 @@ class LeaseTable:
         return keys
 
     def deadlines(self) -> dict[str, float]:
-        """Return the first deadline of each leased proxy, by its key."""
+        """Return the earliest deadline of each leased proxy, by its key."""
         first: dict[str, float] = {}
         for entry in self._entries.values():
             first[entry.key] = min(entry.deadline, first.get(entry.key, entry.deadline))
@@ -122,14 +122,14 @@ class Sessions:
         self._entries: RecentDict[str, SessionEntry] = RecentDict(SESSIONS_MAX)
 
     def entries(self) -> list[SessionEntry]:
-        """Return all sessions for a store, the least recently used one first."""
+        """Return all sessions, the least recently used one first, for storing them."""
         return list(self._entries.values())
 
     def restore(self, entries: Iterable[SessionEntry]) -> None:
         self._entries.update((each.session, each) for each in entries)
 
     def key(self, session: str, now: float) -> str | None:
-        """Return the key of the proxy of a session."""
+        """Return the key of the proxy of a session; None if it has none."""
         entry = self._entries.get(session)
         if entry is not None and entry.until > now:
             return entry.key
@@ -137,5 +137,5 @@ class Sessions:
         return None
 
     def bind(self, session: str, key: str, now: float) -> None:
-        """Give a session this proxy, and start its `sticky_s` anew."""
+        """Assign a proxy to a session for the next `sticky_s` seconds."""
         self._entries[session] = SessionEntry(session, key, now + self.sticky_s)

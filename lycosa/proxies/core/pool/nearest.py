@@ -1,7 +1,7 @@
-"""Keys sorted by a number that changes often: the global pool by latency.
+"""Keys sorted by a number that changes often: the proxies of the global pool by latency.
 
-One sorted list would move half of its entries at each change, which is slow with a million proxies. So it is cut into
-short lists.
+A change in one sorted list moves half of its entries on average, which is slow with a million proxies. So the list is
+split into chunks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 CHUNK_MAX = 1024
-"""Entries of a chunk; a longer one is cut in two."""
+"""Maximum number of entries of a chunk; a longer one is split in two."""
 
 
 class LatencyIndex:

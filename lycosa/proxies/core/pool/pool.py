@@ -1,7 +1,7 @@
-"""The two levels: a global pool of all proxies, sorted by latency, and a pool for each target, filled from it.
+"""The proxy pool: a global pool of all proxies, sorted by latency, and a pool for each target, filled from it.
 
-A proxy may be leased for many targets at once. What one target learns of it stays there, but for one thing: whether it
-can be reached at all concerns all targets.
+A proxy may be leased for many targets at once. The results of one target do not affect other targets, with one
+exception: whether the proxy can be reached at all matters to all targets.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts
 from lycosa.proxies.core.proxy import Proxy
 
 TARGETS_MAX = 10_000
-"""Targets; beyond that the least recently used one without leases is forgotten."""
+"""Number of targets above which a new target replaces the least recently used one without leases."""
 
 PROXIES_MAX = 1_000_000
 FORGOTTEN_MAX = 500
-"""Dead proxies that one call forgets: it must not block for long."""
+"""Maximum number of dead proxies that one call forgets, since it must not block for long."""
 
 PRICES_MAX = 1_000
-"""Different prices; beyond that a new price counts as the next higher one."""
+"""Maximum number of distinct prices; after that a new price counts as the next higher one."""
 
 KINDS_MAX = 1_000
-"""Kinds of requests for which a target is known to be filled."""
+"""Maximum number of kinds of requests for which a target is known to be filled; then all of them are forgotten."""
 
 RECORD_MAX = 1_000
-"""Proxies in one record of the journal."""
+"""Maximum number of proxies in one record of the journal."""
 
 ROTATING, NO = "rotating", "no"
-"""A proxy with this tag, unless it says no, uses another exit each time, so no other proxy shares its bans."""
+"""A proxy with this tag, unless its value is "no", uses changing exits, so no other proxy shares its bans."""
 
 
 class GlobalPool:
     """Proxies, their health, and the pools of targets. `policy_of(target)` returns the policy of a new target.
 
-    `journal` receives a packed record of each change, before the caller gets the result. When it raises, the pool has
-    changed all the same: then the pool must be stored as a whole before further records.
+    `journal` is called with a packed record of each change, before the caller gets the result. If it raises, the pool
+    has changed nevertheless: the whole pool must be stored before further records.
 
-    `token` is the last one of a forgotten target. `reached_at`: when any proxy was last reached.
+    `token` is the highest lease token of all forgotten targets. `reached_at` is when any proxy was last reached.
     """
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
@@ -65,7 +65,7 @@ class GlobalPool:
     def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
         """Add proxies, or update tags and prices of known ones. Return how many are new.
 
-        New ones that are `unchecked` are dead until a check finds them working.
+        With `unchecked`, new proxies are dead until a check finds them working.
         """
         if self.journal is None:
             return self._add(proxies, now, unchecked=unchecked)
@@ -78,7 +78,7 @@ class GlobalPool:
         return added
 
     def remove(self, key: str, now: float) -> bool:
-        """Forget a proxy. Return False when it is not in the pool."""
+        """Forget a proxy. Return False if it is not in the pool."""
         return bool(self.remove_all([key], now))
 
     def remove_all(self, keys: Iterable[str], now: float) -> list[str]:
@@ -96,7 +96,7 @@ class GlobalPool:
         return removed
 
     def forget_dead(self, kept_s: float, now: float) -> list[str]:
-        """Forget proxies, up to FORGOTTEN_MAX, that are dead for so long and not leased. Return their keys."""
+        """Forget up to FORGOTTEN_MAX unleased proxies that have been dead for `kept_s` seconds. Return their keys."""
         leased: set[str] = set()
         for target in self.targets.values():
             target.expire(now)
@@ -107,7 +107,7 @@ class GlobalPool:
     def acquire(
         self, target: str, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
-        """Lease as many proxies as there are draws for a target, or none."""
+        """Lease one proxy per draw for a target, or none at all."""
         pool = self.target(target, now)
         if request.kind not in pool.filled:  # filling walks all proxies, so only after a change
             self._fill(target, pool, now, request)
@@ -118,7 +118,7 @@ class GlobalPool:
         return grants
 
     def renew(self, target: str, token: int, now: float, lease_s: float | None = None) -> float | None:
-        """Return the new deadline of a lease, None when it is over."""
+        """Renew a lease. Return its new deadline; None if the lease has ended."""
         pool = self.targets.get(target)
         until = None if pool is None else pool.renew(token, now, lease_s)
         if pool is not None and until is not None and self.journal is not None:
@@ -126,7 +126,7 @@ class GlobalPool:
         return until
 
     def release(self, target: str, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
-        """End a lease. Return the key of its proxy, None when it was over before."""
+        """End a lease. Return the key of its proxy; None if the lease had ended before."""
         pool = self.targets.get(target)
         if pool is None:
             return None
@@ -138,16 +138,16 @@ class GlobalPool:
         return key
 
     def record(self, key: str, outcomes: Sequence[Outcome], now: float, draw: float) -> None:
-        """Record outcomes of a proxy, and tell its targets if they must know.
+        """Record outcomes of a proxy, and update its targets if the outcomes matter to them.
 
-        Outcomes of a proxy that is not in the pool still show whether any proxy was reached.
+        Outcomes of a proxy that is not in the pool only update `reached_at`.
         """
         self._record(key, outcomes, now, draw)
         if self.journal is not None:
             self._log(journal.OutcomesRecord(now, key, list(outcomes), draw))
 
     def ban(self, target: str, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
-        """Ban a proxy for a target, for good or until a time. Return False when there is no such proxy."""
+        """Ban a proxy for a target until `until`, or for good if None. Return False if there is no such proxy."""
         if key not in self.proxies:
             return False
         self._joined(target, key, now).ban(key, now, until, reason)
@@ -155,7 +155,7 @@ class GlobalPool:
         return True
 
     def unban(self, target: str, key: str, now: float) -> bool:
-        """Lift bans and cool-downs of a proxy for a target. Return False when there is no such proxy."""
+        """Lift bans and cool-downs of a proxy for a target. Return False if there is no such proxy."""
         if key not in self.proxies:
             return False
         self._joined(target, key, now).unban(key, now)
@@ -163,17 +163,17 @@ class GlobalPool:
         return True
 
     def revive(self, key: str, now: float, exit_ip: str = "") -> None:
-        """Note that a check has found a proxy working, and its exit address."""
+        """Record that a check has found a proxy working, and its exit address."""
         health, proxy = self.health[key], self.proxies[key]
         for pool in self.targets.values() if health.dead else ():
-            pool.filled.clear()  # targets without it may take it in
+            pool.filled.clear()  # targets that lack it may be filled with it
         health.revive(now)
         health.exit_ip = exit_ip if proxy.tags.get(ROTATING, NO) == NO else ""
         self._update_targets([key], now)
         self._log(journal.ReviveRecord(now, key, exit_ip))
 
     def target(self, name: str, now: float) -> TargetPool:
-        """Return the pool of a target; a new target is added."""
+        """Return the pool of a target, which is added if it is new."""
         pool = self.targets.get(name)
         if pool is None:
             if len(self.targets) >= TARGETS_MAX:
@@ -185,7 +185,7 @@ class GlobalPool:
         return pool
 
     def add_target(self, name: str, policy: TargetPolicy) -> TargetPool:
-        """Return the pool of a new target. Its tokens differ from all tokens of forgotten targets."""
+        """Add a target and return its pool. Its tokens differ from all tokens of forgotten targets."""
         pool = self.targets[name] = TargetPool(policy, self.token)
         self._log(journal.AddTargetRecord(name, policy))
         return pool
@@ -195,7 +195,7 @@ class GlobalPool:
         self._log(journal.ForgetTargetRecord(name))
 
     def replay(self, record: journal.JournalRecord) -> None:
-        """Make a recorded change again. Raises `KeyError` or `ValueError` when it does not fit this pool."""
+        """Apply a recorded change. Raises `KeyError` or `ValueError` if the record does not fit this pool."""
         getattr(self, record.method)(**asdict(record))
 
     def replay_acquire(
@@ -204,7 +204,7 @@ class GlobalPool:
         self.targets.move_to_end(target)
         grants = self.targets[target].replay_acquire(keys, now, until, session)
         if grants[0].token != token:
-            raise ValueError(f"the lease {grants[0].token} of {target} was {token}")
+            raise ValueError(f"the lease of {target} has token {grants[0].token}, but {token} in the journal")
 
     def replay_fill(self, target: str, now: float, kind: Iterable[tuple[str, str]], keys: Iterable[str]) -> None:
         pool = self.targets[target]
@@ -215,22 +215,22 @@ class GlobalPool:
     def restore(
         self, proxies: Iterable[Proxy], health: Iterable[ProxyHealth], prices: Iterable[tuple[float, float]]
     ) -> None:
-        """Take over the proxies of a store, with their health and `prices`."""
+        """Load the proxies of a store, with their health and `prices`."""
         self._prices = list(prices)
         for proxy, known in zip(proxies, health, strict=True):
             self.proxies[proxy.key], self.health[proxy.key] = proxy, known
             self._by_latency.add(known.sort_latency_s(), proxy.key)
 
     def prices(self) -> list[tuple[float, float]]:
-        """Return all prices ever seen, in order: a tier is an index into them."""
+        """Return all prices ever seen, in ascending order: a tier is an index into them."""
         return list(self._prices)
 
     def nearest(self) -> Iterator[str]:
-        """Yield the keys of all proxies, the lowest latency first."""
+        """Yield the keys of all proxies, lowest latency first."""
         return iter(self._by_latency)
 
     def facts(self, key: str) -> ProxyFacts:
-        """Return what targets know of a proxy."""
+        """Return the facts about a proxy that its targets need."""
         proxy = self.proxies[key]
         tier = bisect_left(self._prices, (proxy.price_gb, proxy.price_request))
         return self.health[key].facts(min(tier, len(self._prices) - 1), proxy.tags)
@@ -256,7 +256,7 @@ class GlobalPool:
             self._add_price((proxy.price_gb, proxy.price_request))
         for pool in self.targets.values():
             pool.filled.clear()
-        # A new price shifts the tiers of all dearer proxies.
+        # A new price shifts the tiers of all more expensive proxies.
         self._update_targets(changed if len(self._prices) == prices else self.proxies, now)
         return len(self.proxies) - before
 
@@ -281,7 +281,7 @@ class GlobalPool:
             self._update_targets([key], now)
 
     def _fill(self, name: str, pool: TargetPool, now: float, request: ProxyRequest) -> None:
-        """Let proxies that fit join a target until it has as many usable ones as its policy says, the nearest first."""
+        """Add matching proxies to a target, nearest first, until `members` of its policy are usable."""
         joined = []
         usable = sum(member.usable and request.has_tags(member) for member in pool.members.values())
         missing = pool.policy.members - usable
@@ -296,21 +296,21 @@ class GlobalPool:
             self._log(journal.FillRecord(now, name, sorted(request.kind), joined[start : start + RECORD_MAX]))
 
     def _joined(self, target: str, key: str, now: float) -> TargetPool:
-        """Return the pool of a target; the proxy joins it if it is not a member."""
+        """Return the pool of a target, after adding the proxy to it if it is not a member."""
         pool = self.target(target, now)
         if key not in pool.members:
             pool.learn(key, self.facts(key), now)
         return pool
 
     def _candidates(self, pool: TargetPool, request: ProxyRequest) -> Iterator[str]:
-        """Yield living proxies that fit and are not members yet, the nearest first."""
+        """Yield live proxies that match the request and are not yet members, nearest first."""
         for key in self.nearest():
             has_tags = request.tags.items() <= self.proxies[key].tags.items()
             if key not in pool.members and not self.health[key].dead and has_tags:
                 yield key
 
     def _update_targets(self, keys: Iterable[str], now: float) -> None:
-        """Pass on what is known of proxies to the targets that have them."""
+        """Pass the current facts about proxies to the targets that have them as members."""
         facts: dict[str, ProxyFacts] = {}
         for pool, members in self._targets_with(keys):
             for key in members:
@@ -319,7 +319,7 @@ class GlobalPool:
                 pool.learn(key, facts[key], now)
 
     def _targets_with(self, keys: Iterable[str]) -> Iterator[tuple[TargetPool, list[str]]]:
-        """Yield the targets that have some of these proxies, and which."""
+        """Yield each target that has any of these proxies as members, with the keys of those members."""
         distinct = dict.fromkeys(keys)
         if len(distinct) == 1:  # the usual case
             key, *_ = distinct
@@ -339,7 +339,7 @@ def _note_filled(pool: TargetPool, kind: frozenset[tuple[str, str]]) -> None:
 
 
 def _is_same(known: Proxy | None, proxy: Proxy) -> bool:
-    """Whether tags and prices are the same, too."""
+    """Return whether the proxies are equal and have the same tags and prices."""
     return known is not None and (proxy, *_extras(proxy)) == (known, *_extras(known))
 
 

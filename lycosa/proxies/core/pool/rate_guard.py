@@ -1,11 +1,12 @@
-"""The guard against cascading bans: a ban must not push the load of a proxy onto the others until they are banned, too.
+"""The guard against cascading bans: the load of a banned proxy must not move to the others until they are banned, too.
 
-While all is well, proxies of a target are used as fast as requests come, one lease at a time, and the guard measures
-how fast each of them was used lately. When one is lost (a ban, no connection), that rate becomes the limit of the
-others: the target as a whole slows down by what was lost. The limit stays while more are lost, however slow the target
-is meanwhile: waiting for proxies that do not respond says nothing about what the others can bear. A proxy that never
-worked here had no load, so its loss slows nothing. After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a
-failure, the limit fades: it is halved in each FADE_S, until it limits nothing.
+Normally the proxies of a target are used as fast as requests arrive, one lease at a time, and the guard measures how
+fast each of them was used recently. When a proxy is lost (a ban, no connection), that rate becomes the limit of the
+others, so the whole target slows down by the share of the lost proxy. The limit stays the same while more proxies are
+lost, even if the target is slower by then: time spent waiting for proxies that do not respond says nothing about the
+rate that the others can bear. A proxy that never worked for this target had no load, so its loss sets no limit. After
+BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the minimum interval is halved
+every FADE_S, until it has no effect.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ from dataclasses import dataclass
 
 BAN_HOLD_S = 600.0
 DOWN_HOLD_S = 60.0
-"""Shorter than after a ban: a proxy that cannot be reached says nothing about the patience of the site."""
+"""Shorter than after a ban: a proxy that cannot be reached says nothing about the tolerance of the site."""
 
 FADE_S = 60.0
 WINDOW_S, WINDOW_MIN = 2.0, 16
-"""The minimum duration and number of leases of a measurement: a burst or a pause is not a rate."""
+"""The minimum duration of a measurement (in seconds) and its minimum number of leases: a burst is not a rate."""
 
 SLOWDOWN = 1.05
-"""The measured interval grows by at most this factor with each window: a slow window must not hide the rate."""
+"""Maximum factor by which the measured interval grows per window: a single slow window must not hide the rate."""
 
 INTERVAL_MAX_S = 5.0
-"""The longest interval the guard sets: a crawl that started slowly must be able to speed up."""
+"""Maximum interval that the guard sets: a crawl that started slowly must be able to speed up."""
 
 
 @dataclass(slots=True)
 class RateGuard:
     """The rate limit of one target. Times in unix seconds.
 
-    `count` leases started since `since`. `each_s`: the mean interval between two leases of one proxy, measured over the
-    last windows. `limit_s`: the minimum interval, in force until `held_until`, fading after that.
+    `count` leases have started since `since`. `each_s`: the mean interval between two leases of one proxy, measured
+    over the last windows. `limit_s`: the minimum interval, which applies until `held_until` and then fades.
     """
 
     since: float = 0.0
@@ -42,7 +43,7 @@ class RateGuard:
     held_until: float = 0.0
 
     def count_leases(self, now: float, count: int) -> bool:
-        """Count leases that start now. Return whether a window is complete: then `end_window` must be called."""
+        """Count leases that start now. Return whether the window is complete: then `end_window` must be called."""
         if not self.since:
             self.since = now  # the time before the first lease is not an interval
             return False
@@ -50,7 +51,7 @@ class RateGuard:
         return self.count >= WINDOW_MIN and now - self.since >= WINDOW_S
 
     def end_window(self, now: float, usable: int) -> None:
-        """Measure the window, whose leases were shared by so many proxies."""
+        """End the window and measure its interval. `usable` proxies shared its leases."""
         each_s = (now - self.since) * max(1, usable) / self.count
         if self.each_s:
             each_s = min(each_s, self.each_s * SLOWDOWN)

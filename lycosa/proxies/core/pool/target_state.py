@@ -1,4 +1,4 @@
-"""What is known of one proxy on one target, and the state it is in there.
+"""What is known about one proxy for one target, and its state for that target.
 
                      lease                     no ban
         READY ----------------> LEASED ----------------> READY
@@ -7,7 +7,8 @@
         HALF_OPEN <----------- COOLING ----------> HALF_OPEN
                      time                 one lease at a time, until one is released without a ban
 
-BANNED: until a person lifts the ban (set by hand, or after many bans in a row). DEAD: not reachable, for any target.
+BANNED: until a person lifts the ban, which was set by hand or after many bans in a row. DEAD: unreachable or unfit, for
+all targets.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 DECAY = 0.95
-"""Each new response multiplies the weight of older ones by this: some 20 responses make up the success rate."""
+"""Each new response multiplies the weight of older ones by this: about 20 responses determine the success rate."""
 
 LATENCY_REFERENCE_S = 1.0
-"""At this latency a proxy is worth half of one that answers at once."""
+"""A proxy with this latency is worth half as much as one with no latency."""
 
 WORTH_MIN = 0.02
-"""Even the worst proxy is tried now and then, because things change."""
+"""Minimum worth of a proxy: even the worst is tried now and then, because it may have improved."""
 
 SMOOTHING = 0.2
 SAME_EXIT = ", at the same exit"
-"""How the reason of a proxy ends that cools down because of another one."""
+"""The end of the reason for which a proxy cools down because of another one."""
 
 
 class ProxyState(StrEnum):
@@ -43,9 +44,9 @@ class ProxyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProxyFacts:
-    """What the global pool knows of a proxy and passes on to its targets. Times in unix seconds.
+    """What the global pool knows about a proxy and passes on to its targets. Times in unix seconds.
 
-    `tier`: 0 is the cheapest. `exit_ip`: "" when it is unknown or changes.
+    `tier`: 0 is the cheapest. `exit_ip`: "" if it is unknown or changes.
     """
 
     latency_s: float | None = None
@@ -58,11 +59,11 @@ class ProxyFacts:
 
 @dataclass(slots=True, eq=False)
 class ProxyTargetState:
-    """A proxy on a target: a member of its pool. Times in unix seconds.
+    """A proxy as a member of the pool of a target. Times in unix seconds.
 
-    `rank`: its position in the order of use (`UseOrder`). `paced_until`: the delay of the target holds until then.
-    `half_open`: it cools down until `rests_until`, or has not been proven to work since. `bans`, `misses`: those in a
-    row. `queued`: it is in the order of use; `waiting`: it will be, at a later time.
+    `rank`: its position in the order of use (`UseOrder`). `paced_until`: no lease before this time, because of the
+    target's delay. `half_open`: it cools down until `rests_until`, or has not been proven to work since. `bans`,
+    `misses`: consecutive ones. `queued`: it is in the order of use; `waiting`: it will be added to it later.
     """
 
     key: str
@@ -99,28 +100,28 @@ class ProxyTargetState:
 
     @property
     def eligible_at(self) -> float:
-        """The earliest time of the next lease."""
+        """The earliest time at which the next lease may start."""
         return max(self.paced_until, self.rests_until)
 
     @property
     def usable(self) -> bool:
-        """Whether the proxy takes part: neither cooling down or on trial, nor banned, nor dead."""
+        """Whether the proxy is neither cooling down, half-open, banned nor dead."""
         return not (self.half_open or self.banned or self.facts.dead)
 
     @property
     def has_worked(self) -> bool:
-        """Whether some use did not fail, or has no result yet: a tunnel never has one."""
+        """Whether any use has not failed. A use without a result counts, since a tunnel never has one."""
         return self.uses > self.bad
 
     def cool_down(self, until: float) -> bool:
-        """Grant no lease until then, and one at a time after that. Return whether the proxy was usable before."""
+        """Grant no lease until this time, then one at a time. Return whether the proxy was usable before."""
         was_usable = self.usable
         self.half_open = True
         self.rests_until = max(self.rests_until, until)
         return was_usable
 
     def recover(self, now: float) -> None:
-        """Note a response that is not a ban. While the proxy cools down it is an answer to an older request."""
+        """Record a response that is not a ban. During a cool-down it belongs to an older request, and is ignored."""
         if not self.half_open or self.rests_until <= now:
             self.half_open, self.bans, self.misses, self.reason = False, 0, 0, ""
 
@@ -131,7 +132,7 @@ class ProxyTargetState:
         self.rests_until = 0.0
 
     def cost(self) -> float:
-        """Return by how much one use moves the proxy back in the order: less if it succeeds often and is near."""
+        """Return how far one use moves the proxy back in the order: less for a high success rate and low latency."""
         success = (self.successes + 1) / (self.successes + self.failures + 2)
         latency_s = self.facts.latency_s if self.latency_s is None else self.latency_s
         nearness = LATENCY_REFERENCE_S / (LATENCY_REFERENCE_S + (latency_s or 0.0))
@@ -140,8 +141,8 @@ class ProxyTargetState:
     def count_response(self, success: bool | None) -> None:
         """Count a response; older ones lose weight.
 
-        None: it says nothing about the site, as the end of a tunnel, but shows that data came through, so only older
-        failures lose weight.
+        `success` is None if the response says nothing about the site, such as the end of a tunnel. It still shows that
+        data came through, so older failures lose weight.
         """
         self.failures = self.failures * DECAY + (success is False)
         if success is None:
@@ -156,7 +157,7 @@ class ProxyTargetState:
 
 
 def cool_down_like(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
-    """Let a proxy cool down as long as the banned ones of `others`, which share its exit address.
+    """Cool a proxy down for as long as the banned ones of `others`, which share its exit address.
 
     Return whether the proxy was usable before.
     """

@@ -1,8 +1,8 @@
 """The entries of an array in a JSON text, one at a time, each with its line.
 
-The sender of a text must not decide how much memory it takes: 64 MB of `[[],[],[],` become two gigabytes when all of it
-is decoded at once. So the text is first validated, which keeps nothing; then the array is found, and each entry is
-decoded when it is needed. What stands before the array is skipped without decoding.
+The sender of a text must not decide how much memory it takes: 64 MB of `[[],[],[],` become 2 GB when decoded at once.
+So the text is first validated, without building values. Then the array is located, and each entry is decoded when it is
+needed. Everything before the array is skipped without decoding.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import msgspec
 from lycosa.core.errors import BadProxy
 
 ENTRY_MAX = 65_536
-"""Characters of an entry."""
+"""Maximum length of an entry, in characters."""
 
 SKIPPED_MAX = 1_000_000
-"""Texts, brackets and members before the array: skipping so many takes a second."""
+"""Maximum number of strings, brackets and values to skip before the array: skipping this many takes a second."""
 
 DIGITS_MAX = 20
 NEAR = 3
-"""Nested objects in which the array is searched when no path is given."""
+"""Maximum depth of nested objects in which the array is searched if no path is given."""
 
 BLANKS = re.compile(r"[ \t\n\r]*+")
 SCALAR = re.compile(r"[^\s,\]}]++")
@@ -38,17 +38,17 @@ Step = str | int
 
 
 class ArrayEntry(NamedTuple):
-    """An entry, and the line in which it starts, from 1."""
+    """An entry, and the number of the line in which it starts, from 1."""
 
     line: int
     value: object
 
 
 def read_array(text: str, path: Sequence[Step] | None = None, where: str = "") -> Iterator[ArrayEntry]:
-    """Yield the entries of the array at a path; without a path, of the array that the text is, or has near its top.
+    """Return an iterator over the entries of the array at a path.
 
-    `where` is the path as the user wrote it. Raises `BadProxy`: at once for a text that is not JSON or has no such
-    array, later for an entry that is too long.
+    Without a path the array is the whole text, or one near its top. `where` is the path in messages. Raises `BadProxy`:
+    at once if the text is not JSON or has no such array, during the iteration if an entry is too long.
     """
     _refuse_invalid(text)
     scanner = _Scanner(text)
@@ -59,7 +59,7 @@ def read_array(text: str, path: Sequence[Step] | None = None, where: str = "") -
 
 
 def _refuse_invalid(text: str) -> None:
-    """Raise `BadProxy` with the line and the problem, if a text is not JSON."""
+    """Raise `BadProxy` with the line and the problem if a text is not JSON."""
     data = text.encode("utf-8", "replace")
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
@@ -68,18 +68,21 @@ def _refuse_invalid(text: str) -> None:
     except msgspec.DecodeError as wrong:
         found = WRONG.fullmatch(str(wrong))
         line = 1 + data.count(b"\n", 0, int(found["byte"]) if found else len(data.rstrip()))
-        raise BadProxy(f"this is not JSON: line {line:,}: {found['what'] if found else 'it breaks off'}") from None
+        raise BadProxy(f"this is not JSON: line {line:,}: {found['what'] if found else 'unexpected end'}") from None
 
 
 class _Scanner:
-    """Finds values in valid JSON without decoding it. A value is named by the index at which it starts."""
+    """Finds values in valid JSON without decoding it. Values are returned as the index at which they start."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._left = SKIPPED_MAX
 
     def find_near(self) -> int | None:
-        """Return the text, if it is an array; else the first array or object in it, up to NEAR objects deep."""
+        """Return the top value if it is not an object, otherwise the first array within NEAR nested objects.
+
+        In each object only the first member that is an array or an object is searched. None if there is no such member.
+        """
         at: int | None = _skip_blanks(self._text, 0)
         for _ in range(NEAR):
             if at is None or self._text[at] != "{":
@@ -88,7 +91,7 @@ class _Scanner:
         return at
 
     def follow(self, path: Sequence[Step]) -> int | None:
-        """Return the value at a path, None when there is none."""
+        """Return the value at a path; None if there is none."""
         at: int | None = _skip_blanks(self._text, 0)
         for step in path:
             if at is None:
@@ -140,7 +143,7 @@ class _Scanner:
 
 
 def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
-    """Yield the entries of the array that starts here. Each is decoded from a window, which bounds its length."""
+    """Yield the entries of the array that starts at `at`. Each is decoded from a window, which limits its length."""
     line, counted = 1, 0
     start, window = 0, ""
     at = _skip_blanks(text, at + 1)
@@ -149,7 +152,7 @@ def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
         if not window or at > start + ENTRY_MAX:
             start, window = at, text[at : at + 2 * ENTRY_MAX]
         value, end = _value(window, at - start)
-        # A value that ends with the window may go on behind it: 12 of 123.
+        # A value that ends with the window may continue after it: 12 of 123.
         if end < 0 or (end == len(window) and start + end < len(text)):
             raise BadProxy(f"line {line:,}: an entry of more than {ENTRY_MAX:,} characters")
         yield ArrayEntry(line, value)
@@ -157,7 +160,7 @@ def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
 
 
 def _value(window: str, at: int) -> tuple[object, int]:
-    """Return a value and its end, -1 when it does not end in the window."""
+    """Return a value and its end, which is -1 if it is not in the window."""
     try:
         return DECODER.raw_decode(window, at)
     except (ValueError, RecursionError):

@@ -1,7 +1,8 @@
-"""Which proxy came from which source, and when one that no source lists any more must be removed.
+"""The ledger of sources: which source lists which proxy, and when a proxy that is no longer listed must be removed.
 
-A source that fails changes nothing. Only a list without the proxy starts its time (`keep_s`), and only while no other
-source has it. Proxies added by hand are not in the ledger, and stay.
+A source that fails changes nothing. The grace period of a proxy (`keep_s`) starts with the first complete list that
+lacks it. When the period ends, the proxy is removed, unless another source lists it, or its period there has not ended.
+Proxies added by hand are not in the ledger, and stay.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from lycosa.proxies.core.proxy import Proxy
 
 @dataclass(slots=True)
 class _SourceEntry:
-    """The proxies of one source by key, and since when those are missing that it had.
+    """The proxies of one source by key. `missing`: when a proxy was first missing from the list, by key.
 
-    `recalled`: those of an earlier run, until the first list of this one. `not_added`: the pool could not be reached.
-    `forgotten`: the pool has forgotten them as dead.
+    The others are sets of keys. `recalled`: listed in an earlier run, until the first list of this run. `not_added`: to
+    add again with the next list. `forgotten`: the pool has forgotten them as dead.
     """
 
     proxies: dict[str, Proxy] = field(default_factory=dict)
@@ -34,15 +35,15 @@ class Ledger:
         self._sources = {name: _SourceEntry() for name in names}
 
     def recall(self, name: str, keys: Iterable[str]) -> None:
-        """Note the proxies that a source had in an earlier run: its next list starts the time of those it lacks."""
+        """Record the proxies that a source had in an earlier run. Those that its next list lacks are missing then."""
         self._sources[name].recalled.update(keys)
 
     def not_added(self, name: str, proxies: Iterable[Proxy]) -> None:
-        """Note that the pool did not get these proxies: they are added with the next list."""
+        """Record that these proxies could not be added to the pool: they are added with the next list."""
         self._sources[name].not_added.update(each.key for each in proxies)
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Note that the pool has forgotten these as dead: those still listed are added again with the next list."""
+        """Record that the pool has forgotten these as dead. Those still listed are added again with the next list."""
         removed = set(keys)
         for source in self._sources.values():
             source.recalled -= removed
@@ -52,19 +53,19 @@ class Ledger:
             source.forgotten |= removed & source.proxies.keys()
 
     def was_forgotten(self, name: str, key: str) -> bool:
-        """Whether the pool has forgotten a proxy that a source lists, and did not get it again."""
+        """Return whether the pool has forgotten a proxy that this source lists, and has not received it again."""
         return key in self._sources[name].forgotten
 
     def returned(self, proxies: Iterable[Proxy]) -> None:
-        """Note that the pool has these proxies again."""
+        """Record that the pool has these proxies again."""
         back = {each.key for each in proxies}
         for source in self._sources.values():
             source.forgotten -= back
 
     def update(self, name: str, proxies: Iterable[Proxy], now: float, *, complete: bool = True) -> list[Proxy]:
-        """Take over the list of a source. Return the proxies to add to the pool: new ones, other tags and prices.
+        """Record the list of a source. Return the proxies to add to the pool: new ones, and changed tags or prices.
 
-        An incomplete list, of which a part failed, says nothing about the proxies that it lacks.
+        A list is not `complete` if a part of it could not be read: then proxies that it lacks are not missing.
         """
         source, listed = self._sources[name], {each.key: each for each in proxies}
         before = source.proxies
@@ -78,13 +79,14 @@ class Ledger:
         source.not_added = {key for key in due if key in source.proxies and key not in listed}
         source.forgotten &= source.proxies.keys()
         changed = [proxy for key, proxy in listed.items() if key in due or _extras(before.get(key)) != _extras(proxy)]
-        # Other sources of a proxy do not change its tags and prices back and forth.
+        # Only the first source sets tags and prices: otherwise several sources would overwrite each other's forever.
         return [proxy for proxy in changed if self._first_source(proxy.key) == name]
 
     def pop_expired(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:
-        """Return the keys of a source whose time is over and that no source has, and the proxies that another one has.
+        """Remove the proxies of a source that have been missing for `keep_s`.
 
-        The latter must be added again, with the tags and prices of the other source.
+        Return the keys to remove from the pool, and the proxies that another source lists: these must be added again,
+        with the tags and prices of the other source.
         """
         source = self._sources[name]
         expired = [key for key, since in source.missing.items() if now - since >= keep_s]
@@ -101,7 +103,7 @@ class Ledger:
         return (source.proxies[key] for source in self._sources.values() if key in source.proxies)
 
     def _is_kept(self, key: str) -> bool:
-        """Whether another source had the proxy, and its time there is not over."""
+        """Return whether another source listed the proxy, and its grace period there has not ended."""
         return any(key in source.missing or key in source.recalled for source in self._sources.values())
 
 

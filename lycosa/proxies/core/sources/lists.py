@@ -1,13 +1,13 @@
-"""Lists of proxies as people and providers write them: one a line, or JSON.
+"""Lists of proxies as people and providers write them: one proxy per line, or JSON.
 
     # comment
     1.2.3.4:8080
     socks5h://ann:secret@proxy.example:1080   country=de provider=acme price_gb=4.5
     http://user-{session}:secret@gate.example:8000   sessions=50 rotating=no
 
-`key=value` after the address is a tag, except for prices and `sessions`: that many proxies are made of the line, each
-with its own word in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds one such
-array; the names that providers use for host, port, login, kind and country are known.
+`key=value` after the address is a tag, except for prices and `sessions`. `sessions=N` makes N proxies of the line, with
+s1 to sN in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds one such array.
+The names that providers use for host, port, login, scheme and country are known.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from lycosa.proxies.core.proxy import COLONS, PORTS, Proxy, parse_proxy
 from lycosa.proxies.core.sources.json_array import ArrayEntry, read_array
 
 LIST_MAX = 64_000_000
-"""Characters of a list."""
+"""Maximum length of a list, in characters."""
 
 PORT_SHOWN = 20
-"""Characters of a port that errors show."""
+"""Maximum number of characters of a port that errors show."""
 
 LINE_MAX = 8_192
-"""Characters of a line."""
+"""Maximum length of a line, in characters."""
 
 ENTRIES_MAX = 1_000_000
-"""Proxies and faults of a list: one line may stand for many proxies."""
+"""Maximum number of proxies and faults of a list: one line may stand for many proxies."""
 
 SESSIONS_MAX = 10_000
-"""Proxies of one line."""
+"""Maximum number of proxies that one line may stand for."""
 
 TAGS_MAX = 32
 VALUE_MAX = 100
@@ -44,7 +44,7 @@ SESSION = "{session}"
 PRICES = ("price_gb", "price_request")
 COMMENT = re.compile(r"(?:^|\s)#")
 IPV6 = re.compile(r"\s*\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%\w+)?\](?:[:\s]|$)", re.ASCII)
-"""An IPv6 address at the start of a list: it looks like the start of JSON."""
+"""An IPv6 address at the start of a list, which looks like the start of JSON."""
 
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 KEYS = {
@@ -55,11 +55,11 @@ KEYS = {
     "kind": ("scheme", "protocol", "type"),
     "country": ("country", "country_code", "countryCode", "geo"),
 }
-"""The names that providers use; the first one found counts."""
+"""The names that providers use for the parts of a proxy; the first one found counts."""
 
 
 class Fault(NamedTuple):
-    """A problem, and its line, from 1."""
+    """A problem and its line number, from 1."""
 
     line: int
     problem: str
@@ -69,9 +69,9 @@ class Fault(NamedTuple):
 
 
 def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
-    """Yield the proxies and faults of a list in order. Raises `BadProxy` when it is not a list at all."""
+    """Yield the proxies and faults of a list in order. Raises `BadProxy` if it is not a list at all."""
     if len(text) > LIST_MAX:
-        raise BadProxy(f"a list of {len(text):,} characters: write at most {LIST_MAX:,}")
+        raise BadProxy(f"the list has {len(text):,} characters: at most {LIST_MAX:,} are allowed")
     text = text.removeprefix("\ufeff")
     start = text.lstrip()[:1]
     if start in ("[", "{") and not IPV6.match(text):
@@ -84,7 +84,7 @@ def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
 def parse_line(line: str, scheme: str = "http") -> list[Proxy]:
     """Return the proxies of a line that is neither empty nor a comment. Raises `BadProxy`."""
     if len(line) > LINE_MAX:
-        raise BadProxy(f"a line of {len(line):,} characters: write at most {LINE_MAX:,}")
+        raise BadProxy(f"the line has {len(line):,} characters: write at most {LINE_MAX:,}")
     address, *fields = line.split()
     facts = [field.partition("=") for field in fields]
     if not all(equals for _, equals, _ in facts):  # not shown: it may be a login
@@ -102,7 +102,7 @@ def parse_entry(entry: object, scheme: str = "http") -> list[Proxy]:
 
 
 def lines_of(text: str) -> Iterable[str]:
-    """Yield the lines of a text, without a list of all of them."""
+    """Return the lines of a text as an iterator, without building a list of them."""
     return StringIO(text, newline=None)
 
 
@@ -122,7 +122,7 @@ def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
 
 
 def _entries(entries: Iterable[ArrayEntry], scheme: str) -> Iterator[Proxy | Fault]:
-    """Yield the proxies of an array. JSON is often one line, so a fault also says which entry it is."""
+    """Yield the proxies of an array. JSON is often a single line, so a fault also has the number of the entry."""
     for number, (line, entry) in enumerate(entries, 1):
         try:
             yield from parse_entry(entry, scheme)
@@ -148,7 +148,7 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
 
 
 def _complete(address: str, found: Mapping[str, str], scheme: str) -> str:
-    """Return an address with the kind and the login of its object, unless it has its own."""
+    """Return an address; a scheme or login that it lacks is taken from its object."""
     kind, _, place = address.rpartition("://")
     has_login = "@" in place or COLONS.fullmatch(place)
     login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login
@@ -174,7 +174,7 @@ def _address(found: Mapping[str, str], scheme: str) -> str:
 
 
 def _port_of(entry: Mapping[str, Any]) -> str:
-    """Return the port as text; an invalid one is refused with the address."""
+    """Return the port as text, unchecked: the address with an invalid port is refused later."""
     value = next((entry[key] for key in KEYS["port"] if entry.get(key) not in (None, "")), "")
     return str(value[0] if isinstance(value, list) and value else value)[:PORT_SHOWN]
 
@@ -193,7 +193,7 @@ def _proxies(address: str, facts: Mapping[str, str], scheme: str) -> list[Proxy]
     tags = {name: value for name, value in facts.items() if name not in (*PRICES, "sessions")}
     for name, value in tags.items():
         if not NAME.fullmatch(name) or len(value) > VALUE_MAX:
-            raise BadProxy(f"a tag needs a name of small letters, digits, - and _, and a value of at most {VALUE_MAX}")
+            raise BadProxy(f"a tag needs a name of a-z, 0-9, - and _ and a value of at most {VALUE_MAX} characters")
     count = _count(facts.get("sessions", ""), templated=SESSION in address)
     return [
         parse_proxy(address.replace(SESSION, f"s{number}"), scheme, tags=tags, **prices)
@@ -207,7 +207,7 @@ def _price(name: str, text: str) -> float:
     except ValueError:
         price = math.nan
     if not 0 <= price < math.inf:
-        raise BadProxy(f"{name}={text[:VALUE_MAX]} is not a price: write a number from 0")
+        raise BadProxy(f"{name}={text[:VALUE_MAX]} is not a price: write a number, 0 or more")
     return price
 
 

@@ -1,17 +1,18 @@
-"""Where proxies come from (`[[proxies.sources]]`), and how the answer of a source is read.
+"""The sources of proxies (`[[proxies.sources]]`), and how to read their answers.
 
     kind       where                                                what it is
     ----       -----                                                ----------
     file       path                                                 a list, in lines or JSON (`lists`)
-    url        url                                                  the same, from a server
-    api        url, variables, headers, and items, fields or line   the answer of a provider, in its own format
-    template   address, variables, sessions                         a gateway of a provider: the login selects the exit
+    url        url                                                  such a list, from a server
+    api        url, variables, headers, and items, fields or line   a provider's answer, in the provider's own format
+    template   address, variables, sessions                         a provider's gateway: the login selects the exit
     python     iterator = "module:function"                         yields addresses, lines, objects or proxies
 
-`{country}` in a URL or an address stands for each value of `variables.country` in turn, which becomes a tag of those
-proxies; `{session}` for s1, s2, ... to `sessions`. `${NAME}` is an environment variable, so the file needs no secrets.
-`items` is the path of the array in a JSON answer ("data.proxies", "result[0].list"), `fields` says where in an entry
-its parts are ({ host = "addr.ip" }); `line` is the format of each line of a text ("{host};{port};{_}").
+In a URL or an address, `{country}` is replaced by each value of `variables.country` in turn; the value becomes a tag of
+the resulting proxies. `{session}` is replaced by s1, s2, ...: `sessions` is their number. `${NAME}` is replaced by an
+environment variable, so the file needs no secrets. `items` is the path of the array in a JSON answer ("data.proxies",
+"result[0].list"). `fields` maps the parts of a proxy to their paths in an entry ({ host = "addr.ip" }). `line` is the
+format of each line of a text answer ("{host};{port};{_}").
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ from lycosa.proxies.core.tables import DURATION, Text, TextTable, read_table
 SOURCES_MAX = 1000
 PRICE_MAX = 1e9
 REQUESTS_MAX = 100
-"""Requests of one refresh of a source: the combinations of its variables."""
+"""Maximum number of requests per refresh of a source: one for each combination of its variables."""
 
 FROM_TEMPLATE_MAX = 10_000
 PROXIES_MAX = 1_000_000
-"""Proxies of one source."""
+"""Maximum number of proxies from one source."""
 
 FAULTS_MAX = 100
-"""Faults of one answer that are reported; the others are counted."""
+"""Maximum number of faults that are reported for one answer; the others are only counted."""
 
 DEPTH_MAX = 20
-"""Steps of a path into JSON."""
+"""Maximum number of steps in a path into JSON."""
 
 SOURCE = "source"
 """The tag that names the source of a proxy."""
@@ -59,7 +60,7 @@ SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,6})\]")
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z"
 PARTS = frozenset({"host", "port", "user", "password", "kind", "country", "provider", "price_gb", "price_request"})
-"""Names that `fields` and `line` may give to the parts of an address; all other names become tags."""
+"""Names in `fields` and `line` that are parts of a proxy; all other names become tags."""
 
 VariableName = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,31}\Z")]
 Variables = dict[VariableName, tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._~-]{1,100}\Z")], ...]]
@@ -67,7 +68,7 @@ Price = Annotated[float, Meta(ge=0, le=PRICE_MAX)]
 
 
 class SourceKind(StrEnum):
-    """As the table above."""
+    """The kinds in the table above."""
 
     FILE = "file"
     URL = "url"
@@ -80,24 +81,24 @@ LOCATION = {
     SourceKind.FILE: "path", SourceKind.URL: "url", SourceKind.API: "url", SourceKind.TEMPLATE: "address",
     SourceKind.PYTHON: "iterator",
 }  # fmt: skip
-"""The key that says where the source is."""
+"""The key that holds the location of a source."""
 
 KINDS_OF_KEY = {key: {kind for kind, name in LOCATION.items() if name == key} for key in LOCATION.values()} | {
     "variables": {SourceKind.API, SourceKind.TEMPLATE}, "sessions": {SourceKind.API, SourceKind.TEMPLATE},
     "headers": {SourceKind.URL, SourceKind.API},
     "items": {SourceKind.API}, "fields": {SourceKind.API}, "line": {SourceKind.API},
 }  # fmt: skip
-"""Keys that only these kinds have."""
+"""The kinds that may have a key; keys that are not listed are valid for all kinds."""
 
 
 class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "keep"}):
-    """A source, with its keys in TOML as fields. `headers` and the location may hold secrets; `name` is public.
+    """A source; its fields are the keys in TOML. `headers` and the location may hold secrets; `name` is public.
 
-    `every_s` is the time between two refreshes; a proxy that is no longer listed stays for `keep_s`. `tags` and prices
-    are those of proxies without their own.
+    `every_s` is the time between two refreshes. A proxy that is no longer listed is kept for `keep_s`. `tags` and
+    prices are defaults for its proxies.
     """
 
-    name: Annotated[str, Meta(pattern=rf"^{NAME.pattern}\Z", description="a name of small letters, digits, - and _")]
+    name: Annotated[str, Meta(pattern=rf"^{NAME.pattern}\Z", description="a name of a-z, 0-9, - and _")]
     kind: SourceKind
     path: Text = ""
     url: Text = ""
@@ -122,19 +123,19 @@ class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "ke
 
     @property
     def location(self) -> str:
-        """The path, URL, address or function, by kind: may hold a secret."""
+        """The path, URL, address or function, depending on the kind. It may hold a secret."""
         return str(getattr(self, LOCATION[self.kind]))
 
 
 class SourceAddress(NamedTuple):
-    """A location of a source with the variables filled in, and the tags that follow from them."""
+    """A location of a source with its variables filled in, and the tags that they add."""
 
     location: str
     tags: Mapping[str, str]
 
 
 class ReadResult(NamedTuple):
-    """What an answer holds: proxies, the first faults, and the number of all faults."""
+    """The proxies in an answer, its first faults, and the total number of faults."""
 
     proxies: list[Proxy]
     faults: list[Fault]
@@ -144,8 +145,8 @@ class ReadResult(NamedTuple):
 class RefreshResult(NamedTuple):
     """The result of refreshing one source.
 
-    `added` of the `listed` proxies are new to the pool; `removed` had not been listed for `keep_s`. `faults` are the
-    first of `fault_count`. `problem` says why there is no list, "" when there is one.
+    Of the `listed` proxies `added` were new to the pool. `removed` proxies had not been listed for `keep_s`. `faults`
+    holds the first of `fault_count` faults. `problem` says why there is no list; "" if there is one.
     """
 
     source: str
@@ -160,7 +161,7 @@ class RefreshResult(NamedTuple):
 def sources_from(
     entries: object, environ: Mapping[str, str], place: str = "proxies.sources"
 ) -> tuple[ProxySource, ...]:
-    """Read the tables `[[proxies.sources]]`. Raises `BadSetting`, which says what to write instead."""
+    """Read the tables `[[proxies.sources]]`. Raises `BadSetting` with a message that says what to write instead."""
     if not isinstance(entries, list) or len(entries) > SOURCES_MAX:
         raise BadSetting(f"{place}: write at most {SOURCES_MAX:,} tables, each as [[{place}]]")
     sources = [_source(entry, f"{place}[{number}]", environ) for number, entry in enumerate(entries, 1)]
@@ -182,9 +183,9 @@ def source_addresses(source: ProxySource) -> Iterator[SourceAddress]:
 
 
 def read_answer(source: ProxySource, text: str, address: SourceAddress) -> ReadResult:
-    """Read the answer of one address. Raises `BadProxy` when it is not a list."""
+    """Read the answer from one address. Raises `BadProxy` if it is not a list."""
     if len(text) > LIST_MAX:
-        raise BadProxy(f"a list of {len(text):,} characters: write at most {LIST_MAX:,}")
+        raise BadProxy(f"the list has {len(text):,} characters: at most {LIST_MAX:,} are allowed")
     if source.line:
         return _collect(source, _by_lines(source, text), address.tags)
     if source.items or source.fields:
@@ -193,12 +194,12 @@ def read_answer(source: ProxySource, text: str, address: SourceAddress) -> ReadR
 
 
 def read_entries(source: ProxySource, entries: Iterable[object]) -> ReadResult:
-    """Read what a Python iterator yields: proxies, and whatever `lists` can read."""
+    """Read the entries that a Python iterator yields: `Proxy` objects, or values that `parse_entry` accepts."""
     return _collect(source, _parsed(source, entries), {})
 
 
 def read_template(source: ProxySource) -> ReadResult:
-    """Return the proxies that a template stands for."""
+    """Return the proxies of a template, for all combinations of its variables."""
     addresses = source_addresses(source)
     return merge_results(_collect(source, _parsed(source, [each.location]), each.tags) for each in addresses)
 
@@ -216,7 +217,7 @@ def merge_results(results: Iterable[ReadResult]) -> ReadResult:
 
 
 def _collect(source: ProxySource, found: Iterable[Proxy | Fault], tags: Mapping[str, str]) -> ReadResult:
-    """Return what was found, each proxy with the tags and prices of its source."""
+    """Return the proxies, with the tags and prices of the source added, and the faults."""
     proxies: dict[str, Proxy] = {}
     faults: list[Fault] = []
     fault_count = 0
@@ -249,13 +250,13 @@ def _by_lines(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
             continue
         match = pattern.fullmatch(line.strip())
         if match is None:
-            yield Fault(number, f"is not {source.line}")
+            yield Fault(number, f"does not match {source.line}")
             continue
         yield from _from_parts(source, dict(zip(names, match.groups(), strict=True)), number)
 
 
 def _by_paths(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
-    array = read_array(text.removeprefix("\ufeff"), _steps(source.items), source.items or "its top")
+    array = read_array(text.removeprefix("\ufeff"), _steps(source.items), source.items or "its top level")
     for number, (line, entry) in enumerate(array, 1):
         found: Iterable[Proxy | Fault] = _parsed(source, [entry])
         if source.fields and isinstance(entry, dict):
@@ -266,12 +267,12 @@ def _by_paths(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
 
 
 def _steps(path: str) -> list[Step]:
-    """Return the steps of a path: names, and indexes of arrays."""
+    """Return the steps of a path: names of members and indexes of arrays."""
     return [name or int(index) for name, index in islice(STEP.findall(path), DEPTH_MAX)]
 
 
 def _from_parts(source: ProxySource, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
-    """Yield the proxies of an entry whose parts have our names; parts that are not of an address are tags."""
+    """Yield the proxies of an entry. `parts` has our names as keys; those that are not in PARTS become tags."""
     tags = {name: str(value) for name, value in parts.items() if name not in PARTS and name != "_"}
     entry = {"scheme" if name == "kind" else name: value for name, value in parts.items() if name in PARTS}
     try:
@@ -289,7 +290,7 @@ def _refuse_long(tags: Mapping[str, str]) -> None:
 
 
 def _value_at(data: object, path: str) -> object:
-    """Return the value at a path, None when there is none."""
+    """Return the value at a path; None if there is none."""
     for step in _steps(path):
         if isinstance(step, str):
             data = data.get(step) if isinstance(data, dict) else None
@@ -301,7 +302,7 @@ def _value_at(data: object, path: str) -> object:
 def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
     """Return the pattern for a format such as `{host}:{port}`, and the names of its groups, in order.
 
-    A part ends where the following text starts. So no pattern backtracks, and no line takes long.
+    A part ends at the first character of the text that follows it, so the pattern never backtracks.
     """
     pieces = VARIABLE.split(line)
     names, pattern = pieces[1::2], re.escape(pieces[0])
@@ -318,9 +319,9 @@ def _source(entry: object, place: str, environ: Mapping[str, str]) -> ProxySourc
     key = LOCATION[source.kind]
     for name, kinds in KINDS_OF_KEY.items():
         if getattr(source, name) and source.kind not in kinds:
-            raise BadSetting(f"{place}.{name}: means nothing for kind = {str(source.kind)!r}: leave it out")
-    location = _revealed(source.location, environ, f"{place}.{key}")
-    headers = {name: _revealed(text, environ, f"{place}.headers") for name, text in source.headers.items()}
+            raise BadSetting(f"{place}.{name}: has no effect for kind = {str(source.kind)!r}: leave it out")
+    location = _expand_environment(source.location, environ, f"{place}.{key}")
+    headers = {name: _expand_environment(text, environ, f"{place}.headers") for name, text in source.headers.items()}
     tags = source.tags | ({"provider": source.provider} if source.provider else {})
     variables = source.variables
     if source.sessions:
@@ -331,8 +332,8 @@ def _source(entry: object, place: str, environ: Mapping[str, str]) -> ProxySourc
     return source
 
 
-def _revealed(text: str, environ: Mapping[str, str], place: str) -> str:
-    """Return a text with the environment variables filled in."""
+def _expand_environment(text: str, environ: Mapping[str, str], place: str) -> str:
+    """Return a text with the values of its environment variables. Raises `BadSetting` if one is not set."""
     missing = next((name for name in SECRET.findall(text) if not environ.get(name)), None)
     if missing is not None:
         raise BadSetting(f"{place}: ${{{missing}}} is not set in the environment")
@@ -340,11 +341,11 @@ def _revealed(text: str, environ: Mapping[str, str], place: str) -> str:
 
 
 def _problem(source: ProxySource, key: str) -> str:
-    """Return what is wrong with a source, with the key before it, "" for nothing."""
+    """Return the first problem of a source as "key: problem"; "" if there is none."""
     if not source.location:
         return f"{key}: is missing: a source of this kind needs it{_example(source.kind)}"
     if wrong := next((name for name in source.tags if not NAME.fullmatch(name) or name == SOURCE), None):
-        return f"tags: {wrong[:32]!r} is not a name of a tag"
+        return f"tags: {wrong[:32]!r} is not a valid name of a tag"
     if problem := _problem_of_variables(source, key) if source.kind in KINDS_OF_KEY["variables"] else "":
         return problem
     if source.kind in KINDS_OF_KEY["url"]:
@@ -357,9 +358,9 @@ def _problem(source: ProxySource, key: str) -> str:
     if source.line and not {"host", "port"} <= set(VARIABLE.findall(source.line)):
         return 'line: write its format, with {host} and {port} in it, as "{host}:{port}"'
     if "}{" in source.line:
-        return "line: write something between two parts"
+        return "line: write some text between two parts"
     if source.line and (source.items or source.fields):
-        return "line: is for text, items and fields are for JSON: write one of them"
+        return "line: is for text answers, items and fields are for JSON: write one or the other"
     if source.fields and "host" not in source.fields:
         return 'fields: say where the host is: { host = "ip", port = "port" }'
     return ""

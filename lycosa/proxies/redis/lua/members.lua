@@ -27,7 +27,8 @@ local policy = unpack_one(ARGV[2])
 --   virtual_time: the highest rank leased so far
 --   granted, leaked, stale: counters
 --   usable: the number of usable members
---   filled, filled_for: the version at which it was last filled, and the policy's `members` at that time
+--   filled: the version at which it was last filled, false if it needs a refill
+--   filled_for: the policy's `members` at that time
 --   since, count, each_s, limit_s, held_until: the guard, see `proxies.core.pool.rate_guard`
 --   overdue_at: no lease expires before this time
 --   due_at: no waiting member becomes eligible before this time

@@ -288,8 +288,8 @@ local function leave_exit(member)
   if member.exit_ip ~= '' then call('SREM', key.exit .. member.exit_ip, member.key) end
 end
 
--- `proxies.core.pool.target_state.cool_down_like`: a member whose exit address has become known cools down for as long
--- as the members banned with the same exit address.
+-- `proxies.core.pool.target_state.cool_down_like`: a member whose exit address has become known cools down like the
+-- banned members with the same exit address, until the latest end of their cool-downs.
 local function share_bans(member, lost)
   local last
   for _, name in ipairs(call('SMEMBERS', key.exit .. member.exit_ip)) do

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Is every task finished? ARGV 5: 1 to register for the wake-up.
+-- Returns ok if every task is finished, else wait. ARGV 5: 1 to register for the wake-up.
 local refused = refusal()
 if refused then return refused end
 if state('unfinished') == 0 then return {'ok'} end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Leave in order. ARGV 5..: for each slot the number of its last call whose reply arrived.
+-- Removes a member that closes its queue. ARGV 5..: for each slot the number of its last call whose reply arrived.
 if call('ZSCORE', MEMBERS, me) then
   drop_replies(me, {unpack(ARGV, 5)})
   leave(me)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Remove or lease the next items. ARGV 5..: 1 to register for a wake-up, 1 to lease, ZPOPMIN or ZPOPMAX, limit.
+-- Removes or leases the next items. ARGV 5..: 1 to register for a wake-up, 1 to lease, ZPOPMIN or ZPOPMAX, limit.
 -- Returns ok, leases or places, attempts, items.
 local register, lease, pop, limit = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local record = earlier_reply()
@@ -26,7 +26,7 @@ for i, place in ipairs(record[3]) do
   names[i] = record[4] and me .. ':' .. record[4] .. ':' .. place or place
   attempts[i] = call('HGET', ATTEMPTS, place) or 0
   values[i] = call('HGET', VALUES, place)
-  -- The call was repeated too late: other members have the item by now.
+  -- The call was repeated too late: another member has the item now.
   if not values[i] or (record[4] and not call('ZSCORE', LEASED, names[i])) then return {'leased again'} end
 end
 return {record[2], names, attempts, values}

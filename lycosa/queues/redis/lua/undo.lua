@@ -1,4 +1,4 @@
 #!lua flags=allow-oom
--- The items of the last reply of this slot go back: it could not be read.
+-- Puts back the items of the last reply of this slot, because the reply could not be read.
 earlier_reply()
 return {'ok'}

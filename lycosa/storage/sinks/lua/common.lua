@@ -1,12 +1,13 @@
--- What the scripts of a stream share.
+-- Code shared by the scripts of a stream.
 --
 -- KEYS, all in one slot:
 --   STREAM    the user's stream
---   WRITER    hash  of one crawl or worker: token (of the process that opened it last), written (its entries, without
---             those that were cut off)
---   BATCHES   list  of the same: "START COUNT MILLISECONDS SEQ" of the batches that may have to be cut off: the number of
---             entries before it, its entries, the id of its first entry; the others follow it without a gap
-local CHUNK = 1000 -- Lua takes some thousand arguments in one call
+--   WRITER    hash of one crawl or worker: token (of the process that opened it last), written (number of its entries
+--             that were not cut off)
+--   BATCHES   list of the same crawl or worker: "START COUNT MILLISECONDS SEQ" for each batch that may have to be cut
+--             off: the number of the writer's entries before the batch, the number of entries in it, the id of its
+--             first entry. The ids of its other entries follow without a gap.
+local CHUNK = 1000 -- Lua takes only a few thousand arguments in one call
 local call = redis.call
 
 local function batch(index)

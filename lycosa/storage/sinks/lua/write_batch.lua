@@ -1,9 +1,9 @@
 #!lua
--- Add a batch of entries, once, however often it is sent.
--- ARGV: token, entries before the batch, entries that are committed for sure, most entries of the stream (0: any),
---       crawl; key, segment, url and item of each entry
--- Returns {'ok', written}; {'reopened'} when another process has opened this writer since; {'behind', written} when the
--- server has fewer entries than there were before the batch: it has lost some.
+-- Adds a batch of entries, only once even if it is sent several times.
+-- ARGV: token; number of the writer's entries before the batch; number of its entries that can no longer be cut off;
+--       maximum number of entries of the stream (0: no limit); crawl; key, segment, url and item of each entry.
+-- Returns {'ok', written}; {'reopened'} if another process has opened this writer since; {'behind', written} if the
+-- server has fewer entries than were written before the batch: it has lost some.
 local token, start, safe, maxlen, crawl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local FIRST = 6
 local count = (#ARGV - FIRST + 1) / FIELDS
@@ -24,7 +24,7 @@ call('RPUSH', BATCHES, string.format('%.0f %.0f %s %s', start, count, millisecon
 call('HSET', WRITER, 'token', token, 'written', start + count)
 if maxlen > 0 then call('XTRIM', STREAM, 'MAXLEN', '~', maxlen) end
 
--- Batches that nobody will cut off any more need not be remembered.
+-- Forget batches that can no longer be cut off.
 local first, entries = batch(0)
 while first and first + entries <= safe do
   call('LPOP', BATCHES)

@@ -129,7 +129,7 @@ def test_only_the_latest_of_many_failovers_are_stored(redis):
 
 
 def test_delivered_records_are_kept_for_a_while_and_then_only_the_last_ones(redis):
-    """A partition that lost everything of the last seconds gets it again, however much that was."""
+    """A partition that lost the records of the last seconds gets all of them again."""
 
     async def scenario() -> None:
         crawl, count = token_hex(4), 3 * bound("RETAINED")

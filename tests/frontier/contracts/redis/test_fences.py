@@ -77,7 +77,7 @@ class RecordingFetcher:
         return SimpleNamespace(timings=SimpleNamespace(total_s=0.0, connect_s=0.0, tls_s=0.0))
 
 
-def test_a_paused_worker_contacts_no_host_whose_lease_others_have(redis) -> None:
+def test_a_paused_worker_contacts_no_host_that_others_lease(redis) -> None:
     async def scenario() -> None:
         name, policy, recorder = token_hex(8), Policy(robots=False, delay_s=0.1), RecordingFetcher()
         paused, other = [

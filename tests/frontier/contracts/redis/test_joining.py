@@ -87,7 +87,7 @@ def test_workers_of_the_same_spider_may_join(crawl):
 
 def test_another_spider_is_refused(crawl):
     crawl.join()
-    with refused(ForeignState, "is one of spider shop, not of spider news: give another --crawl-name"):
+    with refused(ForeignState, "belongs to spider shop, not to spider news: give another --crawl-name"):
         crawl.join(spider="spider news")
 
 
@@ -185,7 +185,7 @@ def test_valid_crawl_names(redis, name):
 
 
 def test_two_workers_with_the_same_state_are_detected(redis):
-    """They would expire each other for ever; so the expired one finds out and ends."""
+    """They would expire each other for ever, so the expired one detects this and ends."""
 
     def report() -> bytes:
         return encode(WorkerReport("machine", 7, "1.0", time.monotonic(), CRAWLING))
@@ -195,7 +195,7 @@ def test_two_workers_with_the_same_state_are_detected(redis):
         copy = await redis_frontier(redis.url, name, Policy(), Membership("w"), print)
         copy.set_reporter(report, bytes)
         await first.close()
-        with refused(ForeignState, "with a copy of this state: give each worker a --state of its own"):
+        with refused(ForeignState, "with a copy of this state: give each worker a separate --state"):
             await redis_frontier(redis.url, name, Policy(), Membership("w"), print, again=True)
         await copy.close()
         alone = await redis_frontier(redis.url, name, Policy(), Membership("w"), print, again=True)
@@ -245,7 +245,7 @@ def test_a_refused_worker_does_not_set_the_spider_of_a_crawl(crawl):
 def test_a_worker_with_another_keep_done_is_refused_and_changes_nothing(crawl):
     crawl.join()
     crawl.server.hset(crawl.key(0), "keep_done", "1")
-    with refused(StateError, "was begun with keep_done: set keep_done=true"):
+    with refused(StateError, "was started with keep_done: set keep_done=true"):
         crawl.join()
     assert crawl.server.hget(crawl.key(0), "workers") == b"1", "a refused worker changes nothing"
 
@@ -338,9 +338,9 @@ def test_tls_is_refused_by_a_server_without_it(redis, form):
 
 def test_a_url_with_the_wrong_kind_of_server_is_refused(redis):
     host_port = redis.url.split("/")[2]
-    with refused(UsageError, "is no node of a cluster; write redis://"):
+    with refused(UsageError, "is not a node of a cluster; write redis://"):
         join_and_leave(f"redis+cluster://{host_port}")
-    with refused(UsageError, "is no Sentinel; write redis://"):
+    with refused(UsageError, "is not a Sentinel; write redis://"):
         join_and_leave(f"redis+sentinel://{host_port}/shop")
     with refused(StateError, "^redis.sentinel://127.0.0.1:1/shop: no answer from any of these Sentinels$"):
         join_and_leave("redis+sentinel://127.0.0.1:1/shop")

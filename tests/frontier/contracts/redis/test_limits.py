@@ -69,13 +69,13 @@ def test_the_gentlest_limits_of_live_workers_apply(crawl):
         faster = await crawl.join("c", Policy(0.0, robots=False))
         differs = "delay 0.5 (not 0), robots true (not false)"
         assert crawl.take_messages() == [
-            f"this worker uses {differs} while others of the crawl {crawl.name!r} want that: the gentlest limits hold"
+            f"this worker uses {differs} while others of the crawl {crawl.name!r} want that: the gentlest limits apply"
         ]
         assert (crawl.limits()["delay"], crawl.limits()["robots"]) == (0.5, 1.0)
         slower = await crawl.join("d", Policy(2.0, concurrency_per_host=1))
         changed = "delay 2 (it was 0.5), concurrency_per_host 1 (it was 8)"
         message = f"all workers of the crawl {crawl.name!r} use {changed} while this one runs"
-        assert crawl.take_messages() == [f"{message}: the gentlest limits hold"]
+        assert crawl.take_messages() == [f"{message}: the gentlest limits apply"]
         await slower.close()
         assert (crawl.limits()["delay"], crawl.limits()["places"]) == (0.5, 8.0)
         for each in (first, same):

@@ -24,7 +24,7 @@ from tests.servers.redis import ADDRESS, RedisCluster, RedisServer, redis_cluste
 pytestmark = pytest.mark.redis
 
 PAGES, PARTITIONS, END_MAX_S = 40, 2, 60.0
-MOVES = "the cluster is moving keys of this to another server: trying again for at most 600 s"
+MOVES = "the cluster is moving keys to another server: trying again for at most 600 s"
 ALL_KEYS = 10_000
 
 

@@ -217,7 +217,7 @@ def test_the_busiest_hosts_include_those_with_requests_in_flight(url):
     asyncio.run(scenario())
 
 
-def test_looking_changes_nothing(url):
+def test_viewing_a_crawl_changes_nothing(url):
     async def scenario() -> None:
         async with new_crawl(url) as crawl:
             worker = await crawl.worker()

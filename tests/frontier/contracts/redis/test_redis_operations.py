@@ -73,12 +73,12 @@ def run_scenario(redis) -> Callable[..., None]:
 
 
 FAULTS: dict[str, tuple[Callable[[Crawl], object], str]] = {
-    "a host that is nowhere": (lambda crawl: crawl.raw.delete(crawl.key(Key.READY)), "would never have been leased"),
+    "a host in no set": (lambda crawl: crawl.raw.delete(crawl.key(Key.READY)), "would never have been leased"),
     "transfers that are over": (
         lambda crawl: crawl.change(HOST, "in_flight", 1000),
         "0 transfers are in flight, but the count is 1000",
     ),
-    "a question of nobody": (lambda crawl: crawl.change(HOST, "preparing", 1), "no worker asks for them"),
+    "an unleased prerequisite": (lambda crawl: crawl.change(HOST, "preparing", 1), "but no worker has leased it"),
     "an unknown start": (lambda crawl: crawl.change(HOST, "unconfirmed", "77"), "waits for a transfer that is over"),
     "records of a host": (lambda crawl: crawl.change(HOST, "queued", 9), "3 URLs are queued, but the count is 9"),
     "queued": (
@@ -220,7 +220,7 @@ def test_records_of_operations_count_as_arrivals(run_scenario: Callable[..., Non
     run_scenario(scenario)
 
 
-def test_of_a_done_url_only_its_state_is_stored(run_scenario: Callable[..., None]) -> None:
+def test_only_the_state_of_a_done_url_is_stored(run_scenario: Callable[..., None]) -> None:
     async def scenario(crawl: Crawl) -> None:
         frontier = await crawl.join("one")
         operations = RedisOperations(frontier.session)
@@ -288,7 +288,7 @@ def test_describing_a_new_crawl_keeps_what_a_worker_wrote_in_the_meantime(run_sc
     async def scenario(crawl: Crawl) -> None:
         shared = (await crawl.join("joined in between")).crawl
         await shared.describe(Description(name="shop", seeds=["http://a.example/"]))
-        await shared.describe(Description(seeds=["http://b.example/"]), begins=True)
+        await shared.describe(Description(seeds=["http://b.example/"]), keep_existing=True)
         assert (await shared.description()).name == "shop"
         assert crawl.raw.zrange(crawl.key(Key.SEEDS), 0, -1) == [b"http://a.example/", b"http://b.example/"]
         await shared.describe(Description(name="shop", key=["k"]))

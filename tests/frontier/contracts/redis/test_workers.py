@@ -157,7 +157,7 @@ def test_cookies_that_a_replica_lacks_do_not_delay_later_ones(redis) -> None:
 
 
 def test_the_number_of_reasons_is_bounded(join: Join) -> None:
-    """A page could make a spider fail with any number of different ones."""
+    """A page could make a spider fail for any number of different reasons."""
 
     async def story() -> None:
         first = await join(0.0)

@@ -33,7 +33,7 @@ MUTANTS = {
     "a reverted record stays done": ("    count_done(lease, -1)\n", ""),
     "a leave counts twice": ("  if is_known(worker) then\n    publish", "  if true then\n    publish"),
     "a late exchange expires the worker": ("if serial <= last then", "if serial == last then"),
-    "a repeated exchange forgets which workers it expired": ("    write_all() -- what", "    -- what"),
+    "a repeated exchange forgets which workers it expired": ("    write_all() -- changes", "    -- changes"),
     "a repeated exchange is done twice": ("if serial <= last then", "if serial < last then"),
     "lost exchanges in between are not noticed": ("if serial > last + 1 then", "if false then"),
     "another partition expires a worker whose commits it does not know": (
@@ -44,12 +44,12 @@ MUTANTS = {
     "a start need not be reported": ("if meta('punctual') == 1 then host.unconfirmed = by end", ""),
     "an expired worker has reported its starts": ("    assume_started(host, token)\n", ""),
     "an expired worker may go on": ("return call('ZSCORE', key.workers, worker) ~= false", "return true"),
-    "an expired worker may join": ("  refuse_for_good(worker)", ""),
+    "an expired worker may join": ("  refuse_rejoin(worker)", ""),
     "a silent worker never expires": (
         "ipairs(call('ZRANGEBYSCORE', key.workers, '-inf'",
         "ipairs(call('ZRANGEBYSCORE', key.workers, 'inf'",
     ),
-    "a jump of the clock expires workers": ("if away > AWAY_S or away < 0 then", "if false then"),
+    "a jump of the clock expires workers": ("if silence_s > OUTAGE_S or silence_s < 0 then", "if false then"),
     "other partitions do not learn of expired workers": ("call('HSET', key.expired, worker, committed)", ""),
     "an earlier process of the same name lives on": (
         "== name .. '#' then expire_worker(other) end",
@@ -92,10 +92,10 @@ MUTANTS = {
     ),
     "a claim takes no place": ("  start(host, worker .. '|' .. claim)\n", ""),
     "a claim passes those before it": (
-        "if place > 0 and host.claim_until < now then place = pass_late_claims(host, place) end",
-        "place = 0",
+        "if position > 0 and host.claim_until < now then position = pass_late_claims(host, position) end",
+        "position = 0",
     ),
-    "a claim that does not ask is not passed": ("if place > 0 and host.claim_until < now then", "if false then"),
+    "a claim that does not ask is not passed": ("if position > 0 and host.claim_until < now then", "if false then"),
     "leases go before claims": ("return math.max(it.next_at, it.claim_until) end", "return it.next_at end"),
     "a start is kept for ever for a claim that does not ask": (
         "host.claim_until = at + CLAIM_KEPT_S",

@@ -84,8 +84,8 @@ def test_an_invalid_address_of_a_judge_is_an_error() -> None:
     [
         (200, b"<p>add to basket", ""),
         (503, b"add to basket", "answered 503"),
-        (200, b"welcome", "page without what must be in it"),
-        (200, "add to basket; prüfe Roboter".encode(), "page with what must not be in it"),
+        (200, b"welcome", "page lacks a required text"),
+        (200, "add to basket; prüfe Roboter".encode(), "page contains a forbidden text"),
     ],
 )
 def test_the_page_of_a_target_must_have_the_expected_content(status: int, body: bytes, problem: str) -> None:

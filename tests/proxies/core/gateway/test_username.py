@@ -53,7 +53,7 @@ def test_the_longest_account_wins():
         ("ann-site-a/b", "site 'a/b'"),
         ("ann-session-" + "x" * 65, "64 at most"),
         ("ann-session-a b", "letters"),
-        ("ann-session-a-session-b", "session is twice"),
+        ("ann-session-a-session-b", "session appears twice"),
         ("ann-sticky-60", "needs a session"),
         ("ann-session-a-sticky-0", "write a time"),
         ("ann-session-a-sticky-25h", "write a time"),
@@ -61,7 +61,7 @@ def test_the_longest_account_wins():
         ("ann-session-a-sticky-", "write a time"),
         ("ann-country-\u00fc", "country"),
         ("ann-session-a\n", "unprintable characters"),
-        ("ann-session-" + "x" * 600, "longer than"),
+        ("ann-session-" + "x" * 600, "has more than"),
     ],
 )
 def test_invalid_user_names_are_refused(text: str, why: str):

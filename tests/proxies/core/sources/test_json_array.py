@@ -56,11 +56,11 @@ def test_each_entry_has_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1,\n2,\n3", "line 3: it breaks off"),
+        ("[1,\n2,\n3", "line 3: unexpected end"),
         ("[1,\n2 3]", "line 2: expected ',' or ']'"),
         ('[1,\n"é",\n\n,]', "line 4: invalid character"),
         ("[1]\n[2]", "line 2: trailing characters"),
-        ("", "line 1: it breaks off"),
+        ("", "line 1: unexpected end"),
         ("[NaN]", "line 1: invalid character"),
         ("[" * 100_000 + "]" * 100_000, "it is nested too deeply"),
     ],

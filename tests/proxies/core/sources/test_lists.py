@@ -38,7 +38,7 @@ socks5h://proxy.example
     assert (dict(second.tags), second.price_gb) == ({"country": "de", "provider": "acme"}, 4.5)
     assert [(each.line, each.problem) for each in found if isinstance(each, Fault)] == [
         (6, "'1.2.3.4' has no port: write host:port"),
-        (7, "99999 is not a port: 1 to 65535"),
+        (7, "99999 is not a port: write 1 to 65535"),
         (8, "the text after the address is not key=value"),
     ]
 
@@ -75,7 +75,7 @@ def test_the_length_of_a_line_and_of_its_fault_is_limited() -> None:
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()
-    assert found == ["line 1: a line of 10,000,010 characters: write at most 8,192", "http://1.2.3.4:81"]
+    assert found == ["line 1: the line has 10,000,010 characters: write at most 8,192", "http://1.2.3.4:81"]
 
 
 def test_the_number_of_proxies_in_a_list_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_countries_in_json_become_tags() -> None:
     [
         ("<!doctype html><p>1.2.3.4:80", "is a page"),
         ('{"error": "quota"}', "holds no array"),
-        ("[1, 2", "this is not JSON: line 1: it breaks off"),
+        ("[1, 2", "this is not JSON: line 1: unexpected end"),
         ("[" * 100_000, "this is not JSON: it is nested too deeply"),
         ("x" * (LIST_MAX + 1), "at most 64,000,000"),
     ],

@@ -104,8 +104,8 @@ def test_representations_hide_secrets() -> None:
     [
         ("kind = 'ftp'", "kind: this is not one of file, url, api, template, python"),
         ("kind = 'file'", "path: is missing"),
-        ("kind = 'file'\npath = 'a'\nurl = 'http://x.example/'", "url: means nothing for kind = 'file'"),
-        ("kind = 'file'\npath = 'a'\nitems = 'b'", "items: means nothing for kind = 'file'"),
+        ("kind = 'file'\npath = 'a'\nurl = 'http://x.example/'", "url: has no effect for kind = 'file'"),
+        ("kind = 'file'\npath = 'a'\nitems = 'b'", "items: has no effect for kind = 'file'"),
         ("kind = 'file'\npath = 'a'\nevry = 5", "there is no 'evry': did you mean every?"),
         (
             "kind = 'file'\npath = 'a'\nevery = 0",
@@ -119,7 +119,7 @@ def test_representations_hide_secrets() -> None:
         ("kind = 'file'\npath = 'a'\nprice_gb = -1", "price_gb: this is not a number from 0"),
         ("kind = 'file'\npath = 'a'\nprice_gb = nan", "price_gb: this is not a number"),
         ("kind = 'file'\npath = 'a'\nscheme = 'gopher'", "scheme: this is not one of http"),
-        ("kind = 'file'\npath = 'a'\ntags = { source = 'x' }", "'source' is not a name of a tag"),
+        ("kind = 'file'\npath = 'a'\ntags = { source = 'x' }", "'source' is not a valid name of a tag"),
         ("kind = 'url'\nurl = 'x.example/list'", "url: is not a URL"),
         ("kind = 'url'\nurl = 'https://x.example/${NOT_SET}'", "${NOT_SET} is not set in the environment"),
         ("kind = 'api'\nurl = 'https://x.example/{country}'", "{country} has no values: write variables = "),
@@ -131,7 +131,7 @@ def test_representations_hide_secrets() -> None:
             "variables: this is not a table of texts of letters",
         ),
         ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}'", "write its format, with {host} and {port}"),
-        ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}{port}'", "write something between two parts"),
+        ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}{port}'", "write some text between two parts"),
         ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}:{port}'\nitems = 'a'", "line: is for text"),
         ("kind = 'api'\nurl = 'https://x.example/'\nfields = { port = 'p' }", "say where the host is"),
         ("kind = 'template'\naddress = 'user@gate.example'", "address: 'gate.example' has no port"),
@@ -147,7 +147,7 @@ def test_errors_in_sources_are_one_line_with_the_key(text: str, message: str) ->
 
 
 def test_names_are_valid_and_unique() -> None:
-    with pytest.raises(BadSetting, match="name: this is not a name of small letters"):
+    with pytest.raises(BadSetting, match="name: this is not a name of a-z, 0-9"):
         read("[[proxies.sources]]\nname = 'Two Words'\nkind='file'\npath='a'")
     with pytest.raises(BadSetting, match="two sources have the name x"):
         read("[[proxies.sources]]\nname='x'\nkind='file'\npath='a'\n" * 2)
@@ -210,7 +210,7 @@ def test_lines_of_a_custom_format_are_parsed() -> None:
     text = "# a comment\nsocks5|1.2.3.4:80|DE|gold\n\nhttp|1.2.3.5|DE|x\nhttp|::1:99|fr|a|b"
     found, faults = parse_answer(source, text)
     assert found[0] == "socks5://1.2.3.4:80"
-    assert faults[0] == "line 4: is not {kind}|{host}:{port}|{country}|{_}"
+    assert faults[0] == "line 4: does not match {kind}|{host}:{port}|{country}|{_}"
     (first, *_) = read_answer(source, text, next(source_addresses(source))).proxies
     assert first.tags == {"country": "de", "source": "acme"}
 
