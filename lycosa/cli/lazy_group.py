@@ -12,7 +12,7 @@ import click
 class LazyGroup(click.Group):
     """A group of commands. `commands_by_name` maps a name to (module, line in the help).
 
-    The module has the command as `command`.
+    The command is the attribute `command` of the module.
     """
 
     def __init__(self, *args: Any, commands_by_name: Mapping[str, tuple[str, str]], **options: Any) -> None:

@@ -43,7 +43,7 @@ OBSERVE_EVERY_S, OBSERVE_SHARED_S = 0.25, 1.0
 """Seconds between two progress snapshots. A snapshot of a shared frontier takes a round trip to each partition."""
 
 BLOCKED_AFTER_S = 0.5
-"""An event loop that has not handled a signal for this long is blocked by a callback that does not await."""
+"""Seconds without handling a signal after which the event loop counts as blocked by a callback."""
 
 DEAD_SHOWN = 10
 CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)

@@ -125,7 +125,7 @@ async def _join(stack: AsyncExitStack, crawl: CrawlSpec, state: StateDir, *, rej
     settings = crawl.settings
     if settings.refresh is not None and not settings.keep_done:
         raise UsageError("--refresh needs the done URLs: start the shared crawl with -s keep_done=true")
-    from lycosa.frontier.redis.worker.join import redis_frontier  # an extra
+    from lycosa.frontier.redis.worker.join import redis_frontier  # optional dependency
 
     name = settings.crawl_name or crawl.target.name
     member = membership(state.path / WORKER, name)

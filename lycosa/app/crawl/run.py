@@ -1,4 +1,4 @@
-"""Runs a crawl, from settings to summary."""
+"""Runs a crawl: from its settings to its summary."""
 
 from __future__ import annotations
 

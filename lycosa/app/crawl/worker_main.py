@@ -65,7 +65,7 @@ from lycosa.storage.keystore.sqlite import SqliteKeyStore
 log = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
-"""prctl(2)."""
+"""The option of prctl(2) that sends this process a signal when its parent dies."""
 
 
 def main(handle: int, owner: int) -> None:

@@ -48,10 +48,10 @@ RESTARTS_MAX = 3
 """Maximum number of restarts in a row of a worker that dies before it has visited a page. Then the crawl fails."""
 
 RESTART_DELAY_S = 0.1
-"""Before the second restart in a row; it doubles with each one."""
+"""The delay before restart number n in a row, of a worker that died before it visited a page, is this times 2**n."""
 
 END_TIMEOUT_S = 5.0
-"""How long a worker that has closed its socket may take to exit, and all workers when the crawl has failed."""
+"""Maximum seconds for a worker to exit after it has closed its socket, and for all workers after a crawl has failed."""
 
 GC_THRESHOLD = 20_000
 """Number of new objects after which the garbage collector looks for cycles."""
@@ -74,14 +74,14 @@ def run_process(main: Coroutine[Any, Any, Result]) -> Result:
 
 
 class ModuleFile(NamedTuple):
-    """A module that cannot be imported by its name alone, and its file."""
+    """A module that cannot be imported by name, and its file."""
 
     name: str
     file: str
 
 
 class WorkerTask(NamedTuple):
-    """The spiders, their settings, and the state folder, for a worker that starts."""
+    """What a new worker needs to build the crawl: the spiders, their settings, and the state folder."""
 
     settings: Sequence[Settings]
     crawlable: Crawlable

@@ -222,7 +222,7 @@ async def open_shared(
 
     With `create` (number of partitions, `keep_done`) the crawl is created if it does not exist. Raises `LycosaError`.
     """
-    from lycosa.frontier.redis.admin.open_crawl import CrawlForm, open_crawl  # an extra
+    from lycosa.frontier.redis.admin.open_crawl import CrawlForm, open_crawl  # optional dependency
 
     async with open_crawl(url, name, report, CrawlForm(*create) if create else None) as opened:
         if opened.created:

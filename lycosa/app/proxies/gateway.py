@@ -92,7 +92,7 @@ def trusted_tls_context(authorities: Path) -> ssl.SSLContext:
 
 
 def raise_open_files_limit(limits: Limits) -> None:
-    """Raise the limit of open files for two connections per client, up to the system's hard limit."""
+    """Raise the limit of open files to allow two connections per client, up to the hard limit of the system."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * limits.clients + 1_024
     if soft < needed:

@@ -47,7 +47,7 @@ async def open_pool(
     place = parse_pool_address(str(address))
     policy_of = (policies or Policies()).policy_of
     if place.url:
-        from lycosa.proxies.redis.pool import redis_pool  # an extra
+        from lycosa.proxies.redis.pool import redis_pool  # optional dependency
 
         async with _closed_on_error(await redis_pool(place.url, place.name, report, policy_of)) as pool:
             if create:

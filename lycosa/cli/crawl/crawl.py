@@ -144,6 +144,6 @@ def set_up_log(settings: Settings) -> None:
             raise StorageError(f"--log-file {settings.log_file}: {error.strerror}") from None
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     # Notices are shown at any log level: the system may have chosen the port of the metrics, and the name of a new
-    # shared crawl may be a typing mistake.
+    # shared crawl may be a typo.
     logging.getLogger(NOTICES).setLevel(logging.NOTSET if settings.quiet else logging.INFO)
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)

@@ -129,7 +129,7 @@ def _dead_rows(summary: Summary, ever: str) -> list[str]:
 
 
 def _cause(reason: str) -> str:
-    """Return the part of a reason that all pages with the same cause share: no message or URL of one page."""
+    """Return the part of a reason that is the same for all pages with this cause, without their messages and URLs."""
     exception = EXCEPTION_IN.match(reason)
     return exception[1] if exception else ROBOTS_URL.sub("", reason)
 
@@ -199,7 +199,7 @@ def exit_code(summary: Summary) -> int:
 
 
 def write(lines: Sequence[str]) -> None:
-    """Write lines to standard error. Errors are ignored: the crawl does not depend on its output there."""
+    """Write lines to standard error. Errors are ignored: they must not stop the crawl."""
     try:
         print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
     except OSError:

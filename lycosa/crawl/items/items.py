@@ -71,12 +71,12 @@ class Item(MutableMapping[str, Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name in type(self).fields:
-            raise AttributeError(f"a field of an item is read as item[{name!r}]")
+            raise AttributeError(f"read a field of an item as item[{name!r}]")
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
-            raise AttributeError(f"a field of an item is set as item[{name!r}] = ...")
+            raise AttributeError(f"set a field of an item as item[{name!r}] = ...")
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:

@@ -167,7 +167,7 @@ class CrawlSpider(Spider):
 
 
 def _compile(spider: Spider, rule: Any, number: int) -> Rule:
-    """Return a copy of the rule with the methods of its spider in place of their names."""
+    """Return a copy of the rule in which names of methods are replaced by the spider's methods."""
     where = f"rule {number} of {type(spider).__name__}"
     if not isinstance(rule, Rule):
         raise BadSpider(f"{where} is a {type(rule).__name__}: write Rule(LinkExtractor(...), ...)")

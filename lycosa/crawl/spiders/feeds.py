@@ -58,7 +58,7 @@ class _FeedSpider(Spider):
         for part in parts:
             results = collect_now(partial(method, response, part), name)
             if type(results) is not Results:
-                raise BadSpider(f"{name} returns an awaitable: write async def {name}")
+                raise BadSpider(f"{name} returned an awaitable: write async def {name}")
             yield from yield_results(apply_process_results(self.process_results, response, results))
 
     async def _parse_parts_async(self, response: Response, method: Any, parts: Iterable[Any]) -> AsyncIterator[Any]:

@@ -38,7 +38,7 @@ SHOWN_MAX = 5
 """Maximum number of forms, buttons or fields listed in an error message."""
 
 LINE_MAX = 200
-"""Maximum number of characters for each of them."""
+"""Maximum number of characters for each form, button or field in an error message."""
 
 CONTROLS = {"input", "button", "select", "textarea"}
 WITHOUT_INNER_CONTROLS = {"select", "textarea", "datalist"}
@@ -208,7 +208,7 @@ class _FormPage:
         """Yield the fields of the form: the entry list of the HTML standard."""
         controls = list(self._controls_of(form))
         radios = (each.element for each in controls if _type(each.element) == "radio" and _is_checked(each.element))
-        # Checking a radio button unchecks the others with its name, so the last one counts.
+        # Checking a radio button unchecks the others with the same name, so only the last checked one is sent.
         checked = set({radio.get("name"): radio for radio in radios}.values())
         for control in controls:
             if control.element is button:

@@ -92,7 +92,7 @@ class Spider:
         return logging.getLogger(self.name)
 
     async def fetch(self, request: Request | str) -> Response:
-        """Fetch a response inside a callback: through the middlewares, with the host's delays, retries and redirects.
+        """Fetch a request and wait for its response: with middlewares, the host's delays, retries and redirects.
 
         Raises `FetchError` or `IgnoreRequest`, or `BadSpider` if no crawl is running.
         """

@@ -119,7 +119,7 @@ class _Site:
             first=(number - 1) * PAGE_SIZE + 1,
             last=last,
             numbers=page_numbers(number, last),
-            took=took(found.took_ms),
+            took=duration_text(found.took_ms),
             link=lambda page: "/search?" + urlencode({"q": query, "page": page}),
         )
 
@@ -178,7 +178,7 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def took(took_ms: float) -> str:
+def duration_text(took_ms: float) -> str:
     """Return a duration as text: "0.1 ms", "12 ms", "1.2 s"."""
     return f"{took_ms:.1f} ms" if took_ms < 10 else f"{took_ms:.0f} ms" if took_ms < 1000 else f"{took_ms / 1000:.1f} s"
 

@@ -181,9 +181,9 @@ def test_an_error_about_an_unknown_field_suggests_the_nearest() -> None:
 
 def test_fields_are_not_attributes() -> None:
     item = Own(title="A")
-    with pytest.raises(AttributeError, match=r"read as item\['title'\]"):
+    with pytest.raises(AttributeError, match=r"read a field of an item as item\['title'\]"):
         item.title  # noqa: B018
-    with pytest.raises(AttributeError, match=r"set as item\['title'\]"):
+    with pytest.raises(AttributeError, match=r"set a field of an item as item\['title'\]"):
         item.title = "B"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         item.nothing  # noqa: B018

@@ -139,7 +139,7 @@ def test_a_plain_method_that_returns_an_awaitable_is_refused() -> None:
         return asynchronous(self, response, node)
 
     spider = news(parse_node=hidden)
-    with pytest.raises(BadSpider, match="returns an awaitable: write async def"):
+    with pytest.raises(BadSpider, match="returned an awaitable: write async def"):
         items(spider, RSS)
 
 

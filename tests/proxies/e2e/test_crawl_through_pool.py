@@ -538,7 +538,7 @@ def test_invalid_lines_of_a_list_are_reported_and_skipped(tmp_path, caplog):
             pool = write_list(tmp_path, [proxy, "ftp://ann:secret@127.0.0.1:1", "here"])
             summary = await crawl(RequestsInOrder([server.url("/page/1")]), pool, robots=False, log_level="WARNING")
             assert summary.reasons == {"200": 1}
-        counts = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+        counts = [record.getMessage() for record in caplog.records if "lines skipped" in record.getMessage()]
         assert len(counts) == 1
         assert "2 lines skipped; the first: line 2: ftp:// is not a kind of proxy" in counts[0]
         assert "secret" not in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from base64 import b64encode
 
 import pytest
@@ -52,7 +53,7 @@ def test_ambiguous_requests_are_refused(run, request_: bytes, status: int):
         answer = await gateway.request(request_)
         assert answer.startswith(b"HTTP/1.1 %d " % status)
         assert b"\r\nConnection: close\r\n" in answer
-        assert answer.count(b"HTTP/1.1 ") == 1  # there is no second response
+        assert len(re.findall(rb"HTTP/1\.1 \d", answer)) == 1  # there is no second response
         assert not any(b"smuggled" in received for received in proxy.received)
 
     run(scenario)

@@ -280,7 +280,7 @@ def test_damaged_folders_are_refused_and_never_crash_the_process(tmp_path, used_
     assert member.process.returncode == 0, lines[-1]
     refused = [line for line in lines if line.startswith("refused")]
     assert 10 < len(refused) < len(lines)
-    assert all("damaged" in line or "cannot be" in line or "something else" in line for line in refused), refused
+    assert all("damaged" in line or "cannot be" in line or "something other" in line for line in refused), refused
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_folder_that_is_not_a_queue_is_refused(path, make, error):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ("PRAGMA application_id = 7", ForeignState, "something else"),
+        ("PRAGMA application_id = 7", ForeignState, "something other than"),
         ("PRAGMA user_version = 9", NewerState, "version 9, this Lycosa reads up to 1"),
         ("DROP TABLE leased", StorageError, "tables of the queue are damaged"),
         ("CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END", StorageError, "tables of the queue"),

@@ -12,7 +12,7 @@ import pytest
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
 from lycosa.search.core.results import Hit
-from lycosa.search.site.app import API_LIMIT_MAX, PAGE_MAX, PAGE_SIZE, page_numbers, took
+from lycosa.search.site.app import API_LIMIT_MAX, PAGE_MAX, PAGE_SIZE, duration_text, page_numbers
 from lycosa.search.site.app import _result as result_of
 from tests.search.memory_index import MemoryIndex
 from tests.search.site.sample_site import sample_pages, serving
@@ -280,4 +280,4 @@ def test_page_numbers(number, last, numbers):
 
 
 def test_times_are_readable():
-    assert [took(each) for each in (0.123, 12.3, 1234)] == ["0.1 ms", "12 ms", "1.2 s"]
+    assert [duration_text(each) for each in (0.123, 12.3, 1234)] == ["0.1 ms", "12 ms", "1.2 s"]

@@ -133,7 +133,7 @@ class MediaPipeline:
         info = MediaInfo(crawler.spider, crawler.download, crawler.stats)
         return cls(settings_of(cls, crawler.settings), info, crawler.records)
 
-    # ----------------------------------------------------------------------------------------------- to be overridden
+    # -------------------------------------------------------------------------------- methods that may be overridden
 
     def get_media_requests(self, item: Any, info: MediaInfo) -> Iterable[Request]:
         """Return a request for each file of the item. Raises `BadItem` if the field is not a list of URLs."""
@@ -153,7 +153,7 @@ class MediaPipeline:
         raise NotImplementedError
 
     def item_completed(self, results: Sequence[Result], item: Any, info: MediaInfo) -> Any:
-        """Return the item with the results of its media. Raise `DropItem` to drop it."""
+        """Return the item with the results of its downloads. Raise `DropItem` to drop the item."""
         name = self.settings.result_field
         try:
             adapt(item)[name] = [result for is_stored, result in results if is_stored]
@@ -173,7 +173,7 @@ class MediaPipeline:
         """Return whether the stored file still exists."""
         return self.store.size(record.path) == record.size
 
-    # ------------------------------------------------------------------------------------------- not to be overridden
+    # --------------------------------------------------------------------------- methods that must not be overridden
 
     def open_spider(self) -> None:
         """Open the store."""

@@ -5,11 +5,11 @@ local SLICE_MAX = 1000 -- maximum number of hosts, records or sets that one call
 
 local operations = {}
 
--- Returns the first number from `low` to `high` - 1 for which `is_behind` is true; `high` if there is none.
-local function first_behind(low, high, is_behind)
+-- Returns the first number from `low` to `high` - 1 for which `is_after` is true; `high` if there is none.
+local function first_after(low, high, is_after)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if is_behind(middle) then high = middle else low = middle + 1 end
+    if is_after(middle) then high = middle else low = middle + 1 end
   end
   return low
 end
@@ -75,7 +75,7 @@ operations['queued'] = function()
       if segment_of(each) == segment and (name ~= from or each >= lane) then
         local list, first = queue_key(name, each), 0
         if name == from and each == lane then
-          first = first_behind(0, call('LLEN', list), function(i) return stamp_of(call('LINDEX', list, i)) > last end)
+          first = first_after(0, call('LLEN', list), function(i) return stamp_of(call('LINDEX', list, i)) > last end)
         end
         for _, entry in ipairs(call('LRANGE', list, first, first + limit - #rows - 1)) do
           rows[#rows + 1] = record_of(entry)
@@ -144,7 +144,7 @@ operations['delayed'] = function()
   local low, rows = 0, {}
   if from ~= '' then
     low = call('ZCOUNT', key.delayed, '-inf', '(' .. from)
-    low = first_behind(low, low + call('ZCOUNT', key.delayed, from, from), function(i)
+    low = first_after(low, low + call('ZCOUNT', key.delayed, from, from), function(i)
       return stamp_of_delayed(call('ZRANGE', key.delayed, i, i)[1]) > last
     end)
   end

@@ -52,7 +52,7 @@ class LeaseBuffer:
     def take(self, limit: int) -> list[Lease]:
         """Remove and return up to `limit` of the waiting leases."""
         leases = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
-        self._pacing.handed_out(len(leases))
+        self._pacing.record_leases(len(leases))
         self._missing = limit - len(leases) if limit else None
         return leases
 
@@ -68,7 +68,7 @@ class LeaseBuffer:
         recently. If there are no leases then, check whether the crawl has finished.
         """
         session = self._session
-        limit += min(self._ahead, self._pacing.called(session.now))
+        limit += min(self._ahead, self._pacing.record_call(session.now))
         ready = [each for each in session.partitions if each.due == 0.0] if limit < self._ahead else []
         asked = sorted(ready, key=lambda each: each.exchanged_at)[:1] or session.partitions
         others = [each for each in session.partitions if each not in asked]
@@ -87,7 +87,7 @@ class LeaseBuffer:
         if self._missing is None:
             return NO_LEASES
         may_buffer = self._pacing.leases_ahead
-        soon = self._missing + min(self._ahead, self._pacing.called(self._session.now)) if may_buffer else 0
+        soon = self._missing + min(self._ahead, self._pacing.record_call(self._session.now)) if may_buffer else 0
         self._missing = None
         return LeaseDemand(max(0, soon - len(self._waiting)), max(0, self._ahead - len(self._waiting)))
 

@@ -29,11 +29,11 @@ class LeasePacing:
         """Return the earliest time of the next call."""
         return self._calls[-1][0] + self.gather_s if self.gather_s else 0.0
 
-    def handed_out(self, leases: int) -> None:
-        """Add leases that were handed out."""
+    def record_leases(self, leases: int) -> None:
+        """Record leases that were handed out."""
         self._handed_out += leases
 
-    def called(self, now: float) -> int:
+    def record_call(self, now: float) -> int:
         """Record a call. Return the number of leases to expect until the next one, by the rate since the last two."""
         before_at, before = self._calls[0]
         self._calls.append((now, self._handed_out))
