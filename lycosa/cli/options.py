@@ -57,6 +57,7 @@ FLAGS = (
         default="no limit",
     ),
     Flag("delay_per_ip", REQUESTS, "S", "Minimum seconds between two requests to an IP address."),
+    Flag("fields", OUTPUT, "NAME,...", "Columns of CSV outputs. [default: the fields of the first items]"),
     Flag("timeout", REQUESTS, "S", "Maximum seconds for one transfer."),
     Flag("connect_timeout", REQUESTS, "S", "Maximum seconds for name lookup, connection and TLS."),
     Flag("max_body", REQUESTS, "BYTES", "Maximum size of a page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
@@ -167,10 +168,14 @@ def crawl_options(command: F) -> F:
         _grouped("-a", "arguments", SPIDER, "NAME=VALUE", "Argument for the spider. May be repeated.", multiple=True),
         _grouped("-s", "sets", SPIDER, "NAME=VALUE", SET_HELP + " May be repeated.", "--set", multiple=True),
     ]
-    append = "Append the items to a .jsonl file, or to a stream in Redis. [default: standard output]"
+    append = (
+        "Append the items to a file (.jsonl, .json, .csv, .sqlite, also .gz or .zst; FILE:FORMAT), or to a stream in"
+        " Redis. May be repeated. [default: standard output]"
+    )
+    afresh = "Start afresh: delete the state and overwrite the file."
     output = [
-        _grouped("-o", "output", OUTPUT, "FILE", append),
-        _grouped("-O", "output_afresh", OUTPUT, "FILE", "Start afresh: delete the state and overwrite the file."),
+        _grouped("-o", "output", OUTPUT, "FILE", append, multiple=True),
+        _grouped("-O", "output_afresh", OUTPUT, "FILE", afresh, multiple=True),
     ]
     show_all: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all_options}
     help_all = click.option("--help-all", help="Show all options and exit.", **show_all)
@@ -196,10 +201,10 @@ def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
     values = ((flag.setting, options[flag.setting]) for flag in FLAGS)
     flags: dict[str, object] = {name: value for name, value in values if value not in (None, ())}
     appended, afresh = options["output"], options["output_afresh"]
-    if appended is not None and afresh is not None:
+    if appended and afresh:
         raise UsageError("-o and -O exclude each other: -o appends to the file, -O starts afresh")
-    if appended is not None or afresh is not None:
-        flags |= {"output": afresh if appended is None else appended, "overwrite": appended is None}
+    if appended or afresh:
+        flags |= {"output": appended or afresh, "overwrite": not appended}
     return flags
 
 

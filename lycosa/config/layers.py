@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lycosa.config.composite_kinds import OutputList, relative_outputs
 from lycosa.config.kinds import STANDARD_OUTPUT, BadElement, FilePath, hide_login
 from lycosa.config.project import PROXIES, find_project, read_files
 from lycosa.config.renamed import renamed_setting, renamed_variable
@@ -156,6 +157,8 @@ class _Merged:
         # Files of a project may be read from a subfolder; options are relative to the current folder.
         if isinstance(kind, FilePath) and given.base and _is_path(converted):
             converted = str(given.base / converted)
+        if isinstance(kind, OutputList) and given.base:
+            converted = relative_outputs(given.base, converted)
         self.values[name] = {**self.values.get(USER, {}), **converted} if name == USER else converted
         self.places[name] = given.place
 

@@ -12,13 +12,12 @@ from functools import cache
 from typing import Annotated, Any, get_type_hints
 
 from lycosa import __version__
-from lycosa.config.composite_kinds import ImageSizes, ListOf, Networks, PartOrder, UserTable
+from lycosa.config.composite_kinds import ImageSizes, ListOf, Networks, OutputList, PartOrder, UserTable
 from lycosa.config.kinds import (
     BODY_MAX,
     CONTENT_TYPE,
     DOTTED,
     HEADER_LINE,
-    ITEM_SUFFIXES,
     PRINTABLE_LINE,
     PROXY_URL,
     SHORT,
@@ -28,7 +27,6 @@ from lycosa.config.kinds import (
     Duration,
     FilePath,
     Integer,
-    OutputTarget,
     PoolLocation,
     RealNumber,
     SecondsWithin,
@@ -215,11 +213,10 @@ class Settings:
 
     # Items
 
-    output: Annotated[
-        str | None,
-        OutputTarget(f"a file ending in {', '.join(ITEM_SUFFIXES)}, a stream in Redis, or '-'", ITEM_SUFFIXES),
-    ] = None
-    """File to which items are appended, or the URL of a stream in Redis; None or `-` for standard output."""
+    output: Annotated[tuple[str, ...], OutputList()] = ()
+    """Files to which items are appended, by suffix or as FILE:FORMAT, streams in Redis, or `-`; by default `-`."""
+    fields: Annotated[tuple[str, ...], ListOf(Text("the name of a field", SHORT))] = ()
+    """Columns of CSV outputs; by default all fields of the first items."""
     overwrite: Annotated[bool, Boolean()] = False
     """Start from scratch: delete the state and the content of the output."""
     files_store: Annotated[str | None, FilePath("a folder")] = None

@@ -37,7 +37,7 @@ def fetch(settings: Settings, request: Request, spider_class: type[Any] | None =
 
 
 async def _fetch(settings: Settings, request: Request, spider_class: type[Any]) -> Response:
-    settings = replace(settings, index=None, output=None, overwrite=False, state=None, processes=1)
+    settings = replace(settings, index=None, output=(), overwrite=False, state=None, processes=1)
     crawl = crawl_spec(settings, spider_class)
     async with AsyncExitStack() as stack:
         state, opened = open_in_memory(stack, policy_of(settings))

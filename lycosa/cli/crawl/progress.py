@@ -21,6 +21,7 @@ from lycosa.crawl.diagnostics.bug_log import Bug
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.frontier.core.telemetry import page_count, pages_done
 from lycosa.proxies.core.pool.outage import NO_PROXY
+from lycosa.storage.core.output import parse_outputs
 
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
@@ -255,8 +256,12 @@ def _row(name: str, text: str) -> str:
 
 def _has_live_line(settings: Settings) -> bool:
     """Return whether a live line is possible. If the items go to the same terminal, it would overwrite them."""
-    items_on_terminal = settings.output in {None, STANDARD_OUTPUT} and sys.stdout is not None and sys.stdout.isatty()
-    return sys.stderr.isatty() and not items_on_terminal and os.environ.get("TERM", "dumb") != "dumb"
+    items_to_stdout = not all(each.text for each in parse_outputs(settings.output))
+    return (
+        sys.stderr.isatty()
+        and not (items_to_stdout and sys.stdout and sys.stdout.isatty())
+        and os.environ.get("TERM", "dumb") != "dumb"
+    )
 
 
 @contextmanager

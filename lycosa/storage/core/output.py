@@ -1,10 +1,11 @@
 """Where items go, as users write it: FILE by its suffix, FILE:FORMAT, `-`, `-:FORMAT`, or a stream in Redis. Pure.
 
-    items.jsonl   items.csv.gz   items.txt:jsonl   -:csv   redis://host:6379/0?stream=items
+items.jsonl   items.csv.gz   items.txt:jsonl   -:csv   redis://host:6379/0?stream=items
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -68,3 +69,9 @@ def parse_output(text: str) -> Output:
     if form not in PRINTABLE or codec:
         raise UsageError(f"{text!r}: standard output takes jsonl or csv, uncompressed: '-' or '-:csv'")
     return Output("", form)
+
+
+def parse_outputs(texts: str | Sequence[str] | None) -> list[Output]:
+    """Return the outputs that a user names, standard output for none. Raises `UsageError`."""
+    named = [texts] if isinstance(texts, str) else texts
+    return [parse_output(text) for text in named or [STANDARD_OUTPUT]]

@@ -21,14 +21,11 @@ from lycosa.infra.durable_files import sync_folder
 from lycosa.infra.file_locks import unlock_and_close
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.sinks.codecs import BEGINNING_MAX, PLAIN, Codec
-from lycosa.storage.sinks.formats import ItemFormat, JsonLines
+from lycosa.storage.sinks.formats import ItemFormat, JsonLines, encoded_size
 from lycosa.storage.sinks.json_lines import not_open_error, write_error
 
 BUFFER_MAX = 8 * 1024**2
 """Maximum number of bytes held in memory; beyond that, `write` hands them to the operating system."""
-
-ROW_BYTES = 1_000
-"""The size that an item counts with while it is not encoded."""
 
 
 class FileSink:
@@ -88,7 +85,7 @@ class FileSink:
 
     def write(self, prepared: Any, key: ItemKey) -> None:
         self._items.append(prepared)
-        self._pending_bytes += len(prepared) + 1 if type(prepared) is bytes else ROW_BYTES
+        self._pending_bytes += encoded_size(prepared)
         if self._pending_bytes >= BUFFER_MAX:
             self._drain()
 

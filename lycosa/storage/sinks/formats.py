@@ -22,6 +22,10 @@ LEFT_OUT_MAX = 100
 """Names of fields that are counted because they are no columns."""
 
 
+ROW_BYTES = 1_000
+"""The size that an item counts with while it is not encoded."""
+
+
 class ItemFormat(Protocol):
     """Turns items into records of a file; a record ends with a line end."""
 
@@ -125,6 +129,11 @@ class Csv:
                 for field in item.keys() - columns:
                     if field in self._left_out or len(self._left_out) < LEFT_OUT_MAX:
                         self._left_out[field] = self._left_out.get(field, 0) + 1
+
+
+def encoded_size(prepared: Any) -> int:
+    """Return the bytes of a prepared item, an estimate if it is not encoded yet."""
+    return len(prepared) + 1 if type(prepared) is bytes else ROW_BYTES
 
 
 def _header(beginning: bytes) -> list[str]:
