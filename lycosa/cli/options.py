@@ -106,6 +106,7 @@ FLAGS = (
     Flag("lease", STORAGE, "S", "Seconds until a lease that is not renewed expires."),
     Flag("max_lease", STORAGE, "S", "Maximum seconds of work on a page; beyond that it is abandoned and retried."),
     Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),
+    Flag("allow_remote", DISPLAY, "", "Allow an address for --metrics that other machines can reach."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
     Flag("log_level", DISPLAY, "L", "Minimum severity of log messages: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),

@@ -318,6 +318,8 @@ class Settings:
 
     metrics: Annotated[str, Text("a port, or ADDRESS:PORT", SHORT, "")] = ""
     """Port of `/metrics` for Prometheus while the crawl runs, by default on loopback; "" for none."""
+    allow_remote: Annotated[bool, Boolean()] = False
+    """Servers without a password (`metrics`, `lycosa site`) may listen on addresses that other machines can reach."""
     quiet: Annotated[bool, Boolean()] = False
     """Show no progress and no summary."""
     log_level: Annotated[str, Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))] = "WARNING"

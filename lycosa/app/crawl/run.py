@@ -100,7 +100,8 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
         opened.set_reporter(run.reporter)
         await stack.enter_async_context(serve(state.socket, run.operations))  # for `lycosa frontier` and `top`
         if settings.metrics:
-            metrics_url = await stack.enter_async_context(serve_metrics(settings.metrics, partial(_metrics, run)))
+            page = serve_metrics(settings.metrics, partial(_metrics, run), allow_remote=settings.allow_remote)
+            metrics_url = await stack.enter_async_context(page)
             logging.getLogger(NOTICES).info("metrics: %s", metrics_url)
         await run.start_seeding()
         has_run = await run.run(observe)
