@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lycosa.app.crawl.crawl_run import CrawlRun, RunHooks
 from lycosa.app.crawl.description import remember_seeds
-from lycosa.app.crawl.extras import close_conditions, memory_monitor
+from lycosa.app.crawl.extras import close_conditions, commit_with_crawl, memory_monitor
 from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.outputs import Feeds
 from lycosa.app.crawl.parts import index_listener, indexer_of, written_paths
@@ -28,7 +28,7 @@ from lycosa.app.crawl.runtime import (
 from lycosa.app.crawl.spec import CrawlSpec
 from lycosa.app.crawl.workers import WorkerProcesses, open_workers
 from lycosa.config import Settings
-from lycosa.core.errors import StateError
+from lycosa.core.errors import BadSetting, StateError
 from lycosa.crawl.engine.close_monitor import CloseMonitor
 from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
@@ -43,6 +43,7 @@ from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.inline import InlineFetcher
 from lycosa.crawl.items.indexer import Indexer
 from lycosa.crawl.items.item_channel import ItemChannel
+from lycosa.crawl.items.pipeline_commits import PipelineCommits
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.workers.remote import CookieBroadcast
 from lycosa.frontier.state_dir import StateDir
@@ -88,14 +89,14 @@ async def _build(
     seeds = remember_seeds(state, crawl)
 
     # The outputs of the run, and its key store.
-    storage, feeds, state_saver = await _open_outputs(stack, crawl, state, opened, sinks, stats)
+    storage, feeds, state_saver, pipeline_commits = await _open_outputs(stack, crawl, state, opened, sinks, stats)
 
     # The parts that all spiders share, then the parts of each spider: fetchers, middlewares, callbacks.
     addresses = HostAddresses(frontier, SystemResolver(settings.connect_timeout), clock)
     process_cookies = CookieBroadcast() if settings.processes > 1 else None
     context = CrawlContext(
         known=frontier.known,
-        sinks=storage.sinks,
+        sinks=sinks,
         stats=stats,
         state_saver=state_saver,
         clock=clock,
@@ -105,6 +106,7 @@ async def _build(
         shared_cookies=process_cookies or opened.cookies,
         leaser=await open_leaser(stack, settings, clock),
         report_starts=opened.report_starts(clock),
+        pipeline_commits=pipeline_commits,
     )
     runtimes = [await open_runtime(stack, spec, frontier, addresses, seeds, context) for spec in crawl.spiders]
     gates = connect_gates([runtime.gate for runtime in runtimes])
@@ -120,6 +122,8 @@ async def _build(
         process_starts[name] = chain.starts
         if settings.processes == 1:
             visitors[name] = await open_visitor(stack, runtime, context, downloader, chain, channel)
+    if pipeline_commits is not None:
+        await pipeline_commits.resume()
     processes = None
     if process_cookies is not None:
         processes = open_workers(stack, crawl, state, seeds, opened, addresses, context, gates, process_cookies)
@@ -127,11 +131,7 @@ async def _build(
 
     # The engine leases URLs, passes the leases to the visitor, and settles the outcomes.
     monitor = _monitor(crawl, stats, processes)
-    idle, shared = settings.exit_when_idle, bool(settings.frontier)
-    limits = EngineLimits(
-        settings.concurrency, settings.max_pages, settings.max_lease, exit_when_idle=idle, shared=shared
-    )
-    engine = Engine(storage, visitor, HostLookups(gates[0], addresses), limits, monitor, clock)
+    engine = Engine(storage, visitor, HostLookups(gates[0], addresses), _limits(settings), monitor, clock)
     if processes is not None:
         processes.set_engine(engine)  # not earlier: the engine is created with them as its visitor
     for runtime, inline in zip(runtimes, inline_fetchers, strict=True):
@@ -148,6 +148,15 @@ async def _build(
     return CrawlRun(crawl, state, opened, storage, engine, monitor, operations, hooks)
 
 
+def _pipeline_commits(crawl: CrawlSpec) -> PipelineCommits | None:
+    """Return the sink of pipelines that commit with the crawl, None if there are none. Raises `BadSetting`."""
+    if not any(commit_with_crawl(spec) for spec in crawl.spiders):
+        return None
+    if crawl.settings.processes > 1:
+        raise BadSetting("processes: a pipeline with before_commit runs in one process: start workers with --frontier")
+    return PipelineCommits()
+
+
 async def _open_outputs(
     stack: AsyncExitStack,
     crawl: CrawlSpec,
@@ -155,7 +164,7 @@ async def _open_outputs(
     opened: OpenFrontier,
     sinks: Sequence[Sink],
     stats: RunStats,
-) -> tuple[RunStorage, Feeds, StateSaver]:
+) -> tuple[RunStorage, Feeds, StateSaver, PipelineCommits | None]:
     """Open the outputs at the positions of the last commit. The stack closes them."""
     settings, frontier = crawl.settings, opened.frontier
     indexer = _open_indexer(stack, settings, state)
@@ -166,7 +175,9 @@ async def _open_outputs(
         notify_indexer(positions)
         space.check()
 
-    committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, on_commit)
+    pipeline_commits = _pipeline_commits(crawl)
+    committed = [*sinks, pipeline_commits] if pipeline_commits is not None else sinks
+    committer = Committer(frontier, committed, settings.commit_every, settings.commit_acks, on_commit)
     feeds = await stack.enter_async_context(Feeds(sinks, [spec.target.crawler for spec in crawl.spiders]))
     earlier = await frontier.positions()
     positions = await committer.open_sinks(afresh=settings.overwrite)
@@ -178,7 +189,14 @@ async def _open_outputs(
     state_saver = StateSaver(SqliteKeyStore(state.records, sync=settings.sync))
     stack.push_async_callback(state_saver.close)
     committer.save = state_saver.save
-    return RunStorage(frontier, sinks, committer, space), feeds, state_saver
+    return RunStorage(frontier, committed, committer, space), feeds, state_saver, pipeline_commits
+
+
+def _limits(settings: Settings) -> EngineLimits:
+    idle, shared = settings.exit_when_idle, bool(settings.frontier)
+    return EngineLimits(
+        settings.concurrency, settings.max_pages, settings.max_lease, exit_when_idle=idle, shared=shared
+    )
 
 
 def _monitor(crawl: CrawlSpec, stats: RunStats, processes: WorkerProcesses | None) -> RunMonitor:
