@@ -71,6 +71,9 @@ class HostWork(NamedTuple):
 class FrontierStore(RecordQueue[Key], Protocol[Key]):
     """Stores records by state. A key identifies a queued record, also while it is leased."""
 
+    run_at: float
+    """When the run began: a segment that was the latest of its period then is not archived; infinity for no run."""
+
     def add(self, record: UrlRecord) -> float | None:
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
 
@@ -289,6 +292,9 @@ class LocalFrontier(Generic[Key]):
     def next_ready(self, now: float) -> float | None:
         times = (self.scheduler.next_ready(), self.store.next_due())
         return min((at for at in times if at is not None), default=None)
+
+    async def begin_run(self, now: float) -> None:
+        self.store.run_at = now
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         for key in self._unsaved_hosts:

@@ -124,8 +124,14 @@ class Frontier(VisitFrontier, Protocol):
     def next_ready(self, now: float) -> float | None:
         """Return the earliest time at which `lease` may return something if no lease ends before; None for never."""
 
+    async def begin_run(self, now: float) -> None:
+        """Until this run ends, archive no segment that is the latest of its period now: the run may push into it."""
+
     async def commit(self, positions: Mapping[str, int]) -> None:
-        """Make all changes durable, together with the committed positions of the sinks, in one step."""
+        """Make all changes durable, together with the committed positions of the sinks, in one step.
+
+        Finished time segments are archived once a later one of their period has started.
+        """
 
     async def positions(self) -> dict[str, int]:
         """Return the sink positions of the last commit."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -102,7 +102,7 @@ class CrawlRun:
         self._resumed = False
         self._segment = self._segment_closed = ""
         self._has_segment = False
-        self._carry = CarryOver(storage.frontier, operations, storage.committer, "")
+        self._carry = CarryOver(storage.frontier, operations, storage.committer, ())
 
     async def start_seeding(self) -> None:
         """Start queueing the start requests. The first one decides which segment the run belongs to."""
@@ -179,7 +179,7 @@ class CrawlRun:
         try:
             async with Watchdog(self._settings.slow_callback_after):
                 if self._processes is not None:
-                    await self._processes.start(self._segment)
+                    await self._processes.start(self._segment, self._stats.started_at)
                 await self._crawl.send(engine_started)
                 await self._crawl.send(spider_opened, of_spider=True)
                 with _handle_signals(self.interrupt) if signals else nullcontext():
@@ -294,17 +294,27 @@ class CrawlRun:
         This happens before the seeds are queued, so the records keep their validators.
         """
         self._segment, self._has_segment = segment, True
+        for spec in self._crawl.spiders:
+            spec.target.naming.segments.begin_run(self._stats.started_at)
+        await self._frontier.begin_run(self._stats.started_at)
+        segments = self._segments(view.name for view in await self.operations.segments())
         # A shared frontier that does not keep done URLs has no validators: its pages are fetched again as new ones.
         has_done = not self._settings.frontier or self._settings.keep_done
-        self._carry = CarryOver(self._frontier, self.operations, self._committer, segment if has_done else "")
+        self._carry = CarryOver(self._frontier, self.operations, self._committer, segments if has_done else ())
         now, age_s = self._stats.started_at, self._settings.refresh
-        old = 0 if age_s is None else await refresh(self._frontier, self.operations, segment, now - age_s, now)
+        old = 0 if age_s is None else await refresh(self._frontier, self.operations, segments, now - age_s, now)
         carried = await self._carry.more(now)
         dead = 0
         if self._settings.retry_dead and not self._opened.rejoined:  # a worker that rejoins has requeued them already
-            dead = await retry_dead(self._frontier, self.operations, segment, now)
+            dead = await retry_dead(self._frontier, self.operations, segments, now)
         if old or carried or dead:
             log.info("queued again: %d URLs by age, %d of the previous segment, %d dead", old, carried, dead)
+
+    def _segments(self, names: Iterable[str]) -> list[str]:
+        """Return the segments of this run: that of its first seed, and with periods one for each of these names."""
+        stored = list(names)
+        namings = [spec.target.naming.segments for spec in self._crawl.spiders]
+        return list(dict.fromkeys(name for each in namings for name in each.current(self._segment, stored)))
 
     def interrupt(self) -> None:
         """Stop the crawl; on the second call, stop it at once."""
@@ -327,7 +337,7 @@ class CrawlRun:
         observing = asyncio.create_task(self._observe(observe)) if observe else None
         self._seeder.on_done(self._engine.wake, self._engine.fail)
         try:
-            await self._engine.run(self.operations, self._segment, self._queue_more)
+            await self._engine.run(self.operations, self._segments, self._queue_more)
         finally:
             await self._seeder.stop()
             if observing is not None:

@@ -157,6 +157,7 @@ async def _build(
     visitors: dict[str, Visitor] = {}
     gates: list[RobotsGate] = []
     for spec in crawl.spiders:
+        spec.target.naming.segments.begin_run(process.task.run_at)
         runtime = await open_runtime(stack, spec, frontier, process.addresses, process.task.seeds, context)
         downloader, chain = make_downloader(runtime, context), spider_chain_of(runtime)
         make_inline_fetcher(runtime, frontier, downloader, clock, process.addresses)

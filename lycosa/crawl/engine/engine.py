@@ -28,6 +28,7 @@ from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.engine.wakeup import Wakeup
 from lycosa.crawl.events.stats import RunStats, Snapshot
 from lycosa.frontier.core.model import Lease, RecordKind, Selection, UrlRecord
+from lycosa.frontier.core.segments import CurrentSegments, unnamed
 from lycosa.frontier.core.states import Event, State, expire
 from lycosa.frontier.ports import FrontierOperations
 from lycosa.infra.clock import Clock
@@ -142,19 +143,21 @@ class Engine:
         self.idle_until = 0.0
         """When the next record is due (unix seconds), if the run ended because it was idle; else 0."""
 
-    async def run(self, operations: FrontierOperations, segment: str = "", more: QueueMore | None = None) -> None:
+    async def run(
+        self, operations: FrontierOperations, segments: CurrentSegments = unnamed, more: QueueMore | None = None
+    ) -> None:
         """Crawl until nothing is left, `stop` is called, or something fails.
 
-        `segment` is the segment of the run; `max_pages` limits its pages. `more` is called when nothing is left.
+        `max_pages` limits the pages of the `segments` of the run. `more` is called when nothing is left.
         """
         self._operations = operations
         self._more = more
         self._running = asyncio.current_task()
         self._space.check()
-        await self._quota.refresh(operations, segment)
+        await self._quota.refresh(operations, segments)
         background = [asyncio.create_task(self._run_background(self._committer.run()))]
         if self._limits.shared:
-            polling = self._quota.poll(operations, segment, self.wake)
+            polling = self._quota.poll(operations, segments, self.wake)
             background.append(asyncio.create_task(self._run_background(polling)))
         self._steps = [pumping := asyncio.create_task(self._pump())]
         try:

@@ -283,19 +283,32 @@ class Visitor:
             self.stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
 
     def _link_records(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
-        segment, depth = parent.segment, parent.depth + 1
+        depth = parent.depth + 1
         fingerprint_of = self.naming.fingerprint
         # Links have the default fingerprint. A fingerprint function of the user gets only URLs in scope.
         if fingerprint_of is not fingerprint:
             in_scope = (link for link in links if self._is_in_scope(link.url, link.host, depth))
             links = [link._replace(fingerprint=fingerprint_of("GET", link.url, b"")) for link in in_scope]
-        known = self.known(segment, [link.fingerprint for link in links])
-        self.stats.known_links += len(known)
-        return [
-            UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth, guarded=guarded)
-            for link in links
-            if link.fingerprint not in known and self._is_in_scope(link.url, link.host, depth)
-        ]
+        records = []
+        for segment, found in self._by_segment(links, parent.segment).items():
+            known = self.known(segment, [link.fingerprint for link in found])
+            self.stats.known_links += len(known)
+            records += [
+                UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth, guarded=guarded)
+                for link in found
+                if link.fingerprint not in known and self._is_in_scope(link.url, link.host, depth)
+            ]
+        return records
+
+    def _by_segment(self, links: Sequence[PageLink], inherited: str) -> Mapping[str, Sequence[PageLink]]:
+        """Return the links by the segments to which they belong."""
+        segments = self.naming.segments
+        if segments.period is None:
+            return {inherited: links}
+        found: dict[str, list[PageLink]] = {}
+        for link in links:
+            found.setdefault(segments.of_request(Request(link.url), inherited), []).append(link)
+        return found
 
     def _request_in_scope(self, record: UrlRecord, request: Request) -> bool:
         return self._is_in_scope(record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE)))

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-LAYOUT = 3
+LAYOUT = 4
 """Incremented whenever keys or values change. Lycosa refuses a crawl with another layout."""
+
+CLOSING = "closing"
+"""The state of a segment that is being archived: it takes no records but links of its own pages."""
 
 
 class Key(StrEnum):
@@ -49,7 +52,7 @@ class Key(StrEnum):
 
     # Records.
     SEGMENTS = "segments"
-    """hash: segment -> its state."""
+    """hash: segment -> its state (`SegmentState` or CLOSING)."""
     SEEN_COUNTS = "seen_counts"
     """hash: count|SEGMENT -> number of known fingerprints; sets|SEGMENT -> number of their sets."""
     SEEN = "s|"
@@ -95,6 +98,8 @@ class Key(StrEnum):
     """zset: workers by the time when they last got fewer leases than they asked for."""
     SHARED_LEASES = "shared_leases"
     """hash: starved worker -> leases that it got while others were starved."""
+    RUN_STARTS = "run_starts"
+    """hash: worker -> when its run began, which decides into which segments it may push (in the first partition)."""
     LEASES = "leases|"
     """WORKER, hash: token -> lease."""
     CLAIMED = "claimed|"

@@ -558,9 +558,8 @@ def test_verify_and_compact(run_scenario: Callable[..., None]) -> None:
     run_scenario(scenario)
 
 
-@pytest.mark.parametrize("run_scenario", LOCAL, indirect=True)
 def test_a_finished_time_segment_is_archived_once_a_later_one_has_started(run_scenario: Callable[..., None]) -> None:
-    """Even if nothing else is to be committed, or it was archived manually. On Redis it is only archived manually."""
+    """Even if nothing else is to be committed, or it was archived manually."""
 
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="2026-11-21T08"), url(2, segment="2026-11-21T09")])
@@ -571,8 +570,64 @@ def test_a_finished_time_segment_is_archived_once_a_later_one_has_started(run_sc
         await frontier.push([url(3, segment="2026-11-20")])
         (lease,) = await frontier.lease(1, 1.8e9)
         await frontier.ack(lease, "200", (), 1.8e9)
-        await frontier.commit({})
+        await commit_everywhere(frontier)
         assert [view.state for view in await operations.segments()] == [SegmentState.ARCHIVED] * 3
+
+    run_scenario(scenario)
+
+
+async def commit_everywhere(frontier: Any) -> None:
+    """Commit. In Redis the partitions other than the first learn of it with the next exchange."""
+    await frontier.commit({})
+    await frontier.stats()
+    await frontier.commit({})
+
+
+async def fetch_all(frontier: Any, now: float) -> list[str]:
+    """Fetch everything that is due, and commit. Return the segments of the URLs."""
+    fetched = []
+    while leases := await frontier.lease(9, now):
+        fetched += [lease.record.segment for lease in leases]
+        for lease in leases:
+            await frontier.ack(lease, "200", (), now)
+    await commit_everywhere(frontier)
+    return fetched
+
+
+async def states_of(operations: Any) -> dict[str, str]:
+    return {view.name: str(view.state) for view in await operations.segments()}
+
+
+def test_a_segment_is_archived_once_one_of_its_own_period_has_started(run_scenario: Callable[..., None]) -> None:
+    """Comments of every third day stay open while products get a new segment every day."""
+
+    async def scenario(frontier: Any, operations: Any) -> None:
+        now = 1.9e9
+        await frontier.push([url(1, segment="2026-11-24+day"), url(2, segment="2026-11-24+3d")])
+        assert sorted(await fetch_all(frontier, now)) == ["2026-11-24+3d", "2026-11-24+day"]
+        await frontier.push([url(1, segment="2026-11-25+day"), url(2, segment="2026-11-24+3d")])
+        await fetch_all(frontier, now)
+        archived, finished = "archived", "finished"
+        before = {"2026-11-24+day": archived, "2026-11-24+3d": finished, "2026-11-25+day": finished}
+        assert await states_of(operations) == before
+        assert await frontier.push([url(3, segment="2026-11-24+3d"), url(3, segment="2026-11-24+day")]) == 1
+        await frontier.push([url(2, segment="2026-11-27+3d")])
+        assert await fetch_all(frontier, now) == ["2026-11-24+3d", "2026-11-27+3d"]
+        assert await states_of(operations) == {**before, "2026-11-24+3d": archived, "2026-11-27+3d": finished}
+
+    run_scenario(scenario)
+
+
+def test_a_segment_into_which_the_run_may_push_is_not_archived(run_scenario: Callable[..., None]) -> None:
+    """The run began before the next segment, and its spider may still yield requests."""
+
+    async def scenario(frontier: Any, operations: Any) -> None:
+        midnight = 1_795_910_400.0  # 2026-11-29
+        await frontier.begin_run(midnight - 10)
+        await frontier.push([url(1, segment="2026-11-27"), url(1, segment="2026-11-28"), url(1, segment="2026-11-29")])
+        await fetch_all(frontier, midnight + 10)
+        assert list((await states_of(operations)).values()) == ["archived", "finished", "finished"]
+        assert await frontier.push([url(2, segment="2026-11-28")]) == 1
 
     run_scenario(scenario)
 

@@ -29,6 +29,7 @@ from lycosa.frontier.core.model import (
 )
 from lycosa.frontier.core.segments import find_segment
 from lycosa.frontier.core.states import State, requeue
+from lycosa.frontier.redis.admin.archiving import archive, clear_dropped
 from lycosa.frontier.redis.admin.counts import host_facts_of, read_stats, segment_views
 from lycosa.frontier.redis.admin.find import find, host_view
 from lycosa.frontier.redis.admin.listing import ENDED, TABLES, ListingSlice, next_slice
@@ -46,9 +47,6 @@ PUSHED_MAX = 500
 """Maximum number of records that one script call queues."""
 
 POLICY = (b"places", b"resolves", b"ip_places", b"ip_delay")
-
-CLEAR_OPERATIONS: dict[str, Any] = {"clear_queued": "", "clear_delayed": 0, "clear_seen": 0}
-"""Operations that clear a dropped segment, each with its initial cursor."""
 
 NOT_KEPT = (
     "this crawl does not keep done URLs: to queue them again (requeue --done, --refresh), "
@@ -149,17 +147,13 @@ class RedisOperations:
         return RequeueResult(moved, found.cursor)
 
     async def archive(self, segment: str) -> bool:
-        """Archive the segment in all partitions or in none."""
         await self._flush()
         view = find_segment(segment, await self.segments())
         if view.state is not SegmentState.FINISHED:
             return False
-        archived = await self.session.operate_all("archive", segment)
-        if all(archived):
+        if await archive(self.session, segment):
             return True
-        for partition, is_archived in zip(self.session.partitions, archived, strict=True):
-            if is_archived:
-                await self.session.operate(partition, "reopen", segment)
+        await self.session.operate_all("reopen", segment)
         return False
 
     async def drop(self, segment: str) -> int:
@@ -169,11 +163,7 @@ class RedisOperations:
         dropped = sum(await self.session.operate_all("drop", segment))
         await self.forget(segment)
         await self.session.send()
-        for partition in self.session.partitions:
-            for operation, first in CLEAR_OPERATIONS.items():
-                _, cursor = await self.session.operate(partition, operation, segment, first)
-                while cursor:
-                    _, cursor = await self.session.operate(partition, operation, segment, cursor)
+        await clear_dropped(self.session, segment)
         return int(dropped)
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:

@@ -24,7 +24,7 @@ end
 
 local function put_back(lease)
   local segment = segment_of(lease.lane)
-  if state_of(segment) == OPEN then enqueue(lease.host, lease.lane, lease.record, true) end
+  if is_served(segment) then enqueue(lease.host, lease.lane, lease.record, true) end
 end
 
 -- Commits.
@@ -112,6 +112,7 @@ local function remove_worker(worker, committed)
   call('ZREM', key.workers, worker)
   call('ZREM', key.starved, worker)
   call('HDEL', key.shared_leases, worker)
+  call('HDEL', key.run_starts, worker)
   remove_limits(worker)
 end
 

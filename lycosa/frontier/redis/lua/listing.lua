@@ -58,7 +58,7 @@ end
 -- Adds records. Arguments: the number of records, and each of them (see records.lua).
 operations['push'] = function()
   local new = 0
-  for _ = 1, number() do new = new + push_argument() end
+  for _ = 1, number() do new = new + push_argument(true) end
   call('HINCRBY', key.meta, 'arrived', 1)
   return written(new)
 end
@@ -178,7 +178,7 @@ operations['requeue'] = function()
     local member, host, lane = argument(), argument(), argument()
     local reason, fingerprint, record = argument(), argument(), argument()
     if copies then
-      moved = moved + add(fingerprint, host, lane, 0, record)
+      moved = moved + add(fingerprint, host, lane, 0, record, true)
     elseif state_of(segment) == OPEN and call('ZREM', key[name] .. segment, member) == 1 then
       tally(name, segment, -1)
       count_reason(name .. '_reasons', segment, reason, -1)
@@ -310,20 +310,36 @@ local function count_of(state, segment)
   return tonumber(call('HGET', key.counts, state .. '|' .. segment) or 0)
 end
 
--- Archives a segment if it has no work left. Argument: segment. Returns 1 if archived, else 0.
-operations['archive'] = function()
+-- Takes no more records of a segment from outside. Argument: segment.
+operations['close'] = function()
   local segment = argument()
-  if count_of('outgoing', '') > 0 then return 0 end
-  for _, state in ipairs({ 'queued', 'leased', 'delayed', 'uncommitted' }) do
-    if count_of(state, segment) > 0 then return 0 end
-  end
-  call('HSET', key.segments, segment, ARCHIVED)
+  local state = state_of(segment)
+  if state == 'new' or state == OPEN then call('HSET', key.segments, segment, CLOSING) end
   return 1
 end
 
 operations['reopen'] = function()
-  call('HSET', key.segments, argument(), OPEN)
+  local segment = argument()
+  if state_of(segment) == CLOSING then call('HSET', key.segments, segment, OPEN) end
   return 1
+end
+
+-- Returns how much work a segment has, and how much has ended. Records on the way to other partitions count as its work.
+local function work_of(segment)
+  local work = count_of('outgoing', '')
+  for _, state in ipairs({ 'queued', 'leased', 'delayed', 'uncommitted' }) do work = work + count_of(state, segment) end
+  return work, count_of('done', segment) + count_of('dead', segment)
+end
+
+operations['work'] = function()
+  return { work_of(argument()) }
+end
+
+-- Archives a segment if it has no work left. Argument: segment. Returns 1 if it is archived, else 0.
+operations['archive'] = function()
+  local segment = argument()
+  if is_served(segment) and work_of(segment) == 0 then call('HSET', key.segments, segment, ARCHIVED) end
+  return call('HGET', key.segments, segment) == ARCHIVED and 1 or 0
 end
 
 -- Drops a segment. Argument: segment. Returns the number of its records. Queued and delayed records and fingerprints

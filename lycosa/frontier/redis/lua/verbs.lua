@@ -12,7 +12,7 @@ end
 
 -- A new record from outside the crawl. Arguments: a pushed record (see records.lua).
 verbs['push'] = function()
-  new = new + push_argument()
+  new = new + push_argument(true)
   call('HINCRBY', key.meta, 'arrived', 1)
 end
 
@@ -61,7 +61,7 @@ verbs['nack'] = function(worker)
   else
     local segment = segment_of(lease.lane)
     tally('leased', segment, -1)
-    if state_of(segment) == OPEN then
+    if is_served(segment) then
       if retry_at == '' then
         store_row(key.dead, segment, record)
         tally('dead', segment, 1)
@@ -98,6 +98,11 @@ verbs['transferred'] = function(worker)
   lease.transferred = 1
   call('HSET', key.leases .. worker, token, packed_lease(lease))
   finish(entity(lease.host), lease.address, token, contacted == '0' and lease or nil)
+end
+
+-- Begins a run of the worker. Argument: when (by the clock of the worker, which names the segments of the run).
+verbs['begin_run'] = function(worker)
+  call('HSET', key.run_starts, worker, argument())
 end
 
 -- Pauses a host. Arguments: host, until when.

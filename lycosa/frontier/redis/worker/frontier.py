@@ -24,6 +24,7 @@ from lycosa.frontier.core.scheduler import Claim
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
 from lycosa.frontier.local import DELAY_MAX_S, EXPIRED
 from lycosa.frontier.ports import FrontierOperations
+from lycosa.frontier.redis.admin.archiving import SegmentArchiver, finish_drops
 from lycosa.frontier.redis.admin.counts import host_facts_of, read_dead, read_stats
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.lanes import done_row, encode, ended_row
@@ -68,6 +69,7 @@ class RedisFrontier:
         self.heartbeat: WorkerHeartbeat | None = None
         self.cookies: RedisCookies | None = None
         self.commits = Commits(session)
+        self._archiver = SegmentArchiver(session)
         self._policy = policy
         self._keep_alive = keep_alive
         self._known = RecentFingerprints()
@@ -254,6 +256,13 @@ class RedisFrontier:
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         await self.commits.commit(positions)
+        await self._archiver.archive_followed()
+
+    async def begin_run(self, now: float) -> None:
+        await finish_drops(self.session)
+        first = self.session.partitions[0]
+        first.add("begin_run", repr(now))
+        await self.session.send([first])
 
     async def forget(self, segment: str) -> None:
         """Give up the leases of a segment that was dropped."""
