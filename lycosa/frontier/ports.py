@@ -20,6 +20,7 @@ from lycosa.frontier.core.model import (
     UrlRecord,
 )
 from lycosa.frontier.core.scheduler import Claim
+from lycosa.frontier.core.telemetry import RunProgress
 from lycosa.http.core.model import Validators
 
 
@@ -297,6 +298,9 @@ class SharedFrontier(Frontier, Protocol):
 
     async def totals(self, report: bytes) -> dict[str, int]:
         """Send this report. Return the sums of the counters of all workers, including those that left."""
+
+    async def progress(self, report: bytes) -> RunProgress:
+        """Send this report. Return the work of all workers since the run of the crawl began."""
 
     def operations(
         self, commit: Callable[[], Awaitable[None]], on_change: Callable[[], None], paused: Callable[[], str]

@@ -96,6 +96,8 @@ class CrawlRun:
         self._hooks = hooks
         self._processes = hooks.processes
         self.reporter = WorkerReporter(engine, monitor.stats, self._collector, crawl.settings.concurrency)
+        if monitor.close_monitor is not None:
+            monitor.close_monitor.read_progress = opened.progress_reader(self.reporter)
         self.on_fast_shutdown: Callable[[], None] = lambda: None
         """Called on the second stop, after which the run waits for nothing."""
         self._interrupted = False

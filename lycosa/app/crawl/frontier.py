@@ -21,6 +21,7 @@ from lycosa.core.errors import StateError, UsageError
 from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.fetching.start_reporter import StartReportingFetcher
 from lycosa.frontier.core.states import Policy
+from lycosa.frontier.core.telemetry import RunProgress
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.memory import memory_frontier
@@ -83,6 +84,11 @@ class OpenFrontier:
         """Set the source of the reports that a worker of a shared crawl sends: regularly, and when it leaves."""
         if self.shared is not None:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
+
+    def progress_reader(self, reporter: WorkerReporter) -> Callable[[], Awaitable[RunProgress]] | None:
+        """Return a function that reads the work of all workers, with our report; None if the crawl is not shared."""
+        shared = self.shared
+        return (lambda: shared.progress(reporter.encode())) if shared is not None else None
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
         """Return the totals of a shared crawl with our last report; {} if not shared or without its server."""

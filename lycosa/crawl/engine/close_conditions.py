@@ -1,7 +1,8 @@
 """The conditions that close a crawl early, and their finish reasons.
 
 `CloseConditions` decides from numbers alone; `CloseTracker` keeps the numbers of one run; `MemoryMonitor` watches the
-process. All counts are those of this run. A condition that is met stops the crawl: nothing more is leased and running
+process. All counts are those of this run; in a shared crawl, those of all its workers
+since the first of them joined. A condition that is met stops the crawl: nothing more is leased and running
 visits finish, so the crawl may exceed a limit by a few items or pages. The next run resumes there.
 
 The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
@@ -100,6 +101,10 @@ class CloseTracker:
         item_at, pages_at_item = (now, pages) if items > before.items else (before.item_at, before.pages_at_item)
         self._counts = RunCounts(items, pages, errors, before.started_at, item_at, pages_at_item)
         return self._conditions.reason(self._counts, now)
+
+    def set(self, counts: RunCounts) -> None:
+        """Replace the counters: those of all workers of a shared crawl were read."""
+        self._counts = counts
 
     def next_at(self) -> float | None:
         """Return the unix time at which to check again even if nothing happens, or None."""

@@ -155,10 +155,12 @@ class Engine:
         self._running = asyncio.current_task()
         self._space.check()
         await self._quota.refresh(operations, segments)
-        background = [asyncio.create_task(self._run_background(self._committer.run()))]
+        works = [self._committer.run()]
         if self._limits.shared:
-            polling = self._quota.poll(operations, segments, self.wake)
-            background.append(asyncio.create_task(self._run_background(polling)))
+            works.append(self._quota.poll(operations, segments, self.wake))
+        if self._close_monitor is not None:
+            works.append(self._close_monitor.poll(self._clock.now, self.wake))
+        background = [asyncio.create_task(self._run_background(work)) for work in works]
         self._steps = [pumping := asyncio.create_task(self._pump())]
         try:
             await _wait_for(pumping)

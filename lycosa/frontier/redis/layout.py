@@ -26,7 +26,8 @@ class Key(StrEnum):
     hash: `crawl`, its number; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set once all
     partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
     `workers`, `cookies`; `wanted`, when leases were last wanted; `seen`, the time of the last call of any worker;
-    `real` and `ahead`, the clock; `waits`, written when a commit waits for replicas; `floor`, see `refuse_rejoin` in
+    `real` and `ahead`, the clock; `run_at`, when the run began, `item_at`, when its last item came, `pages_at_item`,
+    the pages then; `waits`, written when a commit waits for replicas; `floor`, see `refuse_rejoin` in
     membership.lua."""
     DESCRIPTION = "description"
     """string: the description of the crawl, which a state keeps in crawl.json (in the first partition)."""
@@ -130,6 +131,8 @@ class Key(StrEnum):
     """zset: workers that have ended or expired, by that time."""
     TOTALS = "totals"
     """hash: name -> sum over all workers, past and present."""
+    RUN_TOTALS = "run_totals"
+    """hash: the totals when the run began, that is, when a worker joined while there was no other."""
 
     # Records on their way to other partitions: see outboxes.lua.
     OUTBOX = "outbox|"

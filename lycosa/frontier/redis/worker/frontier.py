@@ -22,6 +22,7 @@ from lycosa.frontier.core.model import FrontierStats, HostFacts, Lease, RecordKi
 from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.frontier.core.scheduler import Claim
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
+from lycosa.frontier.core.telemetry import RunProgress
 from lycosa.frontier.local import DELAY_MAX_S, EXPIRED
 from lycosa.frontier.ports import FrontierOperations
 from lycosa.frontier.redis.admin.archiving import SegmentArchiver, finish_drops
@@ -285,6 +286,9 @@ class RedisFrontier:
     async def totals(self, report: bytes) -> dict[str, int]:
         await self.session.calls.run(self.session.partitions[0], "beat", report)
         return await self.session.totals()
+
+    async def progress(self, report: bytes) -> RunProgress:
+        return await self.session.progress(report)
 
     async def positions(self) -> dict[str, int]:
         return await self.commits.positions()

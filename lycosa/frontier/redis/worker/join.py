@@ -59,6 +59,7 @@ async def redis_frontier(
             keep_done=keep_done,
         )
         session.now = Clock().now()
+        session.rejoins = again
         frontier = RedisFrontier(session, policy, ahead=ahead, keep_alive=keep_alive)
         frontier.cookies = RedisCookies(session) if share_cookies else None
         if again:
