@@ -7,6 +7,7 @@ transitions. This module connects them to a store, which only keeps the records.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -31,6 +32,8 @@ from lycosa.frontier.core.model import (
 from lycosa.frontier.core.scheduler import CLOCK_SLACK_S, Claim, Host
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
 from lycosa.http.core.model import Validators
+
+log = logging.getLogger(__name__)
 
 Key = TypeVar("Key")
 EXPIRED = "lease expired"
@@ -167,9 +170,12 @@ class LocalFrontier(Generic[Key]):
     async def push(self, records: Sequence[UrlRecord]) -> int:
         add, hosts, add_work = self.store.add, self.scheduler.hosts, self.scheduler.add_work
         pushed = 0
+        is_logging = log.isEnabledFor(logging.DEBUG)
         for record in records:
             rank = add(record)
             if rank is None:
+                if is_logging:
+                    _log_duplicate(record)
                 continue
             pushed += 1
             if rank != NOT_READY:
@@ -402,3 +408,10 @@ class LocalFrontier(Generic[Key]):
             self._put_back(key, expired)
         else:
             self.store.mark_dead(key, expired, EXPIRED, now)
+
+
+def _log_duplicate(record: UrlRecord) -> None:
+    """Log a record that is not queued, in the words of `crawl.diagnostics.page_log`."""
+    method, spider = ("GET", "") if record.extras is None else (record.extras.method, record.extras.spider)
+    fields = {"url": record.url, "spider": spider, "reason": "duplicate"}
+    log.debug("Filtered duplicate request: <%s %s>", method, record.url, extra=fields)

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from lycosa.core.errors import BadSpider, BadUrl, CloseSpider, IgnoreRequest, LycosaError, RetryRequest, StateError
 from lycosa.core.url import fingerprint
 from lycosa.crawl.crawler import Crawler
-from lycosa.crawl.diagnostics import user_errors
+from lycosa.crawl.diagnostics import page_log, user_errors
 from lycosa.crawl.diagnostics.tracebacks import user_function
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.engine.records import DEFAULT_NAMING, Naming, replacement_record, to_record, to_request
@@ -134,12 +134,15 @@ class Visitor:
         self._signals = crawler.signals
         self._hinted = False
         self._callback_s = 0.0
+        self._is_logging = False
+        """Whether each request is logged; asked once for each visit."""
         self.on_transfer_end: TransferEnd = _ignore_transfer_end
         """Called when the transfer of a page is over and its callback goes on."""
 
     async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and return the outcome. Raises only on a bug or cancellation."""
         record = lease.record
+        self._is_logging = page_log.is_enabled()
         current_work.set(CurrentWork(lease, guarded=record.guarded))
         request = to_request(record)
         result = await self.downloader.download(request, lease.address)
@@ -147,9 +150,19 @@ class Visitor:
             outcome = await self._scrape(lease, request, result)
         else:
             outcome = await self._outcome(record, request, result)
+        if self._is_logging:
+            self._log_outcome(record, outcome)
         if isinstance(result, Response) and not result.contacted and isinstance(outcome, (Completed, Failed)):
             return outcome._replace(contacted=False)
         return outcome
+
+    def _log_outcome(self, record: UrlRecord, outcome: Outcome) -> None:
+        """Log how the request ended, unless a line says it already: a page, or another request in its place."""
+        if isinstance(outcome, Failed):
+            is_retried = outcome.retry_at is not None
+            page_log.log_failed(self.spider.name, record, outcome.reason, is_retried=is_retried)
+        elif isinstance(outcome, Completed) and not (outcome.page or outcome.children or outcome.items):
+            page_log.log_ignored(self.spider.name, record, outcome.reason)
 
     async def _scrape(self, lease: Lease, request: Request, response: Response) -> Outcome:
         """Return the outcome of a response. Its host is free for the next request while a slow callback runs."""
@@ -195,6 +208,8 @@ class Visitor:
 
     async def _on_response(self, record: UrlRecord, request: Request, response: Response) -> Outcome:
         raw = response.raw
+        if self._is_logging:
+            page_log.log_crawled(self.spider.name, response.request, response)
         refused = raw.skipped or (self.rules.content_types and not looks_like_page(raw))
         if refused and 200 <= raw.status < 300:
             return Completed("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
@@ -249,6 +264,8 @@ class Visitor:
                 self.stats.dropped += passed.dropped
                 items, closing = passed.items, closing or passed.closing
             prepared = [self.prepare(item) for item in items]
+            if self._is_logging and response is not None:
+                page_log.log_scraped(self.spider.name, response, len(items))
             await self._send_scraped(items, response)
         return Completed(reason, prepared, self._children(results, record), closing=closing)
 
@@ -293,6 +310,10 @@ class Visitor:
         for segment, found in self._by_segment(links, parent.segment).items():
             known = self.known(segment, [link.fingerprint for link in found])
             self.stats.known_links += len(known)
+            if self._is_logging and known:
+                for link in found:
+                    if link.fingerprint in known:
+                        page_log.log_duplicate(self.spider.name, link.url)
             records += [
                 UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth, guarded=guarded)
                 for link in found
@@ -317,6 +338,8 @@ class Visitor:
         reason = self.rules.scope.reason(url, host, depth, anywhere=anywhere)
         if reason:
             self.stats.skip(reason)
+            if self._is_logging:
+                page_log.log_filtered(self.spider.name, url, reason)
         return not reason
 
     def _replace(self, record: UrlRecord, verdict: Replace) -> Completed | Failed:
@@ -324,6 +347,8 @@ class Visitor:
             return Failed(f"replaced more than {REPLACEMENTS_MAX} times", cause=verdict.request)
         child = replacement_record(record, verdict.request, self.spider, self.naming, guarded=is_guarded())
         if self._request_in_scope(child, verdict.request):
+            if self._is_logging:
+                page_log.log_redirect(self.spider.name, record, child, verdict.reason, verdict.status)
             return Completed(verdict.reason, children=[child], bytes=verdict.bytes, contacted=verdict.contacted)
         if record.depth == 0:
             self.stats.note(f"{record.url} redirects to {child.url}, outside the scope: start there, or widen --scope")
