@@ -214,6 +214,16 @@ def _state_option(path: Path) -> str:
     return f"--state {shlex.quote(str(path))}"
 
 
+async def delete_shared(url: str, name: str, report: Callable[[str], None], *, force: bool = False) -> int:
+    """Delete a shared crawl; with `force`, even if it has workers or unfetched URLs. Return how many URLs it knew.
+
+    Raises `LycosaError`.
+    """
+    from lycosa.frontier.redis.admin.deletion import delete_crawl  # optional dependency
+
+    return await delete_crawl(url, name, report, force=force)
+
+
 @asynccontextmanager
 async def open_shared(
     url: str, name: str, report: Callable[[str], None], *, create: tuple[int, bool] | None = None

@@ -16,6 +16,10 @@ CLOSING = "closing"
 """The state of a segment that is being archived: it takes no records but links of its own pages."""
 
 
+DELETED_LAYOUT = 999_999_999
+"""The layout of a crawl that is being deleted: every version of Lycosa refuses it."""
+
+
 class Key(StrEnum):
     """Keys without the prefix. A key that ends in `|` takes the suffix that its comment starts with."""
 

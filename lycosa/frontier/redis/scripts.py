@@ -10,7 +10,7 @@ from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S
 from lycosa.frontier.core.model import RecordKind, SegmentState
 from lycosa.frontier.core.scheduler import CLAIMS_IN_ROW_MAX, TRANSFER_S
 from lycosa.frontier.redis.lanes import FINGERPRINT_CHARS, RANK_CHARS, SEGMENT_START, STAMP_CHARS
-from lycosa.frontier.redis.layout import CLOSING, LAYOUT, Key
+from lycosa.frontier.redis.layout import CLOSING, DELETED_LAYOUT, LAYOUT, Key
 from lycosa.infra.redis.scripts import Constant, LuaScript
 
 SILENT_S = 2.0
@@ -19,6 +19,7 @@ SILENT_S = 2.0
 CONSTANTS: dict[str, Constant] = {
     "KEYS_BY_NAME": {key.name.lower(): key.value for key in Key},
     "LAYOUT": str(LAYOUT),
+    "DELETED_LAYOUT": str(DELETED_LAYOUT),
     **{kind.name: str(kind.value) for kind in RecordKind},
     "OPEN": str(SegmentState.OPEN),
     "CLOSING": CLOSING,

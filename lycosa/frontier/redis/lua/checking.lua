@@ -237,7 +237,8 @@ end
 local GROWING = { push = true, requeue = true }
 
 local function refuse(command)
-  local layout = call('HGET', key.meta, 'layout')
+  local layout = command ~= 'delete' and call('HGET', key.meta, 'layout')
+  if layout == DELETED_LAYOUT then return redis.error_reply('LAYOUT the crawl is being deleted') end
   if layout and layout ~= LAYOUT then
     local message = 'LAYOUT the crawl belongs to another version of Lycosa: its layout is %s, ours is %s'
     return redis.error_reply(string.format(message, layout, LAYOUT))

@@ -46,6 +46,18 @@ operations['begin'] = function()
   return { 'ok', unpack(found) }
 end
 
+-- Marks the partition as one that is being deleted: nothing reads or changes it any more. Argument: 0 to look only, 1
+-- to mark it unless it has workers, 2 to mark it in any case. Returns the number of live workers, and the counts.
+operations['delete'] = function()
+  local mode, alive = number(), call('ZCOUNT', key.workers, text(now - SILENT_S), '+inf')
+  local counts = call('HGETALL', key.counts)
+  if mode == 2 or (mode == 1 and alive == 0) then
+    call('DEL', key.workers, key.serials)
+    call('HSET', key.meta, 'layout', DELETED_LAYOUT)
+  end
+  return { 'ok', alive, counts }
+end
+
 -- Stores the description of the crawl and its start URLs. Arguments: 1 to keep an existing description (of a worker
 -- that joined meanwhile); the description; the number of start URLs, and each of them.
 operations['describe'] = function()

@@ -284,8 +284,7 @@ class RedisFrontier:
             self.heartbeat.report = report
 
     async def totals(self, report: bytes) -> dict[str, int]:
-        await self.session.calls.run(self.session.partitions[0], "beat", report)
-        return await self.session.totals()
+        return await self.session.totals(report)
 
     async def progress(self, report: bytes) -> RunProgress:
         return await self.session.progress(report)

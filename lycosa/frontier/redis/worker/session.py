@@ -227,8 +227,9 @@ class Session:
                 await self.calls.run(partition, "expire", worker, commit)
             await self.calls.run(first, "expired_everywhere", worker)
 
-    async def totals(self) -> dict[str, int]:
-        """Return the totals over all workers, by counter name."""
+    async def totals(self, report: bytes) -> dict[str, int]:
+        """Send this report. Return the totals over all workers, by counter name."""
+        await self.calls.run(self.partitions[0], "beat", report)
         totals = await self.query("hgetall", self.partitions[0], Key.TOTALS)
         return _counts([part for pair in totals.items() for part in pair])
 

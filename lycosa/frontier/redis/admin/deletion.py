@@ -1,0 +1,86 @@
+"""Deletes a crawl in Redis.
+
+First each partition is marked, so that nobody joins, reads or changes it any more. Then its keys are deleted in small
+steps, those that name the crawl last. An interrupted deletion is finished by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lycosa.core.errors import UsageError
+from lycosa.frontier.redis.admin import keyspace
+from lycosa.frontier.redis.admin.open_crawl import only_name, stored_crawls
+from lycosa.frontier.redis.layout import Key
+from lycosa.frontier.redis.server import crawl_server
+from lycosa.frontier.redis.worker.partition import LIVE, STATES
+from lycosa.frontier.redis.worker.session import CRAWLS, Session
+from lycosa.infra.clock import Clock
+
+CHECK, UNLESS_IT_HAS_WORKERS, ALWAYS = range(3)
+"""When the operation `delete` marks a partition."""
+
+
+async def delete_crawl(url: str, name: str, report: Callable[[str], None], *, force: bool = False) -> int:
+    """Delete the crawl of this name. Return how many URLs it knew.
+
+    Raises `UsageError` if it has workers or unfetched URLs, unless `force` is set; `StateError` if the server is away.
+    """
+    server = crawl_server(url, report)
+    client, blocking = await server.clients()
+    blocking.close()
+    try:
+        found = await stored_crawls(client, server.retry)
+        only_name(name, found, server.text, creates=False)
+        session = Session(client, name, "", server.retry, found[name].partitions, callers_clock=False)
+        session.now = Clock().now()
+        workers, urls, unfetched = await _look(session)
+        if not force:
+            _refuse(session.crawl, workers, unfetched)
+        for partition in session.partitions:
+            # The first partition decides whether workers take part; a worker joins it before the others.
+            mode = ALWAYS if force or partition.number else UNLESS_IT_HAS_WORKERS
+            _, workers, _ = await session.operate(partition, "delete", mode)
+            if mode == UNLESS_IT_HAS_WORKERS:
+                _refuse(session.crawl, workers, 0)
+        await delete_keys(session)
+        return urls
+    finally:
+        await client.aclose()
+
+
+async def delete_keys(session: Session) -> None:
+    """Delete all keys of a crawl whose partitions are marked."""
+    client, retry = session.calls.client, session.calls.retry
+    metas = [partition.key + Key.META for partition in session.partitions]
+    is_empty = False
+    while not is_empty:  # until a scan finds nothing: a call that was on its way may have written something
+        is_empty = True
+        async for batch in keyspace.batches(client, retry, session.crawl):
+            if batch := [key for key in batch if key.decode(errors="replace") not in metas]:
+                is_empty = False
+                await retry(lambda: client.unlink(*batch))  # noqa: B023
+    for meta in reversed(metas):
+        await retry(lambda: client.unlink(meta))  # noqa: B023
+    await retry(lambda: client.srem(CRAWLS, session.crawl))
+
+
+async def _look(session: Session) -> tuple[int, int, int]:
+    """Return the number of workers, of known URLs, and of those that are not fetched yet."""
+    workers, counts = 0, dict.fromkeys(STATES, 0)
+    for partition in session.partitions:
+        _, alive, fields = await session.operate(partition, "delete", CHECK)
+        workers = workers if partition.number else alive
+        for field, count in zip(fields[::2], fields[1::2], strict=True):
+            counts[field.decode().partition("|")[0]] += int(count)
+    unfetched = sum(counts[state] for state in LIVE)
+    return workers, sum(counts.values()) - counts["uncommitted"], unfetched
+
+
+def _refuse(crawl: str, workers: int, unfetched: int) -> None:
+    if workers:
+        who, them = ("1 worker", "it") if workers == 1 else (f"{workers:,} workers", "them")
+        raise UsageError(f"the crawl {crawl!r} has {who}: stop {them} first, or use --force to delete it anyway")
+    if unfetched:
+        urls, are = ("1 URL", "is") if unfetched == 1 else (f"{unfetched:,} URLs", "are")
+        raise UsageError(f"{urls} of the crawl {crawl!r} {are} not fetched yet: use --force to delete it anyway")
