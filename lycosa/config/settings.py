@@ -37,6 +37,7 @@ from lycosa.config.kinds import (
 from lycosa.core.public import public
 from lycosa.core.retry import RETRY_STATUSES
 from lycosa.core.units import DAY_S
+from lycosa.frontier.core.segments import SEGMENTS_KEPT_MAX
 
 USER_AGENT = f"Lycosa/{__version__}"
 REFERRER_POLICIES = (
@@ -276,6 +277,12 @@ class Settings:
     """Folder of the search index; None for no index."""
     segment: Annotated[str, Text("none, hour, day, week, month, 3d, spider or module:function", SHORT, "")] = ""
     """Segment of a run: URLs are unique in each segment; empty for none."""
+    keep_segments: Annotated[int | None, Integer(1, SEGMENTS_KEPT_MAX, optional=True)] = None
+    """Number of archived segments of each period to keep; None for as many as a state can hold."""
+    keep_segments_for: Annotated[float | None, Duration(3600, 36_525 * DAY_S)] = None
+    """Age at which archived segments are dropped, in seconds from their starts; None for never."""
+    export_segments: Annotated[str | None, FilePath("a folder")] = None
+    """Folder to which segments are exported before they are dropped; None for none."""
     refresh: Annotated[float | None, Duration(1, 36_525 * DAY_S)] = None
     """Age at which URLs are fetched again when a run starts, in seconds; None for never."""
     retry_dead: Annotated[bool, Boolean()] = False

@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from math import inf
+from typing import NamedTuple
 
 from lycosa.core.errors import BadSetting, BadSpider, UsageError
 from lycosa.core.units import DURATION_UNITS_S
@@ -34,6 +35,12 @@ NAME_MAX = 100
 
 NAMES_CACHED = 4096
 """Maximum number of names in each of three caches: every commit asks for all, with a resolver every link for some."""
+
+SEGMENTS_KEPT_MAX = 900
+"""Number of segments beyond which the oldest archived ones are dropped, even without `keep_segments`."""
+
+LATEST_KEPT = 2
+"""Latest segments of each period that are never dropped: the current one takes over the URLs of the one before."""
 
 SHOWN_MAX = 60
 """Maximum number of characters of an invalid name that a message shows."""
@@ -301,6 +308,43 @@ def latest_starts(names: Iterable[str], horizon: float = inf) -> dict[str, float
 def is_followed(name: str, latest: Mapping[str, float]) -> bool:
     """Whether a time segment is followed by another one of its period. `latest` is from `latest_starts`."""
     return 0 < starts_at(name) < latest.get(period_of(name) or "", 0.0)
+
+
+class Retention(NamedTuple):
+    """How many archived segments of each period are kept, and for how many seconds from their starts; None: any."""
+
+    number: int | None = None
+    age_s: float | None = None
+
+
+def expired_segments(views: Iterable[SegmentView], retention: Retention, now: float) -> list[str]:
+    """Return the archived time segments that need not be kept at `now` (unix seconds), the oldest first.
+
+    The LATEST_KEPT segments of each period are kept, even beyond SEGMENTS_KEPT_MAX.
+    """
+    live = sorted((view for view in views if view.state is not SegmentState.DROPPED), key=_view_order, reverse=True)
+    by_period: dict[str | None, list[SegmentView]] = {}
+    for view in live:
+        if view.starts_at <= now:
+            by_period.setdefault(period_of(view.name), []).append(view)
+    oldest = now - retention.age_s if retention.age_s is not None else -inf
+    kept_max = inf if retention.number is None else retention.number
+    eligible, expired = [], set()
+    for followed in (found for period, found in by_period.items() if period not in (None, NONE)):
+        for place, view in enumerate(followed):
+            if place >= LATEST_KEPT and view.state is SegmentState.ARCHIVED:
+                eligible.append(view)
+                if place > kept_max or view.starts_at < oldest:
+                    expired.add(view.name)
+    eligible.sort(key=_view_order)
+    surplus = len(live) - len(expired) - SEGMENTS_KEPT_MAX
+    left = [view.name for view in eligible if view.name not in expired]
+    expired.update(left[: max(0, surplus)])
+    return [view.name for view in eligible if view.name in expired]
+
+
+def _view_order(view: SegmentView) -> tuple[float, str]:
+    return segment_order(view.name)
 
 
 def segment_order(name: str) -> tuple[float, str]:

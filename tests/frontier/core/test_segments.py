@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 
 from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.crawl.engine.records import NOT_BEFORE_MAX
+from lycosa.frontier.core.model import SegmentState, SegmentView
 from lycosa.frontier.core.segments import (
+    EPOCH,
     NAME_MAX,
+    SEGMENTS_KEPT_MAX,
+    Retention,
     SegmentNaming,
     by_period,
+    expired_segments,
     is_followed,
     latest_starts,
     parse_segments,
@@ -314,3 +319,44 @@ def test_segments_are_followed_by_those_of_the_same_period() -> None:
     latest = latest_starts(names)
     assert [name for name in names if is_followed(name, latest)] == ["2026-11-20"]
     assert not any(is_followed(name, latest_starts(names, at("2026-11-20T10:00"))) for name in names)
+
+
+def views(*names: str, state: SegmentState = SegmentState.ARCHIVED) -> list[SegmentView]:
+    return [SegmentView(name, state, starts_at(name), done=1) for name in names]
+
+
+DAYS = [f"2026-11-{day}" for day in range(10, 20)]
+TODAY = at("2026-11-19T10:00")
+
+
+@pytest.mark.parametrize(
+    ("retention", "expired"),
+    [
+        (Retention(), []),
+        (Retention(number=7), DAYS[:2]),
+        (Retention(number=1), DAYS[:8]),
+        (Retention(age_s=5 * DAY_S), DAYS[:5]),
+        (Retention(number=7, age_s=5 * DAY_S), DAYS[:5]),
+        (Retention(number=2, age_s=5 * DAY_S), DAYS[:7]),
+        (Retention(age_s=3600.0), DAYS[:8]),
+    ],
+)
+def test_segments_expire_by_number_and_age_except_the_last_two(retention: Retention, expired: list[str]) -> None:
+    assert expired_segments(views(*reversed(DAYS)), retention, TODAY) == expired
+
+
+def test_only_archived_time_segments_expire() -> None:
+    others = views("", "spring", "2026-11-05+day", "2026-11-30")
+    busy = views("2026-11-08", state=SegmentState.OPEN) + views("2026-11-09", state=SegmentState.FINISHED)
+    dropped = views("2026-11-07", state=SegmentState.DROPPED)
+    assert expired_segments([*others, *busy, *dropped, *views(*DAYS)], Retention(1, 1.0), TODAY) == DAYS[:8]
+
+
+def test_each_period_keeps_its_own_segments() -> None:
+    names = [f"{day}+day" for day in DAYS] + [f"2026-11-{day:02}+3d" for day in (9, 12, 15, 18)]
+    assert expired_segments(views(*names), Retention(number=2), TODAY) == ["2026-11-09+3d", *names[:7]]
+
+
+def test_too_many_segments_expire_without_a_setting() -> None:
+    hours = [(EPOCH + timedelta(hours=number)).isoformat()[:13] for number in range(10, SEGMENTS_KEPT_MAX + 15)]
+    assert expired_segments(views("spring", *hours), Retention(), 1e9) == hours[:6]

@@ -3,7 +3,7 @@
 A segment has work in several partitions, and its pages may have links to others. So it is first closed in all of them:
 from then on it takes no records but links of its own pages. If then two successive rounds over the partitions find no
 work, and nothing has ended between them, there was an instant without any work at all (see `frontier.core.finish`). No
-more can come, and the segment is archived. Whoever is killed in between leaves it closed, and the next one goes on.
+more can come, and the segment is archived. If a worker is killed in between, it stays closed, and another one goes on.
 """
 
 from __future__ import annotations
@@ -46,6 +46,13 @@ class SegmentArchiver:
         self._archived: set[str] = set()
         self._next_at = 0.0
 
+    async def begin_run(self, now: float) -> None:
+        """Keep the segments open into which a run that begins now may push. Finish drops that were interrupted."""
+        await _finish_drops(self._session)
+        first = self._session.partitions[0]
+        first.add("begin_run", repr(now))
+        await self._session.send([first])
+
     async def archive_followed(self) -> None:
         """Archive segments without work, as of the last status. Usually there are none, and the server is not asked."""
         session = self._session
@@ -82,7 +89,7 @@ async def clear_dropped(session: Session, segment: str) -> None:
         await _clear(session, partition, segment)
 
 
-async def finish_drops(session: Session) -> None:
+async def _finish_drops(session: Session) -> None:
     """Finish dropping the segments where the process that dropped them was killed."""
     states = [await stored_states(session, partition) for partition in session.partitions]
     dropped = {name for each in states for name, state in each.items() if state == SegmentState.DROPPED}

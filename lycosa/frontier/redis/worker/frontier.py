@@ -25,7 +25,7 @@ from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
 from lycosa.frontier.core.telemetry import RunProgress
 from lycosa.frontier.local import DELAY_MAX_S, EXPIRED
 from lycosa.frontier.ports import FrontierOperations
-from lycosa.frontier.redis.admin.archiving import SegmentArchiver, finish_drops
+from lycosa.frontier.redis.admin.archiving import SegmentArchiver
 from lycosa.frontier.redis.admin.counts import host_facts_of, read_dead, read_stats
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.lanes import done_row, encode, ended_row
@@ -260,10 +260,7 @@ class RedisFrontier:
         await self._archiver.archive_followed()
 
     async def begin_run(self, now: float) -> None:
-        await finish_drops(self.session)
-        first = self.session.partitions[0]
-        first.add("begin_run", repr(now))
-        await self.session.send([first])
+        await self._archiver.begin_run(now)
 
     async def forget(self, segment: str) -> None:
         """Give up the leases of a segment that was dropped."""
